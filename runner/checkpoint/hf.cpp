@@ -48,39 +48,50 @@ std::vector<fs::path> weight_files(const fs::path& folder) {
   return {files.begin(), files.end()};
 }
 
+/// A setting for messages.
+std::string setting_text(const nlohmann::json& value) {
+  if (value.is_null()) return "unset";
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  if (!value.is_structured()) return value.is_string() ? value.get<std::string>() : value.dump();
+  std::vector<std::string> parts;
+  for (const auto& [key, item] : value.items())
+    parts.push_back(value.is_object() ? key + " = " + setting_text(item) : setting_text(item));
+  return fmt::format(fmt::runtime(value.is_object() ? "{{{}}}" : "[{}]"), join(parts, ", "));
+}
+
 /// Compares settings that change the model's results but not its shapes. Throws Error(usage) with all differences.
 void compare_config(const fs::path& folder, const Recipe::Model& model) {
-  auto theirs = model_of_hf_folder(folder);
+  const auto theirs = model_of_hf_folder(folder);
   std::vector<std::string> differences;
-  auto compare = [&](const char* key, const auto& here, const auto& there) {
+  auto compare = [&](const std::string& key, const nlohmann::json& here, const nlohmann::json& there) {
     if (here != there)
-      differences.push_back(fmt::format("model.{} = {} in the recipe, {} in config.json", key, here, there));
-  };
-  auto scaling = [](const std::optional<Recipe::Model::RopeScaling>& rope) {
-    return !rope ? std::string("unset")
-                 : fmt::format(
-                       "{{factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings = "
-                       "{}}}",
-                       rope->factor, rope->low_freq_factor, rope->high_freq_factor,
-                       rope->original_max_position_embeddings);
+      differences.push_back(fmt::format("model.{} = {} in the recipe, {} in config.json", key, setting_text(here),
+                                        setting_text(there)));
   };
   compare("name", model.name, theirs.name);
   if (differences.empty()) {
-    compare("n_layers", model.n_layers, theirs.n_layers);
-    compare("n_heads", model.n_heads, theirs.n_heads);
-    compare("n_kv_heads", model.n_kv_heads.value_or(model.n_heads), theirs.n_kv_heads.value_or(theirs.n_heads));
-    compare("norm_eps", model.norm_eps, theirs.norm_eps);
-    compare("activation", model.activation, theirs.activation);
-    compare("tie_embeddings", model.tie_embeddings, theirs.tie_embeddings);
-    compare("rope_theta", model.rope_theta, theirs.rope_theta);
-    compare("rope_scaling", scaling(model.rope_scaling), scaling(theirs.rope_scaling));
+    const auto here = model_settings(model, 0), there = model_settings(theirs, 0);
+    for (const char* key : {"n_layers", "n_heads", "n_kv_heads", "norm_eps", "activation", "tie_embeddings", "rope_theta",
+                            "rope_scaling"})
+      if (const auto dotted = std::string("model.") + key; here.contains(dotted)) compare(key, here[dotted], there[dotted]);
+    // The shapes of tensors show these; the others were compared above.
+    static const std::set<std::string> others = {"n_layers", "n_heads", "n_kv_heads", "norm_eps", "activation",
+                                                 "tie_embeddings", "rope_theta", "rope_scaling", "dim", "head_dim",
+                                                 "hidden_dim", "max_seq_len", "bias", "vocab_size"};
+    for (const auto& [dotted, value] : here.items())
+      if (const auto key = dotted.substr(6); !others.contains(key)) compare(key, value, there.at(dotted));
   }
   if (!differences.empty())
     throw usage_error("{} contains a different model:\n  {}", folder.string(), join(differences, "\n  "));
 }
 
-std::vector<int64_t> stored_shape(const ParameterSpec& parameter, bool transposed) {
-  return transposed ? std::vector<int64_t>(parameter.shape.rbegin(), parameter.shape.rend()) : parameter.shape;
+std::vector<int64_t> stored_shape(const ParameterSpec& parameter, const HfTensor& name) {
+  if (name.rows) {
+    auto shape = parameter.shape;
+    shape[0] = name.rows->all;
+    return shape;
+  }
+  return name.transposed ? std::vector<int64_t>(parameter.shape.rbegin(), parameter.shape.rend()) : parameter.shape;
 }
 
 void list(std::string& text, const char* title, const std::vector<std::string>& items) {
@@ -121,6 +132,7 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   }
 
   std::vector<std::string> missing, misshapen, unknown;
+  std::set<std::string> used;
   auto names = hf_names(model, spec);
   auto parameters = spec.parameters();
   for (size_t slot = 0; slot < names.size(); ++slot) {
@@ -132,17 +144,19 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
       continue;
     }
     const auto& tensor = *found->second.tensor;
-    auto shape = stored_shape(*parameters[slot], names[slot].transposed);
+    auto shape = stored_shape(*parameters[slot], names[slot]);
     if (tensor.shape != shape)
       misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "),
                                       fmt::join(shape, ", ")));
     else if (!is_float_dtype(tensor.dtype))
       misshapen.push_back(fmt::format("{} is {} instead of F32, BF16, F16 or F64", tensor.name, tensor.dtype));
-    sources_.push_back({found->second.file, found->second.tensor, names[slot].transposed});
-    stored.erase(found);
+    sources_.push_back({found->second.file, found->second.tensor, names[slot].transposed, names[slot].rows});
+    used.insert(found->first);
   }
   for (const auto& [name, source] : stored)
-    if (!hf_ignorable(model, name)) unknown.push_back(name);
+    if (!used.contains(name) && !hf_ignorable(model, name)) unknown.push_back(name);
+  for (auto* names_of : {&missing, &misshapen})  // a tensor with several parameters is listed once
+    names_of->erase(std::unique(names_of->begin(), names_of->end()), names_of->end());
   for (auto& name : missing)
     if (auto near = nearest(name, unknown)) name += fmt::format(" (there is {})", *near);
   std::string problems;
@@ -157,6 +171,7 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
   const auto& tensor = *source.tensor;
   auto end = offset + static_cast<int64_t>(out.size());
   RUNNER_CHECK(offset >= 0 && end <= tensor.numel(), "[{}, {}) of {}", offset, end, tensor.name);
+  if (source.rows) return read_rows(source, offset, out);
   auto element_bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
   auto data = source.file->data(tensor);
   auto convert = [&](int64_t first, std::span<float> values) {
@@ -180,6 +195,22 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
           out[static_cast<size_t>(element - offset)] = block[static_cast<size_t>(i)];
       }
     }
+  }
+}
+
+void HfSource::read_rows(const Source& source, int64_t offset, std::span<float> out) {
+  const auto& tensor = *source.tensor;
+  const auto& rows = *source.rows;
+  const int64_t columns = tensor.numel() / tensor.shape[0], group = rows.count * columns;
+  const auto element_bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
+  const auto data = source.file->data(tensor);
+  while (!out.empty()) {
+    const int64_t number = offset / group, inside = offset % group;
+    const auto count = static_cast<size_t>(std::min<int64_t>(group - inside, std::ssize(out)));
+    const auto first = static_cast<size_t>((rows.first + number * rows.stride) * columns + inside);
+    to_floats(tensor.dtype, data.subspan(first * element_bytes, count * element_bytes), out.first(count));
+    out = out.subspan(count);
+    offset += static_cast<int64_t>(count);
   }
 }
 

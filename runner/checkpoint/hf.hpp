@@ -20,7 +20,7 @@ class HfSource {
  public:
   HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec);
   /// Reads elements [offset, offset + out.size()) of the flattened parameter in slot `slot` as float, in runner's
-  /// layout (Conv1D weights of GPT-2 are transposed). For a transposed parameter, only the file's pages with the needed
+  /// layout (Conv1D weights of GPT-2 are transposed; matrices that share a tensor are read from their rows). For a transposed parameter, only the file's pages with the needed
   /// columns are read. Thread-safe.
   void read(size_t slot, int64_t offset, std::span<float> out) const;
 
@@ -29,7 +29,9 @@ class HfSource {
     const SafetensorsFile* file = nullptr;
     const TensorInfo* tensor = nullptr;
     bool transposed = false;
+    std::optional<HfRows> rows = {};
   };
+  static void read_rows(const Source& source, int64_t offset, std::span<float> out);
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<Source> sources_;  ///< by slot
 };

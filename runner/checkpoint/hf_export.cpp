@@ -13,10 +13,15 @@ namespace {
 
 constexpr int64_t chunk_elements = 1 << 20;
 
+/// A tensor of the exported file, and the parameters in it.
 struct Output {
+  struct Part {
+    size_t slot = 0;
+    std::optional<HfRows> rows = {};
+  };
   TensorInfo info;
-  size_t slot = 0;
   bool transposed = false;
+  std::vector<Part> parts = {};
 };
 
 std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, const WeightsFolder& options) {
@@ -25,11 +30,16 @@ std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, c
   if (options.naming == WeightsFolder::Naming::hugging_face) names = hf_names(model, spec);
   auto parameters = spec.parameters();
   for (size_t slot = 0; slot < parameters.size(); ++slot) {
-    HfTensor name = names.empty() ? HfTensor{parameters[slot]->name, "", false} : names[slot];
+    HfTensor name = names.empty() ? HfTensor{parameters[slot]->name, ""} : names[slot];
     auto shape = parameters[slot]->shape;
     if (name.transposed) std::swap(shape.at(0), shape.at(1));
-    list.push_back({{name.name, options.dtype, shape}, slot, name.transposed});
+    if (name.rows) shape[0] = name.rows->all;
+    auto found = std::ranges::find(list, name.name, [](const Output& output) { return output.info.name; });
+    if (found == list.end()) found = list.insert(found, {{name.name, options.dtype, shape}, name.transposed});
+    found->parts.push_back({slot, name.rows});
   }
+  for (auto& output : list)  // in the order of the file's rows
+    std::ranges::sort(output.parts, {}, [](const Output::Part& part) { return part.rows ? part.rows->first : 0; });
   return list;
 }
 
@@ -55,11 +65,21 @@ class TensorStream {
   TensorStream(SafetensorsWriter& writer, const ParameterReader& read) : writer_(writer), read_(read) {}
 
   void write(const Output& output) {
-    int64_t numel = output.info.numel();
+    const auto& first = output.parts.front();
+    if (!first.rows) return write(output, first.slot, 0, output.info.numel());
+    const int64_t columns = output.info.numel() / output.info.shape[0];
+    for (int64_t group = 0; group < first.rows->groups; ++group)
+      for (const auto& part : output.parts)
+        write(output, part.slot, group * part.rows->count * columns, part.rows->count * columns);
+  }
+
+ private:
+  /// Writes `numel` elements of a parameter from `begin` on.
+  void write(const Output& output, size_t slot, int64_t begin, int64_t numel) {
     int64_t step = output.transposed ? numel : chunk_elements;
     for (int64_t offset = 0; offset < numel; offset += step) {
       values_.resize(static_cast<size_t>(std::min(step, numel - offset)));
-      read_(output.slot, offset, values_);
+      read_(slot, begin + offset, values_);
       if (output.transposed) transpose(output.info.shape[1], output.info.shape[0]);
       bytes_.resize(values_.size() * static_cast<size_t>(dtype_bytes(output.info.dtype)));
       if (!from_floats(output.info.dtype, values_, bytes_))
@@ -68,8 +88,6 @@ class TensorStream {
       writer_.write(bytes_);
     }
   }
-
- private:
   /// Transposes values_ from [rows, columns] to [columns, rows].
   void transpose(int64_t rows, int64_t columns) {
     transposed_.resize(values_.size());

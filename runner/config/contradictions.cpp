@@ -77,10 +77,10 @@ class Finder {
 
   void model() {
     const auto& model = recipe_.model;
-    if (model.dim % model.n_heads != 0)
+    if (model.dim % model.n_heads != 0 && !model.head_dim)
       report("model.n_heads", fmt::format("n_heads = {} does not divide dim = {}", model.n_heads, model.dim),
              "model.dim", "dim is set here", divisors_of(model.dim));
-    else if (model.name == "llama" && model.dim / model.n_heads % 2 != 0)
+    else if (model.name != "gpt" && !model.head_dim && model.dim / model.n_heads % 2 != 0)
       report("model.n_heads",
              fmt::format("rotary positions need an even head width, but dim / n_heads = {}", model.dim / model.n_heads),
              "model.dim", "dim is set here");
@@ -191,10 +191,12 @@ class Finder {
   /// Keys that the model family does not have.
   void family() {
     for (const auto& key : key_table())
-      if (!key.family.empty() && key.family != recipe_.model.name && given(key.dotted()) && !key.get(recipe_).is_null())
+      if (!key.in_family(recipe_.model.name) && given(key.dotted()) && !key.get(recipe_).is_null())
         if (recipe_.origin(key.dotted()).kind != Origin::Kind::default_value)
           report(key.dotted(),
-                 fmt::format("`{}` is for {} models, not for {}", key.name, key.family, recipe_.model.name),
+                 fmt::format("`{}` is for {}, not for {}", key.name,
+                             key.family == "gpt" ? "gpt models" : "models with rotary positions such as llama",
+                             recipe_.model.name),
                  "model.name", "the family is set here");
   }
 

@@ -13,6 +13,7 @@ using T = Option::Type;
 /// What a key has in addition to an option.
 struct Facts {
   std::string family = "";
+  bool quiet = false;
   Need needs = {};
   nlohmann::json schema = nullptr;
 };
@@ -65,6 +66,7 @@ class Adder {
     Key key{std::move(option)};
     key.section = section_;
     key.family = std::move(facts.family);
+    key.quiet = facts.quiet;
     key.needs = std::move(facts.needs);
     key.schema = std::move(facts.schema);
     key.set = [owner = owner_, set](Recipe& recipe, const nlohmann::json& value) { set(recipe.*owner, value); };
@@ -81,6 +83,7 @@ class Adder {
 // The sections, in the order of the table.
 void add_run(std::vector<Key>& keys);
 void add_model(std::vector<Key>& keys);
+void add_decoder(std::vector<Key>& keys);
 void add_data(std::vector<Key>& keys);
 void add_strategy(std::vector<Key>& keys);
 void add_precision(std::vector<Key>& keys);

@@ -10,7 +10,7 @@ namespace runner {
 const std::vector<Key>& key_table() {
   static const std::vector<Key> table = [] {
     std::vector<Key> list;
-    for (auto add : {keys::add_run, keys::add_model, keys::add_data, keys::add_strategy, keys::add_precision,
+    for (auto add : {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_strategy, keys::add_precision,
                      keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train,
                      keys::add_checkpoint, keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
       add(list);
@@ -35,6 +35,10 @@ const Key* find_key(const std::string& dotted) {
 bool Need::met_by(const nlohmann::json& value) const {
   if (key.empty()) return true;
   return values.empty() ? value.is_null() != set : std::find(values.begin(), values.end(), value) != values.end();
+}
+
+bool Key::in_family(const std::string& name) const {
+  return family.empty() || (family == "gpt") == (name == "gpt");
 }
 
 bool Key::needs_met(const Recipe& recipe) const {

@@ -22,13 +22,15 @@ struct Need {
 
 struct Key : Option {
   std::string section = "";
-  std::string family = "";  ///< the only model family with this key; empty: all have it
+  std::string family = "";  ///< "gpt": only gpt has this key; "decoder": all other families; empty: all
+  bool quiet = false;       ///< printed only if the value is not the family's default
   Need needs = {};
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
   nlohmann::json schema = nullptr;                        ///< for type `other`: the values, as JSON Schema
 
   std::string dotted() const { return section + "." + name; }
+  bool in_family(const std::string& name) const;
   bool needs_met(const Recipe& recipe) const;
   /// The condition `needs` in words: "lr_scheduler.name = \"step\"".
   std::string needs_text() const;

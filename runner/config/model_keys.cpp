@@ -1,5 +1,6 @@
 // The keys of [model] and [data].
 #include "runner/config/key_adder.hpp"
+#include "runner/config/model_families.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -10,14 +11,14 @@ using nlohmann::json;
 
 namespace {
 
-const Facts llama{.family = "llama"}, gpt{.family = "gpt"};
+const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"};
 
 }  // namespace
 
 void add_model(std::vector<Key>& keys) {
   Adder add(keys, "model", &Recipe::model);
   using M = Recipe::Model;
-  add({.name = "name", .type = T::choice, .help = "Model family.", .choices = {"gpt", "llama"},
+  add({.name = "name", .type = T::choice, .help = "Model family.", .choices = model_family_names(),
        .required = true}, &M::name);
   add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
        .required = true}, &M::n_layers);
@@ -27,30 +28,30 @@ void add_model(std::vector<Key>& keys) {
        .maximum = 1 << 16, .required = true}, &M::n_heads);
   add({.name = "n_kv_heads", .type = T::integer,
        .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
-      &M::n_kv_heads, llama);
+      &M::n_kv_heads, decoder);
   add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
        .minimum = 1}, &M::vocab_size);
   add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
        .minimum = 1, .required = true}, &M::max_seq_len);
   add({.name = "hidden_dim", .type = T::integer,
-       .help = "Feed-forward width. Default: 4 x dim (gpt), Llama's rule (llama).", .minimum = 1}, &M::hidden_dim);
+       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim);
   add({.name = "multiple_of", .type = T::integer,
        .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
-      &M::multiple_of, {.family = "llama", .needs = {"model.hidden_dim"}});
+      &M::multiple_of, {.family = "decoder", .needs = {"model.hidden_dim"}});
   add({.name = "ffn_dim_multiplier", .type = T::number, .help = "Llama's rule: factor on the feed-forward width.",
        .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
-      {.family = "llama", .needs = {"model.hidden_dim"}});
-  add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms.", .minimum = 0,
+      {.family = "decoder", .needs = {"model.hidden_dim"}});
+  add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
        .above_minimum = true}, &M::norm_eps);
-  add({.name = "activation", .type = T::choice,
-       .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2.", .choices = {"gelu", "gelu_tanh"}},
-      &M::activation, gpt);
+  add.add({.name = "activation", .type = T::choice,
+           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt has only these two. Default: the "
+                   "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
+          [](M& model, const json& value) { model.activation = value.get<std::string>(); },
+          [](const M& model) { return model.activation || model.name == "gpt" ? json(activation_of(model)) : json(); });
   add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt);
   add({.name = "tie_embeddings", .type = T::boolean,
-       .help = "The output layer shares the embedding's weight. Default: true for gpt, false for llama."},
+       .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
       &M::tie_embeddings);
-  add({.name = "rope_theta", .type = T::number, .help = "Base of the rotary position embeddings.", .minimum = 0,
-       .above_minimum = true}, &M::rope_theta, llama);
   add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
        .maximum = 0.999}, &M::dropout);
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
@@ -63,17 +64,6 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "loss_chunk_tokens", .type = T::integer,
        .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
        .minimum = 0}, &M::loss_chunk_tokens);
-  using Rope = M::RopeScaling;
-  OptionTable<Rope> rope;
-  rope.add({.name = "factor", .type = T::number}, &Rope::factor)
-      .add({.name = "low_freq_factor", .type = T::number}, &Rope::low_freq_factor)
-      .add({.name = "high_freq_factor", .type = T::number}, &Rope::high_freq_factor)
-      .add({.name = "original_max_position_embeddings", .type = T::integer}, &Rope::original_max_position_embeddings)
-      .add({.name = "rope_type", .type = T::choice, .choices = {"llama3"}});
-  add({.name = "rope_scaling", .type = T::table,
-       .help = "Llama-3 scaling: { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings }.",
-       .wanted = "a table of factor, low_freq_factor, high_freq_factor (numbers) and original_max_position_embeddings "
-                 "(an integer)"}, &M::rope_scaling, rope, llama);
 }
 
 namespace {

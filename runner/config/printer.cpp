@@ -5,6 +5,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/config/sweep_keys.hpp"
 
 namespace runner {
@@ -56,7 +57,7 @@ std::string origin_text(const Origin& origin) {
 
 /// Keys that do not apply to this recipe are not printed, because the reader would refuse them.
 bool applies(const Key& key, const Recipe& recipe) {
-  return (key.family.empty() || key.family == recipe.model.name) && key.needs_met(recipe);
+  return key.in_family(recipe.model.name) && key.needs_met(recipe);
 }
 
 /// Whether to print a value. Some defaults are not printed, because the reader would refuse them together with other
@@ -67,6 +68,11 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
   if (key.section == "hooks" && recipe.hooks.files.empty() && !recipe.train.early_stopping)
     return recipe.origins.contains(key.dotted());
   bool given = recipe.origins.contains(key.dotted());
+  if (key.quiet && !given) {
+    Recipe defaults;
+    defaults.model = family_defaults(recipe.model.name);
+    return value != key.get(defaults);
+  }
   if (key.name == "tokenizer") return recipe.data.format != "bin" || given;
   if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
   return true;
@@ -274,7 +280,7 @@ std::string recipe_help(const std::string& asked, const ForeignNames& names) {
       if (key.minimum)
         facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", number_text(key, *key.minimum));
       if (key.maximum) facts += fmt::format("; at most {}", number_text(key, *key.maximum));
-      if (!key.family.empty()) facts += "; " + key.family + " only";
+      if (!key.family.empty()) facts += key.family == "gpt" ? "; gpt only" : "; not for gpt";
       if (!key.needs.key.empty()) facts += "; for " + key.needs_text();
       body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, facts);
     }

@@ -58,22 +58,49 @@ struct Recipe {
   struct Model {
     std::string name;
     int64_t n_layers = 0, dim = 0, n_heads = 0;
-    std::optional<int64_t> n_kv_heads;  ///< llama: grouped-query attention; default n_heads
+    std::optional<int64_t> n_kv_heads;  ///< decoders: grouped-query attention; default n_heads
     std::optional<int64_t> vocab_size;  ///< default: the tokenizer's
     int64_t max_seq_len = 0;
-    std::optional<int64_t> hidden_dim;         ///< feed-forward width; default 4*dim (gpt), Llama's rule (llama)
-    int64_t multiple_of = 256;                 ///< llama's rule rounds hidden_dim up to this
-    std::optional<double> ffn_dim_multiplier;  ///< llama's rule
+    std::optional<int64_t> hidden_dim;      ///< feed-forward width; default 4*dim (gpt, not gated), or Llama's rule
+    int64_t multiple_of = 256;                 ///< Llama's rule rounds hidden_dim up to this
+    std::optional<double> ffn_dim_multiplier;  ///< Llama's rule
     double norm_eps = 1e-5;
-    std::string activation = "gelu";  ///< gpt
-    bool bias = true;                 ///< gpt: biases in linears and LayerNorm
-    bool tie_embeddings = true;       ///< head shares the embedding's weight; default true for gpt, false for llama
-    double rope_theta = 10000.0;      ///< llama
-    struct RopeScaling {              ///< Llama-3 scaling; unset without the table
+    std::optional<std::string> activation;  ///< default: the family's (activation_of())
+    bool bias = true;                       ///< gpt: biases in linears and LayerNorm
+    bool tie_embeddings = true;             ///< head shares the embedding's weight
+
+    // The options of decoders. The initialisers are llama's; model_families.cpp has those of the other families.
+    std::optional<int64_t> head_dim;  ///< width of a head; default dim / n_heads
+    std::string norm = "rms";         ///< rms, or layer (with biases)
+    std::string norm_place = "pre";   ///< of attention and feed-forward: pre, post or both
+    bool norm_offset = false;         ///< weights of norms are stored minus 1
+    std::string qk_norm = "none";     ///< of queries and keys: none, head (over a head) or full (over all heads)
+    bool parallel_residual = false;   ///< attention and feed-forward both read the layer's input
+    std::string attention_bias = "none";  ///< none, qkv or all
+    bool mlp_bias = false;
+    bool gated_mlp = true;
+    std::optional<double> attention_scale;   ///< factor of scores; default 1 / sqrt(head_dim)
+    double attention_softcap = 0;            ///< scores s become cap * tanh(s / cap); 0: no cap
+    double logits_softcap = 0;               ///< the same for logits
+    int64_t sliding_window = 0;              ///< keys that a query of a windowed layer sees; 0: all before it
+    std::vector<std::string> layer_types = {};  ///< sliding_attention or full_attention, repeated over the layers
+    double rope_theta = 10000.0;
+    std::optional<double> rope_local_theta;  ///< of windowed layers, without rope_scaling; default: as other layers
+    double partial_rotary_factor = 1.0;      ///< share of a head's elements that is rotated
+    int64_t no_rope_every = 0;               ///< each n-th layer has no rotary positions; 0: none
+    struct RopeScaling {                     ///< unset without the table; which fields apply depends on rope_type
       double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
       int64_t original_max_position_embeddings = 8192;
+      std::string rope_type = "llama3";                    ///< linear, llama3, yarn or longrope
+      double beta_fast = 32.0, beta_slow = 1.0;            ///< yarn
+      std::optional<double> attention_factor = {};         ///< yarn, longrope: of cos and sin
+      std::vector<double> short_factor = {}, long_factor = {};  ///< longrope
     };
     std::optional<RopeScaling> rope_scaling;
+    std::optional<double> embedding_multiplier;  ///< default 1; sqrt(dim) for the Gemma families
+    double residual_multiplier = 1.0;            ///< of what attention and feed-forward add to the stream
+    double logits_scaling = 1.0;                 ///< logits are divided by this
+
     double dropout = 0.0;
     double init_std = 0.02;
     std::vector<std::string> frozen = {};  ///< globs over names of parameters that are not trained

@@ -2,6 +2,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/config/value_check.hpp"
 
 namespace runner {
@@ -98,7 +99,7 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
   Recipe recipe;
   recipe.file = file;
   const auto* family = value_of(layer, "model.name");
-  recipe.model.tie_embeddings = !(family && family->value == "llama");
+  if (family && family->value.is_string()) recipe.model = family_defaults(family->value);
   for (const auto& [dotted, located] : layer) {
     if (located.value.is_null()) continue;
     recipe.origins[dotted] = located.origin;

@@ -1,20 +1,21 @@
-// Causal self-attention over heads, with and without dropout.
+// Causal self-attention over heads, in every form: with and without dropout, windows and soft caps.
 #pragma once
 
+#include "runner/models/attention_form.hpp"
 #include "runner/models/dropout.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 
-/// softmax(Q K^T / sqrt(head_dim)) V with a causal mask. q [B, T, H, head_dim], k and v [B, T, KV, head_dim] may be
-/// strided views (each key head serves H / KV query heads); the result is [B * T, H * head_dim].
+/// softmax(scale Q K^T) V with a causal mask and the form's window and soft cap. q [B, T, H, head_dim], k and v [B, T,
+/// KV, head_dim] may be strided views (each key head serves H / KV query heads); the result is [B * T, H * head_dim].
 ///
-/// Without active dropout, no T x T tensor exists, and one log-sum-exp per row is saved for backward. fp32 in host
-/// memory uses host_attention. bfloat16 in host memory uses bfloat16_attention if the CPU has matrix instructions.
-/// Everything else uses ATen's fused kernel, which draws dropout from the default generator. So attention with dropout
-/// is written in single operations. It has one [B, H, T, T] tensor of probabilities in forward and about three in
-/// backward, which recomputes them (one product more) instead of saving them.
+/// Without active dropout and without a soft cap, no T x T tensor exists, and one log-sum-exp per row is saved for
+/// backward. fp32 in host memory uses host_attention. Without a window shorter than T, bfloat16 in host memory uses
+/// bfloat16_attention if the CPU has matrix instructions, and everything else uses ATen's fused kernel. These draw
+/// dropout from the default generator, so attention with dropout is written in single operations; soft caps and windows
+/// too, in tiles of queries (eager_attention.hpp).
 torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                               const Dropout& dropout, const ForwardContext& context);
+                               const Dropout& dropout, const ForwardContext& context, const AttentionForm& form = {});
 
 }  // namespace runner

@@ -3,22 +3,35 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "runner/base/round_up.hpp"
+#include "runner/models/attention_form.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 namespace runner {
 
 struct AttentionShape {
   int64_t batch, seq_len, heads, key_heads, head_dim;
+  float factor;    ///< of scores
+  int64_t window;  ///< seq_len: all earlier keys
 
-  static AttentionShape of(const torch::Tensor& q, const torch::Tensor& k) {
-    return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+  static AttentionShape of(const torch::Tensor& q, const torch::Tensor& k, const AttentionForm& form) {
+    return {q.size(0),
+            q.size(1),
+            q.size(2),
+            k.size(2),
+            q.size(3),
+            static_cast<float>(form.scale_for(q.size(3))),
+            form.window > 0 ? std::min(form.window, q.size(1)) : q.size(1)};
   }
   int64_t group() const { return heads / key_heads; }
-  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
+  float scale() const { return factor; }
+  bool windowed() const { return window < seq_len; }
+  /// The first query after those that see one of the keys before `end`.
+  int64_t queries_end(int64_t end) const { return std::min(seq_len, end + window - 1); }
+  /// The first key that the query sees.
+  int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query - window + 1); }
   /// Factor that makes scores to base 2.
   float score_scale() const { return scale() * std::numbers::log2e_v<float>; }
 };
@@ -43,8 +56,9 @@ struct Heads {
 
 template <class Element>
 struct AttentionInputs {
-  AttentionInputs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& values)
-      : shape(AttentionShape::of(queries, keys)), q(queries), k(keys), v(values) {}
+  AttentionInputs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& values,
+                  const AttentionForm& form = {})
+      : shape(AttentionShape::of(queries, keys, form)), q(queries), k(keys), v(values) {}
   AttentionShape shape;
   Heads<Element> q, k, v;
 };

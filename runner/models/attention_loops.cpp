@@ -54,6 +54,14 @@ RUNNER_VECTOR_INLINE void mask_row(float* row, int64_t columns, int64_t visible,
   }
 }
 
+/// Writes `value` to the columns before those that row `row` sees.
+RUNNER_VECTOR_INLINE void mask_start(const ScoreTile& scores, int64_t row, float* data, float value) {
+  std::fill_n(data, std::clamp<int64_t>(scores.first_seen + row, 0, scores.columns), value);
+}
+
+/// Stands for the maximum of a row that has seen no key yet, so that differences from it are defined.
+constexpr float no_score = -1e30f;
+
 /// For two rows: the maxima of the scores and of the earlier maxima.
 RUNNER_VECTOR_INLINE void row_maxima(const float* row, int64_t stride, int64_t columns, const RunningSoftmax* before,
                                      float (&largest)[pair]) {
@@ -112,11 +120,14 @@ RUNNER_VECTOR_CLONES void softmax_tile(const ScoreTile& scores, RunningSoftmax* 
   const int64_t columns = scores.columns, stride = scores.stride;
   for (int64_t r = 0; r < tile_rows && visible_keys(scores, 0) < columns; ++r)
     mask_row(scores.data + r * stride, columns, visible_keys(scores, r), -std::numeric_limits<float>::infinity());
+  for (int64_t r = 0; r < tile_rows && scores.windowed; ++r)
+    mask_start(scores, r, scores.data + r * stride, -std::numeric_limits<float>::infinity());
   float change[lanes] = {}, sum[tile_rows];
   for (int64_t r = 0; r < tile_rows; r += pair) {
     float* row = scores.data + r * stride;
     float largest[pair];
     row_maxima(row, stride, columns, rows + r, largest);
+    for (int i = 0; i < pair && scores.windowed; ++i) largest[i] = std::max(largest[i], no_score);
     Float8 x[2 * pair], sums[2 * pair] = {};
     for (int64_t c = 0; c < columns; c += tile_columns) {
       load_group(x, row + c, stride);
@@ -164,6 +175,10 @@ RUNNER_VECTOR_CLONES void softmax_gradient_tile(const ScoreTile& scores, float* 
     for (int64_t i = 0; i < pair && visible_keys(scores, 0) < columns; ++i) {
       mask_row(p + i * stride, columns, visible_keys(scores, r + i), 0);
       mask_row(gradient + i * stride, columns, visible_keys(scores, r + i), 0);
+    }
+    for (int64_t i = 0; i < pair && scores.windowed; ++i) {
+      mask_start(scores, r + i, p + i * stride, 0);
+      mask_start(scores, r + i, gradient + i * stride, 0);
     }
   }
 }

@@ -16,11 +16,13 @@ void prefetch_rows(const float* from, int64_t stride, int64_t rows, int64_t colu
 void pack_transposed(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to);
 
 /// The scores of a tile of queries and a block of keys, or values computed from them. Row r attends to keys before
-/// min(keys, first_visible + r), first_visible > 0. `columns` are computed: the visible keys of the last row, rounded
-/// up to tile_columns.
+/// min(keys, first_visible + r), first_visible > 0, and if `windowed` only to those from first_seen + r on. `columns` are
+/// computed: the visible keys of the last row, rounded up to tile_columns.
 struct ScoreTile {
   float* data;
   int64_t stride, columns, keys, first_visible;
+  bool windowed = false;
+  int64_t first_seen = 0;
 };
 
 /// State of the softmax of one query row after some blocks of keys.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runner/base/bfloat16.hpp"
+#include "runner/base/error.hpp"
 #include "runner/models/attention_heads.hpp"
 #include "runner/models/bfloat16_attention_loops.hpp"
 
@@ -261,13 +262,15 @@ class Backward {
 
 class Bfloat16Attention : public torch::autograd::Function<Bfloat16Attention> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v) {
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const AttentionForm& form) {
     auto rows = at::empty({q.size(0) * q.size(1), q.size(2) * q.size(3)}, q.options());
     auto log_sum_exp = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(torch::kFloat32));
-    Inputs inputs(q, k, v);
+    Inputs inputs(q, k, v, form);
     for_each_key_head<Forward>(inputs.shape, inputs,
                                Output{Heads<Half>(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
     context->save_for_backward({q, k, v, rows, log_sum_exp});
+    context->saved_data["scale"] = form.scale_for(q.size(3));
     return rows;
   }
 
@@ -276,11 +279,11 @@ class Bfloat16Attention : public torch::autograd::Function<Bfloat16Attention> {
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     auto gradient = gradients[0].contiguous().view(q.sizes());
     auto dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty_like(dk);
-    Inputs inputs(q, k, v);
+    Inputs inputs(q, k, v, {.scale = context->saved_data["scale"].toDouble()});
     Output output{Heads<Half>(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
     for_each_key_head<Backward>(inputs.shape, inputs, output,
                                 Gradients{Heads<Half>(gradient), Heads<Half>(dq), Heads<Half>(dk), Heads<Half>(dv)});
-    return {dq, dk, dv};
+    return {dq, dk, dv, Tensor()};
   }
 };
 
@@ -303,9 +306,11 @@ bool bfloat16_attention_takes(const Tensor& q, const Tensor& k, const Tensor& v)
          k.size(3) == q.size(3) && q.size(2) % k.size(2) == 0 && at::native::cpublas::could_pack(torch::kBFloat16);
 }
 
-Tensor bfloat16_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+Tensor bfloat16_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+  RUNNER_CHECK(form.softcap == 0 && (form.window == 0 || form.window >= q.size(1)),
+               "bfloat16_attention has no window and no soft cap");
   using amx::with_words;
-  return amx::Bfloat16Attention::apply(with_words(q), with_words(k), with_words(v));
+  return amx::Bfloat16Attention::apply(with_words(q), with_words(k), with_words(v), form);
 }
 
 }  // namespace runner

@@ -14,8 +14,20 @@ using torch::autograd::variable_list;
 
 namespace {
 
-Tensor log_probabilities(const Tensor& hidden, const Tensor& weight) {
+/// Logits with a soft cap. `tanh` receives tanh(logit / cap), which the gradient needs, if there is a cap.
+Tensor capped_logits(const Tensor& hidden, const Tensor& weight, double softcap, Tensor& tanh) {
   auto logits = at::linear(hidden, weight);
+  if (softcap == 0) return logits;
+  tanh = logits.div_(softcap).tanh_();
+  return tanh * softcap;
+}
+
+/// Multiplies the gradient of capped logits by the derivative of the cap. Overwrites `tanh`.
+void through_cap(Tensor& gradient, Tensor& tanh) {
+  if (tanh.defined()) gradient.mul_(tanh.square_().neg_().add_(1));
+}
+
+Tensor log_probabilities(Tensor logits, const Tensor& hidden) {
   logits = logits.to(loss_dtype(hidden));  // frees those in 16 bits before the result is made
   return at::log_softmax(logits, -1);
 }
@@ -47,25 +59,29 @@ struct LossGradient {
 
 /// The summed loss of rows of hidden states. d loss / d logits = softmax - onehot, also for ignored targets unless the
 /// logits are overwritten.
-LossGradient loss_gradient(const Tensor& rows, const Tensor& weight, const Tensor& target) {
+LossGradient loss_gradient(const Tensor& rows, const Tensor& weight, const Tensor& target, double softcap) {
+  Tensor tanh;
+  auto logits = capped_logits(rows, weight, softcap, tanh);
   if (overwrites_logits(rows)) {
-    auto logits = at::linear(rows, weight);
     auto loss = overwriting_loss(logits, target);
+    through_cap(logits, tanh);
     return {loss, logits};
   }
-  auto probabilities = log_probabilities(rows, weight);
+  auto probabilities = log_probabilities(std::move(logits), rows);
   auto loss = summed_loss(probabilities, target);
   // index_put_ accumulates deterministically on CUDA, unlike scatter_add_.
   auto row = at::arange(rows.size(0), target.options());
   auto minus_one = at::full({}, -1.0, loss.options());
   probabilities.exp_().index_put_({row, target.clamp_min(0)}, minus_one, /*accumulate=*/true);
-  return {loss, probabilities.to(rows.scalar_type())};
+  auto gradient = probabilities.to(rows.scalar_type());
+  through_cap(gradient, tanh);
+  return {loss, gradient};
 }
 
 class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        int64_t chunk_tokens) {
+                        int64_t chunk_tokens, double softcap) {
     int64_t tokens = hidden.size(0);
     bool one_chunk = chunk_tokens <= 0 || chunk_tokens >= tokens;
     auto cast_weight = weight.to(hidden.scalar_type());
@@ -78,7 +94,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     for_each_chunk(tokens, chunk_tokens, [&](int64_t start, int64_t count) {
       auto rows = hidden.narrow(0, start, count);
       auto target = targets.narrow(0, start, count);
-      auto [chunk_loss, logit_gradient] = loss_gradient(rows, cast_weight, target);
+      auto [chunk_loss, logit_gradient] = loss_gradient(rows, cast_weight, target, softcap);
       loss.add_(chunk_loss);
       // Rows of ignored targets are zeroed on the hidden side, which is narrower.
       auto counted = target.ne(ignored_target).unsqueeze(1).to(rows.scalar_type());
@@ -103,25 +119,31 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     auto saved = context->get_saved_variables();
     for (auto& gradient : saved)
       if (gradient.defined()) gradient.mul_(gradients[0]);
-    return {saved[0], saved[1], Tensor(), Tensor()};
+    return {saved[0], saved[1], Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor chunked_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens) {
+Tensor chunked_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens,
+                             double softcap) {
   RUNNER_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0));
   if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
-    return ChunkedCrossEntropy::apply(hidden, weight, targets, chunk_tokens);
+    return ChunkedCrossEntropy::apply(hidden, weight, targets, chunk_tokens, softcap);
 
   auto cast_weight = weight.to(hidden.scalar_type());
   auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
     auto rows = hidden.narrow(0, start, count), target = targets.narrow(0, start, count);
-    loss.add_(overwrites_logits(hidden) ? overwriting_loss(at::linear(rows, cast_weight), target)
-                                        : summed_loss(log_probabilities(rows, cast_weight), target));
+    auto logits = soft_capped(at::linear(rows, cast_weight), softcap);
+    loss.add_(overwrites_logits(hidden) ? overwriting_loss(logits, target)
+                                        : summed_loss(log_probabilities(std::move(logits), rows), target));
   });
   return loss;
+}
+
+Tensor soft_capped(Tensor logits, double cap) {
+  return cap == 0 ? logits : logits.div_(cap).tanh_().mul_(cap);
 }
 
 }  // namespace runner

@@ -7,7 +7,7 @@ namespace runner {
 
 /// Sum of cross_entropy(hidden weight^T, targets) over targets other than -100: a scalar in fp32, or in fp64 for fp64
 /// inputs. hidden [N, dim] is in the compute dtype, weight [V, dim] in any dtype (cast to hidden's for the products),
-/// targets int64 [N].
+/// targets int64 [N]. With a soft cap, logits become cap * tanh(logit / cap), in the compute dtype.
 ///
 /// At most the logits of `chunk_tokens` tokens (0 = all) exist at the same time. bfloat16 logits in host memory are
 /// overwritten by their gradient; others are copied to the loss's dtype. If a gradient is needed, forward computes each
@@ -15,6 +15,10 @@ namespace runner {
 /// and the FLOPs equal those without chunks. Saved for backward: the gradients of hidden and of weight (in weight's
 /// dtype; summed in fp32 if there are several chunks). Backward works only once, because it scales in place.
 torch::Tensor chunked_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
-                                    const torch::Tensor& targets, int64_t chunk_tokens);
+                                    const torch::Tensor& targets, int64_t chunk_tokens,
+                                    double softcap = 0);
+
+/// cap * tanh(logits / cap); the logits themselves if the cap is 0. Overwrites them.
+torch::Tensor soft_capped(torch::Tensor logits, double cap);
 
 }  // namespace runner

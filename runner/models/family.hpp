@@ -7,21 +7,20 @@
 
 namespace runner {
 
+/// A specification of models, which one or several values of model.name share.
 struct Family {
-  std::string name;           ///< model.name
-  std::string hf_model_type;  ///< "model_type" in config.json
   ModelSpec (*make_spec)(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
   /// The family's part of model_settings(), without "model.".
   nlohmann::json (*settings)(const Recipe::Model& model);
-  HfTensor (*hf_tensor)(const std::string& parameter);
-  /// Whether a tensor of old checkpoint files is not needed. `name` has no prefix "transformer." or "model.".
-  bool (*hf_ignorable)(const std::string& name);
+  HfTensor (*hf_tensor)(const Recipe::Model& model, const std::string& parameter);
+  /// Whether a tensor of old checkpoint files is not needed.
+  bool (*hf_ignorable)(const Recipe::Model& model, const std::string& name);
   Recipe::Model (*model_from_hf_config)(const nlohmann::json& config);
   nlohmann::json (*hf_config)(const Recipe::Model& model, const ModelSpec& spec);
 };
 
 extern const Family gpt_family;
-extern const Family llama_family;
+extern const Family decoder_family;
 
 /// Throws Error(usage) for values that no family supports.
 void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);

@@ -9,34 +9,48 @@
 
 namespace runner {
 
-/// Norm is LayerNorm or RmsNorm. A tied head uses the embedding's slot.
+/// What a head does with logits before the loss.
+struct LogitForm {
+  double divisor = 1;  ///< logits are divided by it
+  double softcap = 0;  ///< then they become cap * tanh(logit / cap); 0: no cap
+};
+
+/// Norm is the final norm of hidden states. A tied head uses the embedding's slot.
 template <typename Norm>
 class Head : public Block {
  public:
-  Head(const Model& model, const Recipe::Model& recipe)
-      : norm_(model, "head.norm", recipe.norm_eps),
+  Head(const Model& model, const Recipe::Model& recipe, Norm norm, const LogitForm& form = {})
+      : norm_(std::move(norm)),
         weight_(model, recipe.tie_embeddings ? "embedding.tokens.weight" : "head.weight"),
         targets_(model.spec.batch_field(token_field::targets_name)),
-        chunk_tokens_(model.spec.loss_chunk_tokens) {}
+        chunk_tokens_(model.spec.loss_chunk_tokens),
+        form_(form) {}
 
   torch::Tensor forward(const torch::Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
     if (context.logits_of) {
-      auto last = norm_(input.select(1, *context.logits_of).contiguous().to(compute.dtype));
-      return at::linear(last, weight_.as(compute.dtype)).to(torch::kFloat32);
+      auto last = hidden_states(input.select(1, *context.logits_of).contiguous().to(compute.dtype));
+      return soft_capped(at::linear(last, weight_.as(compute.dtype)), form_.softcap).to(torch::kFloat32);
     }
-    auto hidden = norm_(input.reshape({-1, input.size(-1)}).to(compute.dtype));
+    auto hidden = hidden_states(input.reshape({-1, input.size(-1)}).to(compute.dtype));
     auto targets = context.batch->fields[targets_].reshape(-1);
     if (context.token_loss)
-      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss);
-    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_);
+      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss, form_.softcap);
+    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_, form_.softcap);
   }
 
  private:
+  /// Normed, and divided instead of the logits, which are wider.
+  torch::Tensor hidden_states(const torch::Tensor& x) {
+    auto normed = norm_(x);
+    return form_.divisor == 1 ? normed : normed.mul_(1 / form_.divisor);
+  }
+
   Norm norm_;
   Parameter weight_;
   size_t targets_;
   int64_t chunk_tokens_;
+  LogitForm form_;
 };
 
 }  // namespace runner

@@ -1,10 +1,12 @@
 // Reads a Hugging Face config.json strictly: checks types, uses transformers' defaults, and throws Error(usage) for
-// unsupported values.
+// unsupported values. It knows which keys were read, so that others can be refused.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 
@@ -24,7 +26,23 @@ class HfConfigReader {
     return convert<T>(key);
   }
 
-  bool has(const char* key) const { return config_.contains(key) && !config_.at(key).is_null(); }
+  bool has(const char* key) const { return contains(key) && !config_.at(key).is_null(); }
+  /// Also for a key that is null.
+  bool contains(const char* key) const {
+    read_.insert(key);
+    return config_.contains(key);
+  }
+
+  /// Throws Error(usage) for a key that no function above has asked for and that is not in `ignored`. `owner`: of whom it
+  /// is not a key, for the message.
+  void check_all_read(const std::string& owner, const std::set<std::string>& ignored = {}) const {
+    for (const auto& [key, value] : config_.items()) {
+      if (read_.contains(key) || ignored.contains(key)) continue;
+      auto close = nearest(key, {read_.begin(), read_.end()});
+      throw usage_error("config.json: `{}` is not a known key {}{}", key, owner,
+                        close ? fmt::format(" (did you mean `{}`?)", *close) : "");
+    }
+  }
 
   /// Throws Error(usage) unless the key is absent, null or `allowed`.
   void expect(const char* key, const nlohmann::json& allowed) const {
@@ -34,6 +52,7 @@ class HfConfigReader {
   }
 
   HfConfigReader table(const char* key) const {
+    read_.insert(key);
     if (!config_.at(key).is_object())
       throw usage_error("config.json: {} = {} is not a table", key, config_.at(key).dump());
     return HfConfigReader(config_.at(key));
@@ -50,6 +69,7 @@ class HfConfigReader {
   }
 
   const nlohmann::json& config_;
+  mutable std::set<std::string> read_;
 };
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 
+#include "runner/base/error.hpp"
 #include "runner/models/attention_heads.hpp"
 #include "runner/models/attention_loops.hpp"
 #include "runner/models/tile_product.hpp"
@@ -33,6 +34,9 @@ int64_t key_block(const Shape& shape, int64_t keys, int64_t most) {
   return std::min(block, round_up(round_up(shape.seq_len, tile_rows), tile_columns));
 }
 
+/// The first key of the first block that a tile or block of queries from `row` on attends to.
+int64_t first_block(const Shape& shape, int64_t row, int64_t block) { return shape.first_key(row) / block * block; }
+
 class Forward {
  public:
   Forward(const Inputs& inputs, const Output& output, Scratch& scratch)
@@ -57,7 +61,7 @@ class Forward {
       pack_transposed(k[key], k.stride, keys, shape_.head_dim, keys_);
       copy_rows(v[key], v.stride, keys, shape_.head_dim, 1, values_, padded_, padded_);
       for (int64_t member = 0; member < shape_.group(); ++member)
-        for (int64_t row = key; row < shape_.seq_len; row += tile_rows)
+        for (int64_t row = key; row < shape_.queries_end(key + keys); row += tile_rows)
           query_tile(batch, key_head * shape_.group() + member, row, key, keys,
                      states_ + member * round_up(shape_.seq_len, tile_rows) + row);
     }
@@ -73,18 +77,20 @@ class Forward {
       copy_rows(q[row], q.stride, rows, shape_.head_dim, 1, queries_, padded_, padded_);
       tile = {queries_, padded_};
     }
-    if (key == 0) std::fill_n(states, tile_rows, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0});
+    const bool first = key == first_block(shape_, row, block_);
+    if (first) std::fill_n(states, tile_rows, RunningSoftmax{-std::numeric_limits<float>::infinity(), 0});
 
     int64_t later = row + tile_rows;
     prefetch_rows(q[later], q.stride, std::min(tile_rows, shape_.seq_len - later), shape_.head_dim);
-    ScoreTile scores{scores_, block_, round_up(seen, tile_columns), keys, row - key + 1};
+    ScoreTile scores{scores_, block_, round_up(seen, tile_columns), keys, row - key + 1, shape_.windowed(),
+                     row - shape_.window + 1 - key};
     tile_product(tile.data, tile.stride, {keys_, shape_.head_dim * tile_columns, tile_columns}, shape_.head_dim,
                  shape_.score_scale(), scores_, block_, scores.columns);
     TileRow rescale, normalize = ones;
     softmax_tile(scores, states, rescale.data());
     tile_product(scores_, block_, {values_, tile_columns, padded_}, seen, 1, sums_, padded_, padded_);
     if (row < key + block_) finish(batch, head, row, rows, states, normalize);
-    merge_tile(out[row], out.stride, rows, shape_.head_dim, sums_, padded_, key == 0, rescale.data(), normalize.data());
+    merge_tile(out[row], out.stride, rows, shape_.head_dim, sums_, padded_, first, rescale.data(), normalize.data());
   }
 
   void finish(int64_t batch, int64_t head, int64_t row, int64_t rows, const RunningSoftmax* states,
@@ -136,7 +142,7 @@ class Backward {
     for (int64_t key = 0; key < shape_.seq_len; key += block_) {
       begin_keys(batch, key_head, key);
       for (int64_t member = 0; member < shape_.group(); ++member)
-        for (int64_t row = key; row < shape_.seq_len; row += query_block_)
+        for (int64_t row = key; row < shape_.queries_end(key + key_count_); row += query_block_)
           query_rows(batch, key_head * shape_.group() + member, row, dots_ + member * shape_.seq_len + row);
       auto dk = gradients_.k.at(batch, key_head), dv = gradients_.v.at(batch, key_head);
       copy_rows(key_gradients_, padded_, key_count_, shape_.head_dim, std::numbers::ln2_v<float>, dk[key], dk.stride,
@@ -197,10 +203,13 @@ class Backward {
     tile_product(row_gradients_ + r * padded_, padded_, {values_transposed_, group_stride, tile_columns}, dim, 1, ds,
                  block_, columns);
     const float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + row + r;
-    softmax_gradient_tile({p, block_, columns, key_count_, row + r - key_ + 1}, ds, rows, log_sum_exp, dots);
+    softmax_gradient_tile({p, block_, columns, key_count_, row + r - key_ + 1, shape_.windowed(),
+                           row + r - shape_.window + 1 - key_},
+                          ds, rows, log_sum_exp, dots);
     tile_product(ds, block_, {keys_, tile_columns, padded_}, seen, shape_.scale(), query_gradients_, padded_, padded_);
     auto dq = gradients_.q.at(batch, head);
-    merge_tile(dq[row + r], dq.stride, rows, dim, query_gradients_, padded_, key_ == 0, ones.data(), ones.data());
+    merge_tile(dq[row + r], dq.stride, rows, dim, query_gradients_, padded_, key_ == first_block(shape_, row, block_),
+               ones.data(), ones.data());
   }
 
   const Inputs& in_;
@@ -215,13 +224,16 @@ class Backward {
 
 class HostAttention : public torch::autograd::Function<HostAttention> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v) {
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const AttentionForm& form) {
     auto rows = at::empty({q.size(0) * q.size(1), q.size(2) * q.size(3)}, q.options());
     auto log_sum_exp = at::empty({q.size(0), q.size(2), q.size(1)}, q.options());
-    Inputs inputs(q, k, v);
+    Inputs inputs(q, k, v, form);
     for_each_key_head<Forward>(inputs.shape, inputs,
                                Output{Heads<float>(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
     context->save_for_backward({q, k, v, rows, log_sum_exp});
+    context->saved_data["scale"] = form.scale_for(q.size(3));
+    context->saved_data["window"] = form.window;
     return rows;
   }
 
@@ -230,12 +242,13 @@ class HostAttention : public torch::autograd::Function<HostAttention> {
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     auto gradient = gradients[0].contiguous().view(q.sizes());
     auto dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty_like(dk);
-    Inputs inputs(q, k, v);
+    Inputs inputs(q, k, v,
+                  {.scale = context->saved_data["scale"].toDouble(), .window = context->saved_data["window"].toInt()});
     Output output{Heads<float>(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
     for_each_key_head<Backward>(
         inputs.shape, inputs, output,
         Gradients{Heads<float>(gradient), Heads<float>(dq), Heads<float>(dk), Heads<float>(dv)});
-    return {dq, dk, dv};
+    return {dq, dk, dv, Tensor()};
   }
 };
 
@@ -251,8 +264,9 @@ bool host_attention_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
          k.size(3) == q.size(3) && q.size(2) % k.size(2) == 0;
 }
 
-Tensor host_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
-  return HostAttention::apply(with_adjacent_elements(q), with_adjacent_elements(k), with_adjacent_elements(v));
+Tensor host_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+  RUNNER_CHECK(form.softcap == 0, "host_attention has no soft cap");
+  return HostAttention::apply(with_adjacent_elements(q), with_adjacent_elements(k), with_adjacent_elements(v), form);
 }
 
 }  // namespace runner

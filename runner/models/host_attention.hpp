@@ -1,6 +1,7 @@
 // Causal attention over fp32 heads in host memory, in blocks of keys (FlashAttention-2, Dao 2023, arXiv:2307.08691).
 #pragma once
 
+#include "runner/models/attention_form.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 namespace runner {
@@ -9,12 +10,13 @@ namespace runner {
 /// matching sizes.
 bool host_attention_takes(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
 
-/// softmax(Q K^T / sqrt(head_dim)) V with a causal mask, as rows [B * T, H * head_dim]. q [B, T, H, head_dim], k and v
+/// softmax(scale Q K^T) V with a causal mask and a window, without a soft cap, as rows [B * T, H * head_dim]. q [B, T, H, head_dim], k and v
 /// [B, T, KV, head_dim] may be strided views; each key head serves H / KV query heads.
 ///
 /// Saves q, k, v, the result and one log-sum-exp per row (to base 2) for backward, which recomputes the probabilities.
 /// One thread computes all of a key head, so the results do not depend on the number of threads. Scratch memory is a
-/// few blocks per thread.
-torch::Tensor host_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
+/// few blocks per thread. Blocks of keys outside of the window are skipped.
+torch::Tensor host_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                             const AttentionForm& form = {});
 
 }  // namespace runner

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runner/models/fused_kernel.hpp"
+#include "runner/models/gelu.hpp"
 #include "runner/models/host_layer_norm.hpp"
 
 namespace runner {
@@ -77,10 +78,10 @@ Tensor LayerNorm::operator()(const Tensor& x) const {
   return std::get<0>(at::native_layer_norm(x, {x.size(-1)}, weight, bias, eps_));
 }
 
-RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps)
-    : weight_(model, name + ".weight"), eps_(eps) {}
+RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps, StoredWeight stored)
+    : weight_(model, name + ".weight"), eps_(eps), stored_(stored) {}
 
-Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight_.as(x.scalar_type()), eps_); }
+Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight_.as(x.scalar_type()), eps_, stored_); }
 
 namespace {
 
@@ -89,13 +90,23 @@ torch::ScalarType statistics_dtype(const Tensor& x) {
   return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
+/// The factor of normed values, in the dtype of statistics.
+Tensor wide_factor(const Tensor& weight, torch::ScalarType dtype, StoredWeight stored) {
+  auto factor = weight.to(dtype);
+  return stored == StoredWeight::minus_one ? factor + 1 : factor;
+}
+
 class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps,
+                        StoredWeight stored) {
     auto dtype = statistics_dtype(x);
     auto norm = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, dtype);
     auto scale = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_();
     context->save_for_backward({x, weight, scale});
+    context->saved_data["minus_one"] = stored == StoredWeight::minus_one;
+    if (stored == StoredWeight::minus_one)
+      return at::mul(x, scale).mul_(wide_factor(weight, dtype, stored)).to(x.scalar_type());
     return at::mul(x, scale).to(x.scalar_type()).mul_(weight);
   }
 
@@ -107,38 +118,76 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     auto normed = at::mul(x, scale);
     auto product = at::mul(gradient, normed);
     auto weight_gradient = product.sum(at::IntArrayRef{0}).to(weight.scalar_type());
-    auto wide_weight = weight.to(dtype);
+    const auto stored = context->saved_data["minus_one"].toBool() ? StoredWeight::minus_one : StoredWeight::plain;
+    auto wide_weight = wide_factor(weight, dtype, stored);
     auto mean = at::mv(product, wide_weight).div_(x.size(-1)).unsqueeze(1);
     at::mul_out(product, gradient, wide_weight);  // reuses the memory of `product`
-    return {product.addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type()), weight_gradient, Tensor()};
+    return {product.addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type()), weight_gradient, Tensor(), Tensor()};
   }
 };
 
-class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
+const char* gelu_form(Activation activation) { return activation == Activation::gelu ? "none" : "tanh"; }
+
+Tensor value_of(Activation activation, const Tensor& x) {
+  switch (activation) {
+    case Activation::silu:
+      return at::silu(x);
+    case Activation::relu:
+      return at::relu(x);
+    default:
+      return at::gelu(x, gelu_form(activation));
+  }
+}
+
+Tensor input_gradient(Activation activation, const Tensor& gradient, const Tensor& x) {
+  switch (activation) {
+    case Activation::silu:
+      return at::silu_backward(gradient, x);
+    case Activation::relu:
+      return at::threshold_backward(gradient, x, 0);
+    default:
+      return at::gelu_backward(gradient, x, gelu_form(activation));
+  }
+}
+
+class GatedFunction : public torch::autograd::Function<GatedFunction> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& gate, const Tensor& up) {
+  static Tensor forward(AutogradContext* context, const Tensor& gate, const Tensor& up, Activation activation) {
     context->save_for_backward({gate, up});
-    return at::silu(gate).mul_(up);
+    context->saved_data["activation"] = static_cast<int64_t>(activation);
+    return value_of(activation, gate).mul_(up);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1];
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
     // Two statements, so that the temporary product is freed before the second gradient is computed.
-    auto gate_gradient = at::silu_backward(at::mul(gradients[0], up), gate);
-    return {gate_gradient, at::silu(gate).mul_(gradients[0])};
+    auto gate_gradient = input_gradient(activation, at::mul(gradients[0], up), gate);
+    return {gate_gradient, value_of(activation, gate).mul_(gradients[0]), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  // Without a fused kernel, ATen decomposes it into operations that each save a tensor of x's size.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, StoredWeight stored) {
+  // Without a fused kernel, ATen decomposes it into operations that each save a tensor of x's size. The fused kernel
+  // takes a weight only in the dtype of x, in which 1 + weight would be rounded.
   static const FusedKernel fused("aten::_fused_rms_norm");
-  if (fused.serves(x)) return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, weight, eps));
-  return RmsNormFunction::apply(x, weight, eps);
+  const bool plain = stored == StoredWeight::plain;
+  if (fused.serves(x) && (plain || x.scalar_type() == statistics_dtype(x)))
+    return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, plain ? weight : weight + 1, eps));
+  return RmsNormFunction::apply(x, weight, eps, stored);
 }
 
-Tensor swiglu(const Tensor& gate, const Tensor& up) { return SwigluFunction::apply(gate, up); }
+Tensor activated(const Tensor& x, Activation activation) {
+  if (activation == Activation::gelu) return gelu(x, Gelu::exact);
+  if (activation == Activation::gelu_tanh) return gelu(x, Gelu::tanh);
+  return value_of(activation, x);
+}
+
+Tensor gated(const Tensor& gate, const Tensor& up, Activation activation) {
+  return GatedFunction::apply(gate, up, activation);
+}
 
 }  // namespace runner

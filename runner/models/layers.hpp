@@ -62,19 +62,31 @@ class LayerNorm {
   double eps_;
 };
 
-/// x / sqrt(mean(x^2) + eps) * weight over the last dim (Zhang and Sennrich 2019). Saves x and one statistic per row.
+/// Whether the weight of an RMSNorm is stored minus 1. With such a weight, 16-bit values are multiplied in fp32, as in
+/// Gemma.
+enum class StoredWeight { plain, minus_one };
+
+/// x / sqrt(mean(x^2) + eps) * weight over the last dim of rows (Zhang and Sennrich 2019). Saves x and one statistic per
+/// row.
 class RmsNorm {
  public:
-  RmsNorm(const Model& model, const std::string& name, double eps);
+  RmsNorm(const Model& model, const std::string& name, double eps, StoredWeight stored = StoredWeight::plain);
   torch::Tensor operator()(const torch::Tensor& x) const;
 
  private:
   Parameter weight_;
   double eps_;
+  StoredWeight stored_;
 };
-torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
+torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
+                       StoredWeight stored = StoredWeight::plain);
 
-/// silu(gate) * up (Shazeer 2020). Saves only gate and up; backward recomputes silu(gate).
-torch::Tensor swiglu(const torch::Tensor& gate, const torch::Tensor& up);
+enum class Activation { silu, gelu, gelu_tanh, relu };
+
+/// The activation of x. x must be a temporary that has no other user, because gelu() may overwrite it.
+torch::Tensor activated(const torch::Tensor& x, Activation activation);
+
+/// activation(gate) * up (Shazeer 2020). Saves only gate and up; backward recomputes the activation.
+torch::Tensor gated(const torch::Tensor& gate, const torch::Tensor& up, Activation activation);
 
 }  // namespace runner

@@ -1,23 +1,21 @@
 #include "runner/models/models.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 
 namespace runner {
 
 namespace {
 
-const std::array<const Family*, 2> families = {&gpt_family, &llama_family};
-
 const Family& family_named(const std::string& name) {
-  for (const auto* family : families)
-    if (family->name == name) return *family;
+  if (name == "gpt") return gpt_family;
+  if (std::ranges::find(model_families(), name) != model_families().end()) return decoder_family;
   auto close = nearest(name, model_families());
   throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
                     close ? fmt::format(" (did you mean \"{}\"?)", *close) : "");
@@ -40,17 +38,13 @@ void freeze(ModelSpec& spec, const std::vector<std::string>& patterns) {
 
 }  // namespace
 
-std::vector<std::string> model_families() {
-  std::vector<std::string> names;
-  for (const auto* family : families) names.push_back(family->name);
-  return names;
-}
+const std::vector<std::string>& model_families() { return model_family_names(); }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   const auto& family = family_named(model.name);
   check_shape(model, vocab_size, seq_len);
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len);
-  spec.family = family.name;
+  spec.family = model.name;
   spec.vocab_size = vocab_size;
   spec.dim = model.dim;
   spec.seq_len = seq_len;
@@ -75,25 +69,17 @@ nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
 
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec) {
   std::vector<HfTensor> names;
-  for (const auto* parameter : spec.parameters()) names.push_back(family_named(model.name).hf_tensor(parameter->name));
+  for (const auto* parameter : spec.parameters()) names.push_back(family_named(model.name).hf_tensor(model, parameter->name));
   return names;
 }
 
 bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
-  std::string_view name = tensor_name;
-  for (std::string_view prefix : {"transformer.", "model."})
-    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  return family_named(model.name).hf_ignorable(std::string(name)) || (model.tie_embeddings && name == "lm_head.weight");
+  return family_named(model.name).hf_ignorable(model, tensor_name);
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
-  std::string type = config.is_object() ? config.value("model_type", "") : "";
-  std::vector<std::string> known;
-  for (const auto* family : families) {
-    if (family->hf_model_type == type) return family->model_from_hf_config(config);
-    known.push_back(family->hf_model_type);
-  }
-  throw usage_error("config.json: model_type = \"{}\" is not supported; allowed: {}", type, join_or(known));
+  const bool gpt = config.is_object() && config.contains("model_type") && config["model_type"] == "gpt2";
+  return (gpt ? gpt_family : decoder_family).model_from_hf_config(config);
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
@@ -111,7 +97,8 @@ void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len
   positive("model.vocab_size", vocab_size);
   positive("data.seq_len", seq_len);
   if (model.hidden_dim) positive("model.hidden_dim", *model.hidden_dim);
-  if (model.dim % model.n_heads != 0)
+  if (model.head_dim) positive("model.head_dim", *model.head_dim);
+  if (model.dim % model.n_heads != 0 && !model.head_dim)
     throw usage_error("model.n_heads = {}: does not divide model.dim = {}", model.n_heads, model.dim);
   if (seq_len > model.max_seq_len)
     throw usage_error("data.seq_len = {}: longer than model.max_seq_len = {}", seq_len, model.max_seq_len);

@@ -9,7 +9,7 @@
 namespace runner {
 
 /// Valid values of `model.name`.
-std::vector<std::string> model_families();
+const std::vector<std::string>& model_families();
 
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
 /// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. Throws Error(usage)
@@ -27,11 +27,19 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 /// model is trained.
 nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size);
 
+/// Rows of a tensor in a file that contains several parameters: `groups` groups of `count` rows, which begin every `stride`
+/// rows from `first` on.
+struct HfRows {
+  int64_t first = 0, count = 0, stride = 0, groups = 1;
+  int64_t all = 0;  ///< rows of the tensor in the file
+};
+
 /// Name and layout of a parameter in a Hugging Face checkpoint of the family.
 struct HfTensor {
-  std::string name;         ///< e.g. "transformer.h.0.attn.c_attn.weight", as export writes it
-  std::string alias;        ///< name in a checkpoint of the bare model, without "transformer." or "model."; or empty
-  bool transposed = false;  ///< stored as [in, out], by GPT-2's Conv1D
+  std::string name;                   ///< e.g. "transformer.h.0.attn.c_attn.weight", as export writes it
+  std::string alias;                  ///< name in a checkpoint of the bare model, without "transformer." or "model."; or empty
+  bool transposed = false;            ///< stored as [in, out], by GPT-2's Conv1D
+  std::optional<HfRows> rows = {};    ///< the parameter is a part of the tensor, as in Phi-3 and GPT-NeoX
 };
 /// One for each of spec.parameters(), in that order.
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec);

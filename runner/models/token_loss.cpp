@@ -27,8 +27,8 @@ Counted counted(const Tensor& hidden, const Tensor& cast_weight, const Tensor& t
   return chunk;
 }
 
-Tensor summed(const Counted& chunk, const TokenLoss& loss) {
-  auto losses = loss(chunk.logits, chunk.targets);
+Tensor summed(const Counted& chunk, const TokenLoss& loss, double softcap) {
+  auto losses = loss(softcap == 0 ? chunk.logits : (chunk.logits / softcap).tanh() * softcap, chunk.targets);
   RUNNER_CHECK(losses.dim() == 1 && losses.size(0) == chunk.targets.size(0), "a loss must be one number per token");
   return losses.sum();
 }
@@ -36,7 +36,7 @@ Tensor summed(const Counted& chunk, const TokenLoss& loss) {
 class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        int64_t chunk_tokens, const TokenLoss& loss) {
+                        int64_t chunk_tokens, const TokenLoss& loss, double softcap) {
     auto cast_weight = weight.to(hidden.scalar_type());
     auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
     auto hidden_gradient = at::zeros_like(hidden);
@@ -49,7 +49,7 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
       Tensor sum, gradient;
       {
         torch::AutoGradMode grad(true);
-        sum = summed(chunk, loss);
+        sum = summed(chunk, loss, softcap);
         gradient = torch::autograd::grad({sum}, {chunk.logits})[0].to(chunk.rows.scalar_type());
       }
       total.add_(sum.detach());
@@ -66,22 +66,22 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
     auto saved = context->get_saved_variables();
     for (auto& gradient : saved)
       if (gradient.defined()) gradient.mul_(gradients[0]);
-    return {saved[0], saved[1], Tensor(), Tensor(), Tensor()};
+    return {saved[0], saved[1], Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
 Tensor chunked_token_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens,
-                          const TokenLoss& loss) {
+                          const TokenLoss& loss, double softcap) {
   RUNNER_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0));
   if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
-    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss);
+    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, softcap);
   auto cast_weight = weight.to(hidden.scalar_type());
   auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
     auto chunk = counted(hidden, cast_weight, targets, start, count);
-    if (chunk.any()) total.add_(summed(chunk, loss));
+    if (chunk.any()) total.add_(summed(chunk, loss, softcap));
   });
   return total;
 }

@@ -8,8 +8,8 @@ namespace runner {
 /// chunked_cross_entropy(), at most the logits of `chunk_tokens` tokens (0 = all) exist at the same time, forward
 /// computes a chunk's gradient while its logits exist, and backward works only once. `loss` gets the chunk's tokens
 /// with valid targets, in order, at least one. Its intermediate tensors and the logits' gradient use memory in addition
-/// to the logits.
+/// to the logits. With a soft cap, it gets cap * tanh(logit / cap).
 torch::Tensor chunked_token_loss(const torch::Tensor& hidden, const torch::Tensor& weight, const torch::Tensor& targets,
-                                 int64_t chunk_tokens, const TokenLoss& loss);
+                                 int64_t chunk_tokens, const TokenLoss& loss, double softcap = 0);
 
 }  // namespace runner

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "support.hpp"
+#include "tests/models/recipes.hpp"
 #include "tiny_models.hpp"
 
 using namespace runner;
@@ -127,6 +128,35 @@ TEST_CASE("double precision, names without a prefix and buffers without paramete
   CHECK(wrong_values(HfSource(exported.path, exported.model, exported.spec), exported.spec) == 0);
 }
 
+TEST_CASE("parameters that share a tensor are written into one and any range of them is read back") {
+  for (const char* name : {"phi3", "gpt_neox"}) {
+    Exported exported(family_recipe(name));
+    CAPTURE(name);
+    const HfSource source(exported.path, exported.model, exported.spec);
+    CHECK(wrong_values(source, exported.spec) == 0);
+    const auto slot = exported.spec.slot("blocks.1.attention.wk.weight");
+    const auto numel = exported.spec.numel(slot);
+    std::mt19937 random(3);
+    for (int i = 0; i < 200; ++i) {
+      auto begin = static_cast<int64_t>(random()) % (numel + 1), end = static_cast<int64_t>(random()) % (numel + 1);
+      if (begin > end) std::swap(begin, end);
+      std::vector<float> values(static_cast<size_t>(end - begin)), expected(values.size());
+      source.read(slot, begin, values);
+      parameter_values(slot, begin, expected);
+      REQUIRE(values == expected);
+    }
+  }
+  // The row of head 2's third key element in GPT-NeoX: after two heads of 24 rows and the head's 8 query rows.
+  Exported exported(family_recipe("gpt_neox"));
+  SafetensorsFile file(exported.path / "model.safetensors");
+  const auto* stored = file.find("gpt_neox.layers.0.attention.query_key_value.weight");
+  REQUIRE(stored);
+  CHECK(stored->shape == std::vector<int64_t>{96, 32});
+  float value = 0;
+  std::memcpy(&value, file.data(*stored).data() + ((2 * 24 + 8 + 3) * 32 + 5) * 4, 4);
+  CHECK(value == parameter_value(exported.spec.slot("blocks.0.attention.wk.weight"), (2 * 8 + 3) * 32 + 5));
+}
+
 TEST_CASE("missing, unknown and misshapen tensors are listed together") {
   Exported exported(tiny_llama());
   std::vector<float> values(32 * 32);
@@ -170,7 +200,7 @@ TEST_CASE("settings that do not change any shape are compared with config.json")
         "  model.norm_eps = 1e-05 in the recipe, 1e-06 in config.json\n"
         "  model.tie_embeddings = true in the recipe, false in config.json\n"
         "  model.rope_theta = 10000 in the recipe, 500000 in config.json\n"
-        "  model.rope_scaling = unset in the recipe, {factor = 8, low_freq_factor = 1, high_freq_factor = 4, "
+        "  model.rope_scaling = unset in the recipe, {factor = 8, high_freq_factor = 4, low_freq_factor = 1, "
         "original_max_position_embeddings = 32} in config.json");
   CHECK(exported.open_message(tiny_gpt()) ==
         " contains a different model:\n  model.name = gpt in the recipe, llama in config.json");

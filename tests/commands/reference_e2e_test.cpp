@@ -22,7 +22,7 @@ std::string model_section(const Recipe::Model& model) {
       "[model]\nname = \"{}\"\nvocab_size = {}\nn_layers = {}\ndim = {}\nn_heads = {}\nmax_seq_len = {}\n"
       "tie_embeddings = {}\n",
       model.name, *model.vocab_size, model.n_layers, model.dim, model.n_heads, model.max_seq_len, model.tie_embeddings);
-  if (!llama) return text + fmt::format("activation = \"{}\"\n", model.activation);
+  if (!llama) return text + fmt::format("activation = \"{}\"\n", model.activation.value());
   text += fmt::format("n_kv_heads = {}\nhidden_dim = {}\n", *model.n_kv_heads, *model.hidden_dim);
   if (const auto& s = model.rope_scaling)
     text += fmt::format(

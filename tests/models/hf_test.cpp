@@ -47,13 +47,13 @@ nlohmann::json llama_config() {
 
 }  // namespace
 
-TEST_CASE("every parameter has a unique name in a Hugging Face checkpoint") {
+TEST_CASE("every parameter has its own place in a Hugging Face checkpoint") {
   for (const auto& model : varied_recipes()) {
     auto spec = make_spec(model, 96, 16);
     auto tensors = hf_names(model, spec);
     REQUIRE(tensors.size() == spec.parameters().size());
-    std::set<std::string> unique;
-    for (const auto& tensor : tensors) unique.insert(tensor.name);
+    std::set<std::pair<std::string, int64_t>> unique;
+    for (const auto& tensor : tensors) unique.emplace(tensor.name, tensor.rows ? tensor.rows->first : -1);
     CHECK(unique.size() == tensors.size());
     for (size_t i = 0; i < tensors.size(); ++i)
       if (tensors[i].transposed) CHECK(spec.parameters()[i]->shape.size() == 2);
@@ -101,6 +101,77 @@ TEST_CASE("llama maps to LlamaForCausalLM") {
   check("blocks.0.mlp.w2.weight", "layers.0.mlp.down_proj.weight");
   check("head.norm.weight", "norm.weight");
   CHECK(hf_of(llama_recipe(), "head.weight").name == "lm_head.weight");
+}
+
+TEST_CASE("Phi-3 and GPT-NeoX store queries, keys and values in one tensor, each in its own order of rows") {
+  auto phi3 = family_recipe("phi3");
+  auto k = hf_of(phi3, "blocks.1.attention.wk.weight"), up = hf_of(phi3, "blocks.1.mlp.w3.weight");
+  CHECK(k.name == "model.layers.1.self_attn.qkv_proj.weight");
+  REQUIRE(k.rows);
+  CHECK(k.rows->first == 32);
+  CHECK(k.rows->count == 16);
+  CHECK(k.rows->all == 64);
+  CHECK(up.name == "model.layers.1.mlp.gate_up_proj.weight");
+  CHECK(up.rows.value().first == 88);
+  auto v = hf_of(family_recipe("gpt_neox"), "blocks.0.attention.wv.bias");
+  CHECK(v.name == "gpt_neox.layers.0.attention.query_key_value.bias");
+  REQUIRE(v.rows);
+  CHECK(v.rows->first == 16);
+  CHECK(v.rows->count == 8);
+  CHECK(v.rows->stride == 24);
+  CHECK(v.rows->groups == 4);
+  CHECK(v.rows->all == 96);
+}
+
+TEST_CASE("norms after the branches have Gemma 2's names") {
+  for (const char* name : {"gemma2", "gemma3"}) {
+    auto model = family_recipe(name);
+    CHECK(hf_of(model, "blocks.0.attention_post_norm.weight").name == "model.layers.0.post_attention_layernorm.weight");
+    CHECK(hf_of(model, "blocks.0.mlp_norm.weight").name == "model.layers.0.pre_feedforward_layernorm.weight");
+    CHECK(hf_of(model, "blocks.0.mlp_post_norm.weight").name == "model.layers.0.post_feedforward_layernorm.weight");
+  }
+  CHECK(hf_of(family_recipe("qwen3"), "blocks.0.attention.q_norm.weight").name ==
+        "model.layers.0.self_attn.q_norm.weight");
+}
+
+TEST_CASE("a model with an option that the family has not in Hugging Face is not exported") {
+  auto refuses = [](Recipe::Model model, const std::string& message) {
+    CHECK_THROWS_MATCHES(hf_config(model, make_spec(model, 96, 16)), Error, Message(message));
+  };
+  auto llama = llama_recipe();
+  llama.qk_norm = "head";
+  refuses(llama,
+          "model.qk_norm = \"head\": Hugging Face's LlamaForCausalLM has no such option (there it is \"none\"), so this "
+          "model cannot be exported to it");
+  llama = llama_recipe();
+  llama.sliding_window = 4;
+  CHECK_THROWS_AS(hf_config(llama, make_spec(llama, 96, 16)), Error);
+  auto qwen = family_recipe("qwen2");
+  qwen.attention_bias = "all";
+  refuses(qwen,
+          "model.attention_bias = \"all\": Hugging Face's Qwen2ForCausalLM has no such option (there it is \"qkv\"), so this "
+          "model cannot be exported to it");
+}
+
+TEST_CASE("Gemma 3's rotary settings are read in the forms of transformers 4 and 5") {
+  auto model = family_recipe("gemma3");
+  model.rope_scaling = Recipe::Model::RopeScaling{.factor = 8, .rope_type = "linear"};
+  auto config = hf_config(model, make_spec(model, 96, 16));
+  auto v5 = config;
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern"}) v5.erase(key);
+  v5["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  auto read = model_from_hf_config(v5);
+  CHECK(read.rope_theta == 1e6);
+  CHECK(read.rope_local_theta == 1e4);
+  REQUIRE(read.rope_scaling);
+  CHECK(read.rope_scaling->rope_type == "linear");
+  CHECK(model_settings(read, 96) == model_settings(model_from_hf_config(config), 96));
+  v5["rope_parameters"]["sliding_attention"]["factor"] = 2.0;
+  CHECK_THROWS_MATCHES(
+      model_from_hf_config(v5), Error,
+      Message("config.json: `factor` is not a known key of rope_parameters.sliding_attention"));
 }
 
 TEST_CASE("a checkpoint may contain unused buffers and a tied head, but no unused parameters") {
@@ -167,8 +238,13 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
     config[key] = std::move(value);
     CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));
   };
-  refuses(gpt2_config(), "model_type", "mistral",
-          "config.json: model_type = \"mistral\" is not supported; allowed: gpt2 or llama");
+  refuses(gpt2_config(), "model_type", "mistra",
+          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, gemma2, "
+          "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (did you mean \"mistral\"?)");
+  refuses(gpt2_config(), "model_type", "gemma3",
+          "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, gemma2, "
+          "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (\"gemma3\" is a model of images and text; its language "
+          "model is \"gemma3_text\")");
   refuses(gpt2_config(), "scale_attn_by_inverse_layer_idx", true,
           "config.json: scale_attn_by_inverse_layer_idx = true is not supported; only false is");
   refuses(gpt2_config(), "activation_function", "relu",
@@ -178,10 +254,19 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
           "config.json: attn_pdrop = 0 differs from resid_pdrop = 0.1; model.dropout is one rate for all three");
   refuses(gpt2_config(), "n_embd", nullptr, "config.json: `n_embd` is missing");
   refuses(gpt2_config(), "n_embd", "768", "config.json: n_embd = \"768\" has the wrong type");
-  refuses(llama_config(), "attention_bias", true, "config.json: attention_bias = true is not supported; only false is");
-  refuses(llama_config(), "head_dim", 64, "config.json: head_dim = 64 is not supported; only 128 is");
-  refuses(llama_config(), "rope_scaling", {{"type", "yarn"}},
-          "config.json: rope_type = \"yarn\" is not supported; allowed: default or llama3");
+  refuses(llama_config(), "attention_dropout", 0.1, "config.json: attention_dropout = 0.1 is not supported; only 0.0 is");
+  refuses(llama_config(), "rms_norm_epsilon", 1e-5,
+          "config.json: `rms_norm_epsilon` is not a known key of llama (did you mean `rms_norm_eps`?)");
+  refuses(llama_config(), "quantization_config", {{"bits", 4}},
+          "config.json: `quantization_config` is not a known key of llama");
+  refuses(llama_config(), "hidden_act", "mish",
+          "config.json: hidden_act = \"mish\" is not supported; allowed: silu, gelu, gelu_pytorch_tanh, gelu_new or relu");
+  refuses(llama_config(), "rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}},
+          "config.json: rope_type = \"dynamic\" is not supported; allowed: default, linear, llama3, yarn or longrope");
+  refuses(llama_config(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}, {"faktor", 2.0}},
+          "config.json: `faktor` is not a known key of rope_scaling (did you mean `factor`?)");
+  refuses(llama_config(), "layer_types", {"full_attention"},
+          "config.json: layer_types has 1 entries, and num_hidden_layers = 32");
   refuses(llama_config(), "rope_scaling", {{"type", "llama3"}}, "config.json: `factor` is missing");
   refuses(llama_config(), "rope_scaling", 8, "config.json: rope_scaling = 8 is not a table");
 

@@ -1,6 +1,7 @@
 // Attention in host memory compared with the formula in fp64: values and gradients, for all partial tiles and blocks.
 #include "runner/models/host_attention.hpp"
 #include "runner/models/bfloat16_attention.hpp"
+#include "runner/models/eager_attention.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -31,9 +32,9 @@ struct Result {
   std::vector<torch::Tensor> gradients;
 };
 
-Result ours(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient) {
+Result ours(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient, const AttentionForm& form = {}) {
   const bool wide = in[0].scalar_type() == torch::kFloat32;
-  auto rows = (wide ? host_attention : bfloat16_attention)(in[0], in[1], in[2]);
+  auto rows = (wide ? host_attention : bfloat16_attention)(in[0], in[1], in[2], form);
   return {rows, torch::autograd::grad({rows}, in, {gradient})};
 }
 
@@ -48,15 +49,17 @@ bool has_bfloat16_attention() {
   return bfloat16_attention_takes(x, x, x);
 }
 
-Result formula(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient) {
+Result formula(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient, const AttentionForm& form = {}) {
   std::vector<torch::Tensor> wide, per_head;
   for (const auto& x : in) {
     wide.push_back(x.detach().to(torch::kFloat64).requires_grad_(true));
     per_head.push_back(wide.back().repeat_interleave(heads / x.size(2), 2).transpose(1, 2));
   }
   int64_t seq_len = in[0].size(1);
-  auto scores = torch::matmul(per_head[0], per_head[1].transpose(-2, -1)) / std::sqrt(in[0].size(3));
+  auto scores = torch::matmul(per_head[0], per_head[1].transpose(-2, -1)) * form.scale_for(in[0].size(3));
+  if (form.softcap > 0) scores = form.softcap * torch::tanh(scores / form.softcap);
   auto future = torch::ones({seq_len, seq_len}, torch::kBool).triu(1);
+  if (form.window > 0) future = future | torch::ones({seq_len, seq_len}, torch::kBool).tril(-form.window);
   auto out = torch::matmul(scores.masked_fill(future, -INFINITY).softmax(-1), per_head[2]);
   auto rows = out.transpose(1, 2).reshape(gradient.sizes());
   return {rows, torch::autograd::grad({rows}, wide, {gradient.to(torch::kFloat64)})};
@@ -87,6 +90,48 @@ TEST_CASE("attention in host memory equals the formula within 2e-6, for all part
       auto gradient = normal({2 * seq_len, heads * head_dim}, 2);
       check_close(ours(in, gradient), formula(in, gradient), 2e-6);
     }
+}
+
+TEST_CASE("attention in host memory with a window equals the formula, for windows shorter and longer than tiles and blocks") {
+  auto [seq_len, head_dim] = GENERATE(std::pair<int64_t, int64_t>{7, 8}, std::pair<int64_t, int64_t>{65, 20},
+                                      std::pair<int64_t, int64_t>{257, 128}, std::pair<int64_t, int64_t>{700, 64});
+  for (int64_t window : {1, 2, 5, 6, 7, 48, 64, 100, 480, 1000}) {
+    CAPTURE(seq_len, head_dim, window);
+    const AttentionForm form{.scale = 0.2, .window = window};
+    auto in = slices(seq_len, head_dim, 2);
+    auto gradient = normal({2 * seq_len, heads * head_dim}, 2);
+    check_close(ours(in, gradient, form), formula(in, gradient, form), 4e-6);
+  }
+}
+
+TEST_CASE("a window of all keys gives the bits of attention without one") {
+  auto in = slices(130, 16, 2);
+  auto gradient = normal({260, heads * 16}, 2);
+  auto whole = ours(in, gradient), windowed = ours(in, gradient, {.window = 130});
+  CHECK(torch::equal(whole.rows, windowed.rows));
+  for (size_t i = 0; i < 3; ++i) CHECK(torch::equal(whole.gradients[i], windowed.gradients[i]));
+}
+
+TEST_CASE("attention in tiles equals the formula, with and without window and soft cap") {
+  auto seq_len = GENERATE(1, 100, 128, 300);
+  for (int64_t window : {0, 1, 50, 200})
+    for (double softcap : {0.0, 2.0})
+      for (int64_t key_heads : {4, 2}) {
+        CAPTURE(seq_len, window, softcap, key_heads);
+        const AttentionForm form{.scale = 0.4, .window = window, .softcap = softcap};
+        auto in = slices(seq_len, 16, key_heads, 2);
+        auto gradient = normal({2 * seq_len, heads * 16}, 2);
+        auto rows = tiled_attention(in[0], in[1], in[2], form);
+        check_close({rows, torch::autograd::grad({rows}, in, {gradient})}, formula(in, gradient, form), 4e-6);
+      }
+}
+
+TEST_CASE("attention with dropout of nothing equals the formula in every form") {
+  const AttentionForm form{.scale = 0.4, .window = 9, .softcap = 2.0};
+  auto in = slices(40, 16, 2, 2);
+  auto gradient = normal({80, heads * 16}, 2);
+  auto rows = dropout_attention(in[0], in[1], in[2], form, 0.0, {.rows = 2}).transpose(1, 2).reshape({80, heads * 16});
+  check_close({rows, torch::autograd::grad({rows}, in, {gradient})}, formula(in, gradient, form), 4e-6);
 }
 
 TEST_CASE("attention in host memory combines blocks of keys, for the longest and widest heads") {

@@ -8,8 +8,7 @@
 #include "runner/models/attention.hpp"
 #include "runner/models/gelu.hpp"
 #include "runner/models/layers.hpp"
-#include "runner/models/llama/llama.hpp"
-#include "runner/models/llama/rope.hpp"
+#include "runner/models/decoder/rotary.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -62,7 +61,7 @@ TEST_CASE("RMSNorm of half precision reduces in fp32") {
 
 TEST_CASE("SwiGLU and its gradients follow the formula") {
   auto gate = leaf({10, 24}, 1), up = leaf({10, 24}, 2);
-  check_same(swiglu(gate, up), torch::silu(gate) * up, {gate, up});
+  check_same(gated(gate, up, Activation::silu), torch::silu(gate) * up, {gate, up});
 }
 
 TEST_CASE("value and derivative of GELU in host memory are within 3e-7 of the formula, at every magnitude") {
@@ -112,11 +111,11 @@ TEST_CASE("rotary positions rotate each pair by position times frequency, also w
   for (bool scaled : {false, true}) {
     auto recipe = llama_recipe();
     if (scaled) recipe.rope_scaling = Recipe::Model::RopeScaling{8.0, 1.0, 4.0, 8};
-    auto frequencies = llama::rope_frequencies(recipe);
-    llama::RotaryTable table(frequencies, 16);
+    auto frequencies = decoder::rope_frequencies(recipe).angles;
+    decoder::RotaryTable table({.angles = frequencies}, 16);
     auto x = leaf({2, 11, 3, 8}, 1);
     auto slice = table.first(11, torch::kCPU, torch::kFloat64);
-    auto y = llama::rotate(x, slice);
+    auto y = decoder::rotate(x, slice);
     double worst = 0;
     for (int64_t t = 0; t < 11; ++t)
       for (int64_t i = 0; i < 4; ++i) {

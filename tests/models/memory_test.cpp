@@ -24,6 +24,19 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
+  for (const auto& name : model_families()) {
+    if (name == "gpt" || name == "llama") continue;
+    for (double dropout : {0.0, 0.1})
+      for (auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+        auto recipe = family_recipe(name);
+        recipe.dim = 64;
+        recipe.max_seq_len = 64;
+        recipe.hidden_dim = 176;
+        recipe.dropout = dropout;
+        recipe.loss_chunk_tokens = 64;
+        all.push_back({recipe, dtype});
+      }
+  }
   for (double dropout : {0.0, 0.1})
     for (auto dtype : {torch::kFloat32, torch::kBFloat16}) {
       for (auto recipe : {gpt_recipe(), llama_recipe()}) {

@@ -1,5 +1,6 @@
 // Small [model] sections for the tests of this folder.
 #pragma once
+#include "runner/config/model_families.hpp"
 #include "runner/models/models.hpp"
 
 namespace runner::testing {
@@ -23,6 +24,29 @@ inline Recipe::Model llama_recipe() {
   return model;
 }
 
+/// A family with its own options, in sizes and values that show them in 16 tokens.
+inline Recipe::Model family_recipe(const std::string& name) {
+  Recipe::Model model = family_defaults(name);
+  model.n_layers = 2;
+  model.dim = 32;
+  model.n_heads = 4;
+  model.max_seq_len = 16;
+  model.hidden_dim = 88;
+  if (name != "gpt" && name != "gpt_neox") model.n_kv_heads = 2;
+  if (name != "gpt" && name != "gpt_neox" && name != "phi3" && name != "olmo2") model.head_dim = 12;
+  if (model.sliding_window > 0) model.sliding_window = 5;
+  if (model.layer_types.size() > 2) model.layer_types = {"sliding_attention", "full_attention"};
+  if (model.attention_softcap > 0) model.attention_softcap = model.logits_softcap = 2;
+  if (model.no_rope_every > 0) model.no_rope_every = 2;
+  if (name == "granite") {
+    model.embedding_multiplier = 6;
+    model.residual_multiplier = 0.4;
+    model.logits_scaling = 3;
+    model.attention_scale = 0.3;
+  }
+  return model;
+}
+
 /// Every combination of options that changes blocks or parameters.
 inline std::vector<Recipe::Model> varied_recipes() {
   std::vector<Recipe::Model> all;
@@ -42,6 +66,8 @@ inline std::vector<Recipe::Model> varied_recipes() {
       all.push_back(model);
     }
   }
+  for (const auto& name : model_families())
+    if (name != "gpt" && name != "llama") all.push_back(family_recipe(name));
   return all;
 }
 

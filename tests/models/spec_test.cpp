@@ -8,7 +8,8 @@
 
 #include "recipes.hpp"
 #include "runner/base/error.hpp"
-#include "runner/models/llama/llama.hpp"
+#include "runner/models/decoder/decoder.hpp"
+#include "runner/models/decoder/rope.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -110,7 +111,7 @@ TEST_CASE("published models have their published number of parameters") {
   llama2.n_heads = 32;
   llama2.max_seq_len = 4096;
   llama2.tie_embeddings = false;
-  CHECK(llama::hidden_dim(llama2) == 11008);
+  CHECK(decoder::hidden_dim(llama2) == 11008);
   CHECK(make_spec(llama2, 32000, 4096).parameter_count() == 6'738'415'616);
 
   Recipe::Model llama3 = llama2;  // Llama 3 8B: ffn_dim_multiplier 1.3 and multiple_of 1024 give 14336
@@ -118,7 +119,7 @@ TEST_CASE("published models have their published number of parameters") {
   llama3.ffn_dim_multiplier = 1.3;
   llama3.multiple_of = 1024;
   llama3.max_seq_len = 8192;
-  CHECK(llama::hidden_dim(llama3) == 14336);
+  CHECK(decoder::hidden_dim(llama3) == 14336);
   CHECK(make_spec(llama3, 128256, 8192).parameter_count() == 8'030'261'248);
 }
 
@@ -178,13 +179,13 @@ TEST_CASE("rotary frequencies follow RoFormer, and Llama 3.1's scaling in its th
   Recipe::Model model = llama_recipe();
   model.dim = 128 * 4;
   model.rope_theta = 500000;
-  auto plain = llama::rope_frequencies(model);
+  auto plain = decoder::rope_frequencies(model).angles;
   REQUIRE(plain.size() == 64);
   for (size_t i = 0; i < 64; ++i)
     CHECK_THAT(plain[i], WithinRel(1 / std::pow(500000.0, static_cast<double>(2 * i) / 128.0), 1e-12));
 
   model.rope_scaling = Recipe::Model::RopeScaling{8.0, 1.0, 4.0, 8192};
-  auto scaled = llama::rope_frequencies(model);
+  auto scaled = decoder::rope_frequencies(model).angles;
   int kept = 0, divided = 0, between = 0;
   for (size_t i = 0; i < 64; ++i) {
     double wavelength = 2 * std::numbers::pi / plain[i];
@@ -211,13 +212,14 @@ TEST_CASE("a model that cannot be built is rejected with the key, the value and 
     CHECK_THROWS_MATCHES(make_spec(model, 96, seq_len), Error, Message(message));
   };
   refuses([](auto& m) { m.name = "lama"; },
-          "model.name = \"lama\": no such family; allowed: gpt or llama (did you mean \"llama\"?)");
+          "model.name = \"lama\": no such family; allowed: gpt, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi3, "
+          "gpt_neox, olmo2, smollm3 or granite (did you mean \"llama\"?)");
   refuses([](auto& m) { m.n_heads = 5; }, "model.n_heads = 5: does not divide model.dim = 32");
   refuses([](auto& m) { m.n_layers = 0; }, "model.n_layers = 0: must be at least 1");
   refuses([](auto& m) { m.dropout = 1.0; }, "model.dropout = 1: must be at least 0 and below 1");
   refuses([](auto& m) { m.activation = "relu"; }, "model.activation = \"relu\": allowed: gelu or gelu_tanh");
   refuses([](auto& m) { m.n_kv_heads = 2; },
-          "model.n_kv_heads: gpt has no such option; only model.name = \"llama\" takes it");
+          "model.n_kv_heads: gpt has no such option; models with rotary positions such as llama have it");
   refuses([](auto&) {}, "data.seq_len = 17: longer than model.max_seq_len = 16", gpt_recipe(), 17);
   refuses([](auto& m) { m.n_kv_heads = 3; }, "model.n_kv_heads = 3: must divide model.n_heads = 4", llama_recipe());
   refuses(

@@ -51,6 +51,20 @@ TEST_CASE("memory of single is as predicted", "[memory]") {
   check_claim(run);
 }
 
+TEST_CASE("memory of single is as predicted for each family", "[memory][families]") {
+  at::set_num_threads(1);
+  for (const auto& family : model_families()) {
+    if (family == "gpt" || family == "llama") continue;
+    for (bool wide : {false, true})
+      for (bool recompute : {false, true}) {
+        TinyRun run = sized(family, wide);
+        run.recompute = recompute;
+        run.tied = family.starts_with("gemma");
+        check_claim(run);
+      }
+  }
+}
+
 TEST_CASE("memory of ddp is as predicted, with each of its options", "[memory]") {
   at::set_num_threads(1);
   TinyRun run = sized(GENERATE(as<std::string>(), "gpt", "llama"), GENERATE(false, true));

@@ -95,7 +95,7 @@ inline ReferenceRun load_reference(const std::string& source_dir, const std::str
   run.model.vocab_size = model.at("vocab_size").get<int64_t>();
   run.model.tie_embeddings = model.at("tie_embeddings");
   run.model.norm_eps = model.at("norm_eps");
-  run.model.activation = model.value("activation", run.model.activation);
+  if (model.contains("activation")) run.model.activation = model.at("activation").get<std::string>();
   if (model.contains("n_kv_heads")) run.model.n_kv_heads = model.at("n_kv_heads").get<int64_t>();
   if (model.contains("hidden_dim")) run.model.hidden_dim = model.at("hidden_dim").get<int64_t>();
   run.model.rope_theta = model.value("rope_theta", run.model.rope_theta);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runner/base/hash.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/recompute.hpp"
@@ -51,12 +52,14 @@ struct TinyResult {
 };
 
 inline Recipe::Model tiny_model(const TinyRun& run) {
-  Recipe::Model model;
-  model.name = run.family;
+  Recipe::Model model = family_defaults(run.family);
   model.n_layers = run.n_layers;
   model.dim = run.dim;
   model.n_heads = run.n_heads;
-  if (run.family == "llama") model.n_kv_heads = run.n_heads % 2 == 0 ? run.n_heads / 2 : run.n_heads;
+  if (run.family != "gpt" && run.family != "gpt_neox")
+    model.n_kv_heads = run.n_heads % 2 == 0 ? run.n_heads / 2 : run.n_heads;
+  if (model.sliding_window > 0) model.sliding_window = run.seq_len / 4;
+  if (run.family == "granite") model.residual_multiplier = 0.5;
   model.multiple_of = 16;
   model.max_seq_len = run.seq_len;
   model.tie_embeddings = run.tied;

@@ -9,7 +9,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 nlohmann::json settings(const Recipe::Model& model);
 
 HfTensor hf_tensor(const std::string& name);
-bool hf_ignorable(const std::string& name);
+bool hf_ignorable(const Recipe::Model& model, const std::string& name);
 Recipe::Model model_from_hf_config(const nlohmann::json& config);
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);
 

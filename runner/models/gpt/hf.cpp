@@ -2,6 +2,7 @@
 #include <regex>
 
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "runner/models/hf_config_reader.hpp"
 
@@ -40,8 +41,9 @@ HfTensor hf_tensor(const std::string& name) {
   return {};
 }
 
-bool hf_ignorable(const std::string& name) {
-  static const std::regex causal_mask(R"(h\.\d+\.attn\.(bias|masked_bias))");
+bool hf_ignorable(const Recipe::Model& model, const std::string& name) {
+  if (model.tie_embeddings && name == "lm_head.weight") return true;
+  static const std::regex causal_mask(R"((transformer\.)?h\.\d+\.attn\.(bias|masked_bias))");
   return std::regex_match(name, causal_mask);
 }
 
@@ -95,7 +97,7 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
           {"n_layer", model.n_layers},
           {"n_head", model.n_heads},
           {"n_inner", hidden_dim(model)},
-          {"activation_function", model.activation == "gelu" ? "gelu" : "gelu_new"},
+          {"activation_function", activation_of(model) == "gelu" ? "gelu" : "gelu_new"},
           {"layer_norm_epsilon", model.norm_eps},
           {"initializer_range", model.init_std},
           {"resid_pdrop", model.dropout},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runner/config/model_families.hpp"
 #include "runner/models/attention.hpp"
 #include "runner/models/dropout.hpp"
 #include "runner/models/gelu.hpp"
@@ -77,7 +78,7 @@ class GptMlp : public Block {
         up_(model, layer + ".mlp.up"),
         down_(model, layer + ".mlp.down"),
         dropout_(recipe.dropout, index),
-        gelu_(recipe.activation == "gelu_tanh" ? Gelu::tanh : Gelu::exact) {}
+        gelu_(activation_of(recipe) == "gelu_tanh" ? Gelu::tanh : Gelu::exact) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
@@ -103,7 +104,7 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     model.blocks.push_back(std::make_unique<GptAttention>(model, recipe, layer, index));
     model.blocks.push_back(std::make_unique<GptMlp>(model, recipe, layer, index));
   }
-  model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe));
+  model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe, LayerNorm(model, "head.norm", recipe.norm_eps)));
 }
 
 }  // namespace runner::gpt

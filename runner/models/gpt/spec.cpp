@@ -1,5 +1,6 @@
 // GPT-2 (Radford et al. 2019): learned positions, pre-LayerNorm, fused qkv, GELU feed-forward of four times the width.
 #include "runner/base/error.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "strategies/engine/token_batch.hpp"
@@ -9,14 +10,16 @@ namespace runner::gpt {
 namespace {
 
 void check_gpt(const Recipe::Model& model) {
-  auto llama_only = [](const char* key, bool set) {
-    if (set) throw usage_error("model.{}: gpt has no such option; only model.name = \"llama\" takes it", key);
+  auto decoders_only = [](const char* key, bool set) {
+    if (set)
+      throw usage_error("model.{}: gpt has no such option; models with rotary positions such as llama have it", key);
   };
-  llama_only("n_kv_heads", model.n_kv_heads.has_value());
-  llama_only("ffn_dim_multiplier", model.ffn_dim_multiplier.has_value());
-  llama_only("rope_scaling", model.rope_scaling.has_value());
-  if (model.activation != "gelu" && model.activation != "gelu_tanh")
-    throw usage_error("model.activation = \"{}\": allowed: gelu or gelu_tanh", model.activation);
+  decoders_only("n_kv_heads", model.n_kv_heads.has_value());
+  decoders_only("head_dim", model.head_dim.has_value());
+  decoders_only("ffn_dim_multiplier", model.ffn_dim_multiplier.has_value());
+  decoders_only("rope_scaling", model.rope_scaling.has_value());
+  if (const auto activation = activation_of(model); activation != "gelu" && activation != "gelu_tanh")
+    throw usage_error("model.activation = \"{}\": allowed: gelu or gelu_tanh", activation);
 }
 
 std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std::string& name) {
@@ -137,7 +140,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 nlohmann::json settings(const Recipe::Model& model) {
   return {{"max_seq_len", model.max_seq_len},  // the number of learned positions
           {"hidden_dim", hidden_dim(model)},
-          {"activation", model.activation},
+          {"activation", activation_of(model)},
           {"bias", model.bias}};
 }
 
@@ -145,8 +148,7 @@ nlohmann::json settings(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family gpt_family = {
-    "gpt",         "gpt2", gpt::make_spec, gpt::settings, gpt::hf_tensor, gpt::hf_ignorable, gpt::model_from_hf_config,
-    gpt::hf_config};
+const Family gpt_family = {gpt::make_spec,    gpt::settings,  [](const auto&, const auto& name) { return gpt::hf_tensor(name); },
+                           gpt::hf_ignorable, gpt::model_from_hf_config, gpt::hf_config};
 
 }  // namespace runner

@@ -1,23 +1,26 @@
-#include "runner/models/llama/rope.hpp"
+#include "runner/models/decoder/rotary.hpp"
 
 #include "runner/base/error.hpp"
 
-namespace runner::llama {
+namespace runner::decoder {
 
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-RotaryTable::RotaryTable(std::vector<double> frequencies, int64_t max_seq_len)
+RotaryTable::RotaryTable(RopeFrequencies frequencies, int64_t max_seq_len)
     : frequencies_(std::move(frequencies)), max_seq_len_(max_seq_len) {}
 
 RotaryTable::Slice RotaryTable::first(int64_t seq_len, torch::Device device, torch::ScalarType dtype) {
   RUNNER_CHECK(seq_len <= max_seq_len_, "{} positions, but model.max_seq_len is {}", seq_len, max_seq_len_);
-  if (!table_.cos.defined() || table_.cos.device() != device || table_.cos.scalar_type() != dtype) {
+  const bool longer = !frequencies_.long_angles.empty() && seq_len > frequencies_.longer_than;
+  if (!table_.cos.defined() || table_.cos.device() != device || table_.cos.scalar_type() != dtype || longer != long_) {
     torch::NoGradGuard no_grad;
-    auto frequencies = torch::tensor(frequencies_, torch::kFloat64);
+    auto frequencies = torch::tensor(longer ? frequencies_.long_angles : frequencies_.angles, torch::kFloat64);
     auto angles = at::outer(at::arange(max_seq_len_, torch::kFloat64), frequencies).unsqueeze(1);
-    table_ = {angles.cos().to(device, dtype), angles.sin().to(device, dtype)};
+    table_ = {angles.cos().mul_(frequencies_.factor).to(device, dtype),
+              angles.sin().mul_(frequencies_.factor).to(device, dtype)};
+    long_ = longer;
   }
   return {table_.cos.narrow(0, 0, seq_len), table_.sin.narrow(0, 0, seq_len)};
 }
@@ -26,8 +29,9 @@ namespace {
 
 /// (a, b) -> (a cos - b sin, b cos + a sin). `direction` -1 is the inverse rotation.
 Tensor turn(const Tensor& x, const Tensor& cos, const Tensor& sin, double direction) {
-  int64_t half = x.size(-1) / 2;
+  int64_t half = cos.size(-1), rest = x.size(-1) - 2 * half;
   auto out = at::empty(x.sizes(), x.options());
+  if (rest > 0) out.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
   auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
   auto out_a = out.narrow(-1, 0, half), out_b = out.narrow(-1, half, half);
   at::mul_out(out_a, a, cos).addcmul_(b, sin, -direction);
@@ -52,4 +56,4 @@ class Rotate : public torch::autograd::Function<Rotate> {
 
 Tensor rotate(const Tensor& x, const RotaryTable::Slice& table) { return Rotate::apply(x, table.cos, table.sin); }
 
-}  // namespace runner::llama
+}  // namespace runner::decoder

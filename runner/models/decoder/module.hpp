@@ -1,11 +1,11 @@
-// The module of the llama family.
+// The module of decoders.
 #pragma once
 #include "runner/config/recipe.hpp"
 #include "strategies/contract/module.hpp"
 
-namespace runner::llama {
+namespace runner::decoder {
 
 /// Adds a block to model.blocks for each block of model.spec.
 void add_blocks(Model& model, const Recipe::Model& recipe);
 
-}  // namespace runner::llama
+}  // namespace runner::decoder

@@ -1,0 +1,24 @@
+// The families of models by name, and the defaults of each. A family of decoders is a row of values for the options of one
+// specification (runner/models/decoder).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+/// The values of model.name.
+const std::vector<std::string>& model_family_names();
+
+/// [model] with a family's name and defaults, which are those of Hugging Face's configuration class except sizes. A name
+/// that is not a family has the defaults of gpt.
+Recipe::Model family_defaults(const std::string& name);
+
+/// model.activation, or the family's.
+std::string activation_of(const Recipe::Model& model);
+
+/// Whether the embeddings of a family are multiplied by sqrt(dim) unless model.embedding_multiplier is set.
+bool scales_embeddings(const std::string& name);
+
+}  // namespace runner

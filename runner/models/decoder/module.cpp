@@ -1,0 +1,233 @@
+#include "runner/models/decoder/module.hpp"
+
+#include <fmt/format.h>
+
+#include <variant>
+
+#include "runner/config/model_families.hpp"
+#include "runner/models/attention.hpp"
+#include "runner/models/decoder/decoder.hpp"
+#include "runner/models/decoder/rotary.hpp"
+#include "runner/models/dropout.hpp"
+#include "runner/models/head.hpp"
+#include "runner/models/layers.hpp"
+
+namespace runner::decoder {
+
+using torch::Tensor;
+
+namespace {
+
+StoredWeight stored_weight(const Recipe::Model& recipe) {
+  return recipe.norm_offset ? StoredWeight::minus_one : StoredWeight::plain;
+}
+
+/// RMSNorm or LayerNorm, as model.norm says.
+class Norm {
+ public:
+  Norm(const Model& model, const Recipe::Model& recipe, const std::string& name)
+      : norm_(recipe.norm == "layer" ? Kind(LayerNorm(model, name, recipe.norm_eps))
+                                     : Kind(RmsNorm(model, name, recipe.norm_eps, stored_weight(recipe)))) {}
+  Tensor operator()(const Tensor& x) const {
+    return std::visit([&](const auto& norm) { return norm(x); }, norm_);
+  }
+
+ private:
+  using Kind = std::variant<RmsNorm, LayerNorm>;
+  Kind norm_;
+};
+
+Activation activation(const Recipe::Model& recipe) {
+  const auto name = activation_of(recipe);
+  if (name == "silu") return Activation::silu;
+  if (name == "relu") return Activation::relu;
+  return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
+}
+
+class Embedding : public Block {
+ public:
+  Embedding(const Model& model, const Recipe::Model& recipe)
+      : tokens_(model, "embedding.tokens.weight"),
+        inputs_(model.spec.batch_field(token_field::inputs_name)),
+        multiplier_(embedding_multiplier(recipe)),
+        dropout_(recipe.dropout, 0) {}
+
+  Tensor forward(const Tensor&, const ForwardContext& context) override {
+    auto tokens = tokens_.get();
+    ComputeScope compute(tokens);
+    auto x = at::embedding(tokens, context.batch->fields[inputs_]);
+    // Gemma rounds the factor to the dtype of the table.
+    if (multiplier_ != 1) x.mul_(at::scalar_tensor(multiplier_, tokens.scalar_type()).item());
+    return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
+  }
+
+ private:
+  Parameter tokens_;
+  size_t inputs_;
+  double multiplier_;
+  Dropout dropout_;
+};
+
+/// What a branch of a layer does before and after its products: norms, dropout and the residual multiplier.
+class BranchEnds {
+ public:
+  BranchEnds(const Model& model, const Recipe::Model& recipe, const std::string& branch, DropoutSite site,
+             uint64_t index)
+      : dropout_(recipe.dropout, index), site_(site), multiplier_(recipe.residual_multiplier) {
+    const auto decoder = decoder_of(recipe);
+    if (decoder.norm_before) before_.emplace(model, recipe, branch + "_norm");
+    if (decoder.norm_after) after_.emplace(model, recipe, branch + "_post_norm");
+  }
+
+  Tensor begin(const Tensor& x) const { return before_ ? (*before_)(x) : x; }
+  /// `last`: the last product. Its values are needed for the backward of a norm after it.
+  Tensor end(const Linear& last, const Tensor& x, const ForwardContext& context) const {
+    auto y = dropout_(after_ ? last(x) : last.last(x, context), context, site_);
+    if (after_) y = (*after_)(y);
+    return multiplier_ == 1 ? y : y.mul_(multiplier_);
+  }
+  const Dropout& dropout() const { return dropout_; }
+
+ private:
+  std::optional<Norm> before_, after_;
+  Dropout dropout_;
+  DropoutSite site_;
+  double multiplier_;
+};
+
+/// What attention adds to the hidden states x, as rows [N, dim] of a batch of `sizes` [B, T, dim].
+class AttentionBranch {
+ public:
+  AttentionBranch(const Model& model, const Recipe::Model& recipe, const std::string& layer, int64_t number,
+                  std::shared_ptr<RotaryTable> rotary)
+      : ends_(model, recipe, layer + ".attention", DropoutSite::attention_out, static_cast<uint64_t>(number) + 1),
+        wq_(model, layer + ".attention.wq"),
+        wk_(model, layer + ".attention.wk"),
+        wv_(model, layer + ".attention.wv"),
+        wo_(model, layer + ".attention.wo"),
+        rotary_(std::move(rotary)),
+        form_(attention_form(recipe, number)),
+        head_dim_(head_dim(recipe)),
+        norm_of_heads_(recipe.qk_norm == "head") {
+    if (recipe.qk_norm == "none") return;
+    q_norm_.emplace(model, layer + ".attention.q_norm", recipe.norm_eps, stored_weight(recipe));
+    k_norm_.emplace(model, layer + ".attention.k_norm", recipe.norm_eps, stored_weight(recipe));
+  }
+
+  Tensor operator()(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) const {
+    const auto h = ends_.begin(x);
+    // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
+    // assumes.
+    auto q = positioned(normed(wq_(h), q_norm_), sizes), k = positioned(normed(wk_(h), k_norm_), sizes);
+    return ends_.end(wo_, causal_attention(q, k, heads(wv_(h), sizes), ends_.dropout(), context, form_), context);
+  }
+
+ private:
+  Tensor heads(const Tensor& projected, at::IntArrayRef sizes) const {
+    return projected.view({sizes[0], sizes[1], projected.size(-1) / head_dim_, head_dim_});
+  }
+  Tensor normed(const Tensor& projected, const std::optional<RmsNorm>& norm) const {
+    if (!norm) return projected;
+    if (!norm_of_heads_) return (*norm)(projected);
+    return (*norm)(projected.view({-1, head_dim_})).view(projected.sizes());
+  }
+  Tensor positioned(const Tensor& projected, at::IntArrayRef sizes) const {
+    auto x = heads(projected, sizes);
+    return rotary_ ? rotate(x, rotary_->first(sizes[1], x.device(), x.scalar_type())) : x;
+  }
+
+  BranchEnds ends_;
+  Linear wq_, wk_, wv_, wo_;
+  std::optional<RmsNorm> q_norm_, k_norm_;
+  std::shared_ptr<RotaryTable> rotary_;  ///< null: no rotary positions
+  AttentionForm form_;
+  int64_t head_dim_;
+  bool norm_of_heads_;
+};
+
+/// What the feed-forward adds to the hidden states.
+class MlpBranch {
+ public:
+  MlpBranch(const Model& model, const Recipe::Model& recipe, const std::string& layer, int64_t number)
+      : ends_(model, recipe, layer + ".mlp", DropoutSite::mlp_out, static_cast<uint64_t>(number) + 1),
+        w1_(model, layer + ".mlp.w1"),
+        w2_(model, layer + ".mlp.w2"),
+        activation_(activation(recipe)) {
+    if (recipe.gated_mlp) w3_.emplace(model, layer + ".mlp.w3");
+  }
+
+  Tensor operator()(const Tensor& x, at::IntArrayRef, const ForwardContext& context) const {
+    return ends_.end(w2_, hidden(ends_.begin(x)), context);
+  }
+
+ private:
+  Tensor hidden(const Tensor& x) const {
+    if (!w3_) return activated(w1_(x), activation_);
+    auto gate = w1_(x), up = (*w3_)(x);  // in this order, see AttentionBranch
+    return gated(gate, up, activation_);
+  }
+
+  BranchEnds ends_;
+  Linear w1_, w2_;
+  std::optional<Linear> w3_;
+  Activation activation_;
+};
+
+/// x + branch(x).
+template <class Branch>
+class Residual : public Block {
+ public:
+  explicit Residual(Branch branch) : branch_(std::move(branch)) {}
+
+  Tensor forward(const Tensor& input, const ForwardContext& context) override {
+    ComputeScope compute(input);
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
+    return branch_(x, input.sizes(), context).add_(x).view(input.sizes());
+  }
+
+ private:
+  Branch branch_;
+};
+
+/// x + attention(x) + feed-forward(x).
+class ParallelResidual : public Block {
+ public:
+  ParallelResidual(AttentionBranch attention, MlpBranch mlp) : attention_(std::move(attention)), mlp_(std::move(mlp)) {}
+
+  Tensor forward(const Tensor& input, const ForwardContext& context) override {
+    ComputeScope compute(input);
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
+    auto sum = attention_(x, input.sizes(), context);
+    return sum.add_(mlp_(x, input.sizes(), context)).add_(x).view(input.sizes());
+  }
+
+ private:
+  AttentionBranch attention_;
+  MlpBranch mlp_;
+};
+
+}  // namespace
+
+void add_blocks(Model& model, const Recipe::Model& recipe) {
+  auto rotary = std::make_shared<RotaryTable>(rope_frequencies(recipe), recipe.max_seq_len), local = rotary;
+  if (recipe.rope_local_theta)
+    local = std::make_shared<RotaryTable>(rope_frequencies(recipe, /*local=*/true), recipe.max_seq_len);
+  model.blocks.push_back(std::make_unique<Embedding>(model, recipe));
+  for (int64_t i = 0; i < recipe.n_layers; ++i) {
+    const auto layer = fmt::format("blocks.{}", i);
+    const auto table = !rotates(recipe, i) ? nullptr : slides(recipe, i) ? local : rotary;
+    AttentionBranch attention(model, recipe, layer, i, table);
+    MlpBranch mlp(model, recipe, layer, i);
+    if (recipe.parallel_residual) {
+      model.blocks.push_back(std::make_unique<ParallelResidual>(std::move(attention), std::move(mlp)));
+      continue;
+    }
+    model.blocks.push_back(std::make_unique<Residual<AttentionBranch>>(std::move(attention)));
+    model.blocks.push_back(std::make_unique<Residual<MlpBranch>>(std::move(mlp)));
+  }
+  model.blocks.push_back(std::make_unique<Head<Norm>>(
+      model, recipe, Norm(model, recipe, "head.norm"),
+      LogitForm{.divisor = recipe.logits_scaling, .softcap = recipe.logits_softcap}));
+}
+
+}  // namespace runner::decoder

@@ -1,0 +1,171 @@
+#include "runner/models/decoder/moments.hpp"
+
+#include <algorithm>
+
+#include "runner/models/family.hpp"
+
+namespace runner::decoder {
+
+Moments::Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len)
+    : model_(model),
+      decoder_(decoder),
+      seq_len_(seq_len),
+      d_(static_cast<double>(decoder.dim)),
+      q_(static_cast<double>(decoder.query_dim())),
+      kv_(static_cast<double>(decoder.key_dim())),
+      h_(static_cast<double>(decoder.hidden)) {}
+
+double Moments::masked() const {
+  return model_.dropout > 0 || model_.residual_multiplier != 1 || decoder_.norm_after ? d_ : 0;
+}
+
+bool Moments::fused(int64_t layer) const {
+  const auto form = attention_form(model_, layer);
+  // Of windows, only fp32 on CPUs has a fused kernel. Its log-sum-exp is claimed everywhere.
+  return model_.dropout == 0 && form.softcap == 0;
+}
+
+/// The backward of attention: queries, keys, values, result and the gradients of each, beside input and residual.
+MemoryMoment Moments::attention_itself(int64_t layer) const {
+  const auto form = attention_form(model_, layer);
+  const double beside = 2 * d_ + (decoder_.norm_before ? d_ : 0) + (qk_norm() ? q_ + kv_ : 0);
+  const double capped = form.softcap > 0 ? 1 : 0;
+  if (model_.dropout > 0) {
+    auto moment = dropout_attention_moment(model_, seq_len_);
+    const auto scores = static_cast<double>(model_.n_heads * seq_len_);
+    moment.compute_elements_per_token = (3 + capped) * scores + d_ + beside + 8 * q_;
+    return moment;
+  }
+  const double fused = beside + 4 * q_ + 4 * kv_;
+  const bool windowed = form.window > 0 && form.window < seq_len_;
+  if (form.softcap == 0 && !windowed) return {.compute_elements_per_token = fused};
+  // Tiles of queries: keys and values by head, their gradients' sums, and the scores of the last tile. A fused kernel for
+  // windows, which only fp32 on CPUs has, needs less.
+  const int64_t rows = std::min(attention_tile, seq_len_);
+  const int64_t keys = windowed ? std::min(seq_len_, form.window + rows - 1) : seq_len_;
+  if (form.softcap == 0) return {.compute_elements_per_token = fused};
+  const double tile = static_cast<double>(model_.n_heads * rows * keys) / static_cast<double>(seq_len_);
+  return {.compute_elements_per_token = beside + 4 * q_ + 6 * kv_ + (3 + capped) * tile,
+          .widened_per_token = 2 * kv_};
+}
+
+/// The norm of a branch's result needs all that is saved, its own temporaries and the residual's gradient.
+void Moments::add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec& block) const {
+  if (!decoder_.norm_after) return;
+  const bool own = model_.dropout > 0 || model_.residual_multiplier != 1;
+  moments.push_back({.compute_elements_per_token =
+                         block.saved.compute_elements_per_token + (layer_norm() ? 2 : 3) * d_ + (own ? d_ : 0),
+                     .widened_per_token = layer_norm() ? 0 : 2.5 * d_,
+                     .arriving = elements_of(block.parameters, {"_post_norm.weight", "_post_norm.bias"})});
+}
+
+void Moments::add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const {
+  const int64_t all = block.parameter_count();
+  const int64_t norm = elements_of(block.parameters, {"attention_norm.weight", "attention_norm.bias", "mlp_norm.weight",
+                                                      "mlp_norm.bias"});
+  if (decoder_.norm_before && !layer_norm())
+    moments.push_back({.compute_elements_per_token = 6 * d_, .widened_per_token = 2.5 * d_, .arrived = all - norm});
+  moments.push_back({.compute_elements_per_token = 4 * d_, .arrived = all});
+}
+
+std::vector<MemoryMoment> Moments::attention(const BlockSpec& block, int64_t layer) const {
+  std::vector<MemoryMoment> moments;
+  add_norm_after(moments, block);
+  const int64_t after = elements_of(block.parameters, {"_post_norm.weight", "_post_norm.bias"});
+  const int64_t wo = elements_of(block.parameters, {".wo.weight", ".wo.bias"});
+  const int64_t wq = elements_of(block.parameters, {".wq.weight", ".wq.bias"});
+  const int64_t q_norm = elements_of(block.parameters, {".q_norm.weight"});
+  const int64_t norm = elements_of(block.parameters, {".attention_norm.weight", ".attention_norm.bias"});
+  const double pre = decoder_.norm_before ? d_ : 0, post = decoder_.norm_after ? d_ : 0;
+  const int64_t until_wq = block.parameter_count() - norm - wq;
+  moments.push_back({.compute_elements_per_token = block.saved.compute_elements_per_token - post + d_ + q_ + masked(),
+                     .arrived = after,
+                     .arriving = wo,
+                     .released_per_token = masked(),
+                     .out_features = decoder_.dim,
+                     .in_features = decoder_.query_dim()});
+  moments.push_back(attention_itself(layer));
+  moments.back().arrived = after + wo;
+  // Input, residual, what keys and values have added to the input's gradient; saved queries, their gradient, and the
+  // norm's temporaries.
+  if (qk_norm())
+    moments.push_back({.compute_elements_per_token = 3 * d_ + pre + 4 * q_,
+                       .widened_per_token = 2.5 * q_,
+                       .arrived = until_wq - q_norm,
+                       .arriving = q_norm});
+  moments.push_back({.compute_elements_per_token = 4 * d_ + pre + q_,
+                     .arrived = until_wq,
+                     .arriving = wq,
+                     .out_features = decoder_.query_dim(),
+                     .in_features = decoder_.dim});
+  add_norm_before(moments, block);
+  return moments;
+}
+
+std::vector<MemoryMoment> Moments::mlp(const BlockSpec& block) const {
+  std::vector<MemoryMoment> moments;
+  add_norm_after(moments, block);
+  const int64_t after = elements_of(block.parameters, {"_post_norm.weight", "_post_norm.bias"});
+  const int64_t w1 = elements_of(block.parameters, {".w1.weight", ".w1.bias"});
+  const int64_t w2 = elements_of(block.parameters, {".w2.weight", ".w2.bias"});
+  const int64_t w3 = elements_of(block.parameters, {".w3.weight", ".w3.bias"});
+  const double saved = block.saved.compute_elements_per_token - (decoder_.norm_after ? d_ : 0);
+  moments.push_back({.compute_elements_per_token = saved + d_ + masked() + h_,
+                     .arrived = after,
+                     .arriving = w2,
+                     .released_per_token = h_ + masked(),
+                     .out_features = decoder_.dim,
+                     .in_features = decoder_.hidden});
+  if (decoder_.gated) {
+    moments.push_back({.compute_elements_per_token = saved + d_ + 2 * h_, .arrived = after + w2});
+    moments.push_back({.compute_elements_per_token = saved - h_ + 2 * d_,
+                       .arrived = after + w2,
+                       .arriving = w3,
+                       .released_per_token = h_,
+                       .out_features = decoder_.hidden,
+                       .in_features = decoder_.dim});
+    moments.push_back({.compute_elements_per_token = saved - 2 * h_ + 2 * d_,
+                       .arrived = after + w2 + w3,
+                       .arriving = w1,
+                       .released_per_token = h_ + d_,
+                       .out_features = decoder_.hidden,
+                       .in_features = decoder_.dim});
+  } else {
+    moments.push_back({.compute_elements_per_token = saved + d_ + h_, .arrived = after + w2});
+    moments.push_back({.compute_elements_per_token = saved - h_ + 2 * d_,
+                       .arrived = after + w2,
+                       .arriving = w1,
+                       .released_per_token = d_ + h_,
+                       .out_features = decoder_.hidden,
+                       .in_features = decoder_.dim});
+  }
+  add_norm_before(moments, block);
+  return moments;
+}
+
+std::vector<MemoryMoment> Moments::parallel(const BlockSpec& attention, const BlockSpec& mlp) const {
+  std::vector<MemoryMoment> moments;
+  const double waiting = attention.saved.compute_elements_per_token - d_;  // without the shared input
+  for (auto moment : mlp.backward_moments) {
+    moment.compute_elements_per_token += waiting;
+    moments.push_back(moment);
+  }
+  // The gradient of the input from the feed-forward is added to the residual's.
+  for (auto moment : attention.backward_moments) {
+    moment.arrived += mlp.parameter_count();
+    moments.push_back(moment);
+  }
+  return moments;
+}
+
+void add_softcap(BlockSpec& head, int64_t vocab_size) {
+  const auto vocab = static_cast<double>(vocab_size);
+  // The hyperbolic tangents of a chunk's logits are kept for the gradient.
+  head.forward_moments[0].compute_elements_per_chunk_token += vocab;
+  auto overwriting = head.forward_moments[0];
+  overwriting.compute_elements_per_chunk_token = 2 * vocab;
+  overwriting.float32_per_chunk_token = 0;
+  head.forward_moments.insert(head.forward_moments.begin() + 1, overwriting);
+}
+
+}  // namespace runner::decoder

@@ -1,0 +1,40 @@
+// The moments of high memory use in the backward of a decoder's blocks. tests/strategies measures them.
+#pragma once
+#include "runner/models/decoder/decoder.hpp"
+
+namespace runner::decoder {
+
+class Moments {
+ public:
+  Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len);
+
+  /// Of a block with parameters and saved activations. In order: the norm after the branch, output projection, attention,
+  /// norm of queries, projection of queries, the norm before the branch.
+  std::vector<MemoryMoment> attention(const BlockSpec& block, int64_t layer) const;
+  /// The norm after the branch, the products, the norm before the branch.
+  std::vector<MemoryMoment> mlp(const BlockSpec& block) const;
+  /// Of one block with both branches, from the blocks of each. The second branch's backward comes first.
+  std::vector<MemoryMoment> parallel(const BlockSpec& attention, const BlockSpec& mlp) const;
+
+  /// Whether a layer's attention uses a fused kernel, of which no scores remain.
+  bool fused(int64_t layer) const;
+
+ private:
+  MemoryMoment attention_itself(int64_t layer) const;
+  void add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
+  void add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
+  /// Elements of a branch's gradient that exists in addition to the residual's.
+  double masked() const;
+  bool layer_norm() const { return decoder_.norm == Decoder::Norm::layer; }
+  bool qk_norm() const { return decoder_.qk_norm != Decoder::QkNorm::none; }
+
+  const Recipe::Model& model_;
+  const Decoder decoder_;
+  int64_t seq_len_;
+  double d_, q_, kv_, h_;  ///< elements per token: hidden state, queries, keys, feed-forward
+};
+
+/// Adds the memory that a soft cap of logits needs to the moments of a head.
+void add_softcap(BlockSpec& head, int64_t vocab_size);
+
+}  // namespace runner::decoder

@@ -1,0 +1,223 @@
+// The blocks of a decoder: parameters, FLOPs and saved activations. moments.cpp has the moments of high memory use.
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/config/model_families.hpp"
+#include "runner/models/decoder/decoder.hpp"
+#include "runner/models/decoder/moments.hpp"
+#include "runner/models/family.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner::decoder {
+
+namespace {
+
+/// Builds the blocks of one model.
+class Blocks {
+ public:
+  Blocks(const Recipe::Model& model, int64_t seq_len)
+      : model_(model), decoder_(decoder_of(model)), seq_len_(seq_len), moments_(model, decoder_, seq_len) {}
+
+  BlockSpec attention(const std::string& layer, int64_t number) const {
+    BlockSpec block{.name = layer + ".attention", .layer = layer};
+    add_attention(block, layer, number);
+    block.backward_moments = moments_.attention(block, number);
+    return block;
+  }
+
+  BlockSpec mlp(const std::string& layer) const {
+    BlockSpec block{.name = layer + ".mlp", .layer = layer};
+    add_mlp(block, layer);
+    block.backward_moments = moments_.mlp(block);
+    return block;
+  }
+
+  /// A layer whose two branches read the same input.
+  BlockSpec parallel(const std::string& layer, int64_t number) const {
+    const auto first = attention(layer, number), second = mlp(layer);
+    BlockSpec block{.name = layer, .layer = layer};
+    block.parameters = first.parameters;
+    block.parameters.insert(block.parameters.end(), second.parameters.begin(), second.parameters.end());
+    block.forward_flops_per_token = first.forward_flops_per_token + second.forward_flops_per_token;
+    block.saved = first.saved;
+    block.saved.compute_elements_per_token += second.saved.compute_elements_per_token - width();  // one input
+    block.saved.float32_per_token += second.saved.float32_per_token;
+    block.output_elements_per_token = width();
+    block.backward_moments = moments_.parallel(first, second);
+    return block;
+  }
+
+  std::vector<ParameterSpec> norm(const std::string& name, int64_t size, bool layer_norm) const {
+    const auto ones = model_.norm_offset ? Init::Kind::zeros : Init::Kind::ones;
+    std::vector<ParameterSpec> parameters = {vector_parameter(name + ".weight", size, ones)};
+    if (layer_norm) parameters.push_back(vector_parameter(name + ".bias", size, Init::Kind::zeros));
+    return parameters;
+  }
+  bool layer_norm() const { return decoder_.norm == Decoder::Norm::layer; }
+
+ private:
+  double width() const { return static_cast<double>(decoder_.dim); }
+
+  void add_norm(BlockSpec& block, const std::string& name) const {
+    for (auto& parameter : norm(name, decoder_.dim, layer_norm())) block.parameters.push_back(std::move(parameter));
+  }
+  /// Column-parallel layers shard their outputs and biases. Row-parallel layers shard their inputs and replicate the bias.
+  void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std, bool column_parallel,
+                  bool bias) const {
+    block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, column_parallel ? 0 : 1));
+    const std::optional<int> bias_dim = column_parallel ? std::optional<int>(0) : std::nullopt;
+    if (bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, bias_dim));
+  }
+  void add_qk_norm(BlockSpec& block, const std::string& name, int64_t heads) const {
+    if (decoder_.qk_norm == Decoder::QkNorm::none) return;
+    const bool per_head = decoder_.qk_norm == Decoder::QkNorm::head;
+    block.parameters.push_back(norm(name, per_head ? decoder_.head_dim : heads * decoder_.head_dim, false)[0]);
+  }
+
+  /// What a branch saves outside of its products: its input, the results of a norm before and the input of a norm after
+  /// it; and the norms' statistics.
+  void add_ends(BlockSpec& block) const {
+    const int norms = decoder_.norm_before + decoder_.norm_after;
+    block.saved.compute_elements_per_token += (1 + norms) * width();
+    block.saved.float32_per_token += norms * (layer_norm() ? 2 : 1);
+    block.output_elements_per_token = width();
+  }
+
+  void add_attention(BlockSpec& block, const std::string& layer, int64_t number) const {
+    const auto& d = decoder_;
+    const int64_t q = d.query_dim(), kv = d.key_dim();
+    if (d.norm_before) add_norm(block, layer + ".attention_norm");
+    add_linear(block, layer + ".attention.wq", q, d.dim, model_.init_std, true, d.biases.qkv);
+    add_qk_norm(block, layer + ".attention.q_norm", d.n_heads);
+    add_linear(block, layer + ".attention.wk", kv, d.dim, model_.init_std, true, d.biases.qkv);
+    add_qk_norm(block, layer + ".attention.k_norm", d.kv_heads);
+    add_linear(block, layer + ".attention.wv", kv, d.dim, model_.init_std, true, d.biases.qkv);
+    add_linear(block, layer + ".attention.wo", d.dim, q, residual_std(model_), false, d.biases.out);
+    if (d.norm_after) add_norm(block, layer + ".attention_post_norm");
+
+    const auto form = attention_form(model_, number);
+    const int64_t seen = form.window > 0 ? std::min(form.window, seq_len_) : seq_len_;
+    block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(q, seen);
+    add_ends(block);
+    // Rotated q and k, v, attention output. Attention with dropout saves k and v repeated for every query head. Without a
+    // fused kernel there is no log-sum-exp.
+    const bool dropout = model_.dropout > 0, fused = moments_.fused(number);
+    block.saved.compute_elements_per_token += static_cast<double>(2 * q + 2 * (dropout ? q : kv));
+    if (fused) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (q - kv));
+    if (fused) block.saved.float32_per_token += static_cast<double>(d.n_heads);
+    if (d.qk_norm == Decoder::QkNorm::none) return;
+    block.saved.compute_elements_per_token += static_cast<double>(q + kv);
+    block.saved.float32_per_token +=
+        d.qk_norm == Decoder::QkNorm::head ? static_cast<double>(d.n_heads + d.kv_heads) : 2;
+  }
+
+  void add_mlp(BlockSpec& block, const std::string& layer) const {
+    const auto& d = decoder_;
+    if (d.norm_before) add_norm(block, layer + ".mlp_norm");
+    add_linear(block, layer + ".mlp.w1", d.hidden, d.dim, model_.init_std, true, d.biases.mlp);
+    if (d.gated) add_linear(block, layer + ".mlp.w3", d.hidden, d.dim, model_.init_std, true, d.biases.mlp);
+    add_linear(block, layer + ".mlp.w2", d.dim, d.hidden, residual_std(model_), false, d.biases.mlp);
+    if (d.norm_after) add_norm(block, layer + ".mlp_post_norm");
+    block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
+    add_ends(block);
+    // Gate, up and their product; or the input of the activation and its result, which for relu are saved once.
+    const bool once = !d.gated && activation_of(model_) == "relu";
+    block.saved.compute_elements_per_token += static_cast<double>((d.gated ? 3 : once ? 1 : 2) * d.hidden);
+  }
+
+  const Recipe::Model& model_;
+  Decoder decoder_;
+  int64_t seq_len_;
+  Moments moments_;
+};
+
+}  // namespace
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+  const Blocks blocks(model, seq_len);
+  ModelSpec spec;
+  spec.batch = token_fields(seq_len);
+  auto embedding =
+      embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)});
+  if (embedding_multiplier(model) != 1 && model.dropout == 0)
+    embedding.backward_moments.insert(embedding.backward_moments.begin(),
+                                      {.compute_elements_per_token = 2 * static_cast<double>(model.dim)});
+  spec.blocks.push_back(std::move(embedding));
+  const int64_t tables = model.rope_local_theta ? 2 : 1;  // of cos and sin
+  spec.buffer_elements = tables * model.max_seq_len * decoder_of(model).rotary_dim;
+  for (int64_t i = 0; i < model.n_layers; ++i) {
+    const auto layer = fmt::format("blocks.{}", i);
+    if (model.parallel_residual) {
+      spec.blocks.push_back(blocks.parallel(layer, i));
+      continue;
+    }
+    spec.blocks.push_back(blocks.attention(layer, i));
+    spec.blocks.push_back(blocks.mlp(layer));
+  }
+  const auto memory = blocks.layer_norm() ? NormMemory{.saved_float32 = 2}
+                                          : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};
+  auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory);
+  if (model.logits_softcap > 0) add_softcap(head, vocab_size);
+  spec.blocks.push_back(std::move(head));
+  return spec;
+}
+
+nlohmann::json settings(const Recipe::Model& model) {
+  nlohmann::json scaling, local, scale;
+  if (const auto& rope = model.rope_scaling) {
+    scaling = {{"factor", rope->factor},
+               {"low_freq_factor", rope->low_freq_factor},
+               {"high_freq_factor", rope->high_freq_factor},
+               {"original_max_position_embeddings", rope->original_max_position_embeddings}};
+    if (rope->rope_type != "llama3") {
+      scaling.update({{"rope_type", rope->rope_type}, {"beta_fast", rope->beta_fast}, {"beta_slow", rope->beta_slow}});
+      if (rope->attention_factor) scaling["attention_factor"] = *rope->attention_factor;
+      if (rope->rope_type == "longrope")
+        scaling.update({{"short_factor", rope->short_factor},
+                        {"long_factor", rope->long_factor},
+                        {"max_seq_len", model.max_seq_len}});  // determines the factor of cos and sin
+    }
+  }
+  if (model.rope_local_theta) local = *model.rope_local_theta;
+  const double factor = attention_form(model, 0).scale_for(head_dim(model));
+  if (factor != AttentionForm{}.scale_for(head_dim(model))) scale = factor;  // otherwise it follows from the heads
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < model.n_layers; ++i)
+    types.emplace_back(slides(model, i) ? "sliding_attention" : "full_attention");
+  const bool windows = model.sliding_window > 0 || model.rope_local_theta;
+  return {{"n_kv_heads", n_kv_heads(model)},
+          {"head_dim", head_dim(model)},
+          {"hidden_dim", hidden_dim(model)},
+          {"activation", activation_of(model)},
+          {"gated_mlp", model.gated_mlp},
+          {"norm", model.norm},
+          {"norm_place", model.norm_place},
+          {"norm_offset", model.norm_offset},
+          {"qk_norm", model.qk_norm},
+          {"parallel_residual", model.parallel_residual},
+          {"attention_bias", model.attention_bias},
+          {"mlp_bias", model.mlp_bias},
+          {"attention_scale", scale},
+          {"attention_softcap", model.attention_softcap},
+          {"logits_softcap", model.logits_softcap},
+          {"sliding_window", model.sliding_window},
+          {"layer_types", windows ? nlohmann::json(types) : nlohmann::json()},
+          {"rope_theta", model.rope_theta},
+          {"rope_local_theta", local},
+          {"partial_rotary_factor", model.partial_rotary_factor},
+          {"no_rope_every", model.no_rope_every},
+          {"rope_scaling", scaling},
+          {"embedding_multiplier", embedding_multiplier(model)},
+          {"residual_multiplier", model.residual_multiplier},
+          {"logits_scaling", model.logits_scaling}};
+}
+
+}  // namespace runner::decoder
+
+namespace runner {
+
+const Family decoder_family = {decoder::make_spec,    decoder::settings,
+                               decoder::hf_tensor,    decoder::hf_ignorable,
+                               decoder::model_from_hf_config, decoder::hf_config};
+
+}  // namespace runner
