@@ -9,6 +9,7 @@
 
 #include "runner/checkpoint/safetensors.hpp"
 #include "runner/models/models.hpp"
+#include "runner/tokenizers/tokenizer.hpp"
 
 namespace runner {
 
@@ -56,7 +57,7 @@ struct WeightsFolder {
   int64_t shard_bytes_max = 5'000'000'000;
   nlohmann::json token_ids = nlohmann::json::object();  ///< for config.json: bos_token_id, eos_token_id ...
   std::vector<fs::path> companions;                     ///< files that are copied into the exported folder
-  fs::path tokenizer;  ///< a SentencePiece model, copied as tokenizer.model; empty: none
+  std::vector<Tokenizer::File> tokenizer;               ///< copied under their names
 };
 
 /// The file of a Hugging Face folder's tokenizer, of any kind; empty: there is none.

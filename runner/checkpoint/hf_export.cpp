@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 
 namespace runner {
 
@@ -140,11 +141,11 @@ fs::path hf_tokenizer_file(const fs::path& folder) {
 
 fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
   if (data.format != "text") return {};
-  const fs::path pieces = folder / "tokenizer.model";
-  const bool file = data.tokenizer != "bytes" && data.tokenizer != "sentencepiece";
-  if (file && fs::is_regular_file(pieces) && fs::is_regular_file(data.tokenizer) &&
-      read_file(pieces) == read_file(data.tokenizer))
-    return {};
+  const bool given = data.tokenizer != "bytes" && data.tokenizer != "sentencepiece" && fs::exists(data.tokenizer);
+  const fs::path own = given ? tokenizer_file(data.tokenizer) : fs::path();
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (const auto file = folder / name; given && fs::is_regular_file(file) && fs::is_regular_file(own))
+      if (fs::equivalent(file, own) || read_file(file) == read_file(own)) return {};
   return hf_tokenizer_file(folder);
 }
 
@@ -177,7 +178,7 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
     write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
     if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
     for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_file(file));
-    if (!options.tokenizer.empty()) write_file_atomic(temporary / "tokenizer.model", read_file(options.tokenizer));
+    for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_file(path));
     publish_directory(temporary, target);
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(temporary, ignored);

@@ -109,12 +109,19 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
                      recipe.data.format != "text" ? "the run trained on tokens (data.format = \"bin\")"
                                                   : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
   try {
-    const fs::path file = sentencepiece_model_file(recipe.data, data_cache());
+    const auto files = tokenizer_files(recipe.data, data_cache());
+    const fs::path file = files.front().path;
     const auto trained_with = checkpoint.state().value("/data/meaning/data.tokenizer/xxh3"_json_pointer, "");
     if (!trained_with.empty() && xxh3_hex(read_file(file)) != trained_with)
       return log::warning("the export has no tokenizer: {} has changed since the run trained with it", file.string());
-    folder.tokenizer = file;
-    log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens");
+    folder.tokenizer = files;
+    if (files.front().name == "tokenizer.model")
+      return log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens");
+    log::info("{} is the run's tokenizer; the run trained without special tokens", files.front().name);
+    const auto roles = make_tokenizer(recipe.data, data_cache())->special_tokens();
+    for (const auto& [key, id] : {std::pair("bos_token_id", roles.bos), std::pair("eos_token_id", roles.eos),
+                                  std::pair("pad_token_id", roles.pad)})
+      if (id) folder.token_ids[key] = *id;
   } catch (const Error& error) {
     log::warning("the export has no tokenizer: {}", error.what());
   }

@@ -49,7 +49,7 @@ const char* starter_data = R"([data]
 format = "text"                  # or "bin": pre-tokenized ids
 train = ["data.txt"]             # relative to this file; patterns such as "data/*.txt" work, too
 validation_fraction = 0.05
-tokenizer = "bytes"              # or a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
+tokenizer = "bytes"              # or tokenizer.json, a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
 )";
 
 /// The line that names the JSON schema for editors: the schema installed with this program, or that of the source tree.
@@ -89,30 +89,40 @@ struct HfStart {
     return printed.substr(begin, printed.find("\n[", begin) + 1 - begin);
   }
 
-  fs::path tokenizer_model() const { return folder / "tokenizer.model"; }
-
-  /// The number of pieces in tokenizer.model, if it is a SentencePiece model. Other tokenizers use that name too.
-  std::optional<int64_t> sentencepiece_pieces() const {
-    Recipe::Data data;
-    data.format = "text";
-    data.tokenizer = tokenizer_model().string();
-    if (!fs::exists(data.tokenizer)) return std::nullopt;
-    try {
-      return make_tokenizer(data, "")->vocab_size();
-    } catch (const Error&) {
-      return std::nullopt;
+  /// The tokenizer of the folder.
+  struct OwnTokenizer {
+    fs::path file;
+    int64_t tokens = 0;
+    std::string mistake;  ///< why it cannot be read; empty: it can
+  };
+  /// The first of the folder's tokenizers that can be read, otherwise the first one; nothing if there is none.
+  std::optional<OwnTokenizer> own_tokenizer() const {
+    std::optional<OwnTokenizer> unreadable;
+    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+      Recipe::Data data;
+      data.format = "text";
+      data.tokenizer = (folder / name).string();
+      if (!fs::is_regular_file(data.tokenizer)) continue;
+      try {
+        return OwnTokenizer{data.tokenizer, make_tokenizer(data, "")->vocab_size(), ""};
+      } catch (const Error& error) {
+        if (!unreadable) unreadable = OwnTokenizer{data.tokenizer, 0, error.what()};
+      }
     }
+    return unreadable;
   }
 
   std::string token_dtype() const { return model.vocab_size.value_or(0) <= 65536 ? "uint16" : "uint32"; }
 
   /// Why the folder's tokenizer cannot be used.
   std::string unusable_tokenizer() const {
-    if (auto pieces = sentencepiece_pieces())
-      return fmt::format("{} has {} pieces, more than the {} tokens of the model's vocabulary",
-                         tokenizer_model().string(), *pieces, model.vocab_size.value_or(0));
+    if (auto own = own_tokenizer(); own && own->mistake.empty())
+      return fmt::format("{} has {} pieces, more than the {} tokens of the model's vocabulary", own->file.string(),
+                         own->tokens, model.vocab_size.value_or(0));
+    else if (own)
+      return fmt::format("{} is a tokenizer that runner cannot read ({})", own->file.string(), own->mistake);
     if (auto file = hf_tokenizer_file(folder); !file.empty())
-      return fmt::format("{} is a tokenizer that runner cannot read yet", file.string());
+      return fmt::format("{} is a tokenizer that runner cannot read", file.string());
     return fmt::format("{} has no tokenizer that fits its vocabulary of {} tokens", folder.string(),
                        model.vocab_size.value_or(0));
   }
@@ -137,8 +147,8 @@ struct HfStart {
           token_dtype());
     } else {
       std::string tokenizer;
-      if (auto pieces = sentencepiece_pieces(); pieces && *pieces <= model.vocab_size)
-        tokenizer = tokenizer_model().string();
+      if (auto own = own_tokenizer(); own && own->mistake.empty() && own->tokens <= model.vocab_size)
+        tokenizer = own->file.string();
       else if (model.vocab_size == 256 && !fs::exists(folder / "tokenizer.json"))
         tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);

@@ -151,7 +151,8 @@ void add_data(std::vector<Key>& keys) {
        .help = "Share of the training data, at its end, that is used for validation instead of files.", .minimum = 0,
        .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
   add({.name = "tokenizer", .type = T::path,
-       .help = "\"bytes\", a SentencePiece model file, or \"sentencepiece\": trained once and cached."}, &D::tokenizer);
+       .help = "\"bytes\", a tokenizer.json, SentencePiece model or tiktoken file, a folder with one of them, or "
+               "\"sentencepiece\": a model that is trained once and cached."}, &D::tokenizer);
   add({.name = "tokenizer_vocab_size", .type = T::integer,
        .help = "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
        .minimum = 300}, &D::tokenizer_vocab_size, {.needs = {"data.tokenizer", {"sentencepiece"}}});

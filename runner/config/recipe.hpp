@@ -114,7 +114,7 @@ struct Recipe {
     std::vector<std::string> validation;
     std::optional<double> validation_fraction;  ///< share of the stream, at its end
     std::string tokenizer =
-        "bytes";  ///< "bytes", a path to a SentencePiece model, or "sentencepiece" (trained once, cached)
+        "bytes";  ///< "bytes", the path of a tokenizer or its folder, or "sentencepiece" (trained once, cached)
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
     std::string token_dtype = "uint16";           ///< bin
     std::string layout = "auto";                  ///< jsonl: what the columns of a record mean

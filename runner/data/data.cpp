@@ -123,10 +123,6 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::s
   return open_tokenizer(data, cache_dir);
 }
 
-std::string sentencepiece_model_file(const Recipe::Data& data, const std::string& cache_dir) {
-  return needs_tokenizing(data) ? sentencepiece_file(data, cache_dir).string() : "";
-}
-
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir) {
   if (data.format == "bin") return std::nullopt;
   if (data.tokenizer == "bytes") return bytes_vocab_size;

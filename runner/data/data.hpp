@@ -15,13 +15,14 @@
 
 namespace runner {
 
-/// "bytes" (256 tokens), a SentencePiece model file, or "sentencepiece": trained once on data.train and cached in
-/// `cache_dir` under a hash of its inputs. The trained one is lossless: decode(encode(text)) == text for valid UTF-8.
+/// "bytes" (256 tokens), the file of a tokenizer (tokenizer.json, a SentencePiece model or a tiktoken file) or a folder with one,
+/// or "sentencepiece": a model that is trained once on data.train and cached in `cache_dir` under a hash of its inputs. The trained one is lossless: decode(encode(text)) == text for valid UTF-8.
 /// It is trained on at most 64 MiB: of larger data, on every k-th line. Throws Error(usage or environment) with the
 /// path and the reason.
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir);
-/// The SentencePiece model of make_tokenizer(), which may be trained first. Empty for "bytes" and for format "bin".
-std::string sentencepiece_model_file(const Recipe::Data& data, const std::string& cache_dir);
+/// Tokenizer::files() of make_tokenizer(), without reading them completely; a model may be trained first. Empty for "bytes" and for
+/// format "bin".
+std::vector<Tokenizer::File> tokenizer_files(const Recipe::Data& data, const std::string& cache_dir);
 /// The size of the vocabulary, without loading or training a model if possible; nullopt for format "bin".
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir);
 

@@ -78,7 +78,7 @@ json cached_digests(const std::vector<std::string>& files, const std::string& ca
 
 std::string changed_value(const std::string& key, const json& before, const json& now) {
   if (key == "data.tokenizer" && before.value("name", "") == now.value("name", ""))
-    return fmt::format("{}: the model {} has changed", key, now.value("name", ""));
+    return fmt::format("{}: the tokenizer {} has changed", key, now.value("name", ""));
   if (key == "data.tokenizer")
     return fmt::format("{} was \"{}\" and is \"{}\"", key, before.value("name", ""), now.value("name", ""));
   auto text = [](const json& value) { return value.is_null() ? "not set" : value.dump(); };

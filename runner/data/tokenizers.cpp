@@ -4,42 +4,47 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/source_files.hpp"
-#include "runner/tokenizers/sentencepiece.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 
 namespace runner {
 
 namespace {
 
-constexpr const char* other_tokenizers =
-    "with other tokenizers, encode the text yourself and use data.format = \"bin\"";
-
-/// The model file. The name of a missing file may be a misspelled word: "sentencepeice".
-fs::path given_model(const std::string& name) {
-  fs::path path = name;
-  if (fs::is_regular_file(path)) return path;
-  if (fs::is_directory(path))
-    throw usage_error("data.tokenizer: {} is a folder; name the SentencePiece model in it", name);
+/// The file that a name stands for. The name of a missing file may be a misspelled word: "sentencepeice".
+fs::path given_file(const std::string& name) {
+  const fs::path path = name;
+  if (fs::exists(path)) return tokenizer_file(path);
   auto near = nearest(path.filename().string(), {"bytes", "sentencepiece"});
   if (!near) near = nearest_file(path);
-  throw usage_error("data.tokenizer: there is no file {}, and it is neither \"bytes\" nor \"sentencepiece\"; {}", name,
-                    near ? "did you mean " + *near + "?" : other_tokenizers);
+  throw usage_error(
+      "there is no file {}, and it is neither \"bytes\" nor \"sentencepiece\"{}", name,
+      near ? "; did you mean " + *near + "?"
+           : ": a tokenizer is a tokenizer.json, a SentencePiece model, a tiktoken file, or a folder with one of them");
+}
+
+/// Puts the key in front of the messages about a file.
+template <typename Call>
+auto about_tokenizer(Call&& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::usage) throw;
+    throw usage_error("data.tokenizer: {}", error.what());
+  }
 }
 
 }  // namespace
 
-fs::path sentencepiece_file(const Recipe::Data& data, const std::string& cache_dir) {
-  return data.tokenizer == "sentencepiece" ? trained_sentencepiece(data, cache_dir) : given_model(data.tokenizer);
+std::vector<Tokenizer::File> tokenizer_files(const Recipe::Data& data, const std::string& cache_dir) {
+  if (!needs_tokenizing(data)) return {};
+  if (data.tokenizer == "sentencepiece") return tokenizer_files(trained_sentencepiece(data, cache_dir));
+  return about_tokenizer([&] { return tokenizer_files(given_file(data.tokenizer)); });
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
   if (data.tokenizer == "bytes") return make_bytes_tokenizer();
-  const auto file = sentencepiece_file(data, cache_dir);
-  try {
-    return std::make_unique<SentencePieceTokenizer>(file);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::usage) throw;
-    throw usage_error("data.tokenizer: {}; {}", error.what(), other_tokenizers);
-  }
+  if (data.tokenizer == "sentencepiece") return open_tokenizer_file(trained_sentencepiece(data, cache_dir));
+  return about_tokenizer([&] { return open_tokenizer_file(given_file(data.tokenizer)); });
 }
 
 }  // namespace runner

@@ -81,9 +81,10 @@ void AddedTokens::read(const JsonPlace& list, const Model& model, const Normaliz
     const std::string content = token.content;
     add(std::move(token), model);
     if (const auto id = find(content); id && *id != wanted)
-      item["id"].refuse(fmt::format("the token \"{}\" would have id {}: the id must be that of the model's vocabulary, or the "
-                                    "next free one",
-                                    content, *id));
+      item["id"].refuse(
+          fmt::format("the token \"{}\" would have id {}: the id must be that of the model's vocabulary, or the "
+                      "next free one",
+                      content, *id));
   }
   finish(normalizer);
 }

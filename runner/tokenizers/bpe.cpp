@@ -119,9 +119,8 @@ class Bpe final : public Model {
     std::string pair;
     unicode::append(pair, left);
     unicode::append(pair, right);
-    return std::ranges::none_of(vocabulary_.tokens(), [&](const auto& token) {
-      return token && token->find(pair) != std::string::npos;
-    });
+    return std::ranges::none_of(vocabulary_.tokens(),
+                                [&](const auto& token) { return token && token->find(pair) != std::string::npos; });
   }
 
  private:
@@ -136,7 +135,8 @@ class Bpe final : public Model {
     };
     std::string joined(left);
     joined += right.substr(std::min(prefix_.size(), right.size()));
-    merges_.put(id_of(left), id_of(right), {static_cast<uint32_t>(rank), id_of(joined)});
+    const int32_t left_id = id_of(left), right_id = id_of(right);
+    merges_.put(left_id, right_id, {static_cast<uint32_t>(rank), id_of(joined)});
   }
 
   void finish() {
@@ -194,9 +194,8 @@ class Bpe final : public Model {
       if (const int32_t id = vocabulary_.find(symbol); id >= 0) {
         end_unknown();
         add(space, id, size);
-      } else if (byte_fallback_ && std::ranges::all_of(symbol, [&](char c) {
-                   return fallback_[static_cast<unsigned char>(c)] >= 0;
-                 })) {
+      } else if (byte_fallback_ &&
+                 std::ranges::all_of(symbol, [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; })) {
         // The library leaves unknown text before the bytes in place after them.
         for (char c : symbol) add(space, fallback_[static_cast<unsigned char>(c)], 1);
       } else if (unknown_ >= 0) {

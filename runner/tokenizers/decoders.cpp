@@ -37,7 +37,7 @@ class ByteLevelDecoder final : public Decoder {
 /// Removes the artefacts of BERT's tokenisation of English.
 void clean_up(std::string& text) {
   static constexpr std::pair<const char*, const char*> rules[] = {
-      {" .", "."},   {" ?", "?"},   {" !", "!"},           {" ,", ","},   {" ' ", "'"},  {" n't", "n't"},
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [old, content] : rules) replace_all(text, old, content);
 }
@@ -66,7 +66,8 @@ class WordPieceDecoder final : public Decoder {
 class MetaspaceDecoder final : public Decoder {
  public:
   explicit MetaspaceDecoder(const JsonPlace& place)
-      : prepended_(place.string_or("prepend_scheme", "always") != "never" && place.boolean_or("add_prefix_space", true)) {
+      : prepended_(place.string_or("prepend_scheme", "always") != "never" &&
+                   place.boolean_or("add_prefix_space", true)) {
     unicode::append(character_, place.has("replacement") ? place["replacement"].character() : U'\u2581');
   }
   void apply(std::vector<std::string>& tokens) const override {

@@ -18,7 +18,8 @@ std::unique_ptr<Decoder> byte_level_decoder() {
 void check_text(std::string_view text) {
   if (unicode::is_ascii(text)) return;
   if (const auto bad = first_invalid_utf8(text))
-    throw usage_error("the text is not UTF-8: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[*bad]), *bad);
+    throw usage_error("the text is not UTF-8: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[*bad]),
+                      *bad);
 }
 
 }  // namespace
@@ -90,7 +91,8 @@ void HfTokenizer::Impl::encode(std::string_view text, bool tracked, bool continu
     added.raw().find(text, sections);
   for (const Section& section : sections) {
     if (section.token) {
-      out(Token{section.token->id, section.begin, section.end}, text.substr(section.begin, section.end - section.begin));
+      out(Token{section.token->id, section.begin, section.end},
+          text.substr(section.begin, section.end - section.begin));
       continue;
     }
     Draft& draft = space.draft;
@@ -124,8 +126,7 @@ HfTokenizer::HfTokenizer(const fs::path& file) : impl_(std::make_unique<Impl>())
   auto& impl = *impl_;
   const auto json = read_json_file(file);
   const JsonPlace root(file, json);
-  if (!json.is_object() || !json.contains("model"))
-    root.refuse("this is not a tokenizer.json: it has no `model`");
+  if (!json.is_object() || !json.contains("model")) root.refuse("this is not a tokenizer.json: it has no `model`");
   const auto part = [&](const char* key) {
     static const nlohmann::json null;
     return json.contains(key) ? root[key] : JsonPlace(file, null);
@@ -137,14 +138,8 @@ HfTokenizer::HfTokenizer(const fs::path& file) : impl_(std::make_unique<Impl>())
   impl.decoder = read_decoder(part("decoder"));
   if (root.has("added_tokens")) impl.added.read(root["added_tokens"], *impl.model, impl.normalizer.get());
   impl.hash = xxh3_hex(read_file(file));
-  impl.files.push_back({file, "tokenizer.json"});
-  const auto folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  if (file.filename() == "tokenizer.json") {
-    read_token_roles(folder, impl);
-    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                             "chat_template.jinja", "chat_template.json"})
-      if (fs::is_regular_file(folder / name)) impl.files.push_back({folder / name, name});
-  }
+  impl.files = tokenizer_files(file);
+  if (file.filename() == "tokenizer.json") read_token_roles(file.has_parent_path() ? file.parent_path() : ".", impl);
   if (const auto unknown = impl.model->unknown_token(); unknown && !impl.roles.unk)
     impl.roles.unk = token_to_id(*unknown);
   impl.finish();
@@ -153,15 +148,15 @@ HfTokenizer::HfTokenizer(const fs::path& file) : impl_(std::make_unique<Impl>())
 HfTokenizer::HfTokenizer(Parts parts) : impl_(std::make_unique<Impl>()) {
   auto& impl = *impl_;
   impl.model = std::move(parts.model);
-  const nlohmann::json split = {{"type", "Sequence"},
-                                {"pretokenizers",
-                                 {{{"type", "Split"},
-                                   {"pattern", {{"Regex", parts.expression}}},
-                                   {"behavior", "Isolated"},
-                                   {"invert", false}},
-                                  {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  const nlohmann::json split = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", parts.expression}}}, {"behavior", "Isolated"}, {"invert", false}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
   static const fs::path none;
   impl.pre_tokenizer = read_pre_tokenizer(JsonPlace(none, split));
+  static const nlohmann::json nfc = {{"type", "NFC"}};
+  if (parts.nfc) impl.normalizer = read_normalizer(JsonPlace(none, nfc));
   impl.decoder = byte_level_decoder();
   for (const auto& [content, id] : parts.special)
     impl.added.put({.id = id, .content = content, .normalized = false, .special = true});
@@ -175,16 +170,15 @@ HfTokenizer::HfTokenizer(Parts parts) : impl_(std::make_unique<Impl>()) {
 
 HfTokenizer::~HfTokenizer() = default;
 
-int64_t HfTokenizer::vocab_size() const {
-  return std::max<int64_t>(impl_->model->id_end(), impl_->added.id_end());
-}
+int64_t HfTokenizer::vocab_size() const { return std::max<int64_t>(impl_->model->id_end(), impl_->added.id_end()); }
 
 std::vector<int32_t> HfTokenizer::encode(std::string_view text, bool add_special_tokens) const {
   check_text(text);
   std::vector<int32_t> ids, after;
   ids.reserve(text.size() / 4 + 8);
   if (add_special_tokens && impl_->post_processor) impl_->post_processor->around(ids, after);
-  impl_->encode(text, impl_->origins_needed, false, [&](const Token& token, std::string_view) { ids.push_back(token.id); });
+  impl_->encode(text, impl_->origins_needed, false,
+                [&](const Token& token, std::string_view) { ids.push_back(token.id); });
   ids.insert(ids.end(), after.begin(), after.end());
   return ids;
 }
@@ -193,7 +187,8 @@ std::vector<int32_t> HfTokenizer::encode_continuation(std::string_view text) con
   check_text(text);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
-  impl_->encode(text, impl_->origins_needed, true, [&](const Token& token, std::string_view) { ids.push_back(token.id); });
+  impl_->encode(text, impl_->origins_needed, true,
+                [&](const Token& token, std::string_view) { ids.push_back(token.id); });
   return ids;
 }
 

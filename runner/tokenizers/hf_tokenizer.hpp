@@ -19,6 +19,7 @@ class HfTokenizer final : public Tokenizer {
   struct Parts {
     std::unique_ptr<Model> model;
     std::string expression;
+    bool nfc = false;  ///< the text is brought to this normal form first
     std::vector<std::pair<std::string, int32_t>> special;
     SpecialTokens roles;
     std::vector<int32_t> before;  ///< with add_special_tokens
@@ -56,5 +57,7 @@ class HfTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> open_tokenizer_file(const fs::path& path);
 /// The file that open_tokenizer_file() opens. Throws Error(usage) if there is none.
 fs::path tokenizer_file(const fs::path& path);
+/// Its Tokenizer::files(), without reading it completely. The first one's content is what Tokenizer::hash() is of.
+std::vector<Tokenizer::File> tokenizer_files(const fs::path& path);
 
 }  // namespace runner

@@ -77,8 +77,7 @@ bool JsonPlace::boolean() const {
 int64_t JsonPlace::integer(int64_t least, int64_t most) const {
   if (!value_->is_number_integer()) expected("an integer");
   const auto number = value_->get<int64_t>();
-  if (number < least || number > most)
-    refuse(fmt::format("{} is not between {} and {}", shown(*value_), least, most));
+  if (number < least || number > most) refuse(fmt::format("{} is not between {} and {}", shown(*value_), least, most));
   return number;
 }
 

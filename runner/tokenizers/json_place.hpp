@@ -22,7 +22,7 @@ class JsonPlace {
   const Json& json() const { return *value_; }
   const std::string& pointer() const { return pointer_; }
   bool is_null() const { return value_->is_null(); }
-  bool has(std::string_view key) const;  ///< and it is not null
+  bool has(std::string_view key) const;              ///< and it is not null
   JsonPlace operator[](std::string_view key) const;  ///< required
   JsonPlace at(size_t index) const;
   std::vector<JsonPlace> items() const;  ///< of an array

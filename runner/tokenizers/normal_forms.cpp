@@ -61,8 +61,8 @@ class Decomposition {
 char32_t composed(char32_t first, char32_t second) {
   if (second < 0x300 || untouched(first) || untouched(second)) return 0;
   utf8proc_int32_t pair[3] = {static_cast<utf8proc_int32_t>(first), static_cast<utf8proc_int32_t>(second), 0};
-  const auto length = utf8proc_normalize_utf32(
-      pair, 2, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  const auto length =
+      utf8proc_normalize_utf32(pair, 2, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   const auto c = static_cast<char32_t>(pair[0]);
   return length == 1 && !untouched(c) ? c : 0;
 }

@@ -97,20 +97,22 @@ std::vector<int32_t> pair_id(const JsonPlace& pair) {
 
 std::unique_ptr<PostProcessor> read_post_processor(const JsonPlace& place) {
   if (place.is_null()) return nullptr;
-  switch (place["type"].choice(
-      {"Sequence", "TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing"})) {
+  switch (
+      place["type"].choice({"Sequence", "TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing"})) {
     case 0:
       return std::make_unique<PostProcessorSequence>(place["processors"]);
     case 1:
       return read_template(place);
     case 2:
       return std::make_unique<Frame>(std::vector<int32_t>{}, std::vector<int32_t>{},
-                                     place.boolean_or("trim_offsets", true), place.boolean_or("add_prefix_space", true));
+                                     place.boolean_or("trim_offsets", true),
+                                     place.boolean_or("add_prefix_space", true));
     case 3:
       return std::make_unique<Frame>(pair_id(place["cls"]), pair_id(place["sep"]));
     default:
       return std::make_unique<Frame>(pair_id(place["cls"]), pair_id(place["sep"]),
-                                     place.boolean_or("trim_offsets", true), place.boolean_or("add_prefix_space", true));
+                                     place.boolean_or("trim_offsets", true),
+                                     place.boolean_or("add_prefix_space", true));
   }
 }
 
@@ -119,7 +121,9 @@ std::unique_ptr<PostProcessor> make_frame(std::vector<int32_t> before, std::vect
 }
 
 void count_space(std::string_view token, uint32_t& leading, uint32_t& trailing) {
-  const auto is_space = [](char32_t c) { return c == 0x120 || unicode::is_space(c); };  // 0x120 stands for the byte of a space
+  const auto is_space = [](char32_t c) {
+    return c == 0x120 || unicode::is_space(c);
+  };  // 0x120 stands for the byte of a space
   leading = trailing = 0;
   for (size_t i = 0; i < token.size() && is_space(unicode::next(token, i));) ++leading;
   for (size_t end = token.size(); end > 0; ++trailing) {

@@ -197,10 +197,10 @@ class Metaspace final : public PreTokenizer {
     for (const Piece& piece : space.pieces) {
       const size_t begin = draft.rewritten();
       const bool follows = continues && piece.begin == 0;
-      const bool marked = text[piece.begin] == ' ' || text.substr(piece.begin, piece.end - piece.begin).starts_with(text_);
+      const bool marked =
+          text[piece.begin] == ' ' || text.substr(piece.begin, piece.end - piece.begin).starts_with(text_);
       size_t last = piece.begin;
-      if (!marked && !follows &&
-          (prepend_ == Prepend::always || (prepend_ == Prepend::first && piece.origin == 0))) {
+      if (!marked && !follows && (prepend_ == Prepend::always || (prepend_ == Prepend::first && piece.origin == 0))) {
         const char32_t first = unicode::next(text, last);
         const unicode::Change changes[] = {{character_, 0}, {first, 1}};
         draft.transform({piece.begin, last, piece.origin}, changes);
@@ -215,8 +215,7 @@ class Metaspace final : public PreTokenizer {
     }
     draft.finish();
     std::swap(space.pieces, space.cut);
-    if (split_)
-      cut_by_class(draft, space, Separator::merged_with_next, [&](char32_t c) { return c == character_; });
+    if (split_) cut_by_class(draft, space, Separator::merged_with_next, [&](char32_t c) { return c == character_; });
   }
   bool cuts_at_space(CutPlace& place) const override {
     if (place.space == U' ') place.space = character_;
@@ -282,9 +281,7 @@ class ByteLevel final : public PreTokenizer {
   }
   static void add_spaces(Draft& draft, DraftSpace& space, bool continues) {
     const auto text = draft.text();
-    const auto lacks = [&](const Piece& piece) {
-      return text[piece.begin] != ' ' && !(continues && piece.begin == 0);
-    };
+    const auto lacks = [&](const Piece& piece) { return text[piece.begin] != ' ' && !(continues && piece.begin == 0); };
     if (std::ranges::none_of(space.pieces, lacks)) return;
     space.cut.clear();
     draft.start();

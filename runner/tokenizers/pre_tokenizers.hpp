@@ -8,7 +8,7 @@ namespace runner {
 
 /// A place where a document could be cut (Tokenizer::safe_split).
 struct CutPlace {
-  char32_t space = ' ';     ///< between letters of ASCII, and the cut is before it: what the space has become
+  char32_t space = ' ';        ///< between letters of ASCII, and the cut is before it: what the space has become
   bool between_words = false;  ///< whether a component cuts here in any case
 };
 

@@ -49,9 +49,9 @@ Regex::Regex(std::string_view oniguruma) : impl_(std::make_unique<Impl>()) {
   PCRE2_SIZE offset = 0;
   auto* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-  impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                              context);
+  impl_->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context);
   pcre2_compile_context_free(context);
   if (!impl_->code) throw std::invalid_argument(pcre_message(error));
   impl_->compiled = pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE) == 0;

@@ -22,15 +22,15 @@ constexpr std::array covering{
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 /// Expressions that match neither letters of ASCII nor white space.
-constexpr std::array aside{R"(\p{N}{1,3})", R"(\p{N})", R"(\p{N}+)", R"([0-9])", R"([一-龥぀-ゟ゠-ヿ]+)",
-                           R"([一-龥ࠀ-一가-퟿]+)"};
+constexpr std::array aside{
+    R"(\p{N}{1,3})", R"(\p{N})", R"(\p{N}+)", R"([0-9])", R"([一-龥぀-ゟ゠-ヿ]+)", R"([一-龥ࠀ-一가-퟿]+)"};
 
 class Split final : public PreTokenizer {
  public:
   explicit Split(const JsonPlace& place)
       : pattern_(place["pattern"]),
-        separator_(static_cast<Separator>(place["behavior"].choice(
-            {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}))),
+        separator_(static_cast<Separator>(
+            place["behavior"].choice({"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}))),
         inverted_(place.boolean_or("invert", false)) {}
 
   void apply(Draft& draft, DraftSpace& space, bool) const override {

@@ -96,9 +96,7 @@ bool is_punctuation(char32_t c) {
   return within(c, punctuation_ranges, punctuation_ranges_size);
 }
 
-bool is_number(char32_t c) {
-  return c < 0x80 ? is_ascii_digit(c) : within(c, number_ranges, number_ranges_size);
-}
+bool is_number(char32_t c) { return c < 0x80 ? is_ascii_digit(c) : within(c, number_ranges, number_ranges_size); }
 
 bool is_other(char32_t c) {
   if (c < 0x80) return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;

@@ -43,7 +43,7 @@ bool is_number(char32_t c);  ///< N
 bool is_other(char32_t c);   ///< control, format, private and surrogate characters
 bool is_nonspacing_mark(char32_t c);
 bool is_mark(char32_t c);
-bool is_word(char32_t c);   ///< letters, marks, decimal digits, connectors and joiners
+bool is_word(char32_t c);       ///< letters, marks, decimal digits, connectors and joiners
 bool is_ideograph(char32_t c);  ///< the blocks of Chinese characters that BERT separates
 /// The full mapping without context; at most 2 characters.
 struct Lower {

@@ -19,7 +19,8 @@ fs::path publish_parts(const fs::path& folder, const Sizes& shape, const std::ve
   std::vector<std::vector<Piece>> pieces(2);
   for (const auto& part : parts) {
     auto& data = kept.emplace_back();
-    for (int64_t element : elements_of(part, shape)) data.push_back(values[static_cast<size_t>(element)]);
+    for (int64_t element : elements_of(part, shape))  // some are outside the tensor
+      data.push_back(element < std::ssize(values) ? values[static_cast<size_t>(element)] : 0);
   }
   for (size_t i = 0; i < parts.size(); ++i)
     pieces[i % 2].push_back({.tensor = "param/w",

@@ -40,11 +40,11 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and gives a s
   };
   refused("has no tokenizer that fits its vocabulary of 600 tokens");  // bytes would be 256
   place.write("hf/tokenizer.json", "{}");
-  refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
+  refused("hf/tokenizer.json is a tokenizer that runner cannot read (");
   write_llama(place, 256, 64);
-  refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
+  refused("hf/tokenizer.json is a tokenizer that runner cannot read (");
   place.write("hf/tokenizer.model", "not SentencePiece");
-  refused("hf/tokenizer.json is a tokenizer that runner cannot read yet");
+  refused("hf/tokenizer.json is a tokenizer that runner cannot read (");
 
   CHECK(place.run({"init", "--from-hf", "hf", "--format", "bin", "ft.toml"}).code == 0);
   auto recipe = load_recipe((place.path() / "ft.toml").string());

@@ -274,13 +274,14 @@ TEST_CASE("a missing tokenizer is refused with a solution") {
   CHECK(error() == "usage: data.tokenizer: there is no file " + fixture.data.tokenizer +
                        ", and it is neither \"bytes\" nor \"sentencepiece\"; did you mean corpus.txt?");
   fixture.data.tokenizer = fixture.folder.path.string();
-  CHECK(error() ==
-        "usage: data.tokenizer: " + fixture.data.tokenizer + " is a folder; name the SentencePiece model in it");
+  CHECK(
+      error() ==
+      "usage: data.tokenizer: " + fixture.data.tokenizer +
+          " is a folder without a tokenizer: it has neither tokenizer.json nor tokenizer.model nor a file *.tiktoken");
   for (const char* content : {"", "not a model at all"}) {
     fixture.data.tokenizer = fixture.folder.write("junk.model", content);
     CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer +
-                         " is not a SentencePiece model; with other tokenizers, encode the text yourself and use "
-                         "data.format = \"bin\"");
+                         " is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file");
   }
 }
 

@@ -20,7 +20,9 @@ namespace {
 /// Python with the library; empty if it is not installed.
 std::string python_with_tokenizers() {
   const char* chosen = std::getenv("RUNNER_TEST_PYTHON");
-  std::string python = chosen ? chosen : "TOKENIZERS_PARALLELISM=false PYTHONPATH=" RUNNER_SOURCE_DIR "/.deps/transformers /usr/bin/python3";
+  std::string python = chosen ? chosen
+                              : "TOKENIZERS_PARALLELISM=false PYTHONPATH=" RUNNER_SOURCE_DIR
+                                "/.deps/transformers /usr/bin/python3";
   return std::system((python + " -c 'import tokenizers' 2>/dev/null").c_str()) == 0 ? python : "";
 }
 
@@ -80,7 +82,9 @@ std::string character_map(const fs::path& folder, const std::string& name) {
 /// The first difference of a case, or nothing.
 std::string difference(const Tokenizer& tokenizer, const json& expected) {
   const auto text = expected.at("text").get<std::string>();
-  const auto show = [](const auto& a, const auto& b) { return fmt::format("\n  {}\n  {}", json(a).dump(), json(b).dump()); };
+  const auto show = [](const auto& a, const auto& b) {
+    return fmt::format("\n  {}\n  {}", json(a).dump(), json(b).dump());
+  };
   const auto ids = expected.at("ids").get<std::vector<int32_t>>();
   if (const auto own = tokenizer.encode(text); own != ids) return "ids:" + show(own, ids);
   const auto framed = expected.at("framed").get<std::vector<int32_t>>();
@@ -103,6 +107,23 @@ std::string difference(const Tokenizer& tokenizer, const json& expected) {
   return "";
 }
 
+/// The ids of a document that is encoded in parts of at most `at_most` bytes, and the number of parts.
+std::pair<std::vector<int32_t>, size_t> in_parts(const Tokenizer& tokenizer, std::string_view document,
+                                                 size_t at_most) {
+  std::vector<int32_t> ids;
+  size_t parts = 0;
+  while (!document.empty()) {
+    size_t wanted = at_most;
+    auto size = tokenizer.safe_split(document, wanted);
+    while (!size) size = tokenizer.safe_split(document, wanted *= 2);
+    const auto part = document.substr(0, *size);
+    const auto own = parts++ == 0 ? tokenizer.encode(part) : tokenizer.encode_continuation(part);
+    ids.insert(ids.end(), own.begin(), own.end());
+    document.remove_prefix(*size);
+  }
+  return {ids, parts};
+}
+
 }  // namespace
 
 TEST_CASE("tokenizers of every family encode and decode random texts as the tokenizers library does") {
@@ -115,6 +136,7 @@ TEST_CASE("tokenizers of every family encode and decode random texts as the toke
                                    folder.path.string(), texts ? texts : "100", (folder.path / "charsmap").string());
   REQUIRE(std::system(command.c_str()) == 0);
   size_t tokenizers = 0;
+  std::set<std::string> cut;  // tokenizers with documents in several parts
   for (const auto& entry : fs::directory_iterator(folder.path)) {
     if (!fs::exists(entry.path() / "tokenizer.json")) continue;
     ++tokenizers;
@@ -122,14 +144,32 @@ TEST_CASE("tokenizers of every family encode and decode random texts as the toke
     const HfTokenizer tokenizer(entry.path() / "tokenizer.json");
     std::ifstream cases(entry.path() / "cases.jsonl");
     size_t count = 0, different = 0;
+    std::vector<std::string> documents;
     for (std::string line; std::getline(cases, line); ++count) {
       const auto expected = json::parse(line);
+      if (count % 10 == 0) documents.emplace_back();
+      documents.back() += expected.at("text").get<std::string>() + (count % 3 == 0 ? "\nnext line of" : " and so on");
       const auto what = difference(tokenizer, expected);
       if (!what.empty() && ++different <= 3) UNSCOPED_INFO(name << ": " << expected.at("text") << "\n " << what);
     }
     UNSCOPED_INFO(name << ": " << different << " of " << count << " differ");
     CHECK(different == 0);
+    for (const auto& document : documents) {
+      const auto [ids, parts] = in_parts(tokenizer, document, 64);
+      if (parts > 1) cut.insert(name);
+      INFO(name << " in " << parts << " parts: " << document);
+      REQUIRE(ids == tokenizer.encode(document));
+    }
     CHECK(count > 0);
   }
   CHECK(tokenizers >= 36);
+  for (const char* name : {"gpt2", "roberta", "llama3", "qwen2", "smollm2", "deepseek", "tekken", "o200k", "llama2",
+                           "gemma", "bert", "bert-cased", "t5", "xlmr", "albert"}) {
+    INFO(name);
+    CHECK(cut.contains(name));
+  }
+  for (const char* name : {"byte-normalizer", "unsplit-unigram", "words", "split-isolated"}) {
+    INFO(name);
+    CHECK_FALSE(cut.contains(name));
+  }
 }

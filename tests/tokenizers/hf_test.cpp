@@ -1,0 +1,219 @@
+// tokenizer.json by hand: mistakes with their places, special tokens, tiktoken files, and texts that are no tokenizers.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runner/base/error.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/tokenizers/bpe_trainer.hpp"
+#include "runner/tokenizers/sentencepiece.hpp"
+#include "runner/tokenizers/tiktoken.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using namespace runner;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+struct Place : TemporaryFolder {
+  fs::path write(const std::string& name, const std::string& content) const {
+    std::ofstream(path / name, std::ios::binary) << content;
+    return path / name;
+  }
+  /// A BPE of a few characters, changed by `patch` (RFC 7386).
+  fs::path tokenizer(const json& patch = json::object()) const {
+    json file = {{"version", "1.0"},
+                 {"added_tokens",
+                  {{{"id", 5}, {"content", "<s>"}, {"special", true}, {"normalized", false}},
+                   {{"id", 6}, {"content", "</s>"}, {"special", true}, {"normalized", false}}}},
+                 {"normalizer", nullptr},
+                 {"pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "never"}}},
+                 {"post_processor",
+                  {{"type", "TemplateProcessing"},
+                   {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+                   {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {5}}, {"tokens", {"<s>"}}}}}}}},
+                 {"decoder", {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "never"}}},
+                 {"model",
+                  {{"type", "BPE"},
+                   {"unk_token", "?"},
+                   {"vocab", {{"?", 0}, {"a", 1}, {"b", 2}, {"_", 3}, {"ab", 4}}},
+                   {"merges", {"a b"}}}}};
+    file.merge_patch(patch);
+    return write("tokenizer.json", file.dump());
+  }
+};
+
+template <typename Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    return error.what();
+  }
+  return "";
+}
+
+using Ids = std::vector<int32_t>;
+
+}  // namespace
+
+TEST_CASE("a tokenizer.json is opened with its special tokens") {
+  Place place;
+  const auto file = place.tokenizer();
+  place.write("tokenizer_config.json",
+              R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "pad_token": null})");
+  place.write("special_tokens_map.json", R"({"bos_token": "</s>", "pad_token": "b"})");
+  const auto tokenizer = open_tokenizer_file(place.path);
+  CHECK(tokenizer->vocab_size() == 7);
+  CHECK(tokenizer->encode("ab a<s>b c") == Ids{4, 3, 1, 5, 2, 3, 0});
+  CHECK(tokenizer->encode("ab", true) == Ids{5, 4});
+  CHECK(tokenizer->encode_with_offsets("a é</s>b", true) ==
+        std::vector<Token>{{5, 0, 0}, {1, 0, 1}, {3, 1, 2}, {0, 2, 4}, {6, 4, 8}, {2, 8, 9}});
+  CHECK(tokenizer->decode(Ids{5, 4, 3, 1, 6}) == "<s>ab a</s>");
+  CHECK(tokenizer->decode(Ids{5, 4, 3, 1, 6}, true) == "ab a");
+  CHECK(tokenizer->token_to_id("ab") == 4);
+  CHECK(tokenizer->token_to_id("<s>") == 5);
+  CHECK(tokenizer->token_to_id("zz") == std::nullopt);
+  CHECK(tokenizer->id_to_token(6) == "</s>");
+  CHECK(tokenizer->id_to_token(7) == std::nullopt);
+  const auto roles = tokenizer->special_tokens();
+  CHECK(roles.bos == 5);  // tokenizer_config.json wins
+  CHECK(roles.eos == 6);
+  CHECK(roles.pad == 2);
+  CHECK(roles.unk == 0);
+  CHECK((tokenizer->is_special(5) && !tokenizer->is_special(4)));
+  CHECK(tokenizer->hash() == xxh3_hex(read_file(file)));
+  std::vector<std::string> names;
+  for (const auto& copied : tokenizer->files()) names.push_back(copied.name);
+  CHECK(names == std::vector<std::string>{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"});
+  CHECK(message_of([&] { tokenizer->decode(Ids{1, 7}); }) == "token 7 is not in the tokenizer's vocabulary of 7");
+  CHECK(message_of([&] { tokenizer->encode("a\xff"); }) == "the text is not UTF-8: byte 0xff at offset 1");
+  CHECK(tokenizer->encode("").empty());
+}
+
+TEST_CASE("Llama's settings decide about the tokens around a text") {
+  Place place;
+  place.tokenizer();
+  const auto ids = [&](const std::string& config) {
+    place.write("tokenizer_config.json", config);
+    return open_tokenizer_file(place.path)->encode("a", true);
+  };
+  CHECK(
+      ids(R"({"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false,
+                "add_eos_token": true})") == Ids{1, 6});
+  CHECK(ids(R"({"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", "add_bos_token": false})") == Ids{5, 1});
+  CHECK_THAT(message_of([&] { ids(R"({"tokenizer_class": "LlamaTokenizer", "add_eos_token": true})"); }),
+             ContainsSubstring("tokenizer_config.json: /: add_bos_token is true, but there is no bos_token"));
+  CHECK_THAT(message_of([&] { ids(R"({"eos_token": "<end>"})"); }),
+             ContainsSubstring("tokenizer_config.json: /eos_token: tokenizer.json has no token \"<end>\""));
+}
+
+TEST_CASE("mistakes in tokenizer.json are named with their place") {
+  Place place;
+  const auto mistake = [&](const json& patch) {
+    const auto file = place.tokenizer(patch);
+    auto message = message_of([&] { HfTokenizer{file}; });
+    const auto prefix = file.string() + ": ";
+    return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
+  };
+  CHECK(mistake({{"normalizer", {{"type", "Lowercse"}}}}) ==
+        "/normalizer/type: \"Lowercse\" instead of Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, "
+        "Replace, Prepend, BertNormalizer, Precompiled, Nmt or ByteLevel; did you mean Lowercase?");
+  CHECK(mistake({{"pre_tokenizer", {{"type", "UnicodeScripts"}}}}) ==
+        "/pre_tokenizer/type: the pre-tokenizer UnicodeScripts is not supported");
+  CHECK(
+      mistake({{"pre_tokenizer",
+                {{"type", "Sequence"},
+                 {"pretokenizers",
+                  {{{"type", "Digits"}},
+                   {{"type", "Split"}, {"pattern", {{"Regex", "[a&&b]"}}}, {"behavior", "Isolated"}}}}}}}) ==
+      "/pre_tokenizer/pretokenizers/1/pattern/Regex: regular expression: `&&` in a class at offset 2 is not supported");
+  CHECK(
+      mistake(
+          {{"pre_tokenizer",
+            {{"type", "Split"}, {"pattern", {{"String", ""}}}, {"behavior", "Isolated"}, {"replacement", nullptr}}}}) ==
+      "/pre_tokenizer/pattern/String: an empty pattern is not supported");
+  CHECK(mistake({{"model", {{"dropout", 0.1}}}}) ==
+        "/model/dropout: dropout of merges is not supported: the same text must always have the same tokens");
+  CHECK(mistake({{"model", {{"merges", {"a b", "b c"}}}}}) ==
+        "/model/merges/1: the token \"c\" is not in the vocabulary");
+  CHECK(mistake({{"model", {{"merges", {"ab"}}}}}) ==
+        "/model/merges/0: \"ab\" instead of two tokens with a space between them");
+  CHECK(mistake({{"model", {{"vocab", {{"a", "1"}}}}}}) == "/model/vocab/a: \"1\" instead of an integer");
+  CHECK(mistake({{"model", {{"unk_token", "<unk>"}}}}) == "/model/unk_token: \"<unk>\" is not in the vocabulary");
+  CHECK(mistake({{"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}}}}) ==
+        "/model/unk_token: \"[UNK]\" is not in the vocabulary");
+  CHECK(mistake({{"model", nullptr}}) == "/: this is not a tokenizer.json: it has no `model`");
+  CHECK(mistake({{"added_tokens", {{{"id", 9}, {"content", "<x>"}}}}}) ==
+        "/added_tokens/0/id: the token \"<x>\" would have id 5: the id must be that of the model's vocabulary, or the "
+        "next free "
+        "one");
+  CHECK(mistake({{"post_processor", {{"single", {{{"SpecialToken", {{"id", "<t>"}}}}}}}}}) ==
+        "/post_processor/special_tokens: `<t>` is missing; did you mean `<s>`?");
+  CHECK(mistake({{"decoder", {{"type", "Strip"}, {"content", "ab"}, {"start", 1}, {"stop", 0}}}}) ==
+        "/decoder/content: \"ab\" instead of one character");
+  CHECK_THAT(message_of([&] { HfTokenizer{place.write("broken.json", "{\n  \"model\": [1,}\n")}; }),
+             ContainsSubstring("broken.json:2:15: this is not JSON: "));
+}
+
+TEST_CASE("tokenizers are found by the content of files, and folders by their names") {
+  Place place;
+  CHECK_THAT(
+      message_of([&] { open_tokenizer_file(place.path); }),
+      ContainsSubstring("is a folder without a tokenizer: it has neither tokenizer.json nor tokenizer.model nor"));
+  place.write("vocab.json", "{}");
+  CHECK_THAT(message_of([&] { open_tokenizer_file(place.path); }), ContainsSubstring("save_pretrained(FOLDER)"));
+  CHECK_THAT(message_of([&] { open_tokenizer_file(place.write("text.txt", "some text\n")); }),
+             ContainsSubstring("text.txt is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file"));
+  CHECK_THAT(message_of([&] { open_tokenizer_file(place.write("a.tiktoken", "YQ== 0\n!! 1\n")); }),
+             ContainsSubstring("a.tiktoken:2: this is not Base64"));
+  CHECK_THAT(message_of([&] { open_tokenizer_file(place.write("a.tiktoken", "YQ== 0\nYg== 1\n")); }),
+             ContainsSubstring("a tiktoken file of 2 tokens: the expression that cuts words is only known for GPT-2"));
+}
+
+TEST_CASE("a tiktoken file gives the ids of the tokenizer with the same merges") {
+  Place place;
+  const std::string text = "the cat sat on the mat. the catalogue of cats, and of the other animals\n";
+  bool given = false;
+  const auto trained = train_bpe({.vocab_size = 300, .min_frequency = 2, .special_tokens = {}, .expression = ""},
+                                 [&](std::string& out) { return out = text, !std::exchange(given, true); });
+  const HfTokenizer expected(place.write("tokenizer.json", trained));
+  std::string lines;
+  static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (int32_t id = 0; id < expected.vocab_size(); ++id) {
+    const auto bytes = expected.decode(Ids{id});
+    std::string raw = id < 256 ? std::string() : bytes;
+    if (id < 256)  // bytes that are not UTF-8 by themselves cannot be decoded
+      for (int byte = 0; byte < 256; ++byte)
+        if (auto own = expected.encode(std::string(1, static_cast<char>(byte % 128))); byte < 128 && own[0] == id)
+          raw = char(byte);
+    if (raw.empty()) raw = "\xff\xff" + std::to_string(id);
+    for (size_t i = 0; i < raw.size(); i += 3) {
+      uint32_t bits = 0;
+      for (size_t k = 0; k < 3; ++k)
+        bits = bits << 8 | (i + k < raw.size() ? static_cast<unsigned char>(raw[i + k]) : 0);
+      for (size_t k = 0; k < 4; ++k) lines += i + k > raw.size() ? '=' : digits[bits >> (18 - 6 * k) & 63];
+    }
+    lines += " " + std::to_string(id) + "\n";
+  }
+  const auto file = place.write("tokens.tiktoken", lines);
+  REQUIRE(looks_like_tiktoken(lines));
+  const auto tokenizer = open_tiktoken(file, R"( ?\p{L}+|[^\p{L}]+)");
+  const std::string other = "the other cat\n";
+  CHECK(tokenizer->vocab_size() == expected.vocab_size());
+  CHECK(tokenizer->encode("the other cat") == expected.encode("the other cat"));
+  CHECK(tokenizer->decode(tokenizer->encode(other)) == other);
+}
+
+TEST_CASE("the bytes tokenizer has names for its tokens") {
+  const auto bytes = make_bytes_tokenizer();
+  CHECK(bytes->token_to_id("<0x0A>") == 10);
+  CHECK(bytes->id_to_token(255) == "<0xFF>");
+  CHECK(bytes->token_to_id("a") == std::nullopt);
+  CHECK(bytes->encode_with_offsets("é") == std::vector<Token>{{0xc3, 0, 1}, {0xa9, 1, 2}});
+  CHECK(bytes->safe_split("one\ntwo", 5) == 4u);
+  CHECK(bytes->hash() == "bytes");
+}

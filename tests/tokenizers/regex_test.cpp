@@ -1,0 +1,67 @@
+// The translation of regular expressions, and their matches.
+#include <catch2/catch_test_macros.hpp>
+#include <stdexcept>
+#include <vector>
+
+#include "runner/tokenizers/regex.hpp"
+
+using runner::Regex;
+
+namespace {
+
+std::vector<std::string> matches_of(const std::string& expression, const std::string& text) {
+  std::vector<std::string> found;
+  Regex(expression).split(text, [&](size_t begin, size_t end, bool is_match) {
+    if (is_match) found.push_back(text.substr(begin, end - begin));
+  });
+  return found;
+}
+
+std::string mistake_of(const std::string& expression) {
+  try {
+    Regex{expression};
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+using Found = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("classes of characters are those of Oniguruma") {
+  CHECK(matches_of(R"(\s)", "a \u00a0\u180e\u3000\n") == Found{" ", "\u00a0", "\u3000", "\n"});
+  CHECK(matches_of(R"([^\S\n]+)", "a \n \u180e") == Found{" ", " "});
+  CHECK(matches_of(R"([\S]+)", "a\u180e b") == Found{"a\u180e", "b"});
+  CHECK(matches_of(R"(\w+)", "é²_①-x") == Found{"é²_", "x"});
+  CHECK(matches_of(R"([\w]+)", "é²_") == Found{"é", "_"});
+  CHECK(matches_of(R"(\h+)", "12fG") == Found{"12f"});
+  CHECK(matches_of(R"(\p{Han}+)", "中文 ー々") == Found{"中文", "々"});
+  CHECK(matches_of(R"(\p{^L})", "a1") == Found{"1"});
+  CHECK(matches_of(R"(\bé)", "é aé é") == Found{"é", "é"});
+}
+
+TEST_CASE("quantifiers and anchors are those of Oniguruma") {
+  CHECK(matches_of(R"(\d{1,2}+)", "12345") == Found{"12345"});
+  CHECK(matches_of(R"(a{,2})", "aaa") == Found{"aa", "a"});
+  CHECK(matches_of(R"((?:ab){2}+)", "abababab") == Found{"abababab"});
+  CHECK(matches_of("^b", "a\nb") == Found{"b"});
+  CHECK(matches_of("a{b", "a{b") == Found{"a{b"});
+  CHECK(matches_of("x*", "axb") == Found{"", "x", ""});
+  CHECK(matches_of(R"((?i:'S)|\x{61}|\u0062)", "'ſab") == Found{"'ſ", "a", "b"});
+}
+
+TEST_CASE("what has no equivalent is refused with its place") {
+  CHECK(mistake_of(R"(a[b&&c])") == "`&&` in a class at offset 3 is not supported");
+  CHECK(mistake_of(R"([a[b]])") == "a class inside a class at offset 2 is not supported");
+  CHECK(mistake_of(R"([[:alpha:]])") == "`[:alpha:]` at offset 1 is not supported");
+  CHECK(mistake_of(R"((?m:.))") == "`(?m:` at offset 0 is not supported");
+  CHECK(mistake_of(R"(ab\R)") == "`\\R` at offset 2 is not supported");
+  CHECK(mistake_of(R"(\1)") == "`\\1` at offset 0 is not supported");
+  CHECK(mistake_of("(a") == "a group without its end at offset 2 is not supported");
+  CHECK(mistake_of("a)") == "a `)` without its beginning at offset 1 is not supported");
+  CHECK(mistake_of("[a") == "a class without its end at offset 0 is not supported");
+  CHECK(mistake_of(R"(\p{Latn)") == "`\\p{` without its end at offset 0 is not supported");
+  CHECK(!mistake_of(R"(\p{NoSuchScript})").empty());
+}
