@@ -65,19 +65,20 @@ void compare_config(const fs::path& folder, const Recipe::Model& model) {
   std::vector<std::string> differences;
   auto compare = [&](const std::string& key, const nlohmann::json& here, const nlohmann::json& there) {
     if (here != there)
-      differences.push_back(fmt::format("model.{} = {} in the recipe, {} in config.json", key, setting_text(here),
-                                        setting_text(there)));
+      differences.push_back(
+          fmt::format("model.{} = {} in the recipe, {} in config.json", key, setting_text(here), setting_text(there)));
   };
   compare("name", model.name, theirs.name);
   if (differences.empty()) {
     const auto here = model_settings(model, 0), there = model_settings(theirs, 0);
-    for (const char* key : {"n_layers", "n_heads", "n_kv_heads", "norm_eps", "activation", "tie_embeddings", "rope_theta",
-                            "rope_scaling"})
-      if (const auto dotted = std::string("model.") + key; here.contains(dotted)) compare(key, here[dotted], there[dotted]);
+    for (const char* key : {"n_layers", "n_heads", "n_kv_heads", "norm_eps", "activation", "tie_embeddings",
+                            "rope_theta", "rope_scaling"})
+      if (const auto dotted = std::string("model.") + key; here.contains(dotted))
+        compare(key, here[dotted], there[dotted]);
     // The shapes of tensors show these; the others were compared above.
-    static const std::set<std::string> others = {"n_layers", "n_heads", "n_kv_heads", "norm_eps", "activation",
-                                                 "tie_embeddings", "rope_theta", "rope_scaling", "dim", "head_dim",
-                                                 "hidden_dim", "max_seq_len", "bias", "vocab_size"};
+    static const std::set<std::string> others = {
+        "n_layers",     "n_heads", "n_kv_heads", "norm_eps",   "activation",  "tie_embeddings", "rope_theta",
+        "rope_scaling", "dim",     "head_dim",   "hidden_dim", "max_seq_len", "bias",           "vocab_size"};
     for (const auto& [dotted, value] : here.items())
       if (const auto key = dotted.substr(6); !others.contains(key)) compare(key, value, there.at(dotted));
   }

@@ -1,4 +1,7 @@
 // The keys of [model] for the options of decoders: every family but gpt has them.
+#include <algorithm>
+
+#include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
 
 // The rows of the tables are wrapped by hand.
@@ -69,19 +72,34 @@ void add_layer(Adder<M>& add) {
       &M::logits_scaling, quiet_option);
 }
 
-void add_rope(Adder<M>& add) {
-  add({.name = "rope_theta", .type = T::number,
-       .help = "Base of the rotary position embeddings. Default: the family's; 10000 for most.", .minimum = 0,
-       .above_minimum = true}, &M::rope_theta, printed_option);
-  add({.name = "rope_local_theta", .type = T::number,
-       .help = "The same for windowed layers, to which rope_scaling then does not apply.", .minimum = 0,
-       .above_minimum = true}, &M::rope_local_theta, quiet_option);
-  add({.name = "partial_rotary_factor", .type = T::number,
-       .help = "Share of a head's elements that is rotated: the first ones.", .minimum = 0, .maximum = 1,
-       .above_minimum = true}, &M::partial_rotary_factor, quiet_option);
-  add({.name = "no_rope_every", .type = T::integer,
-       .help = "Each n-th layer has no rotary positions. 0: every layer has them.", .minimum = 0}, &M::no_rope_every,
-      quiet_option);
+/// The fields of rope_scaling that a rope_type has.
+std::vector<std::string> fields_of(const std::string& rope_type) {
+  if (rope_type == "linear") return {"rope_type", "factor"};
+  if (rope_type == "yarn")
+    return {"rope_type", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor"};
+  if (rope_type == "longrope")
+    return {"rope_type", "short_factor", "long_factor", "original_max_position_embeddings", "attention_factor"};
+  return {"rope_type", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
+}
+
+bool has_field(const std::string& rope_type, const std::string& field) {
+  const auto fields = fields_of(rope_type);
+  return std::find(fields.begin(), fields.end(), field) != fields.end();
+}
+
+/// Refuses fields that the rope_type does not read.
+std::optional<std::string> check_rope_scaling(json& value) {
+  const std::string type = value.value("rope_type", "llama3");
+  for (const auto& [field, item] : value.items())
+    if (!item.is_null() && !has_field(type, field))
+      return "`" + field + "` of rope_scaling is not for rope_type \"" + type + "\", which has " +
+             join(fields_of(type), ", ");
+  if (type == "longrope" && !(value.contains("short_factor") && value.contains("long_factor")))
+    return "rope_scaling with rope_type \"longrope\" needs short_factor and long_factor";
+  return std::nullopt;
+}
+
+void add_rope_scaling(Adder<M>& add) {
   using Rope = M::RopeScaling;
   OptionTable<Rope> rope;
   rope.add({.name = "factor", .type = T::number}, &Rope::factor)
@@ -95,13 +113,42 @@ void add_rope(Adder<M>& add) {
       .add({.name = "attention_factor", .type = T::number}, &Rope::attention_factor)
       .add({.name = "short_factor", .type = T::numbers}, &Rope::short_factor)
       .add({.name = "long_factor", .type = T::numbers}, &Rope::long_factor);
-  add({.name = "rope_scaling", .type = T::table,
-       .help = "Scaling of the rotary positions. rope_type llama3 (default): { factor, low_freq_factor, "
-               "high_freq_factor, original_max_position_embeddings }. linear: { factor }. yarn: { factor, "
-               "original_max_position_embeddings, beta_fast, beta_slow, attention_factor }. longrope: { short_factor, "
-               "long_factor, original_max_position_embeddings, attention_factor }.",
-       .wanted = "a table of rope_type, factor, low_freq_factor, high_freq_factor (numbers) and "
-                 "original_max_position_embeddings (an integer)"}, &M::rope_scaling, rope, printed_option);
+  add.add({.name = "rope_scaling", .type = T::table,
+           .help = "Scaling of the rotary positions. rope_type llama3 (default): { factor, low_freq_factor, "
+                   "high_freq_factor, original_max_position_embeddings }. linear: { factor }. yarn: { factor, "
+                   "original_max_position_embeddings, beta_fast, beta_slow, attention_factor }. longrope: { "
+                   "short_factor, long_factor, original_max_position_embeddings, attention_factor }.",
+           .fields = rope.options(),
+           .wanted = "a table of rope_type, factor, low_freq_factor, high_freq_factor (numbers) and "
+                     "original_max_position_embeddings (an integer)",
+           .fits = check_rope_scaling},
+          printed_option,
+          [rope](M& model, const json& value) { model.rope_scaling = rope.read(value); },
+          [rope](const M& model) -> json {
+            if (!model.rope_scaling) return {};
+            const auto& type = model.rope_scaling->rope_type;
+            json fields = json::object();
+            const json all = rope.print(*model.rope_scaling);
+            for (const auto& [field, value] : all.items())
+              if (has_field(type, field) && !(field == "rope_type" && type == "llama3")) fields[field] = value;
+            return fields;
+          });
+}
+
+void add_rope(Adder<M>& add) {
+  add({.name = "rope_theta", .type = T::number,
+       .help = "Base of the rotary position embeddings. Default: the family's; 10000 for most.", .minimum = 0,
+       .above_minimum = true}, &M::rope_theta, printed_option);
+  add({.name = "rope_local_theta", .type = T::number,
+       .help = "The same for windowed layers, to which rope_scaling then does not apply.", .minimum = 0,
+       .above_minimum = true}, &M::rope_local_theta, quiet_option);
+  add({.name = "partial_rotary_factor", .type = T::number,
+       .help = "Share of a head's elements that is rotated: the first ones.", .minimum = 0, .maximum = 1,
+       .above_minimum = true}, &M::partial_rotary_factor, quiet_option);
+  add({.name = "no_rope_every", .type = T::integer,
+       .help = "Each n-th layer has no rotary positions. 0: every layer has them.", .minimum = 0}, &M::no_rope_every,
+      quiet_option);
+  add_rope_scaling(add);
 }
 
 }  // namespace

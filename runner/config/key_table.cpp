@@ -10,9 +10,10 @@ namespace runner {
 const std::vector<Key>& key_table() {
   static const std::vector<Key> table = [] {
     std::vector<Key> list;
-    for (auto add : {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_strategy, keys::add_precision,
-                     keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train,
-                     keys::add_checkpoint, keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
+    for (auto add :
+         {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_strategy, keys::add_precision,
+          keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train, keys::add_checkpoint,
+          keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
       add(list);
     const Recipe defaults;
     for (auto& key : list) key.default_value = key.get(defaults);
@@ -37,9 +38,7 @@ bool Need::met_by(const nlohmann::json& value) const {
   return values.empty() ? value.is_null() != set : std::find(values.begin(), values.end(), value) != values.end();
 }
 
-bool Key::in_family(const std::string& name) const {
-  return family.empty() || (family == "gpt") == (name == "gpt");
-}
+bool Key::in_family(const std::string& name) const { return family.empty() || (family == "gpt") == (name == "gpt"); }
 
 bool Key::needs_met(const Recipe& recipe) const {
   return needs.key.empty() || needs.met_by(find_key(needs.key)->get(recipe));

@@ -56,9 +56,7 @@ std::string origin_text(const Origin& origin) {
 }
 
 /// Keys that do not apply to this recipe are not printed, because the reader would refuse them.
-bool applies(const Key& key, const Recipe& recipe) {
-  return key.in_family(recipe.model.name) && key.needs_met(recipe);
-}
+bool applies(const Key& key, const Recipe& recipe) { return key.in_family(recipe.model.name) && key.needs_met(recipe); }
 
 /// Whether to print a value. Some defaults are not printed, because the reader would refuse them together with other
 /// values.

@@ -61,7 +61,7 @@ struct Recipe {
     std::optional<int64_t> n_kv_heads;  ///< decoders: grouped-query attention; default n_heads
     std::optional<int64_t> vocab_size;  ///< default: the tokenizer's
     int64_t max_seq_len = 0;
-    std::optional<int64_t> hidden_dim;      ///< feed-forward width; default 4*dim (gpt, not gated), or Llama's rule
+    std::optional<int64_t> hidden_dim;         ///< feed-forward width; default 4*dim (gpt, not gated), or Llama's rule
     int64_t multiple_of = 256;                 ///< Llama's rule rounds hidden_dim up to this
     std::optional<double> ffn_dim_multiplier;  ///< Llama's rule
     double norm_eps = 1e-5;
@@ -70,19 +70,19 @@ struct Recipe {
     bool tie_embeddings = true;             ///< head shares the embedding's weight
 
     // The options of decoders. The initialisers are llama's; model_families.cpp has those of the other families.
-    std::optional<int64_t> head_dim;  ///< width of a head; default dim / n_heads
-    std::string norm = "rms";         ///< rms, or layer (with biases)
-    std::string norm_place = "pre";   ///< of attention and feed-forward: pre, post or both
-    bool norm_offset = false;         ///< weights of norms are stored minus 1
-    std::string qk_norm = "none";     ///< of queries and keys: none, head (over a head) or full (over all heads)
-    bool parallel_residual = false;   ///< attention and feed-forward both read the layer's input
+    std::optional<int64_t> head_dim;      ///< width of a head; default dim / n_heads
+    std::string norm = "rms";             ///< rms, or layer (with biases)
+    std::string norm_place = "pre";       ///< of attention and feed-forward: pre, post or both
+    bool norm_offset = false;             ///< weights of norms are stored minus 1
+    std::string qk_norm = "none";         ///< of queries and keys: none, head (over a head) or full (over all heads)
+    bool parallel_residual = false;       ///< attention and feed-forward both read the layer's input
     std::string attention_bias = "none";  ///< none, qkv or all
     bool mlp_bias = false;
     bool gated_mlp = true;
-    std::optional<double> attention_scale;   ///< factor of scores; default 1 / sqrt(head_dim)
-    double attention_softcap = 0;            ///< scores s become cap * tanh(s / cap); 0: no cap
-    double logits_softcap = 0;               ///< the same for logits
-    int64_t sliding_window = 0;              ///< keys that a query of a windowed layer sees; 0: all before it
+    std::optional<double> attention_scale;      ///< factor of scores; default 1 / sqrt(head_dim)
+    double attention_softcap = 0;               ///< scores s become cap * tanh(s / cap); 0: no cap
+    double logits_softcap = 0;                  ///< the same for logits
+    int64_t sliding_window = 0;                 ///< keys that a query of a windowed layer sees; 0: all before it
     std::vector<std::string> layer_types = {};  ///< sliding_attention or full_attention, repeated over the layers
     double rope_theta = 10000.0;
     std::optional<double> rope_local_theta;  ///< of windowed layers, without rope_scaling; default: as other layers
@@ -91,9 +91,9 @@ struct Recipe {
     struct RopeScaling {                     ///< unset without the table; which fields apply depends on rope_type
       double factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
       int64_t original_max_position_embeddings = 8192;
-      std::string rope_type = "llama3";                    ///< linear, llama3, yarn or longrope
-      double beta_fast = 32.0, beta_slow = 1.0;            ///< yarn
-      std::optional<double> attention_factor = {};         ///< yarn, longrope: of cos and sin
+      std::string rope_type = "llama3";                         ///< linear, llama3, yarn or longrope
+      double beta_fast = 32.0, beta_slow = 1.0;                 ///< yarn
+      std::optional<double> attention_factor = {};              ///< yarn, longrope: of cos and sin
       std::vector<double> short_factor = {}, long_factor = {};  ///< longrope
     };
     std::optional<RopeScaling> rope_scaling;

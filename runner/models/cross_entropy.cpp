@@ -142,8 +142,6 @@ Tensor chunked_cross_entropy(const Tensor& hidden, const Tensor& weight, const T
   return loss;
 }
 
-Tensor soft_capped(Tensor logits, double cap) {
-  return cap == 0 ? logits : logits.div_(cap).tanh_().mul_(cap);
-}
+Tensor soft_capped(Tensor logits, double cap) { return cap == 0 ? logits : logits.div_(cap).tanh_().mul_(cap); }
 
 }  // namespace runner

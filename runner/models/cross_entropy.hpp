@@ -15,8 +15,7 @@ namespace runner {
 /// and the FLOPs equal those without chunks. Saved for backward: the gradients of hidden and of weight (in weight's
 /// dtype; summed in fp32 if there are several chunks). Backward works only once, because it scales in place.
 torch::Tensor chunked_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
-                                    const torch::Tensor& targets, int64_t chunk_tokens,
-                                    double softcap = 0);
+                                    const torch::Tensor& targets, int64_t chunk_tokens, double softcap = 0);
 
 /// cap * tanh(logits / cap); the logits themselves if the cap is 0. Overwrites them.
 torch::Tensor soft_capped(torch::Tensor logits, double cap);

@@ -20,7 +20,8 @@ struct Range {
 /// such as the segments of packed sequences.
 Tensor hidden_keys(const Range& queries, const Range& keys, const AttentionForm& form, torch::Device device) {
   auto places = torch::TensorOptions(torch::kInt32).device(device);
-  auto distance = at::arange(queries.first, queries.end, places).unsqueeze(1) - at::arange(keys.first, keys.end, places);
+  auto distance =
+      at::arange(queries.first, queries.end, places).unsqueeze(1) - at::arange(keys.first, keys.end, places);
   auto hidden = distance < 0;
   return form.window > 0 ? hidden.logical_or_(distance >= form.window) : hidden;
 }
@@ -88,8 +89,12 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     auto probability_gradient = at::matmul(gradient, v.transpose(-2, -1)).mul_(mask);
     auto score_gradient = at::_softmax_backward_data(probability_gradient, probabilities, -1, q.scalar_type());
     through_form(score_gradient, form, q.size(-1), tanh);
-    return {at::matmul(score_gradient, k), at::matmul(score_gradient.transpose(-2, -1), q), v_gradient, Tensor(),
-            Tensor(), Tensor()};
+    return {at::matmul(score_gradient, k),
+            at::matmul(score_gradient.transpose(-2, -1), q),
+            v_gradient,
+            Tensor(),
+            Tensor(),
+            Tensor()};
   }
 };
 

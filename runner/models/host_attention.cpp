@@ -82,7 +82,12 @@ class Forward {
 
     int64_t later = row + tile_rows;
     prefetch_rows(q[later], q.stride, std::min(tile_rows, shape_.seq_len - later), shape_.head_dim);
-    ScoreTile scores{scores_, block_, round_up(seen, tile_columns), keys, row - key + 1, shape_.windowed(),
+    ScoreTile scores{scores_,
+                     block_,
+                     round_up(seen, tile_columns),
+                     keys,
+                     row - key + 1,
+                     shape_.windowed(),
                      row - shape_.window + 1 - key};
     tile_product(tile.data, tile.stride, {keys_, shape_.head_dim * tile_columns, tile_columns}, shape_.head_dim,
                  shape_.score_scale(), scores_, block_, scores.columns);
@@ -203,9 +208,9 @@ class Backward {
     tile_product(row_gradients_ + r * padded_, padded_, {values_transposed_, group_stride, tile_columns}, dim, 1, ds,
                  block_, columns);
     const float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + row + r;
-    softmax_gradient_tile({p, block_, columns, key_count_, row + r - key_ + 1, shape_.windowed(),
-                           row + r - shape_.window + 1 - key_},
-                          ds, rows, log_sum_exp, dots);
+    softmax_gradient_tile(
+        {p, block_, columns, key_count_, row + r - key_ + 1, shape_.windowed(), row + r - shape_.window + 1 - key_}, ds,
+        rows, log_sum_exp, dots);
     tile_product(ds, block_, {keys_, tile_columns, padded_}, seen, shape_.scale(), query_gradients_, padded_, padded_);
     auto dq = gradients_.q.at(batch, head);
     merge_tile(dq[row + r], dq.stride, rows, dim, query_gradients_, padded_, key_ == first_block(shape_, row, block_),

@@ -69,7 +69,8 @@ nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
 
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec) {
   std::vector<HfTensor> names;
-  for (const auto* parameter : spec.parameters()) names.push_back(family_named(model.name).hf_tensor(model, parameter->name));
+  for (const auto* parameter : spec.parameters())
+    names.push_back(family_named(model.name).hf_tensor(model, parameter->name));
   return names;
 }
 

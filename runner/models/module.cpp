@@ -1,8 +1,8 @@
 #include "runner/models/module.hpp"
 
 #include "runner/base/error.hpp"
-#include "runner/models/gpt/module.hpp"
 #include "runner/models/decoder/module.hpp"
+#include "runner/models/gpt/module.hpp"
 
 namespace runner {
 

@@ -46,6 +46,10 @@ const std::vector<std::string> shaping_keys = {"model.name",        "model.n_lay
                                                "model.max_seq_len", "model.hidden_dim",
                                                "model.multiple_of", "model.ffn_dim_multiplier",
                                                "model.bias",        "model.tie_embeddings",
+                                               "model.head_dim",    "model.norm",
+                                               "model.norm_place",  "model.qk_norm",
+                                               "model.mlp_bias",    "model.attention_bias",
+                                               "model.gated_mlp",   "model.parallel_residual",
                                                "data.tokenizer",    "data.tokenizer_vocab_size",
                                                "optimizer.name"};
 

@@ -58,7 +58,8 @@ std::string names_of_blocks(const ModelSpec& model) {
   std::string text = fmt::format("\"{}\"", model.blocks.front().name);
   if (first != model.blocks.end()) text += fmt::format(", \"{}\" to \"{}\"", first->layer, last->layer);
   text += fmt::format(", \"{}\"", model.blocks.back().name);
-  if (first != model.blocks.end()) text += fmt::format(", and parts such as \"{}\"", std::next(first)->name);
+  if (first != model.blocks.end() && first->name != first->layer)
+    text += fmt::format(", and parts such as \"{}\"", std::next(first)->name);
   return text;
 }
 

@@ -25,7 +25,8 @@ std::string python_with_transformers() {
 
 /// Whether the Python's transformers has a class for the model type.
 bool has_class(const std::string& python, const std::string& type) {
-  auto probe = python + " -c \"import sys; from transformers import CONFIG_MAPPING as m; sys.exit('" + type + "' not in m)\"";
+  auto probe =
+      python + " -c \"import sys; from transformers import CONFIG_MAPPING as m; sys.exit('" + type + "' not in m)\"";
   return std::system(probe.c_str()) == 0;
 }
 
@@ -65,8 +66,9 @@ TEST_CASE("transformers opens exported folders, and its folders are read back", 
       }
 }
 
-TEST_CASE("every family's folder is opened by transformers, and its folder is imported and exported with the same bytes",
-          "[transformers]") {
+TEST_CASE(
+    "every family's folder is opened by transformers, and its folder is imported and exported with the same bytes",
+    "[transformers]") {
   const auto python = python_with_transformers();
   const bool recent = has_class(python, "qwen3") && has_class(python, "smollm3");
   Folder folder;

@@ -44,8 +44,7 @@ torch::Tensor checkpoint_tensor(const ParameterSpec& parameter, const HfTensor& 
 
 struct FamilyTable {
   explicit FamilyTable(const std::string& name)
-      : json(nlohmann::json::parse(
-            read_file(RUNNER_SOURCE_DIR "/tests/models/reference/families/" + name + ".json"))),
+      : json(nlohmann::json::parse(read_file(RUNNER_SOURCE_DIR "/tests/models/reference/families/" + name + ".json"))),
         recipe(model_from_hf_config(json.at("config"))),
         sequences(json.at("sequences")),
         seq_len(json.at("seq_len")),
@@ -53,8 +52,7 @@ struct FamilyTable {
         names(hf_names(recipe, test.model->spec)) {
     const auto parameters = test.model->spec.parameters();
     for (size_t slot = 0; slot < parameters.size(); ++slot)
-      test.model->slots[slot] =
-          checkpoint_tensor(*parameters[slot], names[slot], recipe.name.starts_with("gemma"));
+      test.model->slots[slot] = checkpoint_tensor(*parameters[slot], names[slot], recipe.name.starts_with("gemma"));
   }
 
   nlohmann::json json;
@@ -106,7 +104,8 @@ TEST_CASE("logits, loss and gradient norms of each family are those of transform
   for (const auto& [tensor, norm] : table.json.at("gradient_norms").items()) {
     CAPTURE(tensor);
     REQUIRE(squares.contains(tensor));
-    CHECK_THAT(std::sqrt(squares.at(tensor)), WithinRel(norm.get<double>(), 1e-4) || WithinAbs(norm.get<double>(), 1e-6));
+    CHECK_THAT(std::sqrt(squares.at(tensor)),
+               WithinRel(norm.get<double>(), 1e-4) || WithinAbs(norm.get<double>(), 1e-6));
   }
   CHECK(squares.size() == table.json.at("gradient_norms").size());
 }

@@ -140,16 +140,18 @@ TEST_CASE("a model with an option that the family has not in Hugging Face is not
   };
   auto llama = llama_recipe();
   llama.qk_norm = "head";
-  refuses(llama,
-          "model.qk_norm = \"head\": Hugging Face's LlamaForCausalLM has no such option (there it is \"none\"), so this "
-          "model cannot be exported to it");
+  refuses(
+      llama,
+      "model.qk_norm = \"head\": Hugging Face's LlamaForCausalLM has no such option (there it is \"none\"), so this "
+      "model cannot be exported to it");
   llama = llama_recipe();
   llama.sliding_window = 4;
   CHECK_THROWS_AS(hf_config(llama, make_spec(llama, 96, 16)), Error);
   auto qwen = family_recipe("qwen2");
   qwen.attention_bias = "all";
   refuses(qwen,
-          "model.attention_bias = \"all\": Hugging Face's Qwen2ForCausalLM has no such option (there it is \"qkv\"), so this "
+          "model.attention_bias = \"all\": Hugging Face's Qwen2ForCausalLM has no such option (there it is \"qkv\"), "
+          "so this "
           "model cannot be exported to it");
 }
 
@@ -158,10 +160,10 @@ TEST_CASE("Gemma 3's rotary settings are read in the forms of transformers 4 and
   model.rope_scaling = Recipe::Model::RopeScaling{.factor = 8, .rope_type = "linear"};
   auto config = hf_config(model, make_spec(model, 96, 16));
   auto v5 = config;
-  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern"}) v5.erase(key);
-  v5["rope_parameters"] = {
-      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
-      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern"})
+    v5.erase(key);
+  v5["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+                           {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
   auto read = model_from_hf_config(v5);
   CHECK(read.rope_theta == 1e6);
   CHECK(read.rope_local_theta == 1e4);
@@ -169,9 +171,8 @@ TEST_CASE("Gemma 3's rotary settings are read in the forms of transformers 4 and
   CHECK(read.rope_scaling->rope_type == "linear");
   CHECK(model_settings(read, 96) == model_settings(model_from_hf_config(config), 96));
   v5["rope_parameters"]["sliding_attention"]["factor"] = 2.0;
-  CHECK_THROWS_MATCHES(
-      model_from_hf_config(v5), Error,
-      Message("config.json: `factor` is not a known key of rope_parameters.sliding_attention"));
+  CHECK_THROWS_MATCHES(model_from_hf_config(v5), Error,
+                       Message("config.json: `factor` is not a known key of rope_parameters.sliding_attention"));
 }
 
 TEST_CASE("a checkpoint may contain unused buffers and a tied head, but no unused parameters") {
@@ -239,12 +240,15 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
     CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));
   };
   refuses(gpt2_config(), "model_type", "mistra",
-          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, gemma2, "
+          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, "
+          "gemma2, "
           "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (did you mean \"mistral\"?)");
-  refuses(gpt2_config(), "model_type", "gemma3",
-          "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, gemma2, "
-          "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (\"gemma3\" is a model of images and text; its language "
-          "model is \"gemma3_text\")");
+  refuses(
+      gpt2_config(), "model_type", "gemma3",
+      "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, "
+      "gemma2, "
+      "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (\"gemma3\" is a model of images and text; its language "
+      "model is \"gemma3_text\")");
   refuses(gpt2_config(), "scale_attn_by_inverse_layer_idx", true,
           "config.json: scale_attn_by_inverse_layer_idx = true is not supported; only false is");
   refuses(gpt2_config(), "activation_function", "relu",
@@ -254,13 +258,15 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
           "config.json: attn_pdrop = 0 differs from resid_pdrop = 0.1; model.dropout is one rate for all three");
   refuses(gpt2_config(), "n_embd", nullptr, "config.json: `n_embd` is missing");
   refuses(gpt2_config(), "n_embd", "768", "config.json: n_embd = \"768\" has the wrong type");
-  refuses(llama_config(), "attention_dropout", 0.1, "config.json: attention_dropout = 0.1 is not supported; only 0.0 is");
+  refuses(llama_config(), "attention_dropout", 0.1,
+          "config.json: attention_dropout = 0.1 is not supported; only 0.0 is");
   refuses(llama_config(), "rms_norm_epsilon", 1e-5,
           "config.json: `rms_norm_epsilon` is not a known key of llama (did you mean `rms_norm_eps`?)");
   refuses(llama_config(), "quantization_config", {{"bits", 4}},
           "config.json: `quantization_config` is not a known key of llama");
-  refuses(llama_config(), "hidden_act", "mish",
-          "config.json: hidden_act = \"mish\" is not supported; allowed: silu, gelu, gelu_pytorch_tanh, gelu_new or relu");
+  refuses(
+      llama_config(), "hidden_act", "mish",
+      "config.json: hidden_act = \"mish\" is not supported; allowed: silu, gelu, gelu_pytorch_tanh, gelu_new or relu");
   refuses(llama_config(), "rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}},
           "config.json: rope_type = \"dynamic\" is not supported; allowed: default, linear, llama3, yarn or longrope");
   refuses(llama_config(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}, {"faktor", 2.0}},

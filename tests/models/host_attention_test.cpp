@@ -92,7 +92,8 @@ TEST_CASE("attention in host memory equals the formula within 2e-6, for all part
     }
 }
 
-TEST_CASE("attention in host memory with a window equals the formula, for windows shorter and longer than tiles and blocks") {
+TEST_CASE(
+    "attention in host memory with a window equals the formula, for windows shorter and longer than tiles and blocks") {
   auto [seq_len, head_dim] = GENERATE(std::pair<int64_t, int64_t>{7, 8}, std::pair<int64_t, int64_t>{65, 20},
                                       std::pair<int64_t, int64_t>{257, 128}, std::pair<int64_t, int64_t>{700, 64});
   for (int64_t window : {1, 2, 5, 6, 7, 48, 64, 100, 480, 1000}) {

@@ -6,9 +6,9 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "runner/models/attention.hpp"
+#include "runner/models/decoder/rotary.hpp"
 #include "runner/models/gelu.hpp"
 #include "runner/models/layers.hpp"
-#include "runner/models/decoder/rotary.hpp"
 
 using namespace runner;
 using namespace runner::testing;

@@ -206,20 +206,114 @@ TEST_CASE("rotary frequencies follow RoFormer, and Llama 3.1's scaling in its th
   CHECK(between > 0);
 }
 
+TEST_CASE("a family with its own options lists its parameters in the order of its products") {
+  auto gemma3 = make_spec(family_recipe("gemma3"), 96, 16);
+  CHECK(names(gemma3.blocks[1].parameters) ==
+        std::vector<std::string>{"blocks.0.attention_norm.weight 32", "blocks.0.attention.wq.weight 48x32",
+                                 "blocks.0.attention.q_norm.weight 12", "blocks.0.attention.wk.weight 24x32",
+                                 "blocks.0.attention.k_norm.weight 12", "blocks.0.attention.wv.weight 24x32",
+                                 "blocks.0.attention.wo.weight 32x48", "blocks.0.attention_post_norm.weight 32"});
+  CHECK(parameter(gemma3, "blocks.0.attention_norm.weight").init.kind == Init::Kind::zeros);
+  auto olmo2 = make_spec(family_recipe("olmo2"), 96, 16);
+  CHECK(names(olmo2.blocks[2].parameters) ==
+        std::vector<std::string>{"blocks.0.mlp.w1.weight 88x32", "blocks.0.mlp.w3.weight 88x32",
+                                 "blocks.0.mlp.w2.weight 32x88", "blocks.0.mlp_post_norm.weight 32"});
+  CHECK(parameter(olmo2, "blocks.0.attention.k_norm.weight").shape == std::vector<int64_t>{16});
+  auto qwen2 = make_spec(family_recipe("qwen2"), 96, 16);
+  CHECK(parameter(qwen2, "blocks.0.attention.wk.bias").shape == std::vector<int64_t>{24});
+  CHECK_THROWS(qwen2.slot("blocks.0.attention.wo.bias"));
+}
+
+TEST_CASE("a layer with a parallel residual is one block with both branches") {
+  auto spec = make_spec(family_recipe("gpt_neox"), 96, 16);
+  REQUIRE(spec.blocks.size() == 4);
+  CHECK(spec.blocks[1].name == "blocks.0");
+  CHECK(spec.layers() == 2);
+  CHECK_FALSE(spec.continues_layer(2));
+  CHECK(names(spec.blocks[1].parameters).front() == "blocks.0.attention_norm.weight 32");
+  CHECK(names(spec.blocks[1].parameters).back() == "blocks.0.mlp.w2.bias 32");
+  CHECK(names_of_blocks(spec) == "\"embedding\", \"blocks.0\" to \"blocks.1\", \"head\"");
+  auto serial = family_recipe("gpt_neox");
+  serial.parallel_residual = false;
+  auto two = make_spec(serial, 96, 16);
+  CHECK(spec.parameter_count() == two.parameter_count());
+  CHECK(spec.blocks[1].forward_flops_per_token ==
+        two.blocks[1].forward_flops_per_token + two.blocks[2].forward_flops_per_token);
+}
+
+TEST_CASE("FLOPs of a windowed layer count the keys that a token sees at most") {
+  auto model = family_recipe("gemma2");  // layer 0 has a window of 5
+  auto spec = make_spec(model, 96, 16);
+  const double both = 4.0 * 48;
+  CHECK(spec.blocks[3].forward_flops_per_token - spec.blocks[1].forward_flops_per_token == both * (16 - 5));
+  model.sliding_window = 16;
+  spec = make_spec(model, 96, 16);
+  CHECK(spec.blocks[3].forward_flops_per_token == spec.blocks[1].forward_flops_per_token);
+}
+
+TEST_CASE("published models of other families have their published number of parameters") {
+  auto published = [](const char* name, int64_t layers, int64_t dim, int64_t heads, int64_t kv_heads, int64_t head,
+                      int64_t hidden, int64_t vocab, bool tied) {
+    auto model = family_defaults(name);
+    model.n_layers = layers;
+    model.dim = dim;
+    model.n_heads = heads;
+    if (kv_heads != heads) model.n_kv_heads = kv_heads;
+    model.head_dim = head;
+    model.hidden_dim = hidden;
+    model.max_seq_len = 4096;
+    model.tie_embeddings = tied;
+    return make_spec(model, vocab, 4096).parameter_count();
+  };
+  CHECK(published("mistral", 32, 4096, 32, 8, 128, 14336, 32000, false) == 7'241'732'096);
+  CHECK(published("qwen2", 24, 896, 14, 2, 64, 4864, 151936, true) == 494'032'768);
+  CHECK(published("gemma2", 26, 2304, 8, 4, 256, 9216, 256000, true) == 2'614'341'888);
+  CHECK(published("phi3", 32, 3072, 32, 32, 96, 8192, 32064, false) == 3'821'079'552);
+  CHECK(published("gpt_neox", 6, 512, 8, 8, 64, 2048, 50304, false) == 70'426'624);
+}
+
+TEST_CASE("longrope has one set of frequencies up to the original length and another for longer sequences") {
+  auto model = family_recipe("phi3");
+  model.max_seq_len = 64;
+  model.rope_scaling = Recipe::Model::RopeScaling{.original_max_position_embeddings = 16,
+                                                  .rope_type = "longrope",
+                                                  .short_factor = {1, 2, 3, 4},
+                                                  .long_factor = {2, 4, 6, 8}};
+  auto rope = decoder::rope_frequencies(model);
+  REQUIRE(rope.angles.size() == 4);
+  CHECK(rope.longer_than == 16);
+  for (size_t i = 0; i < 4; ++i) CHECK_THAT(rope.long_angles[i], WithinRel(rope.angles[i] / 2, 1e-12));
+  CHECK_THAT(rope.factor, WithinRel(std::sqrt(1 + std::log(4.0) / std::log(16.0)), 1e-12));
+}
+
 TEST_CASE("a model that cannot be built is rejected with the key, the value and the allowed values") {
   auto refuses = [](auto change, const std::string& message, Recipe::Model model = gpt_recipe(), int64_t seq_len = 16) {
     change(model);
     CHECK_THROWS_MATCHES(make_spec(model, 96, seq_len), Error, Message(message));
   };
-  refuses([](auto& m) { m.name = "lama"; },
-          "model.name = \"lama\": no such family; allowed: gpt, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi3, "
-          "gpt_neox, olmo2, smollm3 or granite (did you mean \"llama\"?)");
+  refuses(
+      [](auto& m) { m.name = "lama"; },
+      "model.name = \"lama\": no such family; allowed: gpt, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi3, "
+      "gpt_neox, olmo2, smollm3 or granite (did you mean \"llama\"?)");
   refuses([](auto& m) { m.n_heads = 5; }, "model.n_heads = 5: does not divide model.dim = 32");
   refuses([](auto& m) { m.n_layers = 0; }, "model.n_layers = 0: must be at least 1");
   refuses([](auto& m) { m.dropout = 1.0; }, "model.dropout = 1: must be at least 0 and below 1");
   refuses([](auto& m) { m.activation = "relu"; }, "model.activation = \"relu\": allowed: gelu or gelu_tanh");
   refuses([](auto& m) { m.n_kv_heads = 2; },
           "model.n_kv_heads: gpt has no such option; models with rotary positions such as llama have it");
+  refuses([](auto& m) { m.norm_place = "around"; }, "model.norm_place = \"around\": allowed: pre, post or both",
+          llama_recipe());
+  refuses([](auto& m) { m.norm_place = "both", m.parallel_residual = true; },
+          "model.parallel_residual = true: needs model.norm_place = \"pre\", not \"both\"", llama_recipe());
+  refuses([](auto& m) { m.partial_rotary_factor = 0.4; },
+          "model.partial_rotary_factor = 0.4: rotates 3 elements of a head of 8; must be an even number",
+          llama_recipe());
+  refuses(
+      [](auto& m) {
+        m.rope_scaling = Recipe::Model::RopeScaling{.rope_type = "longrope", .short_factor = {1}, .long_factor = {1}};
+      },
+      "model.rope_scaling.short_factor has 1 values: must have one for each of the 4 rotated pairs of a head",
+      llama_recipe());
   refuses([](auto&) {}, "data.seq_len = 17: longer than model.max_seq_len = 16", gpt_recipe(), 17);
   refuses([](auto& m) { m.n_kv_heads = 3; }, "model.n_kv_heads = 3: must divide model.n_heads = 4", llama_recipe());
   refuses(

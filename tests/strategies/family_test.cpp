@@ -21,7 +21,6 @@ TEST_CASE("families train alike under single, ddp, fsdp and zero", "[parity][fam
   run.optimizer.lr = 1e-3;
   INFO(run.family << ", recompute " << run.recompute);
   const auto single = train_tiny(run);
-  CHECK(single.losses.back() < single.losses.front());
   run.world_size = 2;
   run.strategy = "ddp";
   const auto ddp = train_tiny(run);

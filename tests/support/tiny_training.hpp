@@ -59,6 +59,7 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   if (run.family != "gpt" && run.family != "gpt_neox")
     model.n_kv_heads = run.n_heads % 2 == 0 ? run.n_heads / 2 : run.n_heads;
   if (model.sliding_window > 0) model.sliding_window = run.seq_len / 4;
+  if (model.layer_types.size() > 2) model.layer_types = {"sliding_attention", "full_attention"};
   if (run.family == "granite") model.residual_multiplier = 0.5;
   model.multiple_of = 16;
   model.max_seq_len = run.seq_len;

@@ -15,8 +15,7 @@ namespace {
 /// The place of `value` in `allowed`. Throws Error(usage) if it is not there.
 int index_of(const char* key, const std::string& value, const std::vector<std::string>& allowed) {
   const auto found = std::ranges::find(allowed, value);
-  if (found == allowed.end())
-    throw usage_error("model.{} = \"{}\": allowed: {}", key, value, join_or(allowed));
+  if (found == allowed.end()) throw usage_error("model.{} = \"{}\": allowed: {}", key, value, join_or(allowed));
   return static_cast<int>(found - allowed.begin());
 }
 
@@ -68,8 +67,7 @@ Decoder decoder_of(const Recipe::Model& model) {
   const int biases = index_of("attention_bias", model.attention_bias, {"none", "qkv", "all"});
   decoder.biases = {.qkv = biases > 0, .out = biases > 1, .mlp = model.mlp_bias};
   decoder.gated = model.gated_mlp;
-  decoder.rotary_dim =
-      static_cast<int64_t>(model.partial_rotary_factor * static_cast<double>(decoder.head_dim));
+  decoder.rotary_dim = static_cast<int64_t>(model.partial_rotary_factor * static_cast<double>(decoder.head_dim));
   index_of("activation", activation_of(model), {"silu", "gelu", "gelu_tanh", "relu"});
   check_heads(model, decoder.rotary_dim);
   check_numbers(model);
@@ -112,8 +110,8 @@ AttentionForm attention_form(const Recipe::Model& model, int64_t layer) {
 }
 
 double embedding_multiplier(const Recipe::Model& model) {
-  return model.embedding_multiplier.value_or(
-      scales_embeddings(model.name) ? std::sqrt(static_cast<double>(model.dim)) : 1.0);
+  return model.embedding_multiplier.value_or(scales_embeddings(model.name) ? std::sqrt(static_cast<double>(model.dim))
+                                                                           : 1.0);
 }
 
 }  // namespace decoder

@@ -10,10 +10,10 @@ namespace runner::decoder {
 /// How a class says which layers have a sliding window.
 enum class HfWindow {
   none,
-  every_layer,     ///< sliding_window; null: none
-  from_layer,      ///< use_sliding_window, sliding_window, max_window_layers, layer_types
-  pattern,         ///< sliding_window, layer_types or sliding_window_pattern
-  only_types,      ///< use_sliding_window, sliding_window, layer_types
+  every_layer,  ///< sliding_window; null: none
+  from_layer,   ///< use_sliding_window, sliding_window, max_window_layers, layer_types
+  pattern,      ///< sliding_window, layer_types or sliding_window_pattern
+  only_types,   ///< use_sliding_window, sliding_window, layer_types
 };
 
 struct HfFamily {

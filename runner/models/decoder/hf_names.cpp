@@ -16,11 +16,16 @@ struct BlockName {
 };
 
 constexpr BlockName llama_names[] = {
-    {"attention_norm", "input_layernorm"}, {"attention.wq", "self_attn.q_proj"},
-    {"attention.wk", "self_attn.k_proj"},  {"attention.wv", "self_attn.v_proj"},
-    {"attention.wo", "self_attn.o_proj"},  {"attention.q_norm", "self_attn.q_norm"},
-    {"attention.k_norm", "self_attn.k_norm"}, {"mlp_norm", "post_attention_layernorm"},
-    {"mlp.w1", "mlp.gate_proj"},           {"mlp.w3", "mlp.up_proj"},
+    {"attention_norm", "input_layernorm"},
+    {"attention.wq", "self_attn.q_proj"},
+    {"attention.wk", "self_attn.k_proj"},
+    {"attention.wv", "self_attn.v_proj"},
+    {"attention.wo", "self_attn.o_proj"},
+    {"attention.q_norm", "self_attn.q_norm"},
+    {"attention.k_norm", "self_attn.k_norm"},
+    {"mlp_norm", "post_attention_layernorm"},
+    {"mlp.w1", "mlp.gate_proj"},
+    {"mlp.w3", "mlp.up_proj"},
     {"mlp.w2", "mlp.down_proj"},
 };
 /// With norms after the branches, as in Gemma 2 and 3 and OLMo 2.
@@ -30,10 +35,14 @@ constexpr BlockName post_norm_names[] = {
     {"mlp_post_norm", "post_feedforward_layernorm"},
 };
 constexpr BlockName neox_names[] = {
-    {"attention_norm", "input_layernorm"},       {"attention.wq", "attention.query_key_value"},
-    {"attention.wk", "attention.query_key_value"}, {"attention.wv", "attention.query_key_value"},
-    {"attention.wo", "attention.dense"},         {"mlp_norm", "post_attention_layernorm"},
-    {"mlp.w1", "mlp.dense_h_to_4h"},             {"mlp.w2", "mlp.dense_4h_to_h"},
+    {"attention_norm", "input_layernorm"},
+    {"attention.wq", "attention.query_key_value"},
+    {"attention.wk", "attention.query_key_value"},
+    {"attention.wv", "attention.query_key_value"},
+    {"attention.wo", "attention.dense"},
+    {"mlp_norm", "post_attention_layernorm"},
+    {"mlp.w1", "mlp.dense_h_to_4h"},
+    {"mlp.w2", "mlp.dense_4h_to_h"},
 };
 constexpr BlockName phi3_names[] = {
     {"attention.wq", "self_attn.qkv_proj"}, {"attention.wk", "self_attn.qkv_proj"},

@@ -10,20 +10,77 @@ namespace runner::decoder {
 namespace {
 
 /// Keys that do not change the results of training: about files, generation, tokens and other libraries.
-const std::set<std::string> ignored = {
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "bos_token_id",
-    "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id",
-    "_name_or_path", "name_or_path", "auto_map", "cache_implementation", "_attn_implementation",
-    "_attn_implementation_autoset", "attn_implementation", "_flash_attn_2_enabled", "id2label", "label2id", "return_dict",
-    "output_attentions", "output_hidden_states", "torchscript", "use_bfloat16", "pruned_heads", "tie_encoder_decoder",
-    "is_encoder_decoder", "is_decoder", "add_cross_attention", "chunk_size_feed_forward", "problem_type",
-    "finetuning_task", "task_specific_params", "tokenizer_class", "prefix", "num_labels", "max_length", "min_length",
-    "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p",
-    "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
-    "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id",
-    "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
-    "begin_suppress_tokens", "cross_attention_hidden_size", "tf_legacy_loss", "classifier_dropout", "unsloth_fixed",
-    "unsloth_version", "_sliding_window_pattern"};
+const std::set<std::string> ignored = {"architectures",
+                                       "model_type",
+                                       "torch_dtype",
+                                       "dtype",
+                                       "transformers_version",
+                                       "use_cache",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "unk_token_id",
+                                       "sep_token_id",
+                                       "cls_token_id",
+                                       "decoder_start_token_id",
+                                       "_name_or_path",
+                                       "name_or_path",
+                                       "auto_map",
+                                       "cache_implementation",
+                                       "_attn_implementation",
+                                       "_attn_implementation_autoset",
+                                       "attn_implementation",
+                                       "_flash_attn_2_enabled",
+                                       "id2label",
+                                       "label2id",
+                                       "return_dict",
+                                       "output_attentions",
+                                       "output_hidden_states",
+                                       "torchscript",
+                                       "use_bfloat16",
+                                       "pruned_heads",
+                                       "tie_encoder_decoder",
+                                       "is_encoder_decoder",
+                                       "is_decoder",
+                                       "add_cross_attention",
+                                       "chunk_size_feed_forward",
+                                       "problem_type",
+                                       "finetuning_task",
+                                       "task_specific_params",
+                                       "tokenizer_class",
+                                       "prefix",
+                                       "num_labels",
+                                       "max_length",
+                                       "min_length",
+                                       "do_sample",
+                                       "early_stopping",
+                                       "num_beams",
+                                       "num_beam_groups",
+                                       "diversity_penalty",
+                                       "temperature",
+                                       "top_k",
+                                       "top_p",
+                                       "typical_p",
+                                       "repetition_penalty",
+                                       "length_penalty",
+                                       "no_repeat_ngram_size",
+                                       "encoder_no_repeat_ngram_size",
+                                       "bad_words_ids",
+                                       "num_return_sequences",
+                                       "output_scores",
+                                       "return_dict_in_generate",
+                                       "forced_bos_token_id",
+                                       "forced_eos_token_id",
+                                       "remove_invalid_values",
+                                       "exponential_decay_length_penalty",
+                                       "suppress_tokens",
+                                       "begin_suppress_tokens",
+                                       "cross_attention_hidden_size",
+                                       "tf_legacy_loss",
+                                       "classifier_dropout",
+                                       "unsloth_fixed",
+                                       "unsloth_version",
+                                       "_sliding_window_pattern"};
 
 const HfFamily& family_of_type(const nlohmann::json& config) {
   std::string type = config.is_object() && config.contains("model_type") && config["model_type"].is_string()
@@ -36,9 +93,10 @@ const HfFamily& family_of_type(const nlohmann::json& config) {
   }
   auto close = nearest(type, known);
   throw usage_error("config.json: model_type = \"{}\" is not supported; allowed: {}{}", type, join_or(known),
-                    type == "gemma3" ? " (\"gemma3\" is a model of images and text; its language model is \"gemma3_text\")"
-                    : close          ? fmt::format(" (did you mean \"{}\"?)", *close)
-                                     : "");
+                    type == "gemma3"
+                        ? " (\"gemma3\" is a model of images and text; its language model is \"gemma3_text\")"
+                    : close ? fmt::format(" (did you mean \"{}\"?)", *close)
+                            : "");
 }
 
 std::string activation(const HfConfigReader& reader, const std::string& family) {
@@ -52,8 +110,9 @@ std::string activation(const HfConfigReader& reader, const std::string& family) 
   if (name == "silu" || name == "swish") return "silu";
   if (name == "gelu" || name == "relu") return name;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return "gelu_tanh";
-  throw usage_error("config.json: {} = \"{}\" is not supported; allowed: silu, gelu, gelu_pytorch_tanh, gelu_new or relu",
-                    gemma ? "hidden_activation" : "hidden_act", name);
+  throw usage_error(
+      "config.json: {} = \"{}\" is not supported; allowed: silu, gelu, gelu_pytorch_tanh, gelu_new or relu",
+      gemma ? "hidden_activation" : "hidden_act", name);
 }
 
 void read_sizes(const HfConfigReader& reader, const HfFamily& family, Recipe::Model& model) {

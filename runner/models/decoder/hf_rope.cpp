@@ -42,8 +42,8 @@ std::optional<Scaling> read_scaling(const HfConfigReader& config, const HfConfig
   if (type == "linear" || type == "yarn" || type == "llama3") {
     scaling.factor = table.require<double>("factor");
   } else {
-    throw usage_error("config.json: rope_type = \"{}\" is not supported; allowed: default, linear, llama3, yarn or longrope",
-                      type);
+    throw usage_error(
+        "config.json: rope_type = \"{}\" is not supported; allowed: default, linear, llama3, yarn or longrope", type);
   }
   if (type == "llama3") {
     scaling.low_freq_factor = table.require<double>("low_freq_factor");

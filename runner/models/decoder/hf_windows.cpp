@@ -56,10 +56,9 @@ void read_windows(const HfConfigReader& config, const HfFamily& family, Recipe::
     model.sliding_window = 0;
     if (family.window == HfWindow::none) return;
     // Null means no window; an absent key means the class's default.
-    model.sliding_window =
-        config.has("sliding_window") || !config.contains("sliding_window")
-            ? config.get<int64_t>("sliding_window", family.sliding_window)
-            : 0;
+    model.sliding_window = config.has("sliding_window") || !config.contains("sliding_window")
+                               ? config.get<int64_t>("sliding_window", family.sliding_window)
+                               : 0;
     return;
   }
   const bool on = family.window == HfWindow::pattern || config.get("use_sliding_window", false);

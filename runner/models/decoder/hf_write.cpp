@@ -25,8 +25,8 @@ void write_own(const Recipe::Model& model, nlohmann::json& config) {
     double scalar = 1 / (scale * scale);
     if (!model.attention_scale) scalar = static_cast<double>(head_dim(model));
     if (std::abs(scalar - std::round(scalar)) < 1e-9 * scalar) scalar = std::round(scalar);
-    config["query_pre_attn_scalar"] = scalar == std::round(scalar) ? nlohmann::json(static_cast<int64_t>(scalar))
-                                                                    : nlohmann::json(scalar);
+    config["query_pre_attn_scalar"] =
+        scalar == std::round(scalar) ? nlohmann::json(static_cast<int64_t>(scalar)) : nlohmann::json(scalar);
     config["attn_logit_softcapping"] = or_null(model.attention_softcap);
     config["final_logit_softcapping"] = or_null(model.logits_softcap);
   } else if (name == "smollm3") {
@@ -47,10 +47,11 @@ void check_kept(const Recipe::Model& model, const nlohmann::json& config) {
   const auto here = settings(model), there = settings(model_from_hf_config(config));
   for (const auto& [key, value] : here.items())
     if (value != there.at(key))
-      throw usage_error("model.{} = {}: Hugging Face's {} has no such option (there it is {}), so this model cannot be "
-                        "exported to it",
-                        key, toml_value(value), hf_family(model.name).architecture,
-                        there.at(key).is_null() ? "unset" : toml_value(there.at(key)));
+      throw usage_error(
+          "model.{} = {}: Hugging Face's {} has no such option (there it is {}), so this model cannot be "
+          "exported to it",
+          key, toml_value(value), hf_family(model.name).architecture,
+          there.at(key).is_null() ? "unset" : toml_value(there.at(key)));
 }
 
 }  // namespace

@@ -225,9 +225,9 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     model.blocks.push_back(std::make_unique<Residual<AttentionBranch>>(std::move(attention)));
     model.blocks.push_back(std::make_unique<Residual<MlpBranch>>(std::move(mlp)));
   }
-  model.blocks.push_back(std::make_unique<Head<Norm>>(
-      model, recipe, Norm(model, recipe, "head.norm"),
-      LogitForm{.divisor = recipe.logits_scaling, .softcap = recipe.logits_softcap}));
+  model.blocks.push_back(
+      std::make_unique<Head<Norm>>(model, recipe, Norm(model, recipe, "head.norm"),
+                                   LogitForm{.divisor = recipe.logits_scaling, .softcap = recipe.logits_softcap}));
 }
 
 }  // namespace runner::decoder

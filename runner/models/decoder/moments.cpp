@@ -45,8 +45,7 @@ MemoryMoment Moments::attention_itself(int64_t layer) const {
   const int64_t keys = windowed ? std::min(seq_len_, form.window + rows - 1) : seq_len_;
   if (form.softcap == 0) return {.compute_elements_per_token = fused};
   const double tile = static_cast<double>(model_.n_heads * rows * keys) / static_cast<double>(seq_len_);
-  return {.compute_elements_per_token = beside + 4 * q_ + 6 * kv_ + (3 + capped) * tile,
-          .widened_per_token = 2 * kv_};
+  return {.compute_elements_per_token = beside + 4 * q_ + 6 * kv_ + (3 + capped) * tile, .widened_per_token = 2 * kv_};
 }
 
 /// The norm of a branch's result needs all that is saved, its own temporaries and the residual's gradient.
@@ -61,8 +60,8 @@ void Moments::add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec
 
 void Moments::add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const {
   const int64_t all = block.parameter_count();
-  const int64_t norm = elements_of(block.parameters, {"attention_norm.weight", "attention_norm.bias", "mlp_norm.weight",
-                                                      "mlp_norm.bias"});
+  const int64_t norm = elements_of(
+      block.parameters, {"attention_norm.weight", "attention_norm.bias", "mlp_norm.weight", "mlp_norm.bias"});
   if (decoder_.norm_before && !layer_norm())
     moments.push_back({.compute_elements_per_token = 6 * d_, .widened_per_token = 2.5 * d_, .arrived = all - norm});
   moments.push_back({.compute_elements_per_token = 4 * d_, .arrived = all});

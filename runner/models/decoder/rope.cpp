@@ -56,8 +56,7 @@ void apply_longrope(RopeFrequencies& rope, const Scaling& scaling, int64_t max_s
   const auto original = static_cast<double>(scaling.original_max_position_embeddings);
   const double ratio = static_cast<double>(max_seq_len) / original;
   rope.longer_than = scaling.original_max_position_embeddings;
-  rope.factor =
-      scaling.attention_factor.value_or(ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(original)));
+  rope.factor = scaling.attention_factor.value_or(ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(original)));
 }
 
 void check_longrope(const Scaling& scaling, int64_t pairs) {
@@ -86,7 +85,8 @@ RopeFrequencies rope_frequencies(const Recipe::Model& model, bool local) {
   } else if (scaling.rope_type == "longrope") {
     apply_longrope(rope, scaling, model.max_seq_len);
   } else {
-    for (double& angle : rope.angles) angle = scaling.rope_type == "linear" ? angle / scaling.factor : llama3(angle, scaling);
+    for (double& angle : rope.angles)
+      angle = scaling.rope_type == "linear" ? angle / scaling.factor : llama3(angle, scaling);
   }
   return rope;
 }

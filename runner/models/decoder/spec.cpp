@@ -131,6 +131,14 @@ class Blocks {
   Moments moments_;
 };
 
+/// Tables of cos and sin that the layers use.
+int64_t rotary_tables(const Recipe::Model& model) {
+  bool used[2] = {};  // of layers with all keys, and with a window
+  for (int64_t i = 0; i < model.n_layers; ++i)
+    if (rotates(model, i)) used[model.rope_local_theta && slides(model, i)] = true;
+  return used[0] + used[1];
+}
+
 }  // namespace
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
@@ -143,8 +151,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     embedding.backward_moments.insert(embedding.backward_moments.begin(),
                                       {.compute_elements_per_token = 2 * static_cast<double>(model.dim)});
   spec.blocks.push_back(std::move(embedding));
-  const int64_t tables = model.rope_local_theta ? 2 : 1;  // of cos and sin
-  spec.buffer_elements = tables * model.max_seq_len * decoder_of(model).rotary_dim;
+  spec.buffer_elements = rotary_tables(model) * model.max_seq_len * decoder_of(model).rotary_dim;
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
     if (model.parallel_residual) {
@@ -154,8 +161,9 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(blocks.attention(layer, i));
     spec.blocks.push_back(blocks.mlp(layer));
   }
-  const auto memory = blocks.layer_norm() ? NormMemory{.saved_float32 = 2}
-                                          : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};
+  const auto memory = blocks.layer_norm()
+                          ? NormMemory{.saved_float32 = 2}
+                          : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};
   auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory);
   if (model.logits_softcap > 0) add_softcap(head, vocab_size);
   spec.blocks.push_back(std::move(head));
@@ -216,8 +224,8 @@ nlohmann::json settings(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family decoder_family = {decoder::make_spec,    decoder::settings,
-                               decoder::hf_tensor,    decoder::hf_ignorable,
-                               decoder::model_from_hf_config, decoder::hf_config};
+const Family decoder_family = {
+    decoder::make_spec, decoder::settings, decoder::hf_tensor, decoder::hf_ignorable, decoder::model_from_hf_config,
+    decoder::hf_config};
 
 }  // namespace runner

@@ -104,7 +104,8 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     model.blocks.push_back(std::make_unique<GptAttention>(model, recipe, layer, index));
     model.blocks.push_back(std::make_unique<GptMlp>(model, recipe, layer, index));
   }
-  model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe, LayerNorm(model, "head.norm", recipe.norm_eps)));
+  model.blocks.push_back(
+      std::make_unique<Head<LayerNorm>>(model, recipe, LayerNorm(model, "head.norm", recipe.norm_eps)));
 }
 
 }  // namespace runner::gpt

@@ -148,7 +148,11 @@ nlohmann::json settings(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family gpt_family = {gpt::make_spec,    gpt::settings,  [](const auto&, const auto& name) { return gpt::hf_tensor(name); },
-                           gpt::hf_ignorable, gpt::model_from_hf_config, gpt::hf_config};
+const Family gpt_family = {gpt::make_spec,
+                           gpt::settings,
+                           [](const auto&, const auto& name) { return gpt::hf_tensor(name); },
+                           gpt::hf_ignorable,
+                           gpt::model_from_hf_config,
+                           gpt::hf_config};
 
 }  // namespace runner
