@@ -102,12 +102,12 @@ TEST_CASE("bad records are named by a JSON pointer", "[chat]") {
         {R"({"instruction": "a", "output": "b", "history": [["x"]]})", "/history/0: must be a pair of texts"},
         {R"({"message": []})", "no layout has the keys message (is message a column messages?)"},
         {R"({"messages": [], "prompt": "a", "completion": "b"})",
-         "the keys fit the layouts messages and prompt-completion"},
+         "the keys fit the layouts messages and prompt_completion"},
         {R"([1])", "a record must be an object, not a list"}}) {
     INFO(record);
     CHECK_THAT(record_error(record), StartsWith(message));
   }
   auto reader = RecordReader(Layout::prompt_completion, {{"prompt", "a/b"}});
   CHECK_THAT(error_of([&] { reader.read(Json::parse(R"({"completion": "x"})")); }),
-             StartsWith("/a~1b: is missing; the layout prompt-completion needs it"));
+             StartsWith("/a~1b: is missing; the layout prompt_completion needs it"));
 }

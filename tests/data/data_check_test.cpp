@@ -63,10 +63,8 @@ TEST_CASE("text that needs tokenising is checked only for its size and its token
              ContainsSubstring("data.train | data.train: 4 B of text cannot give the 6 tokens"));
   CHECK_FALSE(fs::exists("unused"));
   data.tokenizer = folder.write("tokenizer.json", "{}");
-  CHECK(problems_of(data, 4) ==
-        Lines{"data.tokenizer | data.tokenizer: " + folder / "tokenizer.json" +
-              " is not a SentencePiece model; with other tokenizers, encode the text yourself and use data.format = "
-              "\"bin\""});
+  CHECK(problems_of(data, 4) == Lines{"data.tokenizer | data.tokenizer: " + folder / "tokenizer.json" +
+                                      ": /: this is not a tokenizer.json: it has no `model`"});
 }
 
 TEST_CASE("a text file that looks like JSON gives a note, other files do not") {
