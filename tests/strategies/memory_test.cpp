@@ -65,10 +65,10 @@ TEST_CASE("memory of single is as predicted for each family", "[memory][families
   }
 }
 
-TEST_CASE("memory of windows, soft caps and norms is as predicted for long sequences, with dropout and in bf16",
+TEST_CASE("memory of models with other norms and biases is as predicted for long sequences, with dropout and in bf16",
           "[memory][families]") {
   at::set_num_threads(1);
-  for (const char* family : {"mistral", "gemma2", "qwen3", "olmo2", "gpt_neox"})
+  for (const char* family : {"qwen3", "olmo2", "gpt_neox"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
       for (double dropout : {0.0, 0.1}) {
         TinyRun run = sized(family, false);
