@@ -42,7 +42,7 @@ TEST_CASE("missing, too short or wrong data are found by check, and no run is cr
                 {"data.train=\"short.txt\"", "data.validation_fraction=0.1"});
   check_refused(place, "--set model.max_seq_len=100000: note: model.max_seq_len sets the length of a sample",
                 {"model.max_seq_len=100000"});
-  check_refused(place, "is not a SentencePiece model", {"data.tokenizer=\"text.txt\""});
+  check_refused(place, "is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file", {"data.tokenizer=\"text.txt\""});
 }
 
 TEST_CASE("an option that the strategy refuses is reported where it is set") {

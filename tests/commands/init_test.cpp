@@ -55,10 +55,10 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and gives a s
 
 TEST_CASE("init --from-hf names the folder whose config.json it cannot use") {
   Workplace place;
-  place.write("hf/config.json", R"({"model_type": "mistral"})");
+  place.write("hf/config.json", R"({"model_type": "mamba"})");
   auto result = place.run({"init", "--from-hf", "hf"});
   CHECK(result.code == 2);
-  CHECK_THAT(result.err, ContainsSubstring((place.path() / "hf").string() + ": config.json: model_type = \"mistral\""));
+  CHECK_THAT(result.err, ContainsSubstring((place.path() / "hf").string() + ": config.json: model_type = \"mamba\""));
 }
 
 TEST_CASE("init --from-hf sets rates and lengths that suit fine-tuning") {
