@@ -19,9 +19,11 @@ namespace runner {
 
 namespace {
 
+/// A sample, or one sequence of a packed sample.
 struct Sample {
   int64_t index;
   std::vector<int64_t> inputs, targets;
+  std::vector<int64_t> positions;  ///< empty: the sample is one sequence
   int64_t supervised() const {
     return std::ranges::count_if(targets, [](int64_t target) { return target != ignored_target; });
   }
@@ -30,8 +32,29 @@ struct Sample {
 Sample read_sample(const Dataset& data, int64_t index) {
   HostBatch batch(1, data.fields_of(std::span(&index, 1)));
   data.read(index, batch, 0);
-  const auto inputs = batch.row<int64_t>(token_field::inputs, 0), targets = batch.row<int64_t>(token_field::targets, 0);
-  return {index, {inputs.begin(), inputs.end()}, {targets.begin(), targets.end()}};
+  auto values = [&](size_t field) {
+    const auto row = batch.row<int64_t>(field, 0);
+    return std::vector<int64_t>(row.begin(), row.end());
+  };
+  Sample sample{
+      .index = index, .inputs = values(token_field::inputs), .targets = values(token_field::targets), .positions = {}};
+  if (batch.fields.size() > token_field::positions) sample.positions = values(token_field::positions);
+  return sample;
+}
+
+/// The sequences of a packed sample, or the sample itself.
+std::vector<Sample> sequences_in(const Sample& sample) {
+  if (sample.positions.empty()) return {sample};
+  std::vector<Sample> sequences;
+  for (size_t t = 0; t < sample.inputs.size(); ++t) {
+    if (sample.positions[t] == 0)
+      sequences.push_back({.index = sample.index, .inputs = {}, .targets = {}, .positions = {}});
+    sequences.back().inputs.push_back(sample.inputs[t]);
+    sequences.back().targets.push_back(sample.targets[t]);
+  }
+  // Each sequence has a target. The padding has none.
+  if (sequences.back().supervised() == 0) sequences.pop_back();
+  return sequences;
 }
 
 /// The text of a sample. Supervised parts are green in a terminal, and between ⟦ and ⟧ elsewhere.
@@ -58,6 +81,16 @@ std::string marked_text(const Sample& sample, const Tokenizer& tokenizer) {
     run.push_back(static_cast<int32_t>(last ? sample.targets[t - 1] : sample.inputs[t]));
   }
   flush();
+  return text;
+}
+
+/// The texts of a sample's sequences, with a line between them.
+std::string marked_texts(const Sample& sample, const Tokenizer& tokenizer) {
+  std::string text;
+  for (const auto& sequence : sequences_in(sample)) {
+    if (!text.empty()) text += "\n--- next sequence of this row ---\n";
+    text += marked_text(sequence, tokenizer);
+  }
   return text;
 }
 
@@ -89,12 +122,15 @@ ExitCode show_data(const Options& options) {
     const auto sample = read_sample(*data, data->sample_at(0, position, order));
     if (options.json) {
       list.push_back({{"sample", sample.index}, {"inputs", sample.inputs}, {"targets", sample.targets}});
-      if (tokenizer) list.back()["text"] = marked_text(sample, *tokenizer);
+      if (!sample.positions.empty()) list.back()["positions"] = sample.positions;
+      if (tokenizer) list.back()["text"] = marked_texts(sample, *tokenizer);
       continue;
     }
-    log::info("sample {} at position {}: {}, {} supervised", sample.index, position,
+    const auto sequences = std::ssize(sequences_in(sample));
+    log::info("sample {} at position {}: {}{}, {} supervised", sample.index, position,
+              sample.positions.empty() ? "" : counted(sequences, "sequence") + ", ",
               counted(std::ssize(sample.inputs), "token"), sample.supervised());
-    if (tokenizer) std::printf("%s\n", marked_text(sample, *tokenizer).c_str());
+    if (tokenizer) std::printf("%s\n", marked_texts(sample, *tokenizer).c_str());
   }
   if (options.json)
     std::printf("%s\n",

@@ -98,9 +98,11 @@ void add_records(Adder<Recipe::Data>& add) {
   add({.name = "train_on_input", .type = T::boolean,
        .help = "The prompts of prompt_completion are supervised, too."}, &D::train_on_input, jsonl);
   add({.name = "packing", .type = T::choice,
-       .help = "none: each record is a sample. wrapped: records are joined and cut into samples of equal length. Default: "
-               "wrapped for plain text, none for all other layouts.",
-       .choices = {"none", "wrapped"}, .spellings = {{"false", "none"}}}, &D::packing, jsonl);
+       .help = "none: each record is a sample. best_fit: a row of a batch contains several records, which do not see each other. "
+               "wrapped: records are joined and cut into samples of equal length. Default: wrapped for plain text, none for all "
+               "other layouts.",
+       .choices = {"none", "best_fit", "wrapped"},
+       .spellings = {{"false", "none"}, {"true", "best_fit"}, {"bfd", "best_fit"}, {"ffd", "best_fit"}}}, &D::packing, jsonl);
   add({.name = "too_long", .type = T::choice,
        .help = "What happens to a record with more than seq_len + 1 tokens. truncate: its end is left out. drop: it is left "
                "out. split: it becomes several samples. error: the run does not start.",

@@ -124,8 +124,10 @@ struct Recipe {
     std::vector<std::string> train_on = {"assistant"};  ///< messages whose tokens are supervised
     bool train_on_input = false;                        ///< prompts are supervised, too
     std::optional<std::string> packing;                 ///< default: "wrapped" for text, "none" for all others
-    bool group_by_length = false;                       ///< jsonl: samples of similar lengths are neighbours
-    std::string too_long = "truncate";                  ///< what happens to longer samples
+    /// Whether a row of a batch contains several sequences that do not see each other.
+    bool packs_sequences() const { return packing == "best_fit"; }
+    bool group_by_length = false;       ///< jsonl: samples of similar lengths are neighbours
+    std::string too_long = "truncate";  ///< what happens to longer samples
     struct Source {  ///< [[data.sources]]: one of several sources, instead of `train` and `validation`
       std::string name = "";
       std::vector<std::string> train = {}, validation = {};

@@ -103,7 +103,7 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
 // Each format can provide tokens only.
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
   find_format(data.format);
-  return token_fields(seq_len);
+  return data.packs_sequences() ? packed_fields(seq_len) : token_fields(seq_len);
 }
 
 bool needs_tokenizing(const Recipe::Data& data) {

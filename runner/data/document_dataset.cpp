@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "runner/base/error.hpp"
 #include "runner/base/round_up.hpp"
@@ -18,9 +19,13 @@ constexpr int64_t length_multiple = 8;
 class DocumentDataset final : public Dataset {
  public:
   DocumentDataset(std::shared_ptr<const TokenStream> stream, Rows rows, const DocumentCounts& counts, int64_t seq_len,
-                  bool group_by_length)
-      : stream_(std::move(stream)), rows_(std::move(rows)), counts_(counts), seq_len_(seq_len) {
-    if (group_by_length) buckets_.emplace(rows_.size(), [this](int64_t sample) { return inputs_of(sample); });
+                  const Recipe::Data& data)
+      : stream_(std::move(stream)),
+        rows_(std::move(rows)),
+        counts_(counts),
+        seq_len_(seq_len),
+        packed_(data.packs_sequences()) {
+    if (data.group_by_length) buckets_.emplace(rows_.size(), [this](int64_t sample) { return inputs_of(sample); });
   }
 
   int64_t size() const override { return rows_.size(); }
@@ -29,12 +34,12 @@ class DocumentDataset final : public Dataset {
     return buckets_ && options.shuffle ? buckets_->at(epoch, position, options.seed)
                                        : Dataset::sample_at(epoch, position, options);
   }
-  std::vector<BatchField> fields() const override { return token_fields(seq_len_); }
+  std::vector<BatchField> fields() const override { return fields_with(seq_len_); }
 
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
     int64_t longest = 1;
     for (int64_t sample : samples) longest = std::max(longest, inputs_of(sample));
-    return token_fields(std::min(seq_len_, round_up(longest, length_multiple)));
+    return fields_with(std::min(seq_len_, round_up(longest, length_multiple)));
   }
 
   int64_t weight(int64_t sample) const override {
@@ -56,9 +61,24 @@ class DocumentDataset final : public Dataset {
       inputs = inputs.subspan(count);
       targets = targets.subspan(count);
     }
+    if (packed_) write_positions(sample, batch.row<int64_t>(token_field::positions, row));
   }
 
  private:
+  std::vector<BatchField> fields_with(int64_t length) const {
+    return packed_ ? packed_fields(length) : token_fields(length);
+  }
+
+  /// The padding is a sequence of its own.
+  void write_positions(int64_t sample, std::span<int64_t> positions) const {
+    for (const auto& piece : rows_.row(sample)) {
+      const auto own = positions.first(static_cast<size_t>(piece.inputs()));
+      std::iota(own.begin(), own.end(), int64_t{0});
+      positions = positions.subspan(own.size());
+    }
+    std::iota(positions.begin(), positions.end(), int64_t{0});
+  }
+
   int64_t inputs_of(int64_t sample) const {
     int64_t inputs = 0;
     for (const auto& piece : rows_.row(sample)) inputs += piece.inputs();
@@ -69,14 +89,23 @@ class DocumentDataset final : public Dataset {
   Rows rows_;
   DocumentCounts counts_;
   int64_t seq_len_;
+  bool packed_;
   std::optional<LengthBuckets> buckets_;
 };
 
 std::string DocumentDataset::describe() const {
-  std::string text =
-      fmt::format("{} of at most {} tokens ({:.0f} % of the tokens are supervised", counted(size(), "sample"), seq_len_,
-                  100 * static_cast<double>(counts_.targets) /
-                      static_cast<double>(std::max<int64_t>(1, counts_.tokens - counts_.documents)));
+  const auto percent = [](int64_t part, int64_t all) {
+    return 100 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, all));
+  };
+  std::string text = fmt::format("{} of at most {} tokens (", counted(size(), "sample"), seq_len_);
+  if (packed_) {
+    int64_t inputs = 0;
+    for (const auto& piece : rows_.pieces) inputs += piece.inputs();
+    text += fmt::format("{} packed, which fill {:.1f} %; ", counted(std::ssize(rows_.pieces), "sequence"),
+                        percent(inputs, size() * seq_len_));
+  }
+  text += fmt::format("{:.0f} % of the tokens are supervised",
+                      percent(counts_.targets, counts_.tokens - counts_.documents));
   if (counts_.cut > 0) text += fmt::format("; {} too long and cut", counts_.cut);
   if (counts_.dropped > 0) text += fmt::format("; {} too long and left out", counts_.dropped);
   if (counts_.no_targets > 0) text += fmt::format("; {} left out without a supervised token", counts_.no_targets);
@@ -171,8 +200,8 @@ std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split,
     (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
   auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
   if (pieces.empty()) refuse_empty(data, split, counts, seq_len);
-  return std::make_unique<DocumentDataset>(std::move(opened.stream), Rows{.pieces = std::move(pieces)}, counts, seq_len,
-                                           data.group_by_length);
+  auto rows = data.packs_sequences() ? pack(std::move(pieces), seq_len) : Rows{.pieces = std::move(pieces)};
+  return std::make_unique<DocumentDataset>(std::move(opened.stream), std::move(rows), counts, seq_len, data);
 }
 
 }  // namespace runner

@@ -21,7 +21,7 @@ class RecordReader {
   /// Tokenizer::hash().
   virtual const std::string& tokenizer_hash() const = 0;
   virtual int64_t vocab_size() const = 0;
-  /// data.packing, or its default for the layout: "none" or "wrapped".
+  /// data.packing, or its default for the layout: "none", "best_fit" or "wrapped".
   virtual std::string packing() const = 0;
 };
 

@@ -26,19 +26,41 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
                                           /*is_causal=*/true, form.scale, /*enable_gqa=*/group > 1);
 }
 
+/// [B, H, T, head_dim] -> [B * T, H * head_dim].
+Tensor rows_of(const Tensor& heads) {
+  return heads.transpose(1, 2).reshape({heads.size(0) * heads.size(2), heads.size(1) * heads.size(3)});
+}
+
+/// Attention without dropout in rows that are one sequence each.
+Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+  const bool windowed = form.window > 0 && form.window < q.size(1);
+  if (form.softcap == 0 && !windowed && bfloat16_attention_takes(q, k, v)) return bfloat16_attention(q, k, v, form);
+  if (form.softcap > 0 || windowed) return tiled_attention(q, k, v, form);
+  return rows_of(fused_attention(q, k, v, form));
+}
+
+/// plain_attention of each sequence of packed rows. Splitting all tokens once makes backward join the gradients once.
+Tensor packed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form,
+                        const TokenPositions& positions) {
+  std::vector<int64_t> lengths;
+  for (const auto& sequence : sequences_of(q.size(0), q.size(1), positions.on_host)) lengths.push_back(sequence.length);
+  auto split = [&](const Tensor& x) { return x.flatten(0, 1).split_with_sizes(lengths); };
+  const auto queries = split(q), keys = split(k), values = split(v);
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    results.push_back(plain_attention(queries[i].unsqueeze(0), keys[i].unsqueeze(0), values[i].unsqueeze(0), form));
+  return at::cat(results);
+}
+
 }  // namespace
 
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
-                        const ForwardContext& context, const AttentionForm& form) {
-  const bool windowed = form.window > 0 && form.window < q.size(1);
-  const bool fused = !dropout.active(context) && form.softcap == 0;
-  if (fused && host_attention_takes(q, k, v)) return host_attention(q, k, v, form);
-  if (fused && !windowed && bfloat16_attention_takes(q, k, v)) return bfloat16_attention(q, k, v, form);
-  if (!dropout.active(context) && (windowed || !fused)) return tiled_attention(q, k, v, form);
-  at::DimVector out_sizes{q.size(0) * q.size(1), q.size(2) * q.size(3)};
-  auto out = fused ? fused_attention(q, k, v, form)
-                   : dropout_attention(q, k, v, form, dropout.p(), dropout.place(context, DropoutSite::attention));
-  return out.transpose(1, 2).reshape(out_sizes);
+                        const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
+  if (dropout.active(context))
+    return rows_of(dropout_attention(q, k, v, form, dropout.p(), dropout.place(context, DropoutSite::attention),
+                                     positions.on_device));
+  if (form.softcap == 0 && host_attention_takes(q, k, v)) return host_attention(q, k, v, form, positions.on_host);
+  return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
 }
 
 }  // namespace runner

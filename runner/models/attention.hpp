@@ -3,6 +3,7 @@
 
 #include "runner/models/attention_form.hpp"
 #include "runner/models/dropout.hpp"
+#include "runner/models/sequences.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 namespace runner {
@@ -15,7 +16,11 @@ namespace runner {
 /// bfloat16_attention if the CPU has matrix instructions, and everything else uses ATen's fused kernel. These draw
 /// dropout from the default generator, so attention with dropout is written in single operations; soft caps and windows
 /// too, in tiles of queries (eager_attention.hpp).
+///
+/// In packed rows a query sees only keys of its sequence. host_attention and attention with dropout take all sequences at once; the
+/// others run once for each sequence, and their results are joined.
 torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                               const Dropout& dropout, const ForwardContext& context, const AttentionForm& form = {});
+                               const Dropout& dropout, const ForwardContext& context, const AttentionForm& form = {},
+                               const TokenPositions& positions = {});
 
 }  // namespace runner

@@ -7,6 +7,7 @@
 
 #include "runner/base/round_up.hpp"
 #include "runner/models/attention_form.hpp"
+#include "runner/models/sequences.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 namespace runner {
@@ -24,6 +25,13 @@ struct AttentionShape {
             q.size(3),
             static_cast<float>(form.scale_for(q.size(3))),
             form.window > 0 ? std::min(form.window, q.size(1)) : q.size(1)};
+  }
+  /// The shape of one sequence.
+  AttentionShape of_length(int64_t length) const {
+    AttentionShape shape = *this;
+    shape.seq_len = length;
+    shape.window = std::min(window, length);
+    return shape;
   }
   int64_t group() const { return heads / key_heads; }
   float scale() const { return factor; }
@@ -49,24 +57,43 @@ template <class Element>
 struct Heads {
   explicit Heads(const torch::Tensor& x)
       : data(x.data_ptr<Element>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
-  HeadRows<Element> at(int64_t b, int64_t h) const { return {data + b * batch + h * head, row}; }
+  /// The rows of a sequence.
+  HeadRows<Element> at(const Sequence& sequence, int64_t h) const {
+    return {data + sequence.row * batch + sequence.first * row + h * head, row};
+  }
   Element* data;
   int64_t batch, row, head;
 };
 
 template <class Element>
 struct AttentionInputs {
+  /// `positions`: of the tokens in their sequences, on the host; undefined: each row is a sequence.
   AttentionInputs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& values,
-                  const AttentionForm& form = {})
-      : shape(AttentionShape::of(queries, keys, form)), q(queries), k(keys), v(values) {}
+                  const AttentionForm& form = {}, const torch::Tensor& positions = {})
+      : shape(AttentionShape::of(queries, keys, form)),
+        q(queries),
+        k(keys),
+        v(values),
+        sequences(sequences_of(shape.batch, shape.seq_len, positions)) {}
   AttentionShape shape;
   Heads<Element> q, k, v;
+  std::vector<Sequence> sequences;
 };
 
 template <class Element>
 struct AttentionOutput {
+  AttentionOutput(const torch::Tensor& result, const torch::Tensor& statistics)
+      : rows(result),
+        log_sum_exp(statistics.data_ptr<float>()),
+        heads(statistics.size(1)),
+        seq_len(statistics.size(2)) {}
+  /// The log-sum-exp of a sequence's scores, to base 2, for each query.
+  float* statistics(const Sequence& sequence, int64_t head) const {
+    return log_sum_exp + (sequence.row * heads + head) * seq_len + sequence.first;
+  }
   Heads<Element> rows;
-  float* log_sum_exp;  // [B, H, T], to base 2
+  float* log_sum_exp;  ///< [B, H, T]
+  int64_t heads, seq_len;
 };
 
 template <class Element>
@@ -91,19 +118,21 @@ class Scratch {
   int64_t taken_ = 0;
 };
 
-/// Runs Work(arguments..., scratch)(batch, key head) for each key head. Each thread gets an equal share of them.
-template <class Work, class... Arguments>
-void for_each_key_head(const AttentionShape& shape, const Arguments&... arguments) {
+/// Runs Work(inputs, arguments..., scratch)(sequence, key head) for each key head of each sequence. Each thread gets an equal
+/// share of them.
+template <class Work, class Element, class... Arguments>
+void for_each_key_head(const AttentionInputs<Element>& inputs, const Arguments&... arguments) {
   Scratch count(nullptr);
-  Work(arguments..., count);
-  int64_t heads = shape.batch * shape.key_heads, shares = std::min<int64_t>(heads, at::get_num_threads());
+  Work(inputs, arguments..., count);
+  const int64_t key_heads = inputs.shape.key_heads;
+  int64_t heads = std::ssize(inputs.sequences) * key_heads, shares = std::min<int64_t>(heads, at::get_num_threads());
   auto buffer = at::empty({shares, count.taken()}, torch::kFloat32);
   at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
     for (int64_t share = begin; share < end; ++share) {
       Scratch scratch(buffer.data_ptr<float>() + share * count.taken());
-      Work work(arguments..., scratch);
+      Work work(inputs, arguments..., scratch);
       for (int64_t i = heads * share / shares; i < heads * (share + 1) / shares; ++i)
-        work(i / shape.key_heads, i % shape.key_heads);
+        work(inputs.sequences[static_cast<size_t>(i / key_heads)], i % key_heads);
     }
   });
 }

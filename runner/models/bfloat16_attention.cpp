@@ -126,19 +126,19 @@ class Forward {
         probabilities_(scratch.take<uint32_t>(block_keys(shape_) / 2 * column_count)),
         sums_(scratch.take(shape_.head_dim * column_count)) {}
 
-  void operator()(int64_t batch, int64_t key_head) {
-    values_.copy(in_.v.at(batch, key_head));
+  void operator()(const Sequence& sequence, int64_t key_head) {
+    values_.copy(in_.v.at(sequence, key_head));
     for (int64_t member = 0; member < shape_.group(); ++member)
       for (int64_t query = 0; query < shape_.seq_len; query += column_count)
-        columns(batch, key_head, key_head * shape_.group() + member, query);
+        columns(sequence, key_head, key_head * shape_.group() + member, query);
     at::native::cpublas::brgemm_release();
   }
 
  private:
-  void columns(int64_t batch, int64_t key_head, int64_t head, int64_t query) {
+  void columns(const Sequence& sequence, int64_t key_head, int64_t head, int64_t query) {
     const int64_t count = std::min(column_count, shape_.seq_len - query), dim = shape_.head_dim;
-    const auto k = in_.k.at(batch, key_head);
-    pair_transposed(in_.q.at(batch, head), query, count, dim, queries_);
+    const auto k = in_.k.at(sequence, key_head);
+    pair_transposed(in_.q.at(sequence, head), query, count, dim, queries_);
     ColumnSoftmax state;
     std::fill_n(state.largest, column_count, minus_infinity);
     std::fill_n(state.sum, column_count, 0.0f);
@@ -151,13 +151,13 @@ class Forward {
       if (block.key > 0) scale_columns(sums_, dim, rescale.data());
       values_.multiply(block.key > 0, block.key, block.padded(), probabilities_, sums_);
     });
-    float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + query;
+    float* log_sum_exp = out_.statistics(sequence, head) + query;
     Row normalize;
     for (int64_t c = 0; c < count; ++c) {
       normalize[static_cast<size_t>(c)] = 1 / state.sum[c];
       log_sum_exp[c] = state.largest[c] + std::log2(state.sum[c]);
     }
-    const auto out = out_.rows.at(batch, head);
+    const auto out = out_.rows.at(sequence, head);
     copy_transposed(sums_, count, dim, normalize.data(), bits(out[query]), out.stride);
   }
 
@@ -192,17 +192,17 @@ class Backward {
         paired_score_gradients_(scratch.take<uint32_t>(block_keys(shape_) / 2 * column_count)),
         query_gradients_(scratch.take(shape_.head_dim * column_count)) {}
 
-  void operator()(int64_t batch, int64_t key_head) {
+  void operator()(const Sequence& sequence, int64_t key_head) {
     const int64_t elements = shape_.seq_len * shape_.head_dim;
     std::fill_n(key_gradients_, elements, 0.0f);
     std::fill_n(value_gradients_, elements, 0.0f);
-    keys_.copy(in_.k.at(batch, key_head));
+    keys_.copy(in_.k.at(sequence, key_head));
     for (int64_t member = 0; member < shape_.group(); ++member)
       for (int64_t query = 0; query < shape_.seq_len; query += column_count)
-        columns(batch, key_head, key_head * shape_.group() + member, query);
+        columns(sequence, key_head, key_head * shape_.group() + member, query);
     at::native::cpublas::brgemm_release();
     for (int64_t i = 0; i < elements; ++i) key_gradients_[i] *= shape_.scale();
-    const auto dk = gradients_.k.at(batch, key_head), dv = gradients_.v.at(batch, key_head);
+    const auto dk = gradients_.k.at(sequence, key_head), dv = gradients_.v.at(sequence, key_head);
     for (int64_t row = 0; row < shape_.seq_len; ++row) {
       narrow_bfloat16(key_gradients_ + row * shape_.head_dim, bits(dk[row]), shape_.head_dim);
       narrow_bfloat16(value_gradients_ + row * shape_.head_dim, bits(dv[row]), shape_.head_dim);
@@ -210,29 +210,30 @@ class Backward {
   }
 
  private:
-  void columns(int64_t batch, int64_t key_head, int64_t head, int64_t query) {
+  void columns(const Sequence& sequence, int64_t key_head, int64_t head, int64_t query) {
     const int64_t count = std::min(column_count, shape_.seq_len - query), dim = shape_.head_dim;
-    const auto q = in_.q.at(batch, head), gradient = gradients_.rows.at(batch, head), out = out_.rows.at(batch, head);
+    const auto q = in_.q.at(sequence, head), gradient = gradients_.rows.at(sequence, head),
+               out = out_.rows.at(sequence, head);
     pair_transposed(q, query, count, dim, transposed_queries_);
     pair_transposed(gradient, query, count, dim, transposed_gradients_);
     queries_.copy(q, query, count);
     row_gradients_.copy(gradient, query, count);
     // For columns after the last query, the products have zeros.
     Row log_sum_exp{}, dots{};
-    std::copy_n(out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + query, count, log_sum_exp.begin());
+    std::copy_n(out_.statistics(sequence, head) + query, count, log_sum_exp.begin());
     row_dots(bits(gradient[query]), gradient.stride, bits(out[query]), out.stride, count, dim, dots.data());
 
-    for_each_block(shape_, query, [&](const Block& block) { keys(batch, key_head, block, log_sum_exp, dots); });
+    for_each_block(shape_, query, [&](const Block& block) { keys(sequence, key_head, block, log_sum_exp, dots); });
     Row scale;
     scale.fill(shape_.scale());
-    const auto dq = gradients_.q.at(batch, head);
+    const auto dq = gradients_.q.at(sequence, head);
     copy_transposed(query_gradients_, count, dim, scale.data(), bits(dq[query]), dq.stride);
   }
 
   /// Adds the gradients of a block of keys, and its part of the queries' gradients.
-  void keys(int64_t batch, int64_t key_head, const Block& block, const Row& log_sum_exp, const Row& dots) {
+  void keys(const Sequence& sequence, int64_t key_head, const Block& block, const Row& log_sum_exp, const Row& dots) {
     const int64_t dim = shape_.head_dim;
-    const auto k = in_.k.at(batch, key_head), v = in_.v.at(batch, key_head);
+    const auto k = in_.k.at(sequence, key_head), v = in_.v.at(sequence, key_head);
     product(false, block.rows, column_count, dim, k[block.key], k.stride, transposed_queries_, scores_, column_count);
     product(false, block.rows, column_count, dim, v[block.key], v.stride, transposed_gradients_, probability_gradients_,
             column_count);
@@ -267,8 +268,7 @@ class Bfloat16Attention : public torch::autograd::Function<Bfloat16Attention> {
     auto rows = at::empty({q.size(0) * q.size(1), q.size(2) * q.size(3)}, q.options());
     auto log_sum_exp = at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(torch::kFloat32));
     Inputs inputs(q, k, v, form);
-    for_each_key_head<Forward>(inputs.shape, inputs,
-                               Output{Heads<Half>(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
+    for_each_key_head<Forward>(inputs, Output(rows.view(q.sizes()), log_sum_exp));
     context->save_for_backward({q, k, v, rows, log_sum_exp});
     context->saved_data["scale"] = form.scale_for(q.size(3));
     return rows;
@@ -280,8 +280,8 @@ class Bfloat16Attention : public torch::autograd::Function<Bfloat16Attention> {
     auto gradient = gradients[0].contiguous().view(q.sizes());
     auto dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty_like(dk);
     Inputs inputs(q, k, v, {.scale = context->saved_data["scale"].toDouble()});
-    Output output{Heads<Half>(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
-    for_each_key_head<Backward>(inputs.shape, inputs, output,
+    Output output(saved[3].view(q.sizes()), saved[4]);
+    for_each_key_head<Backward>(inputs, output,
                                 Gradients{Heads<Half>(gradient), Heads<Half>(dq), Heads<Half>(dk), Heads<Half>(dv)});
     return {dq, dk, dv, Tensor()};
   }

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "runner/models/sequences.hpp"
+
 namespace runner {
 
 using torch::Tensor;
@@ -16,8 +18,7 @@ struct Range {
   int64_t size() const { return end - first; }
 };
 
-/// [queries, keys], true where a query does not see a key. This is the place for what a batch says about visibility,
-/// such as the segments of packed sequences.
+/// [queries, keys], true where a query does not see a key.
 Tensor hidden_keys(const Range& queries, const Range& keys, const AttentionForm& form, torch::Device device) {
   auto places = torch::TensorOptions(torch::kInt32).device(device);
   auto distance =
@@ -54,9 +55,18 @@ AttentionForm saved_form(AutogradContext* context) {
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-Tensor causal_probabilities(const Tensor& q, const Tensor& k, const AttentionForm& form, Tensor& tanh) {
+/// [B, 1, T, T], true also for keys of other sequences: those further back than the query's position in its sequence.
+Tensor hidden_in_packed(const Tensor& hidden, const Tensor& positions) {
+  const auto places = at::arange(positions.size(1), positions.options());
+  return hidden.logical_or((places.unsqueeze(1) - places > positions.unsqueeze(-1)).unsqueeze(1));
+}
+
+/// `positions` [B, T]: of packed rows, or undefined.
+Tensor causal_probabilities(const Tensor& q, const Tensor& k, const AttentionForm& form, const Tensor& positions,
+                            Tensor& tanh) {
   auto scores = in_form(at::matmul(q, k.transpose(-2, -1)), form, q.size(-1), tanh);
   auto hidden = hidden_keys({0, q.size(-2)}, {0, k.size(-2)}, form, q.device());
+  if (positions.defined()) hidden = hidden_in_packed(hidden, positions);
   return at::softmax(scores.masked_fill_(hidden, minus_infinity), -1);
 }
 
@@ -64,13 +74,14 @@ Tensor causal_probabilities(const Tensor& q, const Tensor& k, const AttentionFor
 class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const AttentionForm& form, double p, MaskPlace place) {
-    context->save_for_backward({q, k, v});
+                        const AttentionForm& form, double p, MaskPlace place, const std::optional<Tensor>& of_packed) {
+    const auto positions = of_packed.value_or(Tensor());
+    context->save_for_backward({q, k, v, positions});
     context->saved_data["p"] = p;
     save_place(context, place);
     save_form(context, form, q.size(-1));
     Tensor tanh;
-    auto probabilities = causal_probabilities(q, k, form, tanh);
+    auto probabilities = causal_probabilities(q, k, form, positions, tanh);
     tanh = Tensor();
     auto kept = probabilities.mul_(keep_mask(probabilities.sizes(), q.device(), p, place));
     return at::matmul(kept, v).mul_(1 / (1 - p));
@@ -83,7 +94,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     const auto form = saved_form(context);
     auto gradient = at::mul(gradients[0], 1 / (1 - p));
     Tensor tanh;
-    auto probabilities = causal_probabilities(q, k, form, tanh);
+    auto probabilities = causal_probabilities(q, k, form, saved[3], tanh);
     auto mask = keep_mask(probabilities.sizes(), q.device(), p, saved_place(context));
     auto v_gradient = at::matmul(at::mul(probabilities, mask).transpose(-2, -1), gradient);
     auto probability_gradient = at::matmul(gradient, v.transpose(-2, -1)).mul_(mask);
@@ -92,6 +103,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     return {at::matmul(score_gradient, k),
             at::matmul(score_gradient.transpose(-2, -1), q),
             v_gradient,
+            Tensor(),
             Tensor(),
             Tensor(),
             Tensor()};
@@ -212,14 +224,14 @@ Tensor tiled_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
 }
 
 Tensor dropout_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form, double p,
-                         MaskPlace place) {
+                         MaskPlace place, const Tensor& positions) {
   const int64_t group = q.size(2) / k.size(2);
   auto keys = k.transpose(1, 2), values = v.transpose(1, 2);
   if (group > 1) {
     keys = keys.repeat_interleave(group, 1);
     values = values.repeat_interleave(group, 1);
   }
-  return DropoutAttention::apply(q.transpose(1, 2), keys, values, form, p, place);
+  return DropoutAttention::apply(q.transpose(1, 2), keys, values, form, p, place, given(positions));
 }
 
 }  // namespace runner

@@ -16,8 +16,10 @@ torch::Tensor tiled_attention(const torch::Tensor& q, const torch::Tensor& k, co
 
 /// Attention with dropout of the probabilities. q [B, T, H, head_dim], k and v [B, T, KV, head_dim] -> [B, H, T,
 /// head_dim]. It has one [B, H, T, T] tensor of probabilities in forward and about three in backward, which recomputes
-/// them (one product more) instead of saving them; one more of each with a soft cap.
+/// them (one product more) instead of saving them; one more of each with a soft cap. `positions` [B, T]: those of the tokens of packed
+/// rows in their sequences.
 torch::Tensor dropout_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                                const AttentionForm& form, double p, MaskPlace place);
+                                const AttentionForm& form, double p, MaskPlace place,
+                                const torch::Tensor& positions = {});
 
 }  // namespace runner

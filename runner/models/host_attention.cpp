@@ -54,23 +54,25 @@ class Forward {
             reinterpret_cast<RunningSoftmax*>(scratch.take(2 * shape_.group() * round_up(shape_.seq_len, tile_rows)))) {
   }
 
-  void operator()(int64_t batch, int64_t key_head) {
-    auto k = in_.k.at(batch, key_head), v = in_.v.at(batch, key_head);
+  void operator()(const Sequence& sequence, int64_t key_head) {
+    shape_ = in_.shape.of_length(sequence.length);
+    auto k = in_.k.at(sequence, key_head), v = in_.v.at(sequence, key_head);
     for (int64_t key = 0; key < shape_.seq_len; key += block_) {
       int64_t keys = std::min(block_, shape_.seq_len - key);
       pack_transposed(k[key], k.stride, keys, shape_.head_dim, keys_);
       copy_rows(v[key], v.stride, keys, shape_.head_dim, 1, values_, padded_, padded_);
       for (int64_t member = 0; member < shape_.group(); ++member)
         for (int64_t row = key; row < shape_.queries_end(key + keys); row += tile_rows)
-          query_tile(batch, key_head * shape_.group() + member, row, key, keys,
+          query_tile(sequence, key_head * shape_.group() + member, row, key, keys,
                      states_ + member * round_up(shape_.seq_len, tile_rows) + row);
     }
   }
 
  private:
-  void query_tile(int64_t batch, int64_t head, int64_t row, int64_t key, int64_t keys, RunningSoftmax* states) {
+  void query_tile(const Sequence& sequence, int64_t head, int64_t row, int64_t key, int64_t keys,
+                  RunningSoftmax* states) {
     int64_t rows = std::min(tile_rows, shape_.seq_len - row), seen = std::min(keys, row - key + tile_rows);
-    auto q = in_.q.at(batch, head), out = out_.rows.at(batch, head);
+    auto q = in_.q.at(sequence, head), out = out_.rows.at(sequence, head);
     HeadRows<float> tile{q[row], q.stride};
     if (rows < tile_rows) {
       std::fill_n(queries_, tile_rows * padded_, 0.0f);
@@ -94,13 +96,13 @@ class Forward {
     TileRow rescale, normalize = ones;
     softmax_tile(scores, states, rescale.data());
     tile_product(scores_, block_, {values_, tile_columns, padded_}, seen, 1, sums_, padded_, padded_);
-    if (row < key + block_) finish(batch, head, row, rows, states, normalize);
+    if (row < key + block_) finish(sequence, head, row, rows, states, normalize);
     merge_tile(out[row], out.stride, rows, shape_.head_dim, sums_, padded_, first, rescale.data(), normalize.data());
   }
 
-  void finish(int64_t batch, int64_t head, int64_t row, int64_t rows, const RunningSoftmax* states,
+  void finish(const Sequence& sequence, int64_t head, int64_t row, int64_t rows, const RunningSoftmax* states,
               TileRow& normalize) {
-    float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + row;
+    float* log_sum_exp = out_.statistics(sequence, head) + row;
     for (int64_t r = 0; r < rows; ++r) {
       normalize[static_cast<size_t>(r)] = 1 / states[r].sum;
       log_sum_exp[r] = states[r].largest + std::log2(states[r].sum);
@@ -108,7 +110,7 @@ class Forward {
   }
 
   const Inputs& in_;
-  const Shape& shape_;
+  Shape shape_;  ///< of the current sequence; the scratch memory is for the longest possible
   const Output& out_;
   int64_t padded_, block_;
   float *keys_, *values_, *queries_, *scores_, *sums_;
@@ -137,19 +139,20 @@ class Backward {
         score_gradients_(scratch.take(query_block_ * block_)),
         dots_(scratch.take(shape_.group() * shape_.seq_len)) {}
 
-  void operator()(int64_t batch, int64_t key_head) {
+  void operator()(const Sequence& sequence, int64_t key_head) {
+    shape_ = in_.shape.of_length(sequence.length);
     for (int64_t member = 0; member < shape_.group(); ++member) {  // sum P dP over a row equals dO . O
       int64_t head = key_head * shape_.group() + member;
-      auto gradient = gradients_.rows.at(batch, head), out = out_.rows.at(batch, head);
+      auto gradient = gradients_.rows.at(sequence, head), out = out_.rows.at(sequence, head);
       row_dots(gradient.data, gradient.stride, out.data, out.stride, shape_.seq_len, shape_.head_dim,
                dots_ + member * shape_.seq_len);
     }
     for (int64_t key = 0; key < shape_.seq_len; key += block_) {
-      begin_keys(batch, key_head, key);
+      begin_keys(sequence, key_head, key);
       for (int64_t member = 0; member < shape_.group(); ++member)
         for (int64_t row = key; row < shape_.queries_end(key + key_count_); row += query_block_)
-          query_rows(batch, key_head * shape_.group() + member, row, dots_ + member * shape_.seq_len + row);
-      auto dk = gradients_.k.at(batch, key_head), dv = gradients_.v.at(batch, key_head);
+          query_rows(sequence, key_head * shape_.group() + member, row, dots_ + member * shape_.seq_len + row);
+      auto dk = gradients_.k.at(sequence, key_head), dv = gradients_.v.at(sequence, key_head);
       copy_rows(key_gradients_, padded_, key_count_, shape_.head_dim, std::numbers::ln2_v<float>, dk[key], dk.stride,
                 shape_.head_dim);
       copy_rows(value_gradients_, padded_, key_count_, shape_.head_dim, 1, dv[key], dv.stride, shape_.head_dim);
@@ -157,8 +160,8 @@ class Backward {
   }
 
  private:
-  void begin_keys(int64_t batch, int64_t key_head, int64_t key) {
-    auto k = in_.k.at(batch, key_head), v = in_.v.at(batch, key_head);
+  void begin_keys(const Sequence& sequence, int64_t key_head, int64_t key) {
+    auto k = in_.k.at(sequence, key_head), v = in_.v.at(sequence, key_head);
     key_ = key;
     key_count_ = std::min(block_, shape_.seq_len - key);
     pack_transposed(k[key], k.stride, key_count_, shape_.head_dim, keys_transposed_);
@@ -169,9 +172,9 @@ class Backward {
   }
 
   /// Processes a block of queries with the current block of keys.
-  void query_rows(int64_t batch, int64_t head, int64_t row, const float* dots) {
+  void query_rows(const Sequence& sequence, int64_t head, int64_t row, const float* dots) {
     int64_t rows = std::min(query_block_, shape_.seq_len - row), filled = round_up(rows, tile_rows);
-    auto q = in_.q.at(batch, head), gradient = gradients_.rows.at(batch, head);
+    auto q = in_.q.at(sequence, head), gradient = gradients_.rows.at(sequence, head);
     copy_rows(q[row], q.stride, rows, shape_.head_dim, shape_.score_scale(), queries_, padded_, padded_);
     copy_rows(gradient[row], gradient.stride, rows, shape_.head_dim, 1, row_gradients_, padded_, padded_);
     std::fill_n(queries_ + rows * padded_, (filled - rows) * padded_, 0.0f);
@@ -179,7 +182,7 @@ class Backward {
     for (int64_t r = 0; r < rows; r += tile_rows) {
       int64_t later = row + query_block_ + r;
       prefetch_rows(q[later], q.stride, std::min(tile_rows, shape_.seq_len - later), shape_.head_dim);
-      query_tile(batch, head, row, r, dots + r);
+      query_tile(sequence, head, row, r, dots + r);
     }
     add_to_keys(probabilities_, row_gradients_, row, filled, value_gradients_);
     add_to_keys(score_gradients_, queries_, row, filled, key_gradients_);
@@ -198,7 +201,7 @@ class Backward {
   }
 
   /// For the tile at row + r: computes probabilities and score gradients, and from them the query gradients.
-  void query_tile(int64_t batch, int64_t head, int64_t row, int64_t r, const float* dots) {
+  void query_tile(const Sequence& sequence, int64_t head, int64_t row, int64_t r, const float* dots) {
     int64_t dim = shape_.head_dim, group_stride = dim * tile_columns;
     int64_t rows = std::min(tile_rows, shape_.seq_len - row - r);
     int64_t seen = std::min(key_count_, row + r - key_ + tile_rows), columns = round_up(seen, tile_columns);
@@ -207,18 +210,18 @@ class Backward {
                  columns);
     tile_product(row_gradients_ + r * padded_, padded_, {values_transposed_, group_stride, tile_columns}, dim, 1, ds,
                  block_, columns);
-    const float* log_sum_exp = out_.log_sum_exp + (batch * shape_.heads + head) * shape_.seq_len + row + r;
+    const float* log_sum_exp = out_.statistics(sequence, head) + row + r;
     softmax_gradient_tile(
         {p, block_, columns, key_count_, row + r - key_ + 1, shape_.windowed(), row + r - shape_.window + 1 - key_}, ds,
         rows, log_sum_exp, dots);
     tile_product(ds, block_, {keys_, tile_columns, padded_}, seen, shape_.scale(), query_gradients_, padded_, padded_);
-    auto dq = gradients_.q.at(batch, head);
+    auto dq = gradients_.q.at(sequence, head);
     merge_tile(dq[row + r], dq.stride, rows, dim, query_gradients_, padded_, key_ == first_block(shape_, row, block_),
                ones.data(), ones.data());
   }
 
   const Inputs& in_;
-  const Shape& shape_;
+  Shape shape_;  ///< of the current sequence; the scratch memory is for the longest possible
   const Output& out_;
   const Gradients& gradients_;
   int64_t padded_, block_, query_block_;
@@ -230,15 +233,16 @@ class Backward {
 class HostAttention : public torch::autograd::Function<HostAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const AttentionForm& form) {
+                        const AttentionForm& form, const std::optional<Tensor>& of_packed) {
+    const auto positions = of_packed.value_or(Tensor());
     auto rows = at::empty({q.size(0) * q.size(1), q.size(2) * q.size(3)}, q.options());
     auto log_sum_exp = at::empty({q.size(0), q.size(2), q.size(1)}, q.options());
-    Inputs inputs(q, k, v, form);
-    for_each_key_head<Forward>(inputs.shape, inputs,
-                               Output{Heads<float>(rows.view(q.sizes())), log_sum_exp.data_ptr<float>()});
+    Inputs inputs(q, k, v, form, positions);
+    for_each_key_head<Forward>(inputs, Output(rows.view(q.sizes()), log_sum_exp));
     context->save_for_backward({q, k, v, rows, log_sum_exp});
     context->saved_data["scale"] = form.scale_for(q.size(3));
     context->saved_data["window"] = form.window;
+    if (positions.defined()) context->saved_data["positions"] = positions;
     return rows;
   }
 
@@ -247,13 +251,14 @@ class HostAttention : public torch::autograd::Function<HostAttention> {
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     auto gradient = gradients[0].contiguous().view(q.sizes());
     auto dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty_like(dk);
-    Inputs inputs(q, k, v,
-                  {.scale = context->saved_data["scale"].toDouble(), .window = context->saved_data["window"].toInt()});
-    Output output{Heads<float>(saved[3].view(q.sizes())), saved[4].data_ptr<float>()};
+    auto& data = context->saved_data;
+    const auto positions = data.find("positions");
+    Inputs inputs(q, k, v, {.scale = data["scale"].toDouble(), .window = data["window"].toInt()},
+                  positions == data.end() ? Tensor() : positions->second.toTensor());
+    Output output(saved[3].view(q.sizes()), saved[4]);
     for_each_key_head<Backward>(
-        inputs.shape, inputs, output,
-        Gradients{Heads<float>(gradient), Heads<float>(dq), Heads<float>(dk), Heads<float>(dv)});
-    return {dq, dk, dv, Tensor()};
+        inputs, output, Gradients{Heads<float>(gradient), Heads<float>(dq), Heads<float>(dk), Heads<float>(dv)});
+    return {dq, dk, dv, Tensor(), Tensor()};
   }
 };
 
@@ -269,9 +274,11 @@ bool host_attention_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
          k.size(3) == q.size(3) && q.size(2) % k.size(2) == 0;
 }
 
-Tensor host_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+Tensor host_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form,
+                      const Tensor& positions) {
   RUNNER_CHECK(form.softcap == 0, "host_attention has no soft cap");
-  return HostAttention::apply(with_adjacent_elements(q), with_adjacent_elements(k), with_adjacent_elements(v), form);
+  return HostAttention::apply(with_adjacent_elements(q), with_adjacent_elements(k), with_adjacent_elements(v), form,
+                              given(positions));
 }
 
 }  // namespace runner

@@ -14,9 +14,11 @@ bool host_attention_takes(const torch::Tensor& q, const torch::Tensor& k, const 
 /// [B, T, KV, head_dim] may be strided views; each key head serves H / KV query heads.
 ///
 /// Saves q, k, v, the result and one log-sum-exp per row (to base 2) for backward, which recomputes the probabilities.
-/// One thread computes all of a key head, so the results do not depend on the number of threads. Scratch memory is a
+/// `positions` [B, T] (on the host): those of the tokens of packed rows in their sequences. A query sees only keys of its sequence.
+///
+/// One thread computes all of a key head of a sequence, so the results do not depend on the number of threads. Scratch memory is a
 /// few blocks per thread. Blocks of keys outside of the window are skipped.
 torch::Tensor host_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                             const AttentionForm& form = {});
+                             const AttentionForm& form = {}, const torch::Tensor& positions = {});
 
 }  // namespace runner

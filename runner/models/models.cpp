@@ -36,19 +36,36 @@ void freeze(ModelSpec& spec, const std::vector<std::string>& patterns) {
   for (auto& moment : head.forward_moments) moment.arriving = moment.summed_over_chunks = 0;
 }
 
+/// The memory of the results of attention that runs once for each sequence. Attention with dropout takes all at once.
+void add_joined_results(ModelSpec& spec, const Recipe::Model& model) {
+  if (model.dropout > 0) return;
+  for (auto& block : spec.blocks) {
+    if (block.kind != BlockKind::transformer || block.name.ends_with(".mlp")) continue;
+    block.saved.joined_per_token =
+        static_cast<double>(model.n_heads * model.head_dim.value_or(model.dim / model.n_heads));
+    for (auto& moment : block.backward_moments) moment.joined_per_token = block.saved.joined_per_token;
+  }
+}
+
 }  // namespace
 
 const std::vector<std::string>& model_families() { return model_family_names(); }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
+  return make_spec(recipe.model, vocab_size, seq_len,
+                   recipe.data.packs_sequences() ? RowKind::packed : RowKind::one_sequence);
+}
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   const auto& family = family_named(model.name);
   check_shape(model, vocab_size, seq_len);
-  ModelSpec spec = family.make_spec(model, vocab_size, seq_len);
+  ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
   spec.family = model.name;
   spec.vocab_size = vocab_size;
   spec.dim = model.dim;
   spec.seq_len = seq_len;
   spec.loss_chunk_tokens = model.loss_chunk_tokens;
+  if (rows == RowKind::packed) add_joined_results(spec, model);
   freeze(spec, model.frozen);
   return spec;
 }

@@ -11,6 +11,9 @@ namespace runner {
 /// Valid values of `model.name`.
 const std::vector<std::string>& model_families();
 
+/// What a row of tokens is: one sequence, or several that do not see each other (packed_fields() of token_batch.hpp).
+enum class RowKind { one_sequence, packed };
+
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
 /// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. Throws Error(usage)
 /// for contradicting values (config has checked some before).
@@ -20,7 +23,10 @@ const std::vector<std::string>& model_families();
 /// between forward and backward of the module, including the block's input (which is its predecessor's output tensor).
 /// tests/models measures them. They do not include tensors without a token dimension: under autocast a block also saves
 /// its weights in the compute dtype, and the head saves the gradient of its weight from its forward on.
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len,
+                    RowKind rows = RowKind::one_sequence);
+/// The same, with rows as the recipe's data have.
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len);
 
 /// The settings that determine the model's tensors and its results, {"model.n_layers": 2, ...}, with derived values
 /// filled in and an unset value as null. Dropout and the initial weights are not among them: they may change while a

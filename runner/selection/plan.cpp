@@ -290,7 +290,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
-  plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe.model, plan.vocab_size, plan.seq_len));
+  plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe, plan.vocab_size, plan.seq_len));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back(
         {recipe.origin("activation_checkpointing.blocks"), "no-match",

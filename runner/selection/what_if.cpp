@@ -83,8 +83,7 @@ void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& li
   int64_t length = request.model->seq_len / 2;
   if (length < 128) return;
   Changed changed{fmt::format("data.seq_len = {}", length), request};
-  changed.request.model =
-      std::make_shared<ModelSpec>(make_spec(request.recipe.model, request.model->vocab_size, length));
+  changed.request.model = std::make_shared<ModelSpec>(make_spec(request.recipe, request.model->vocab_size, length));
   list.push_back(std::move(changed));
 }
 

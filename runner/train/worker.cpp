@@ -137,7 +137,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
   auto training = open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
-  ModelSpec spec = make_spec(recipe.model, vocab, seq_len);
+  ModelSpec spec = make_spec(recipe, vocab, seq_len);
   auto model = build_model(recipe.model, spec);
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";

@@ -41,12 +41,15 @@ struct SavedActivations {
   int64_t gradient_elements = 0;          ///< of a gradient that forward computes already (of the head's weight)
   /// Elements in addition on accelerators in fp32: keys and values repeated for each head, as their fused attention needs.
   double repeated_in_fp32_per_token = 0;
+  /// Elements in addition if attention runs once for each sequence of packed rows (models/attention.hpp): its joined results.
+  double joined_per_token = 0;
 };
 
 /// The tensors of a block that exist at a moment at which memory may peak. Backward moments include the saved activations that
 /// still exist. The saved activations of earlier blocks are not included.
 struct MemoryMoment {
   double compute_elements_per_token = 0;
+  double joined_per_token = 0;  ///< as in SavedActivations
   double mask_bytes_per_token = 0;
   double compute_elements_per_chunk_token = 0;  ///< per token of one loss chunk
   /// fp32 values, per token of one loss chunk. Cross entropy has none for bfloat16 on CPUs.

@@ -20,7 +20,9 @@ struct MicroBatch {
   int64_t rows = 0;
   /// One for each of ModelSpec::batch, in that order: [rows, shape of a row]. A block asks for the index of a field once, when it is
   /// made (ModelSpec::batch_field()).
-  std::vector<torch::Tensor> fields;
+  std::vector<torch::Tensor> fields = {};
+  /// The same in host memory, for what a block decides on the host. On CPUs they are the same tensors.
+  std::vector<torch::Tensor> host_fields = {};
 };
 
 /// A per-token loss [n] that replaces cross entropy. Arguments: logits [n, vocab] in fp32 (fp64 in fp64 models), and targets

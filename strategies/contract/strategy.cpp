@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
@@ -38,12 +39,12 @@ std::vector<int64_t> shape_of(int64_t rows, const std::vector<int64_t>& row) {
 }
 
 /// One row that stands for no sample. Its loss is 0.
-MicroBatch padding_row(const std::vector<BatchField>& fields, torch::Device device) {
-  MicroBatch batch{.rows = 1, .fields = {}};
+std::vector<torch::Tensor> padding_row(const std::vector<BatchField>& fields) {
+  std::vector<torch::Tensor> row;
   for (const auto& field : fields)
-    batch.fields.push_back(torch::full(shape_of(1, field.padding_row.empty() ? field.row : field.padding_row),
-                                       field.padding, torch::dtype(scalar_type(field.type)).device(device)));
-  return batch;
+    row.push_back(torch::full(shape_of(1, field.padding_row.empty() ? field.row : field.padding_row), field.padding,
+                              scalar_type(field.type)));
+  return row;
 }
 
 }  // namespace
@@ -97,17 +98,25 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
 }
 
 MicroBatch Strategy::to_device(const HostBatch& batch) const {
-  if (batch.rows == 0) return padding_row(model_.spec.batch, world_.device);
-  MicroBatch copy{.rows = batch.rows, .fields = {}};
-  for (const auto& needed : model_.spec.batch) {
-    const auto& field = field_of(batch, needed);
-    RUNNER_CHECK(std::ssize(field.bytes) == batch.rows * field.spec.row_bytes(), "field `{}` of {} rows has {} bytes",
-                 needed.name, batch.rows, field.bytes.size());
-    const auto host = torch::from_blob(const_cast<std::byte*>(field.bytes.data()), shape_of(batch.rows, field.spec.row),
-                                       scalar_type(needed.type));
-    copy.fields.push_back(host.to(world_.device, /*non_blocking=*/false, /*copy=*/true));
-  }
+  MicroBatch copy{.rows = std::max<int64_t>(1, batch.rows)};
+  copy.host_fields = batch.rows == 0 ? padding_row(model_.spec.batch) : host_fields(batch);
+  // A copy from pinned memory does not block. LibTorch frees that memory after the copy.
+  for (const auto& field : copy.host_fields)
+    copy.fields.push_back(field.to(world_.device, /*non_blocking=*/job_.accelerator.pinned));
   return copy;
+}
+
+std::vector<torch::Tensor> Strategy::host_fields(const HostBatch& batch) const {
+  std::vector<torch::Tensor> fields;
+  for (const auto& needed : model_.spec.batch) {
+    const auto& [spec, bytes] = field_of(batch, needed);
+    RUNNER_CHECK(std::ssize(bytes) == batch.rows * spec.row_bytes(), "field `{}` of {} rows has {} bytes", needed.name,
+                 batch.rows, bytes.size());
+    fields.push_back(torch::empty(shape_of(batch.rows, spec.row),
+                                  torch::dtype(scalar_type(needed.type)).pinned_memory(job_.accelerator.pinned)));
+    std::memcpy(fields.back().data_ptr(), bytes.data(), bytes.size());
+  }
+  return fields;
 }
 
 std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& input) const {

@@ -177,6 +177,8 @@ class Strategy : public Engine {
   /// BatchField::padding, so that this rank calls every collective of the step. Throws Error(run_failed) if a field is
   /// missing or has another element type.
   MicroBatch to_device(const HostBatch& batch) const;
+  /// The fields that the model needs, in host memory, pinned if the device has such copies.
+  std::vector<torch::Tensor> host_fields(const HostBatch& batch) const;
   std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
   /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of
   /// each rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.

@@ -11,10 +11,10 @@ namespace runner {
 /// A target that does not count in the loss.
 inline constexpr int64_t ignored_target = -100;
 
-/// The names and positions of token_fields().
+/// The names and indices of token_fields() and packed_fields().
 namespace token_field {
-inline constexpr const char *inputs_name = "inputs", *targets_name = "targets";
-inline constexpr size_t inputs = 0, targets = 1;
+inline constexpr const char *inputs_name = "inputs", *targets_name = "targets", *positions_name = "positions";
+inline constexpr size_t inputs = 0, targets = 1, positions = 2;
 }  // namespace token_field
 
 /// Token ids, and for each of them the id of the next token.
@@ -23,12 +23,23 @@ inline std::vector<BatchField> token_fields(int64_t seq_len) {
           {.name = token_field::targets_name, .row = {seq_len}, .padding = ignored_target, .padding_row = {1}}};
 }
 
-/// A micro-batch of `rows` sequences. `inputs` and `targets` have the same size, a multiple of `rows`.
+/// The same for rows that contain several sequences one after another. `positions` are those of the tokens in their sequences: 0
+/// begins one. The first token of a row begins one, and tokens do not see those of other sequences.
+inline std::vector<BatchField> packed_fields(int64_t seq_len) {
+  auto fields = token_fields(seq_len);
+  fields.push_back({.name = token_field::positions_name, .row = {seq_len}, .padding_row = {1}});
+  return fields;
+}
+
+/// A micro-batch of `rows` sequences: packed_fields(). `inputs` and `targets` have the same size, a multiple of `rows`.
 inline HostBatch token_batch(int64_t rows, std::span<const int64_t> inputs, std::span<const int64_t> targets) {
   RUNNER_CHECK(rows > 0 && inputs.size() == targets.size() && std::ssize(inputs) % rows == 0);
-  HostBatch batch(rows, token_fields(std::ssize(inputs) / rows));
+  const int64_t length = std::ssize(inputs) / rows;
+  HostBatch batch(rows, packed_fields(length));
   std::ranges::copy(inputs, batch.values<int64_t>(token_field::inputs).begin());
   std::ranges::copy(targets, batch.values<int64_t>(token_field::targets).begin());
+  auto positions = batch.values<int64_t>(token_field::positions);
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i) % length;
   return batch;
 }
 

@@ -50,7 +50,8 @@ int64_t BlockMemory::cast_bytes(size_t block) const {
 int64_t BlockMemory::saved(size_t block) const {
   const auto& saved = job_.model->blocks[block].saved;
   const bool repeats = !job_.accelerator.host_kernels && job_.precision.compute == DType::float32;
-  const double elements = saved.compute_elements_per_token + (repeats ? saved.repeated_in_fp32_per_token : 0);
+  const double elements = saved.compute_elements_per_token + (repeats ? saved.repeated_in_fp32_per_token : 0) +
+                          (joins() ? saved.joined_per_token : 0);
   return whole(static_cast<double>(tokens_) *
                (elements * static_cast<double>(compute_) + saved.float32_per_token * static_cast<double>(wide_))) +
          saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
@@ -67,10 +68,15 @@ int64_t BlockMemory::moment_bytes(const MemoryMoment& moment, int64_t element_by
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
   auto element = static_cast<double>(element_bytes), wide = overwrites_logits() ? 0 : static_cast<double>(wide_);
   return whole(tokens *
-                   (moment.compute_elements_per_token * element + moment.mask_bytes_per_token + widened_bytes(moment)) +
+                   ((moment.compute_elements_per_token + (joins() ? moment.joined_per_token : 0)) * element +
+                    moment.mask_bytes_per_token + widened_bytes(moment)) +
                chunk_tokens *
                    (moment.compute_elements_per_chunk_token * element + moment.float32_per_chunk_token * wide)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
+}
+
+bool BlockMemory::joins() const {
+  return !job_.accelerator.host_kernels || job_.precision.compute != DType::float32;
 }
 
 bool BlockMemory::overwrites_logits() const {

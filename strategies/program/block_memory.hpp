@@ -58,6 +58,8 @@ class BlockMemory {
   int64_t moment_bytes(const MemoryMoment& moment, int64_t element_bytes) const;
   /// Whether the logits' gradient overwrites the logits, and no fp32 values of them exist.
   bool overwrites_logits() const;
+  /// Whether attention runs once for each sequence of packed rows. The kernel for fp32 in host memory takes all at once.
+  bool joins() const;
   /// Bytes per token of the moment's fp32 copies of 16-bit values.
   double widened_bytes(const MemoryMoment& moment) const;
   /// Bytes that are freed before the gradient of the moment is delivered: with the fp32 copies.

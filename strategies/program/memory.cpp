@@ -95,7 +95,7 @@ class Replay {
   MemoryParts play() {
     now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
     now_.between_steps = now_.total();
-    // The batches of all micro-batches.
+    // The batches of all micro-batches. Their copies in host memory are not counted, as the loader's are not.
     now_.activations += job_.model->batch_row_bytes() * job_.micro_batch_size * job_.most_micro_batches();
     if (!plan_.separate_host) now_.gathered += read_ahead_;
     const int64_t micro_batches = std::min(job_.most_micro_batches(), distinct_micro_batches);

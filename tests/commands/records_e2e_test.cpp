@@ -43,7 +43,7 @@ name = "llama"
 n_layers = 2
 dim = 32
 n_heads = 2
-max_seq_len = 256
+max_seq_len = 1024
 [data]
 format = "jsonl"
 chat_template = "chatml"
@@ -68,7 +68,7 @@ std::vector<double> losses_of(const Workplace& place, const std::string& run) {
   return losses;
 }
 
-std::vector<double> train(const Workplace& place, std::vector<std::string> settings) {
+std::string run_of(const Workplace& place, std::vector<std::string> settings) {
   std::vector<std::string> arguments = {"run", "chat.toml", "--json"};
   for (auto& setting : settings) {
     arguments.emplace_back("--set");
@@ -77,7 +77,11 @@ std::vector<double> train(const Workplace& place, std::vector<std::string> setti
   const auto result = place.run(arguments);
   INFO(result.err);
   REQUIRE(result.code == 0);
-  return losses_of(place, result.json().at("run"));
+  return result.json().at("run");
+}
+
+std::vector<double> train(const Workplace& place, std::vector<std::string> settings) {
+  return losses_of(place, run_of(place, std::move(settings)));
 }
 
 }  // namespace
@@ -85,7 +89,8 @@ std::vector<double> train(const Workplace& place, std::vector<std::string> setti
 TEST_CASE("supervised losses are equal for every micro-batch size, number of ranks and strategy", "[e2e]") {
   Workplace place;
   place.write("chat.jsonl", conversations(60, 1));
-  for (const std::string layout : {"", "group_by_length = true\n", "packing = \"wrapped\"\nseq_len = 64\n"}) {
+  for (const std::string layout :
+       {"", "group_by_length = true\n", "packing = \"best_fit\"\n", "packing = \"wrapped\"\nseq_len = 64\n"}) {
     write_recipe(place, one_source + layout);
     INFO(layout);
     const auto expected = train(place, {});
@@ -100,6 +105,35 @@ TEST_CASE("supervised losses are equal for every micro-batch size, number of ran
       for (size_t i = 0; i < losses.size(); ++i) CHECK_THAT(losses[i], WithinRel(expected[i], 1e-6));
     }
   }
+}
+
+TEST_CASE("packed records have the validation loss of separate records", "[e2e][rank9]") {
+  Workplace place;
+  place.write("chat.jsonl", conversations(60, 1));
+  place.write("validation.jsonl", conversations(25, 2));
+  for (const std::string model : {"llama", "gpt"}) {
+    std::vector<double> losses;
+    for (const std::string packing : {"none", "best_fit"}) {
+      write_recipe(place, one_source + "validation = \"validation.jsonl\"\npacking = \"" + packing + "\"\n");
+      // Without learning, both validate the same weights.
+      const auto run = run_of(place, {"model.name=" + model, "optimizer.lr=0", "train.max_steps=1"});
+      const auto points = place.run({"metrics", run, "--name", "val_loss", "--json"}).json().at("points");
+      losses.push_back(points.back()[1]);
+    }
+    CHECK_THAT(losses[1], WithinRel(losses[0], 1e-6));
+  }
+}
+
+TEST_CASE("a row of packed records shows its sequences", "[e2e]") {
+  Workplace place;
+  place.write("chat.jsonl", conversations(60, 1));
+  write_recipe(place, one_source + "packing = \"best_fit\"\n");
+  const auto text = place.run({"data", "chat.toml", "--samples", "4"});
+  CHECK(text.code == 0);
+  CHECK_THAT(text.err + text.out, ContainsSubstring("next sequence of this row"));
+  const auto shown = place.run({"data", "chat.toml", "--json", "--samples", "4"}).json();
+  CHECK_THAT(shown.at("data").get<std::string>(), ContainsSubstring("60 sequences packed"));
+  for (const auto& sample : shown.at("samples")) CHECK(sample.at("positions")[0] == 0);
 }
 
 TEST_CASE("data without supervised tokens, and records of another layout, stop before a run starts", "[e2e]") {

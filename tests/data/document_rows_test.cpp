@@ -84,7 +84,7 @@ TEST_CASE("pieces are packed only with others of their group") {
   CHECK(lengths_of(rows) == std::vector<std::vector<int64_t>>{{6}, {6}, {4, 4}});
 }
 
-TEST_CASE("rows of a long-tailed list of lengths are filled to more than 95 %") {
+TEST_CASE("rows of a long-tailed list of lengths are filled to more than 95 %", "[rank9]") {
   std::mt19937 random(5);
   std::lognormal_distribution<double> length(5, 1);
   std::vector<int32_t> lengths;

@@ -112,6 +112,23 @@ TEST_CASE("each record is a sample, and the rows of a batch are as long as its l
   CHECK(dataset->weight(1) == 10);
 }
 
+TEST_CASE("records are packed into rows, with their positions and the share that they fill") {
+  DataFolder folder;
+  const auto opened = letters(folder, {"abC", "DEFGHIJ", "xxxxY", "pQ", "kL"});
+  auto data = jsonl_data({"letters.jsonl"}, "best_fit");
+  auto dataset = document_dataset(data, Split::train, opened, 8);
+  CHECK(dataset->describe() ==
+        "2 samples of at most 8 tokens (5 sequences packed, which fill 87.5 %; 71 % of the tokens are supervised)");
+  CHECK(show(*dataset, {0, 1}) == "abDEFGHI|_CEFGHIJ$xxxxpk..|___YQL__$");
+  CHECK(dataset->weight(0) == 7);
+  CHECK(describe(dataset->fields()) == describe(data_fields(data, 8)));
+  HostBatch batch(2, dataset->fields_of(std::vector<int64_t>{0, 1}));
+  for (int64_t row = 0; row < 2; ++row) dataset->read(row, batch, row);
+  const auto positions = batch.values<int64_t>(token_field::positions);
+  CHECK(std::vector(positions.begin(), positions.end()) ==
+        std::vector<int64_t>{0, 1, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 0, 0, 0, 1});
+}
+
 TEST_CASE("a record that is too long is truncated, left out, split or refused") {
   DataFolder folder;
   auto data = jsonl_data({"letters.jsonl"});

@@ -52,7 +52,7 @@ TEST_CASE("a training that is too large ends with OutOfMemoryError, and the advi
                                             device_run("fsdp", 2, {{"cpu_offload", true}}),
                                             device_run("zero", 2, {{"stage", 3}, {"offload_optimizer", true}})));
   INFO(run.strategy << " " << run.options.dump());
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   const Entry& entry = *find_strategy(run.strategy)->entry;
   Job job = device_job(run, spec);
   job.options = with_defaults(entry.options, run.options);
@@ -90,7 +90,7 @@ TEST_CASE("offload to host memory has an effect on devices with their own memory
         device_run("zero", 2,
                    {{"stage", 3}, {"offload_parameters", true}, {"stage3_param_persistence_threshold", 0}})}) {
     INFO(run.strategy << " " << run.options.dump());
-    ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+    ModelSpec spec = tiny_spec(run);
     const Entry& entry = *find_strategy(run.strategy)->entry;
     Job device = device_job(run, spec), cpu = testing::tiny_job(run, spec);
     auto notes_without_effect = [&](const Job& job) {

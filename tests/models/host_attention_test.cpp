@@ -34,7 +34,7 @@ struct Result {
 
 Result ours(const std::vector<torch::Tensor>& in, const torch::Tensor& gradient, const AttentionForm& form = {}) {
   const bool wide = in[0].scalar_type() == torch::kFloat32;
-  auto rows = (wide ? host_attention : bfloat16_attention)(in[0], in[1], in[2], form);
+  auto rows = wide ? host_attention(in[0], in[1], in[2], form) : bfloat16_attention(in[0], in[1], in[2], form);
   return {rows, torch::autograd::grad({rows}, in, {gradient})};
 }
 

@@ -29,8 +29,9 @@ inline MicroBatch micro_batch(const HashedBatch& batch, int64_t sequences, int64
 
 struct TestModel {
   explicit TestModel(const Recipe::Model& recipe, Weights weights = Weights::seeded, int64_t vocab_size = 96,
-                     int64_t seq_len = 16, torch::ScalarType dtype = torch::kFloat32)
-      : model(build_model(recipe, make_spec(recipe, vocab_size, seq_len))) {
+                     int64_t seq_len = 16, torch::ScalarType dtype = torch::kFloat32,
+                     RowKind rows = RowKind::one_sequence)
+      : model(build_model(recipe, make_spec(recipe, vocab_size, seq_len, rows))) {
     auto parameters = model->spec.parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto& parameter = *parameters[i];

@@ -182,7 +182,7 @@ TEST_CASE("forward continues before the update of a later unit starts, and waits
   auto form = GENERATE(from_range(forms_beside()));
   bool evaluates = GENERATE(false, true);
   TinyRun run = zero_run(form, 2);
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   ParallelPlan plan = plan_apart(tiny_job(run, spec));
   REQUIRE(plan.updates_beside());
   auto units = units_of(spec, plan);
@@ -272,7 +272,7 @@ TEST_CASE("an error of an update is thrown by the next call and by teardown, wit
   auto form = GENERATE(from_range(forms_beside()));
   auto call = GENERATE(as<std::string>(), "step", "evaluate", "state", "views_to_save", "state_loaded", "teardown");
   TinyRun run = zero_run(form, 2);
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   size_t third = units_in_forward(spec, plan_apart(tiny_job(run, spec))).at(2);
   std::vector<std::string> texts(2);
   std::mutex mutex;
@@ -313,7 +313,7 @@ TEST_CASE("a strategy destroyed during an update ends the update and frees its m
   auto form = GENERATE(from_range(forms_beside()));
   bool torn_down = GENERATE(false, true);
   TinyRun run = zero_run(form, 1);
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   size_t second = units_in_forward(spec, plan_apart(tiny_job(run, spec))).at(1);
   MemoryAccount account;
   std::atomic<int> ended = 0;

@@ -91,7 +91,7 @@ TEST_CASE("memory with frozen layers is predicted, and with frozen parts of laye
   run.recompute = GENERATE(false, true);
   run.strategy = GENERATE(as<std::string>(), "single", "ddp", "fsdp", "zero");
   run.world_size = run.strategy == "single" ? 1 : 2;
-  const ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  const ModelSpec spec = tiny_spec(run);
   const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
   const auto measured = measure_memory(run);
   const double error = static_cast<double>(claim.total()) / static_cast<double>(measured.peak) - 1;
@@ -122,11 +122,11 @@ TEST_CASE("frozen parameters and offload to NVMe exclude each other", "[frozen]"
   run.strategy = "zero";
   run.options = {
       {"stage", 3}, {"offload_optimizer", true}, {"offload_optimizer_device", "nvme"}, {"nvme_path", "/nowhere"}};
-  const ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  const ModelSpec spec = tiny_spec(run);
   const Entry& entry = *find_strategy(run.strategy)->entry;
   CHECK(entry.refuse(tiny_job(run, spec)) ==
         "offload to NVMe cannot be combined with model.frozen; offload to \"cpu\" can");
   run.frozen.clear();
-  const ModelSpec all = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  const ModelSpec all = tiny_spec(run);
   CHECK_FALSE(entry.refuse(tiny_job(run, all)));
 }

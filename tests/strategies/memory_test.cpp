@@ -14,7 +14,7 @@ using namespace runner::testing;
 namespace {
 
 void check_claim(const TinyRun& run) {
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   Job job = tiny_job(run, spec);
   MemoryParts claim = find_strategy(run.strategy)->entry->memory(job);
   auto measured = measure_memory(run);
@@ -78,6 +78,22 @@ TEST_CASE("memory of models with other norms and biases is as predicted for long
         run.seq_len = 300;
         check_claim(run);
       }
+}
+
+TEST_CASE("memory of packed rows is as predicted", "[memory]") {
+  at::set_num_threads(1);
+  for (const char* family : {"gpt", "llama", "qwen3"})
+    for (const char* precision : {"32-true", "64-true", "bf16-mixed", "bf16-true"})
+      for (bool recompute : {false, true})
+        for (bool wide : {false, true})
+          for (double dropout : {0.0, 0.1}) {
+            TinyRun run = sized(family, wide);
+            run.packed = true;
+            run.precision = precision;
+            run.recompute = recompute;
+            run.dropout = dropout;
+            check_claim(run);
+          }
 }
 
 TEST_CASE("memory of ddp is as predicted, with each of its options", "[memory]") {
@@ -146,7 +162,7 @@ TEST_CASE("a sharded strategy never has the unsharded model in memory, also whil
       run.global_batch = 4 * world_size;
       run.strategy = strategy;
       run.options = options;
-      ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+      ModelSpec spec = tiny_spec(run);
       auto claim = find_strategy(strategy)->entry->memory(tiny_job(run, spec));
       constexpr int64_t piece = 4096, small = 4096;
       auto measured = measure_loading(run, piece);

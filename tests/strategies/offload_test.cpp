@@ -137,7 +137,7 @@ TEST_CASE("max_in_cpu keeps the shards of the first blocks in memory, exact to o
   TinyRun run;
   run.strategy = "zero";
   run.world_size = 2;
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   run.options = options_of({3, "nvme", "nvme"}, "/somewhere");
   auto on_nvme = [&](int64_t max_in_cpu) {
     run.options["max_in_cpu"] = max_in_cpu;
@@ -171,7 +171,7 @@ TEST_CASE("memory of zero with offload is as predicted: equal between steps, wit
   run.world_size = 2;
   run.strategy = "zero";
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   for (const auto& form : offload_forms()) {
     run.options = options_of(form, folder.path.string());
     run.options["params_buffer_count"] = 1;
@@ -202,7 +202,7 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
   run.strategy = "zero";
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
   run.make = [](StrategySetup setup) { return make_apart(std::move(setup)); };
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   for (const auto& form : offload_forms()) {
     run.options = options_of(form, folder.path.string());
     Job job = tiny_job(run, spec);

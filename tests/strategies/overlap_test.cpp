@@ -131,7 +131,7 @@ TEST_CASE("memory of a prefetched unit is predicted", "[memory][overlap]") {
   run.world_size = 2;
   run.tied = GENERATE(false, true);
   run.checkpointing.mode = GENERATE(as<std::string>(), "none", "all");
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   for (const auto& form : gathering_forms()) {
     run.strategy = form.strategy;
     run.options = form.options;
@@ -160,7 +160,7 @@ TEST_CASE("memory of overlapped reductions is predicted, at most 3 % too low and
   run.n_layers = 2;
   run.world_size = 4;
   run.accumulation = GENERATE(1, 3);
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   for (const auto& form : forms()) {
     run.strategy = form.strategy;
     run.options = form.options;

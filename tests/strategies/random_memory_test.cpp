@@ -97,7 +97,7 @@ TEST_CASE("memory of random plans is predicted with an error between -1 and +3 %
   uint64_t plans = asked ? std::strtoull(asked, nullptr, 10) : 24;
   for (uint64_t seed = 0; seed < plans; ++seed) {
     TinyRun run = random_run(seed);
-    ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+    ModelSpec spec = tiny_spec(run);
     auto claim = static_cast<double>(find_strategy(run.strategy)->entry->memory(tiny_job(run, spec)).total());
     auto measured = static_cast<double>(measure_memory(run).peak);
     double percent = 100 * (claim / measured - 1);
@@ -136,7 +136,7 @@ TEST_CASE("memory of plans that older versions underestimated", "[memory]") {
   zero_alone.world_size = 1;
   for (TinyRun run : {zero, zero_alone, fsdp}) {
     run.global_batch = 6 * run.world_size;
-    ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+    ModelSpec spec = tiny_spec(run);
     auto claim = static_cast<double>(find_strategy(run.strategy)->entry->memory(tiny_job(run, spec)).total());
     auto measured = static_cast<double>(measure_memory(run).peak);
     INFO(text_of(run) << ": claimed " << claim << ", measured " << measured);

@@ -116,7 +116,7 @@ TEST_CASE("inputs kept in host memory are predicted there, and two of them on th
   run.world_size = run.strategy == "single" ? 1 : 2;
   run.checkpointing.mode = GENERATE(as<std::string>(), "all", "every");
   run.checkpointing.every = 2;
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   const Entry& entry = *find_strategy(run.strategy)->entry;
   INFO(run.family << ", " << run.strategy << ", " << run.checkpointing.mode);
   auto on_device = entry.memory(tiny_job(run, spec));

@@ -21,7 +21,7 @@ struct Sums {
 
 Sums sums(TinyRun run, const std::vector<double>& values) {
   run.accumulation = std::ssize(values);
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   ParallelPlan plan = zero_plan(tiny_job(run, spec));
   Sums result;
   run_ranks(run.world_size, [&](World& world) {

@@ -13,7 +13,7 @@ std::optional<std::string> refusal(const std::string& strategy, nlohmann::json o
   run.strategy = strategy;
   run.options = std::move(options);
   run.world_size = world_size;
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   return find_strategy(strategy)->entry->refuse(tiny_job(run, spec));
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("fsdp explains mixed_precision.buffer_dtype") {
   run.strategy = "fsdp";
   run.world_size = 2;
   run.options = {{"mixed_precision", {{"buffer_dtype", "float32"}}}};
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   CHECK(find_strategy("fsdp")->entry->notes(tiny_job(run, spec)) ==
         std::vector<std::string>{"`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the "
                                  "dtype in which blocks compute"});

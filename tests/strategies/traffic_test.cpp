@@ -150,7 +150,7 @@ TEST_CASE("zero's traffic equals the paper's, except for padding", "[recording]"
   run.strategy = "zero";
   run.world_size = 4;
   run.precision = "bf16-mixed";
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   auto psi = static_cast<double>(spec.parameter_count());
   auto payload = [&](nlohmann::json options) {
     run.options = std::move(options);
@@ -161,7 +161,7 @@ TEST_CASE("zero's traffic equals the paper's, except for padding", "[recording]"
   for (int stage : {1, 2}) CHECK_THAT(payload({{"stage", stage}}), Catch::Matchers::WithinRel(2 * 2 * psi, 0.02));
   // The last block stays gathered for its backward, and the backward of the embedding reads no parameters.
   run.tied = false;
-  spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  spec = tiny_spec(run);
   psi = static_cast<double>(spec.parameter_count());
   auto once = static_cast<double>(spec.blocks.front().parameter_count() + spec.blocks.back().parameter_count());
   CHECK_THAT(payload({{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}),

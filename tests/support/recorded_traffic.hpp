@@ -77,7 +77,7 @@ inline std::vector<std::vector<StepTraffic>> record_traffic(const TinyRun& run, 
 
 /// The claim of the strategy's entry for a run on `accelerator`.
 inline Wire claimed_traffic(const TinyRun& run, const Accelerator& accelerator = {}) {
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   Job job = tiny_job(run, spec);
   job.accelerator = accelerator;
   Wire wire;

@@ -182,10 +182,33 @@ std::vector<Form> frozen_forms() {
   return forms;
 }
 
+std::vector<Form> packed_forms() {
+  std::vector<Form> forms;
+  for (Form form : {fsdp_form("FULL_SHARD", 3, json::object()), zero_form("stage 2", 2, {{"stage", 2}})}) {
+    form.equals_ddp = false;
+    forms.push_back(changed(form, "packed rows, recompute", [](TinyRun& run) {
+      run.packed = true;
+      run.recompute = true;
+    }));
+    forms.push_back(changed(form, "packed rows, llama, bf16-mixed", [](TinyRun& run) {
+      run.packed = true;
+      run.family = "llama";
+      run.precision = "bf16-mixed";
+    }));
+    forms.push_back(changed(form, "packed rows, windows, dropout", [](TinyRun& run) {
+      run.packed = true;
+      run.family = "mistral";
+      run.dropout = 0.1;
+    }));
+  }
+  return forms;
+}
+
 std::vector<Form> every_form(const std::string& folder) {
   std::vector<Form> all;
-  for (auto& forms : {whole_copies(), fsdp_forms(), zero_forms(), recomputing_forms(),
-                      forms_reducing_each_micro_batch(), offloading_forms(folder), precision_forms(), frozen_forms()})
+  for (auto& forms :
+       {whole_copies(), fsdp_forms(), zero_forms(), recomputing_forms(), forms_reducing_each_micro_batch(),
+        offloading_forms(folder), precision_forms(), frozen_forms(), packed_forms()})
     all.insert(all.end(), forms.begin(), forms.end());
   return all;
 }

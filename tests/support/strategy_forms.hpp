@@ -28,6 +28,7 @@ std::vector<Form> offloading_forms(const std::string& folder);
 nlohmann::json offload_options(const OffloadForm& form, const std::string& folder);
 std::vector<Form> precision_forms();
 std::vector<Form> frozen_forms();
+std::vector<Form> packed_forms();
 /// All of the above.
 std::vector<Form> every_form(const std::string& folder);
 

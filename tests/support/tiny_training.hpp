@@ -36,6 +36,7 @@ struct TinyRun {
   bool recompute = false;                              ///< of every transformer block
   Recipe::ActivationCheckpointing checkpointing = {};  ///< as in a recipe; `recompute` overrides its mode
   bool tied = true;
+  bool packed = false;                   ///< rows contain several sequences (tiny_position())
   std::vector<std::string> frozen = {};  ///< model.frozen
   double dropout = 0.0;
   std::string precision = "32-true";
@@ -70,6 +71,16 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   return model;
 }
 
+inline ModelSpec tiny_spec(const TinyRun& run) {
+  return make_spec(tiny_model(run), run.vocab, run.seq_len, run.packed ? RowKind::packed : RowKind::one_sequence);
+}
+
+/// The position of token t of packed row `k` in its sequence. Sequences begin at other places in each row.
+inline int64_t tiny_position(const TinyRun& run, int64_t k, int64_t t) {
+  const int64_t length = 3 + k % 5;
+  return run.seq_len / 2 <= t ? t - run.seq_len / 2 : t % length;
+}
+
 /// Writes row `k` of the data to row `row` of a batch of tokens.
 inline void tiny_row(const TinyRun& run, int64_t k, HostBatch& batch, int64_t row) {
   const auto inputs = batch.row<int64_t>(token_field::inputs, row);
@@ -78,10 +89,13 @@ inline void tiny_row(const TinyRun& run, int64_t k, HostBatch& batch, int64_t ro
     inputs[static_cast<size_t>(t)] = hashed_token(k * run.seq_len + t, run.vocab);
     targets[static_cast<size_t>(t)] = hashed_token(k * run.seq_len + t + 1, run.vocab);
   }
+  if (!run.packed) return;
+  const auto positions = batch.row<int64_t>(token_field::positions, row);
+  for (int64_t t = 0; t < run.seq_len; ++t) positions[static_cast<size_t>(t)] = tiny_position(run, k, t);
 }
 
 inline HostBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
-  HostBatch batch(rows, token_fields(run.seq_len));
+  HostBatch batch(rows, run.packed ? packed_fields(run.seq_len) : token_fields(run.seq_len));
   for (int64_t r = 0; r < rows; ++r) tiny_row(run, first_row + r, batch, r);
   return batch;
 }
@@ -128,7 +142,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
 
 /// Makes a new strategy on this rank and runs `body` with it.
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   auto model = build_model(tiny_model(run), spec);
   auto specs = model->spec.parameters();
   ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {

@@ -98,7 +98,7 @@ TEST_CASE("memory and traffic of Lua strategies equal what their files claim", "
   run.dim = 128;
   run.n_layers = 2;
   INFO(name << " " << options.dump() << ", accumulation " << run.accumulation);
-  ModelSpec spec = make_spec(tiny_model(run), run.vocab, run.seq_len);
+  ModelSpec spec = tiny_spec(run);
   Job job = tiny_job(run, spec);
   const Entry& entry = *find_strategy(name)->entry;
   auto claim = entry.memory(job);

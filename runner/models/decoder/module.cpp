@@ -105,6 +105,7 @@ class AttentionBranch {
         wk_(model, layer + ".attention.wk"),
         wv_(model, layer + ".attention.wv"),
         wo_(model, layer + ".attention.wo"),
+        positions_(model.spec),
         rotary_(std::move(rotary)),
         form_(attention_form(recipe, number)),
         head_dim_(head_dim(recipe)),
@@ -116,10 +117,13 @@ class AttentionBranch {
 
   Tensor operator()(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) const {
     const auto h = ends_.begin(x);
+    const auto positions = positions_.of(*context.batch);
     // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
     // assumes.
-    auto q = positioned(normed(wq_(h), q_norm_), sizes), k = positioned(normed(wk_(h), k_norm_), sizes);
-    return ends_.end(wo_, causal_attention(q, k, heads(wv_(h), sizes), ends_.dropout(), context, form_), context);
+    auto q = positioned(normed(wq_(h), q_norm_), sizes, positions),
+         k = positioned(normed(wk_(h), k_norm_), sizes, positions);
+    const auto v = heads(wv_(h), sizes);
+    return ends_.end(wo_, causal_attention(q, k, v, ends_.dropout(), context, form_, positions), context);
   }
 
  private:
@@ -131,14 +135,16 @@ class AttentionBranch {
     if (!norm_of_heads_) return (*norm)(projected);
     return (*norm)(projected.view({-1, head_dim_})).view(projected.sizes());
   }
-  Tensor positioned(const Tensor& projected, at::IntArrayRef sizes) const {
+  Tensor positioned(const Tensor& projected, at::IntArrayRef sizes, const TokenPositions& positions) const {
     auto x = heads(projected, sizes);
-    return rotary_ ? rotate(x, rotary_->first(sizes[1], x.device(), x.scalar_type())) : x;
+    if (!rotary_) return x;
+    return rotate(x, rotary_->first(sizes[1], x.device(), x.scalar_type()), positions.on_device);
   }
 
   BranchEnds ends_;
   Linear wq_, wk_, wv_, wo_;
   std::optional<RmsNorm> q_norm_, k_norm_;
+  PositionsField positions_;
   std::shared_ptr<RotaryTable> rotary_;  ///< null: no rotary positions
   AttentionForm form_;
   int64_t head_dim_;

@@ -1,6 +1,7 @@
 #include "runner/models/decoder/rotary.hpp"
 
 #include "runner/base/error.hpp"
+#include "runner/models/sequences.hpp"
 
 namespace runner::decoder {
 
@@ -39,21 +40,32 @@ Tensor turn(const Tensor& x, const Tensor& cos, const Tensor& sin, double direct
   return out;
 }
 
+/// Rows of a table [T, 1, half] at positions [B, T], as [B, T, 1, half]; the table itself without positions.
+Tensor at_positions(const Tensor& table, const Tensor& positions) {
+  return positions.defined() ? table.index({positions}) : table;
+}
+
 class Rotate : public torch::autograd::Function<Rotate> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& cos, const Tensor& sin) {
-    context->save_for_backward({cos, sin});
-    return turn(x, cos, sin, 1);
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                        const std::optional<Tensor>& of_packed) {
+    const auto positions = of_packed.value_or(Tensor());
+    context->save_for_backward({cos, sin, positions});
+    return turn(x, at_positions(cos, positions), at_positions(sin, positions), 1);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto saved = context->get_saved_variables();
-    return {turn(gradients[0], saved[0], saved[1], -1), Tensor(), Tensor()};
+    const auto &cos = saved[0], &sin = saved[1], &positions = saved[2];
+    return {turn(gradients[0], at_positions(cos, positions), at_positions(sin, positions), -1), Tensor(), Tensor(),
+            Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor rotate(const Tensor& x, const RotaryTable::Slice& table) { return Rotate::apply(x, table.cos, table.sin); }
+Tensor rotate(const Tensor& x, const RotaryTable::Slice& table, const Tensor& positions) {
+  return Rotate::apply(x, table.cos, table.sin, given(positions));
+}
 
 }  // namespace runner::decoder

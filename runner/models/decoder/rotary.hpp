@@ -13,7 +13,7 @@ class RotaryTable {
   struct Slice {
     torch::Tensor cos, sin;  ///< [T, 1, rotary_dim / 2]
   };
-  /// The first positions. Rows for given position ids would be selected here.
+  /// The first positions.
   Slice first(int64_t seq_len, torch::Device device, torch::ScalarType dtype);
 
  private:
@@ -24,7 +24,7 @@ class RotaryTable {
 };
 
 /// x [B, T, heads, head_dim], strided or not -> contiguous. The first rotary_dim elements of a head are rotated. Backward
-/// is the inverse rotation, so it does not save x.
-torch::Tensor rotate(const torch::Tensor& x, const RotaryTable::Slice& table);
+/// is the inverse rotation, so it does not save x. `positions` [B, T]: those of the tokens; undefined: 0 to T - 1 in each row.
+torch::Tensor rotate(const torch::Tensor& x, const RotaryTable::Slice& table, const torch::Tensor& positions = {});
 
 }  // namespace runner::decoder

@@ -141,10 +141,10 @@ int64_t rotary_tables(const Recipe::Model& model) {
 
 }  // namespace
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   const Blocks blocks(model, seq_len);
   ModelSpec spec;
-  spec.batch = token_fields(seq_len);
+  spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   auto embedding =
       embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)});
   if (embedding_multiplier(model) != 1 && model.dropout == 0)

@@ -5,7 +5,7 @@
 namespace runner::gpt {
 
 int64_t hidden_dim(const Recipe::Model& model);
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows);
 nlohmann::json settings(const Recipe::Model& model);
 
 HfTensor hf_tensor(const std::string& name);

@@ -21,19 +21,24 @@ class GptEmbedding : public Block {
       : tokens_(model, "embedding.tokens.weight"),
         positions_(model, "embedding.positions.weight"),
         inputs_(model.spec.batch_field(token_field::inputs_name)),
+        places_(model.spec),
         dropout_(recipe.dropout, 0) {}
 
   Tensor forward(const Tensor&, const ForwardContext& context) override {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
     const Tensor& ids = context.batch->fields[inputs_];
-    auto x = at::embedding(tokens, ids).add_(positions_.get().narrow(0, 0, ids.size(1)));
+    const auto places = places_.of(*context.batch);
+    auto x = at::embedding(tokens, ids)
+                 .add_(places.packed() ? at::embedding(positions_.get(), places.on_device)
+                                       : positions_.get().narrow(0, 0, ids.size(1)));
     return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
   }
 
  private:
   Parameter tokens_, positions_;
   size_t inputs_;
+  PositionsField places_;
   Dropout dropout_;
 };
 
@@ -45,6 +50,7 @@ class GptAttention : public Block {
       : norm_(model, layer + ".attention_norm", recipe.norm_eps),
         qkv_(model, layer + ".attention.qkv"),
         out_(model, layer + ".attention.out"),
+        positions_(model.spec),
         dropout_(recipe.dropout, index),
         heads_(recipe.n_heads) {}
 
@@ -60,12 +66,14 @@ class GptAttention : public Block {
     // Splits along the last dim, so that backward writes the three gradients into one tensor in one pass.
     auto parts = qkv_(x).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
     for (auto& part : parts) part = part.unflatten(-1, {heads_, dim / heads_});
-    return dropout_(out_.last(causal_attention(parts[0], parts[1], parts[2], dropout_, context), context), context,
-                    DropoutSite::attention_out);
+    const auto positions = positions_.of(*context.batch);
+    const auto result = causal_attention(parts[0], parts[1], parts[2], dropout_, context, {}, positions);
+    return dropout_(out_.last(result, context), context, DropoutSite::attention_out);
   }
 
   LayerNorm norm_;
   Linear qkv_, out_;
+  PositionsField positions_;
   Dropout dropout_;
   int64_t heads_;
 };

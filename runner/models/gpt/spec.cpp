@@ -121,10 +121,10 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
 
 int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   check_gpt(model);
   ModelSpec spec;
-  spec.batch = token_fields(seq_len);
+  spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
               matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));
