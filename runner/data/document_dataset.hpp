@@ -21,7 +21,7 @@ struct DocumentCounts {
 };
 
 struct DocumentPieces {
-  std::vector<Piece> pieces;  ///< each has at least one supervised target
+  std::vector<DocumentPiece> pieces;  ///< each has at least one supervised target
   DocumentCounts counts;
 };
 

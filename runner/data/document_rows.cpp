@@ -55,7 +55,7 @@ class OpenRows {
 };
 
 /// The row of each piece of a group, numbered from 0, and the number of rows.
-std::vector<int64_t> rows_of_group(std::span<const Piece> pieces, int64_t seq_len, int64_t& rows) {
+std::vector<int64_t> rows_of_group(std::span<const DocumentPiece> pieces, int64_t seq_len, int64_t& rows) {
   std::vector<size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return pieces[i].count; });
@@ -74,14 +74,14 @@ std::vector<int64_t> rows_of_group(std::span<const Piece> pieces, int64_t seq_le
 
 }  // namespace
 
-std::span<const Piece> Rows::row(int64_t index) const {
+std::span<const DocumentPiece> Rows::row(int64_t index) const {
   if (ends.empty()) return std::span(pieces).subspan(static_cast<size_t>(index), 1);
   const int64_t begin = index == 0 ? 0 : ends[static_cast<size_t>(index - 1)];
   return std::span(pieces).subspan(static_cast<size_t>(begin),
                                    static_cast<size_t>(ends[static_cast<size_t>(index)] - begin));
 }
 
-Rows pack(std::vector<Piece> pieces, int64_t seq_len, size_t group) {
+Rows pack(std::vector<DocumentPiece> pieces, int64_t seq_len, size_t group) {
   Rows packed;
   packed.pieces.reserve(pieces.size());
   for (size_t begin = 0; begin < pieces.size(); begin += group) {

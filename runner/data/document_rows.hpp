@@ -8,7 +8,7 @@ namespace runner {
 
 /// Tokens [first, first + count) of a stream that belong to one document, of which count - 1 are inputs: each one but the last has
 /// a target.
-struct Piece {
+struct DocumentPiece {
   int64_t first;
   int32_t count, targets;  ///< `targets`: those that are supervised
 
@@ -17,16 +17,16 @@ struct Piece {
 
 /// Rows of pieces.
 struct Rows {
-  std::vector<Piece> pieces = {};
+  std::vector<DocumentPiece> pieces = {};
   std::vector<int64_t> ends = {};  ///< the number of pieces up to the end of each row; empty: a piece is a row
 
   int64_t size() const { return ends.empty() ? std::ssize(pieces) : std::ssize(ends); }
-  std::span<const Piece> row(int64_t index) const;
+  std::span<const DocumentPiece> row(int64_t index) const;
 };
 
 /// Packs pieces into rows of at most `seq_len` inputs: best-fit decreasing. The longest piece goes first, each one into the fullest
 /// row that has room for it, in groups of `group` pieces that are neighbours in the data. Depends only on the arguments. No piece
 /// may have more than `seq_len` inputs.
-Rows pack(std::vector<Piece> pieces, int64_t seq_len, size_t group = 100'000);
+Rows pack(std::vector<DocumentPiece> pieces, int64_t seq_len, size_t group = 100'000);
 
 }  // namespace runner

@@ -28,7 +28,7 @@ const AddedToken* TokenFinder::token_at(std::string_view text, size_t begin, siz
   return nullptr;
 }
 
-void TokenFinder::find(std::string_view text, std::vector<Section>& out) const {
+void TokenFinder::find(std::string_view text, std::vector<TextSection>& out) const {
   size_t last = 0;
   for (size_t i = 0; i < text.size();) {
     if (!first_bytes_[static_cast<unsigned char>(text[i])]) {
@@ -67,7 +67,7 @@ void TokenFinder::find(std::string_view text, std::vector<Section>& out) const {
   if (last < text.size()) out.push_back({last, text.size(), nullptr});
 }
 
-void AddedTokens::read(const JsonPlace& list, const Model& model, const Normalizer* normalizer) {
+void AddedTokens::read(const JsonPlace& list, const TokenModel& model, const Normalizer* normalizer) {
   for (const auto& item : list.items()) {
     AddedToken token{.id = static_cast<int32_t>(item["id"].integer(0, int64_t{1} << 28)),
                      .content = item["content"].string(),
@@ -89,7 +89,7 @@ void AddedTokens::read(const JsonPlace& list, const Model& model, const Normaliz
   finish(normalizer);
 }
 
-void AddedTokens::add(AddedToken token, const Model& model) {
+void AddedTokens::add(AddedToken token, const TokenModel& model) {
   auto id = find(token.content);
   if (!id) id = model.token_to_id(token.content);
   if (!id) {

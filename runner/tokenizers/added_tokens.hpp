@@ -23,7 +23,7 @@ struct AddedToken {
 };
 
 /// A part of the text: an added token, or text between them.
-struct Section {
+struct TextSection {
   size_t begin, end;
   const AddedToken* token = nullptr;
 };
@@ -35,7 +35,7 @@ class TokenFinder {
   void add(const std::string& pattern, const AddedToken* token);
   bool empty() const { return patterns_.empty(); }
   /// Appends the sections of the text. A text without tokens is one section.
-  void find(std::string_view text, std::vector<Section>& out) const;
+  void find(std::string_view text, std::vector<TextSection>& out) const;
   const std::map<std::string, const AddedToken*>& patterns() const { return patterns_; }
 
  private:
@@ -51,8 +51,8 @@ class TokenFinder {
 class AddedTokens {
  public:
   /// The value of /added_tokens. Ids follow the library: those of the model's vocabulary, otherwise new ones.
-  void read(const JsonPlace& list, const Model& model, const Normalizer* normalizer);
-  void add(AddedToken token, const Model& model);
+  void read(const JsonPlace& list, const TokenModel& model, const Normalizer* normalizer);
+  void add(AddedToken token, const TokenModel& model);
   /// Adds a token with its own id.
   void put(AddedToken token);
   /// Prepares the search. To be called after the last add().

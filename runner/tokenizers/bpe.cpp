@@ -10,7 +10,7 @@ namespace runner {
 
 namespace {
 
-class Bpe final : public Model {
+class Bpe final : public TokenModel {
  public:
   explicit Bpe(const JsonPlace& model)
       : vocabulary_(model["vocab"]),
@@ -283,7 +283,7 @@ class Bpe final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> read_bpe(const JsonPlace& model) { return std::make_unique<Bpe>(model); }
-std::unique_ptr<Model> make_bpe(const BpeParts& parts) { return std::make_unique<Bpe>(parts); }
+std::unique_ptr<TokenModel> read_bpe(const JsonPlace& model) { return std::make_unique<Bpe>(model); }
+std::unique_ptr<TokenModel> make_bpe(const BpeParts& parts) { return std::make_unique<Bpe>(parts); }
 
 }  // namespace runner

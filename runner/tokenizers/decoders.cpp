@@ -22,7 +22,7 @@ void join_tokens(std::vector<std::string>& tokens) {
   tokens.assign(1, std::move(text));
 }
 
-class ByteLevelDecoder final : public Decoder {
+class ByteLevelDecoder final : public TokenDecoder {
  public:
   void apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
@@ -42,7 +42,7 @@ void clean_up(std::string& text) {
   for (const auto& [old, content] : rules) replace_all(text, old, content);
 }
 
-class WordPieceDecoder final : public Decoder {
+class WordPieceDecoder final : public TokenDecoder {
  public:
   explicit WordPieceDecoder(const JsonPlace& place)
       : prefix_(place.string_or("prefix", "##")), clean_(place.boolean_or("cleanup", true)) {}
@@ -63,7 +63,7 @@ class WordPieceDecoder final : public Decoder {
   bool clean_;
 };
 
-class MetaspaceDecoder final : public Decoder {
+class MetaspaceDecoder final : public TokenDecoder {
  public:
   explicit MetaspaceDecoder(const JsonPlace& place)
       : prepended_(place.string_or("prepend_scheme", "always") != "never" &&
@@ -79,7 +79,7 @@ class MetaspaceDecoder final : public Decoder {
   bool prepended_;
 };
 
-class BpeDecoder final : public Decoder {
+class BpeDecoder final : public TokenDecoder {
  public:
   explicit BpeDecoder(const JsonPlace& place) : suffix_(place.string_or("suffix", "</w>")) {}
   void apply(std::vector<std::string>& tokens) const override {
@@ -91,7 +91,7 @@ class BpeDecoder final : public Decoder {
 };
 
 /// Runs of tokens <0xHH> become the text of these bytes, or one U+FFFD for each byte.
-class ByteFallbackDecoder final : public Decoder {
+class ByteFallbackDecoder final : public TokenDecoder {
  public:
   void apply(std::vector<std::string>& tokens) const override {
     std::vector<std::string> out;
@@ -124,12 +124,12 @@ class ByteFallbackDecoder final : public Decoder {
   }
 };
 
-class FuseDecoder final : public Decoder {
+class FuseDecoder final : public TokenDecoder {
  public:
   void apply(std::vector<std::string>& tokens) const override { join_tokens(tokens); }
 };
 
-class StripDecoder final : public Decoder {
+class StripDecoder final : public TokenDecoder {
  public:
   explicit StripDecoder(const JsonPlace& place)
       : start_(static_cast<size_t>(place["start"].integer(0, 1 << 30))),
@@ -154,7 +154,7 @@ class StripDecoder final : public Decoder {
   size_t start_, stop_;
 };
 
-class ReplaceDecoder final : public Decoder {
+class ReplaceDecoder final : public TokenDecoder {
  public:
   explicit ReplaceDecoder(const JsonPlace& place) : pattern_(place["pattern"]), content_(place["content"].string()) {}
   void apply(std::vector<std::string>& tokens) const override {
@@ -173,7 +173,7 @@ class ReplaceDecoder final : public Decoder {
 };
 
 /// Connectionist temporal classification: repeated tokens count once.
-class CtcDecoder final : public Decoder {
+class CtcDecoder final : public TokenDecoder {
  public:
   explicit CtcDecoder(const JsonPlace& place)
       : pad_(place.string_or("pad_token", "<pad>")),
@@ -195,7 +195,7 @@ class CtcDecoder final : public Decoder {
   bool clean_;
 };
 
-class DecoderSequence final : public Decoder {
+class DecoderSequence final : public TokenDecoder {
  public:
   explicit DecoderSequence(const JsonPlace& list) {
     for (const auto& item : list.items()) parts_.push_back(read_decoder(item));
@@ -205,12 +205,12 @@ class DecoderSequence final : public Decoder {
   }
 
  private:
-  std::vector<std::unique_ptr<Decoder>> parts_;
+  std::vector<std::unique_ptr<TokenDecoder>> parts_;
 };
 
 }  // namespace
 
-std::unique_ptr<Decoder> read_decoder(const JsonPlace& place) {
+std::unique_ptr<TokenDecoder> read_decoder(const JsonPlace& place) {
   if (place.is_null()) return nullptr;
   switch (place["type"].choice({"Sequence", "ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse",
                                 "Strip", "Replace", "CTC"})) {

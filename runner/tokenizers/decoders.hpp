@@ -6,13 +6,13 @@
 
 namespace runner {
 
-class Decoder {
+class TokenDecoder {
  public:
-  virtual ~Decoder() = default;
+  virtual ~TokenDecoder() = default;
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
 /// nullptr: null, which joins the tokens with spaces. Throws Error(usage) with the place of a mistake.
-std::unique_ptr<Decoder> read_decoder(const JsonPlace& decoder);
+std::unique_ptr<TokenDecoder> read_decoder(const JsonPlace& decoder);
 
 }  // namespace runner

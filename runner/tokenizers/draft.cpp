@@ -20,7 +20,7 @@ void Draft::take(const Draft& other, size_t begin, size_t end) {
                    other.places_.begin() + static_cast<ptrdiff_t>(end));
 }
 
-Place Draft::place(size_t i) const {
+TextPlace Draft::place(size_t i) const {
   if (!literal_) return places_[i];
   size_t begin = i;
   while (begin > 0 && (static_cast<unsigned char>(text_[begin]) & 0xc0) == 0x80) --begin;
@@ -48,12 +48,12 @@ void Draft::copy(size_t begin, size_t end) {
   }
   for (size_t i = begin; i < end;) {
     const size_t size = unicode::length_of(text_[i]);
-    next_places_.insert(next_places_.end(), size, Place{origin_ + i, origin_ + i + size});
+    next_places_.insert(next_places_.end(), size, TextPlace{origin_ + i, origin_ + i + size});
     i += size;
   }
 }
 
-void Draft::transform(const Piece& piece, std::span<const unicode::Change> changes, size_t removed) {
+void Draft::transform(const TextPiece& piece, std::span<const unicode::Change> changes, size_t removed) {
   size_t at = piece.begin;
   const auto skip = [&] {
     if (at < piece.end) at += unicode::length_of(text_[at]);
@@ -63,7 +63,7 @@ void Draft::transform(const Piece& piece, std::span<const unicode::Change> chang
     const size_t before = next_text_.size();
     unicode::append(next_text_, c);
     if (tracked_) {
-      Place where{piece.origin, piece.origin};
+      TextPlace where{piece.origin, piece.origin};
       if (change <= 0)
         where = place(std::min(at, piece.end - 1));
       else if (at > piece.begin)
@@ -74,10 +74,10 @@ void Draft::transform(const Piece& piece, std::span<const unicode::Change> chang
   }
 }
 
-void Draft::replace(const Piece& piece, size_t end, std::string_view content) {
+void Draft::replace(const TextPiece& piece, size_t end, std::string_view content) {
   next_text_ += content;
   if (!tracked_) return;
-  const Place where = end > piece.begin ? place(end - 1) : Place{piece.origin, piece.origin};
+  const TextPlace where = end > piece.begin ? place(end - 1) : TextPlace{piece.origin, piece.origin};
   next_places_.insert(next_places_.end(), content.size(), where);
 }
 

@@ -19,9 +19,9 @@ struct CutRules {
 struct HfTokenizer::Impl {
   std::unique_ptr<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<TokenModel> model;
   std::unique_ptr<PostProcessor> post_processor;
-  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<TokenDecoder> decoder;
   AddedTokens added;
   SpecialTokens roles;
   CutRules rules;
@@ -34,7 +34,7 @@ struct HfTokenizer::Impl {
     Draft draft, part;
     DraftSpace drafts;
     ModelSpace model;
-    std::vector<Section> sections, inner;
+    std::vector<TextSection> sections, inner;
     std::vector<Token> tokens;
   };
   class Lease;

@@ -9,7 +9,7 @@ namespace runner {
 namespace {
 
 /// The decoder ByteLevel without a file.
-std::unique_ptr<Decoder> byte_level_decoder() {
+std::unique_ptr<TokenDecoder> byte_level_decoder() {
   static const nlohmann::json json = {{"type", "ByteLevel"}};
   static const fs::path none;
   return read_decoder(JsonPlace(none, json));
@@ -65,7 +65,7 @@ void HfTokenizer::Impl::encode_part(Draft& draft, Space& space, bool continues, 
   pieces.assign(1, {0, draft.text().size(), draft.origin_of(0)});
   if (pre_tokenizer) pre_tokenizer->apply(draft, space.drafts, continues);
   const auto text = draft.text();
-  for (const Piece& piece : pieces) {
+  for (const TextPiece& piece : pieces) {
     space.tokens.clear();
     model->tokenize(text.substr(piece.begin, piece.end - piece.begin), space.model, space.tokens);
     for (Token token : space.tokens) {
@@ -89,7 +89,7 @@ void HfTokenizer::Impl::encode(std::string_view text, bool tracked, bool continu
     sections.push_back({0, text.size(), nullptr});
   else
     added.raw().find(text, sections);
-  for (const Section& section : sections) {
+  for (const TextSection& section : sections) {
     if (section.token) {
       out(Token{section.token->id, section.begin, section.end},
           text.substr(section.begin, section.end - section.begin));
@@ -105,7 +105,7 @@ void HfTokenizer::Impl::encode(std::string_view text, bool tracked, bool continu
     }
     space.inner.clear();
     added.normalized().find(draft.text(), space.inner);
-    for (const Section& inner : space.inner) {
+    for (const TextSection& inner : space.inner) {
       if (inner.token) {
         Token token{inner.token->id, 0, 0};
         if (tracked) {

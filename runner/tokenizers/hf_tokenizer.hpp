@@ -6,7 +6,7 @@
 
 namespace runner {
 
-class Model;
+class TokenModel;
 
 class HfTokenizer final : public Tokenizer {
  public:
@@ -17,7 +17,7 @@ class HfTokenizer final : public Tokenizer {
   /// Byte-level BPE with an expression for words, e.g. of a tiktoken file: `ids` and `tokens` of special tokens are cut out of the text
   /// first.
   struct Parts {
-    std::unique_ptr<Model> model;
+    std::unique_ptr<TokenModel> model;
     std::string expression;
     bool nfc = false;  ///< the text is brought to this normal form first
     std::vector<std::pair<std::string, int32_t>> special;

@@ -15,7 +15,7 @@ constexpr size_t cached_bytes_max = size_t{2} << 20;
 constexpr size_t cached_tokens_max = size_t{1} << 18;
 
 /// Each word is a token, or unknown.
-class WordLevel final : public Model {
+class WordLevel final : public TokenModel {
  public:
   explicit WordLevel(const JsonPlace& model)
       : vocabulary_(model["vocab"]), unknown_text_(model.string_or("unk_token", "<unk>")) {
@@ -103,9 +103,9 @@ const std::string* Vocabulary::token(int32_t id) const {
   return token ? &*token : nullptr;
 }
 
-std::unique_ptr<Model> read_word_level(const JsonPlace& model) { return std::make_unique<WordLevel>(model); }
+std::unique_ptr<TokenModel> read_word_level(const JsonPlace& model) { return std::make_unique<WordLevel>(model); }
 
-std::unique_ptr<Model> read_model(const JsonPlace& model) {
+std::unique_ptr<TokenModel> read_model(const JsonPlace& model) {
   size_t kind = 0;
   if (model.has("type"))
     kind = model["type"].choice({"BPE", "WordPiece", "Unigram", "WordLevel"});

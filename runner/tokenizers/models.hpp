@@ -60,9 +60,9 @@ struct ModelSpace {
   std::string text;
 };
 
-class Model {
+class TokenModel {
  public:
-  virtual ~Model() = default;
+  virtual ~TokenModel() = default;
   /// Appends the tokens of a word; begin and end are bytes of the word. Words are not empty.
   virtual void tokenize(std::string_view word, ModelSpace& space, std::vector<Token>& out) const = 0;
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
@@ -81,11 +81,11 @@ class Model {
 };
 
 /// The value of /model. Throws Error(usage) with the place of a mistake.
-std::unique_ptr<Model> read_model(const JsonPlace& model);
-std::unique_ptr<Model> read_bpe(const JsonPlace& model);
-std::unique_ptr<Model> read_wordpiece(const JsonPlace& model);
-std::unique_ptr<Model> read_word_level(const JsonPlace& model);
-std::unique_ptr<Model> read_unigram(const JsonPlace& model);
+std::unique_ptr<TokenModel> read_model(const JsonPlace& model);
+std::unique_ptr<TokenModel> read_bpe(const JsonPlace& model);
+std::unique_ptr<TokenModel> read_wordpiece(const JsonPlace& model);
+std::unique_ptr<TokenModel> read_word_level(const JsonPlace& model);
+std::unique_ptr<TokenModel> read_unigram(const JsonPlace& model);
 
 /// Settings of a BPE model that does not come from tokenizer.json.
 struct BpeParts {
@@ -93,7 +93,7 @@ struct BpeParts {
   std::vector<std::pair<std::string, std::string>> merges;
   bool ignore_merges = false;
 };
-std::unique_ptr<Model> make_bpe(const BpeParts& parts);
+std::unique_ptr<TokenModel> make_bpe(const BpeParts& parts);
 
 /// The tokens of a vocabulary {"token": id, ...}, both ways.
 class Vocabulary {

@@ -10,10 +10,10 @@ namespace {
 
 using unicode::Change;
 
-Piece whole(const Draft& draft) { return {0, draft.text().size(), draft.origin_of(0)}; }
+TextPiece whole(const Draft& draft) { return {0, draft.text().size(), draft.origin_of(0)}; }
 
 void rewrite(Draft& draft, std::span<const Change> changes, size_t removed = 0) {
-  const Piece piece = whole(draft);
+  const TextPiece piece = whole(draft);
   draft.start();
   draft.transform(piece, changes, removed);
   draft.finish();
@@ -139,7 +139,7 @@ class Replace final : public Normalizer {
   explicit Replace(const JsonPlace& place) : pattern_(place["pattern"]), content_(place["content"].string()) {}
   void apply(Draft& draft, DraftSpace&, bool) const override {
     if (!pattern_.is_regex() && draft.text().find(pattern_.source()) == std::string_view::npos) return;
-    const Piece piece = whole(draft);
+    const TextPiece piece = whole(draft);
     draft.start();
     pattern_.split(draft.text(), [&](size_t begin, size_t end, bool is_match) {
       if (is_match)
@@ -180,7 +180,7 @@ class Prepend final : public Normalizer {
     if (draft.text().empty() || text_.empty() || continues) return;
     prepend(draft, whole(draft), text_, space);
   }
-  static void prepend(Draft& draft, const Piece& piece, std::string_view text, DraftSpace& space) {
+  static void prepend(Draft& draft, const TextPiece& piece, std::string_view text, DraftSpace& space) {
     auto& changes = space.changes;
     changes.clear();
     for (char32_t c : unicode::characters(text)) changes.push_back({c, changes.empty() ? 0 : 1});

@@ -12,7 +12,7 @@ namespace runner {
 struct DraftSpace {
   std::vector<unicode::Change> changes, more;
   std::string text;
-  std::vector<Piece> pieces, cut;
+  std::vector<TextPiece> pieces, cut;
 };
 
 class Normalizer {

@@ -14,7 +14,7 @@ void cut_by_class(Draft& draft, DraftSpace& space, Separator separator, Is&& is)
   thread_local std::vector<Match> matches;
   space.cut.clear();
   const auto text = draft.text();
-  for (const Piece& piece : space.pieces) {
+  for (const TextPiece& piece : space.pieces) {
     matches.clear();
     size_t last = piece.begin;
     for (size_t i = piece.begin; i < piece.end;) {
@@ -49,7 +49,7 @@ class Whitespace final : public PreTokenizer {
     space.cut.clear();
     const auto text = draft.text();
     const auto kind = [](char32_t c) { return unicode::is_space(c) ? 0 : unicode::is_word(c) ? 1 : 2; };
-    for (const Piece& piece : space.pieces) {
+    for (const TextPiece& piece : space.pieces) {
       size_t begin = piece.begin;
       int current = 0;
       const auto end_run = [&](size_t end) {
@@ -76,7 +76,7 @@ class BertPreTokenizer final : public PreTokenizer {
   void apply(Draft& draft, DraftSpace& space, bool) const override {
     space.cut.clear();
     const auto text = draft.text();
-    for (const Piece& piece : space.pieces) {
+    for (const TextPiece& piece : space.pieces) {
       size_t begin = piece.begin;
       const auto end_word = [&](size_t end) {
         if (begin < end) space.cut.push_back({begin, end, draft.origin_of(begin)});
@@ -162,7 +162,7 @@ class FixedLength final : public PreTokenizer {
       : length_(place.has("length") ? static_cast<size_t>(place["length"].integer(1, 1 << 30)) : 5) {}
   void apply(Draft& draft, DraftSpace& space, bool) const override {
     space.cut.clear();
-    for (const Piece& piece : space.pieces)
+    for (const TextPiece& piece : space.pieces)
       for (size_t begin = piece.begin; begin < piece.end;) {
         size_t end = begin;
         for (size_t i = 0; i < length_ && end < piece.end; ++i) end += unicode::length_of(draft.text()[end]);
@@ -194,7 +194,7 @@ class Metaspace final : public PreTokenizer {
     const auto text = draft.text();
     space.cut.clear();
     draft.start();
-    for (const Piece& piece : space.pieces) {
+    for (const TextPiece& piece : space.pieces) {
       const size_t begin = draft.rewritten();
       const bool follows = continues && piece.begin == 0;
       const bool marked =
@@ -251,7 +251,7 @@ class ByteLevel final : public PreTokenizer {
     if (prefix_space_) add_spaces(draft, space, continues);
     if (words_) {
       space.cut.clear();
-      for (const Piece& piece : space.pieces)
+      for (const TextPiece& piece : space.pieces)
         expression().split(draft.text().substr(piece.begin, piece.end - piece.begin),
                            [&](size_t begin, size_t end, bool) {
                              space.cut.push_back({piece.begin + begin, piece.begin + end, piece.origin});
@@ -281,11 +281,13 @@ class ByteLevel final : public PreTokenizer {
   }
   static void add_spaces(Draft& draft, DraftSpace& space, bool continues) {
     const auto text = draft.text();
-    const auto lacks = [&](const Piece& piece) { return text[piece.begin] != ' ' && !(continues && piece.begin == 0); };
+    const auto lacks = [&](const TextPiece& piece) {
+      return text[piece.begin] != ' ' && !(continues && piece.begin == 0);
+    };
     if (std::ranges::none_of(space.pieces, lacks)) return;
     space.cut.clear();
     draft.start();
-    for (const Piece& piece : space.pieces) {
+    for (const TextPiece& piece : space.pieces) {
       const size_t begin = draft.rewritten();
       size_t copied = piece.begin;
       if (lacks(piece)) {
@@ -303,7 +305,7 @@ class ByteLevel final : public PreTokenizer {
     const auto text = draft.text();
     space.cut.clear();
     draft.start();
-    for (const Piece& piece : space.pieces) {
+    for (const TextPiece& piece : space.pieces) {
       const size_t begin = draft.rewritten();
       auto& changes = space.changes;
       changes.clear();

@@ -21,7 +21,7 @@ class PreTokenizer {
   virtual bool cuts_at_space(CutPlace& place) const = 0;
   /// The same for a cut behind a line end between two characters of which neither is white space and the second is not `/`.
   virtual bool cuts_at_line(CutPlace& place) const = 0;
-  /// Whether apply() looks at Piece::origin.
+  /// Whether apply() looks at TextPiece::origin.
   virtual bool needs_origin() const { return false; }
   /// Whether the last component is ByteLevel, which writes bytes as characters; and makes it leave the bytes to the model.
   virtual bool ends_with_bytes() const { return false; }
@@ -41,7 +41,7 @@ struct Match {
   bool is_match;
 };
 /// Appends the parts of `piece` to `out`; the matches cover it, relative to the draft.
-void cut(const Draft& draft, std::vector<Match>& matches, Separator separator, std::vector<Piece>& out);
+void cut(const Draft& draft, std::vector<Match>& matches, Separator separator, std::vector<TextPiece>& out);
 
 std::unique_ptr<PreTokenizer> make_split(const JsonPlace& split);
 

@@ -52,7 +52,7 @@ class Precompiled final : public Normalizer {
       }
     }
     if (!modified) return;
-    const Piece piece{0, text.size(), draft.origin_of(0)};
+    const TextPiece piece{0, text.size(), draft.origin_of(0)};
     draft.start();
     draft.transform(piece, changes);
     draft.finish();

@@ -35,7 +35,7 @@ class Split final : public PreTokenizer {
 
   void apply(Draft& draft, DraftSpace& space, bool) const override {
     space.cut.clear();
-    for (const Piece& piece : space.pieces) {
+    for (const TextPiece& piece : space.pieces) {
       matches().clear();
       const auto text = draft.text().substr(piece.begin, piece.end - piece.begin);
       pattern_.split(text, [&](size_t begin, size_t end, bool is_match) {
@@ -86,7 +86,7 @@ class Split final : public PreTokenizer {
 
 std::unique_ptr<PreTokenizer> make_split(const JsonPlace& split) { return std::make_unique<Split>(split); }
 
-void cut(const Draft& draft, std::vector<Match>& matches, Separator separator, std::vector<Piece>& out) {
+void cut(const Draft& draft, std::vector<Match>& matches, Separator separator, std::vector<TextPiece>& out) {
   const auto add = [&](size_t begin, size_t end) {
     if (begin < end) out.push_back({begin, end, draft.origin_of(begin)});
   };

@@ -107,7 +107,7 @@ class Trie {
   uint32_t root_[256] = {};
 };
 
-class Unigram final : public Model {
+class Unigram final : public TokenModel {
  public:
   explicit Unigram(const JsonPlace& model) : byte_fallback_(model.boolean_or("byte_fallback", false)) {
     double least = std::numeric_limits<double>::infinity();
@@ -223,6 +223,6 @@ class Unigram final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> read_unigram(const JsonPlace& model) { return std::make_unique<Unigram>(model); }
+std::unique_ptr<TokenModel> read_unigram(const JsonPlace& model) { return std::make_unique<Unigram>(model); }
 
 }  // namespace runner

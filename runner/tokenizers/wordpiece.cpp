@@ -6,7 +6,7 @@ namespace runner {
 
 namespace {
 
-class WordPiece final : public Model {
+class WordPiece final : public TokenModel {
  public:
   explicit WordPiece(const JsonPlace& model)
       : vocabulary_(model["vocab"]),
@@ -71,6 +71,6 @@ class WordPiece final : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> read_wordpiece(const JsonPlace& model) { return std::make_unique<WordPiece>(model); }
+std::unique_ptr<TokenModel> read_wordpiece(const JsonPlace& model) { return std::make_unique<WordPiece>(model); }
 
 }  // namespace runner

@@ -108,7 +108,7 @@ class Trainer {
   TrainingReport report_;
   Checkpointer checkpointer_;
   Course course_ = Course::going;
-  Progress progress_;
+  TrainingProgress progress_;
   int64_t step_ = 0, max_steps_ = 0;
   int64_t tokens_ = 0;  ///< the sum of StepInput::weight
   DataPosition position_;

@@ -10,8 +10,8 @@ using namespace runner;
 
 namespace {
 
-std::vector<Piece> pieces_of(const std::vector<int32_t>& inputs) {
-  std::vector<Piece> pieces;
+std::vector<DocumentPiece> pieces_of(const std::vector<int32_t>& inputs) {
+  std::vector<DocumentPiece> pieces;
   int64_t first = 0;
   for (int32_t count : inputs) {
     pieces.push_back({first, count + 1, count});
@@ -69,7 +69,7 @@ TEST_CASE("packing of random lengths follows best-fit decreasing, and has each p
           rooms.back() -= piece.inputs();
           firsts.push_back(piece.first);
         }
-        CHECK(std::ranges::is_sorted(rows.row(row), {}, &Piece::first));
+        CHECK(std::ranges::is_sorted(rows.row(row), {}, &DocumentPiece::first));
       }
       std::ranges::sort(rooms);
       CHECK(rooms == rooms_by_definition(lengths, seq_len));

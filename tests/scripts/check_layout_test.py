@@ -113,6 +113,14 @@ class CheckLayout(unittest.TestCase):
             "runner/config/reader.cpp:1: names the strategy ddp; only the catalog and schemas/ may",
         ])
 
+    def test_each_type_is_defined_once(self):
+        self.assertEqual(self.violations({
+            "runner/base/text.hpp": "namespace runner {\nstruct Part;\nstruct Part {\n};\n}  // namespace runner\n",
+            "runner/base/text.cpp": "namespace runner {\nnamespace {\nstruct Part {};\n}  // namespace\n}  // namespace runner\n",
+            "runner/data/data.hpp": "namespace runner::data {\nstruct Part {};\n}  // namespace runner::data\n",
+            "runner/ledger/ledger.hpp": "namespace runner {\nclass Part final : public Base {\n};\n}  // namespace runner\n",
+        }), ["runner/ledger/ledger.hpp:2: defines runner::Part, as runner/base/text.hpp:3 does"])
+
     def test_no_file_names_a_machine_or_an_unknown_host(self):
         home, host = "/ho" + "me/ada", "packages.exam" + "ple.org"
         self.assertEqual(self.violations({

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-struct Place : TemporaryFolder {
+struct TextPlace : TemporaryFolder {
   fs::path write(const std::string& name, const std::string& content) const {
     std::ofstream(path / name, std::ios::binary) << content;
     return path / name;
@@ -61,7 +61,7 @@ using Ids = std::vector<int32_t>;
 }  // namespace
 
 TEST_CASE("a tokenizer.json is opened with its special tokens") {
-  Place place;
+  TextPlace place;
   const auto file = place.tokenizer();
   place.write("tokenizer_config.json",
               R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>", "pad_token": null})");
@@ -95,7 +95,7 @@ TEST_CASE("a tokenizer.json is opened with its special tokens") {
 }
 
 TEST_CASE("Llama's settings decide about the tokens around a text") {
-  Place place;
+  TextPlace place;
   place.tokenizer();
   const auto ids = [&](const std::string& config) {
     place.write("tokenizer_config.json", config);
@@ -112,7 +112,7 @@ TEST_CASE("Llama's settings decide about the tokens around a text") {
 }
 
 TEST_CASE("mistakes in tokenizer.json are named with their place") {
-  Place place;
+  TextPlace place;
   const auto mistake = [&](const json& patch) {
     const auto file = place.tokenizer(patch);
     auto message = message_of([&] { HfTokenizer{file}; });
@@ -160,7 +160,7 @@ TEST_CASE("mistakes in tokenizer.json are named with their place") {
 }
 
 TEST_CASE("tokenizers are found by the content of files, and folders by their names") {
-  Place place;
+  TextPlace place;
   CHECK_THAT(
       message_of([&] { open_tokenizer_file(place.path); }),
       ContainsSubstring("is a folder without a tokenizer: it has neither tokenizer.json nor tokenizer.model nor"));
@@ -175,7 +175,7 @@ TEST_CASE("tokenizers are found by the content of files, and folders by their na
 }
 
 TEST_CASE("a tiktoken file gives the ids of the tokenizer with the same merges") {
-  Place place;
+  TextPlace place;
   const std::string text = "the cat sat on the mat. the catalogue of cats, and of the other animals\n";
   bool given = false;
   const auto trained = train_bpe({.vocab_size = 300, .min_frequency = 2, .special_tokens = {}, .expression = ""},

@@ -33,7 +33,7 @@ struct TrainingHooksSetup {
 
 /// The current call of a hook. The caller of hooks sets it; `ctx` reads it and adds requests.
 struct HookCall {
-  Progress progress;
+  TrainingProgress progress;
   std::optional<lua::Moment> moment;                   ///< none outside calls
   bool in_loss = false;                                ///< inside a hook's `loss`
   std::string exception;                               ///< the error text in on_exception

@@ -58,7 +58,7 @@ void TrainingHooks::restore_history(const TrainerState& state) {
   context_.artifacts().restore(saved.value("artifacts", json()));
 }
 
-void TrainingHooks::load(const Checkpoint& checkpoint, const Progress& progress) {
+void TrainingHooks::load(const Checkpoint& checkpoint, const TrainingProgress& progress) {
   call_.progress = progress;
   torch::NoGradGuard no_grad;
   call_.moment = Moment::on_load_checkpoint;

@@ -9,7 +9,7 @@
 namespace runner {
 
 /// What hooks read about the progress of the training.
-struct Progress {
+struct TrainingProgress {
   int64_t step = 0;                       ///< optimizer steps done
   int64_t epoch = 0;                      ///< from 0
   std::optional<int64_t> max_steps = {};  ///< none if only time ends the training
@@ -24,7 +24,7 @@ class Hooks {
 
   /// Collective. Throws lua::HookError on all ranks if a hook failed on one of them and on_error is "stop".
   /// The three moments inside a step are called through the strategy, with the progress of the last call.
-  virtual void call(lua::Moment, const Progress&) {}
+  virtual void call(lua::Moment, const TrainingProgress&) {}
   /// Calls on_exception on this rank only. Only reports errors in it.
   virtual void call_exception(const std::string& /*what*/) noexcept {}
   virtual void set_metric(const std::string& /*name*/, double /*value*/) {}
@@ -50,7 +50,7 @@ class Hooks {
   virtual void restore_stop(const std::string& /*reason*/) {}
   /// Collective. Gives every rank the same states, with the rank's elements of their tensors from the checkpoint. Calls
   /// on_load_checkpoint. Throws Error(environment) if a tensor is missing or has another shape.
-  virtual void load(const Checkpoint&, const Progress&) {}
+  virtual void load(const Checkpoint&, const TrainingProgress&) {}
 };
 
 }  // namespace runner

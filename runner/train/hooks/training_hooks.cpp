@@ -79,7 +79,7 @@ lua::HookSet TrainingHooks::make_hooks() {
   return lua::HookSet(setup_.recipe, talk);
 }
 
-void TrainingHooks::call(Moment moment, const Progress& progress) {
+void TrainingHooks::call(Moment moment, const TrainingProgress& progress) {
   call_.progress = progress;
   call(moment);
 }

@@ -27,7 +27,7 @@ class TrainingHooks : public Hooks, private StepObserver {
   ~TrainingHooks() override;
   TrainingHooks(const TrainingHooks&) = delete;
 
-  void call(Moment moment, const Progress& progress) override;
+  void call(Moment moment, const TrainingProgress& progress) override;
   void call_exception(const std::string& what) noexcept override;
   void set_metric(const std::string& name, double value) override { metrics_->at(name).second.value = value; }
   void end_validation() override;
@@ -36,7 +36,7 @@ class TrainingHooks : public Hooks, private StepObserver {
   void save(TrainerState& state, Checkpointer::More& more) override;
   void restore_history(const TrainerState& state) override;
   void restore_stop(const std::string& reason) override { stop_reason_ = reason; }
-  void load(const Checkpoint& checkpoint, const Progress& progress) override;
+  void load(const Checkpoint& checkpoint, const TrainingProgress& progress) override;
 
   /// Wall time of this rank in calls of hooks, with the exchanges after them, without calls of `loss`.
   /// scripts/bench/lua measures it.
