@@ -16,17 +16,17 @@ class StreamDataset final : public Dataset {
       : stream_(std::move(stream)), first_(part.first), windows_((part.count - 1) / seq_len), seq_len_(seq_len) {
     if (!stream_->all_supervised()) find_supervised();
   }
-  int64_t size() const override { return weights_.empty() ? windows_ : std::ssize(supervised_); }
+  int64_t size() const override { return supervised_ ? std::ssize(*supervised_) : windows_; }
   std::string describe() const override { return fmt::format("{} samples of {} tokens", size(), seq_len_); }
   std::vector<BatchField> fields() const override { return token_fields(seq_len_); }
   int64_t weight(int64_t sample) const override {
-    return weights_.empty() ? seq_len_ : weights_[static_cast<size_t>(sample)];
+    return supervised_ ? (*supervised_)[static_cast<size_t>(sample)].weight : seq_len_;
   }
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     const auto inputs = batch.row<int64_t>(token_field::inputs, row);
     const auto targets = batch.row<int64_t>(token_field::targets, row);
     RUNNER_CHECK(sample >= 0 && sample < size() && std::ssize(inputs) == seq_len_ && std::ssize(targets) == seq_len_);
-    const int64_t window = weights_.empty() ? sample : supervised_[static_cast<size_t>(sample)];
+    const int64_t window = supervised_ ? (*supervised_)[static_cast<size_t>(sample)].index : sample;
     const int64_t begin = first_ + window * seq_len_;
     stream_->read(begin, inputs);
     std::ranges::copy(inputs.subspan(1), targets.begin());
@@ -35,23 +35,26 @@ class StreamDataset final : public Dataset {
   }
 
  private:
+  struct Window {
+    int64_t index;
+    int32_t weight;
+  };
+
   /// Lists the windows with supervised targets: the others are no samples, because the mean over none is undefined.
   void find_supervised() {
     std::vector<int64_t> targets(static_cast<size_t>(seq_len_));
+    supervised_.emplace();
     for (int64_t window = 0; window < windows_; ++window) {
       std::ranges::fill(targets, 0);
       stream_->ignore_unsupervised(first_ + window * seq_len_ + 1, targets);
       const auto weight = std::ranges::count(targets, 0);
-      if (weight == 0) continue;
-      supervised_.push_back(window);
-      weights_.push_back(static_cast<int32_t>(weight));
+      if (weight > 0) supervised_->push_back({.index = window, .weight = static_cast<int32_t>(weight)});
     }
   }
 
   std::shared_ptr<const TokenStream> stream_;
   int64_t first_, windows_, seq_len_;
-  std::vector<int64_t> supervised_;  ///< windows that are samples, and their weights; empty: all are
-  std::vector<int32_t> weights_;
+  std::optional<std::vector<Window>> supervised_ = {};  ///< the windows that are samples; unset: all are
 };
 
 [[noreturn]] void refuse_short(const Recipe::Data& data, Split split, const TokenStream& stream, StreamPart part,
@@ -89,7 +92,12 @@ std::unique_ptr<Dataset> stream_dataset(const Recipe::Data& data, Split split,
   StreamPart part{0, stream->size()};
   if (data.validation_fraction) part = part_of_split(stream->size(), *data.validation_fraction, split);
   if (part.count < seq_len + 1) refuse_short(data, split, *stream, part, seq_len);
-  return std::make_unique<StreamDataset>(std::move(stream), part, seq_len);
+  auto dataset = std::make_unique<StreamDataset>(std::move(stream), part, seq_len);
+  if (dataset->size() == 0)
+    throw usage_error("{}: none of the samples of {} tokens has a supervised token, so there is nothing to {}",
+                      split == Split::validation && !data.validation.empty() ? "data.validation" : "data.train",
+                      seq_len, split == Split::validation ? "validate" : "learn");
+  return dataset;
 }
 
 }  // namespace runner

@@ -66,8 +66,18 @@ std::vector<Token> SentencePieceTokenizer::encode_with_offsets(std::string_view 
   std::vector<Token> tokens;
   if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.push_back({*bos, 0, 0});
   const auto pieces = impl_->processor.EncodeAsImmutableProto({text.data(), text.size()});
-  for (const auto& piece : pieces.pieces())
+  size_t bytes =
+      0;  // tokens at the end that are bytes of a character; the library gives its place to the last one only
+  for (const auto& piece : pieces.pieces()) {
     tokens.push_back({static_cast<int32_t>(piece.id()), piece.begin(), piece.end()});
+    bytes = impl_->processor.IsByte(static_cast<int>(piece.id())) ? bytes + 1 : 0;
+    if (piece.begin() == piece.end()) continue;
+    for (; bytes > 1; --bytes) {
+      tokens[tokens.size() - bytes].begin = piece.begin();
+      tokens[tokens.size() - bytes].end = piece.end();
+    }
+    bytes = 0;
+  }
   return tokens;
 }
 

@@ -203,7 +203,10 @@ bool Trainer::measure_validation() {
     for (const auto& micro : batch.micro_batches) sum += setup_.engine.evaluate(micro);
     weight += batch.weight;
   }
-  if (weight == 0) throw run_error("the validation loss is undefined: no validated sample has targets that count");
+  if (weight == 0)
+    throw usage_error(
+        "the validation loss is undefined: no validated sample has a supervised token{}",
+        limit == INT64_MAX ? "" : fmt::format("; train.limit_val_batches = {} leaves out later ones", limit));
   double loss = setup_.engine.sum_over_ranks(sum) / static_cast<double>(weight);
   if (setup_.world.rank == 0)
     setup_.events.emit("validation",

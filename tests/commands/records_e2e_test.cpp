@@ -124,6 +124,21 @@ TEST_CASE("packed records have the validation loss of separate records", "[e2e][
   }
 }
 
+TEST_CASE("wrapped samples without a supervised token are refused, and no restart is tried", "[e2e]") {
+  Workplace place;
+  place.write("chat.jsonl", conversations(60, 1));
+  const json question{{"role", "user"}, {"content", std::string(600, 'q')}},
+      answer{{"role", "assistant"}, {"content", "a"}};
+  place.write("validation.jsonl", json{{"messages", {question, answer}}}.dump() + "\n");
+  write_recipe(place, one_source + "validation = \"validation.jsonl\"\npacking = \"wrapped\"\nseq_len = 32\n");
+  const auto result = place.run({"run", "chat.toml", "--set", "train.max_restarts=3"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err,
+             ContainsSubstring("data.validation: none of the samples of 32 tokens has a supervised token, so "
+                               "there is nothing to validate"));
+  CHECK_THAT(result.err, !ContainsSubstring("restart"));
+}
+
 TEST_CASE("a row of packed records shows its sequences", "[e2e]") {
   Workplace place;
   place.write("chat.jsonl", conversations(60, 1));

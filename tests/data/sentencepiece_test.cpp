@@ -88,6 +88,19 @@ TEST_CASE("a trained tokenizer has the requested size and decodes every text to 
   CHECK(tokenizer->encode(sample_text).size() < sample_text.size() / 2);
 }
 
+TEST_CASE("the bytes of a character that the model does not know have the place of that character") {
+  Fixture fixture;
+  auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
+  const std::string text = "the 🦊🦊 age";
+  size_t of_foxes = 0;
+  for (const auto& token : tokenizer->encode_with_offsets(text, false)) {
+    CHECK(token.begin < token.end);
+    of_foxes += token.begin >= 4 && token.end <= 12;
+    if (token.begin > 4 && token.begin < 12) CHECK(token.begin == 8);
+  }
+  CHECK(of_foxes == 8);
+}
+
 TEST_CASE("a tokenizer trained on a part of a real text decodes the complete text to itself") {
   fs::path corpus = fs::path(RUNNER_SOURCE_DIR) / ".deps/data/shakespeare.txt";
   if (!fs::exists(corpus)) SKIP("scripts/setup has not downloaded the corpus");
