@@ -4,6 +4,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/models/models.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
@@ -55,7 +56,7 @@ void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const 
   std::vector<std::string> expected;
   for (const auto* parameter : spec.parameters()) {
     const auto& name = expected.emplace_back(kind + parameter->name);
-    const bool needed = kind == "param/" || parameter->trainable;
+    const bool needed = kind == "param/" ? !parameter->of_base : parameter->trainable;
     if (!checkpoint.has(name) && !needed) continue;
     if (!checkpoint.has(name))
       problems.push_back(fmt::format("the checkpoint has no `{}`", name));
@@ -106,6 +107,15 @@ json settings_of_tensors(const Recipe& resolved) {
   settings["optimizer.name"] = resolved.optimizer.name;
   if (find_optimizer(resolved.optimizer.name)->states_need_momentum)
     settings["optimizer.momentum"] = resolved.optimizer.momentum;
+  const auto& fine_tune = resolved.fine_tune;
+  settings["fine_tune.method"] = fine_tune.adapts() ? "lora" : "full";  // frozen parameters are compared one by one
+  if (!fine_tune.adapts()) return settings;
+  settings["fine_tune.rank"] = fine_tune.rank;
+  settings["fine_tune.alpha"] = fine_tune.alpha;
+  settings["fine_tune.rslora"] = fine_tune.rslora;
+  settings["fine_tune.targets"] = fine_tune.targets;
+  settings["fine_tune.modules_to_save"] = fine_tune.modules_to_save;
+  if (resolved.model.init_from) settings["the weights of model.init_from"] = base_digest(*resolved.model.init_from);
   return settings;
 }
 
@@ -116,6 +126,8 @@ std::vector<std::string> other_model(const Checkpoint& checkpoint, const Recipe:
 std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& resolved, const ModelSpec& spec) {
   const json before = settings_in(checkpoint), now = settings_of_tensors(resolved);
   auto problems = differences(before, now, "model.");
+  for (const char* section : {"fine_tune.", "the weights"})
+    for (const auto& text : differences(before, now, section)) problems.push_back(text);
   const bool same_model = problems.empty();
   for (const auto& text : other_optimizer(before, now)) problems.push_back(text);
   if (!problems.empty()) refuse(checkpoint, problems, same_model ? other_optimizer_advice : other_model_advice);

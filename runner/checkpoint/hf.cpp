@@ -21,33 +21,6 @@ nlohmann::json read_json(const fs::path& path) {
   return parsed;
 }
 
-/// The safetensors files of a folder.
-std::vector<fs::path> weight_files(const fs::path& folder) {
-  fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-  if (fs::exists(single)) return {single};
-  if (!fs::exists(index)) {
-    bool pickle = fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json");
-    throw usage_error("{} has neither model.safetensors nor model.safetensors.index.json{}", folder.string(),
-                      pickle ? "; pytorch_model.bin is a pickle, which is not read: save it with "
-                               "save_pretrained(safe_serialization=True)"
-                             : "");
-  }
-  auto parsed = read_json(index);
-  auto map = parsed.find("weight_map");
-  if (map == parsed.end() || !map->is_object()) throw usage_error("{} has no weight_map", index.string());
-  std::set<fs::path> files;
-  for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
-      throw usage_error("{}: `{}` is in {}, which is not a file in the same folder", index.string(), tensor,
-                        file.dump());
-    files.insert(folder / file.get<std::string>());
-  }
-  for (const auto& file : files)
-    if (!fs::exists(file))
-      throw usage_error("{} is missing, but {} names it", file.string(), index.filename().string());
-  return {files.begin(), files.end()};
-}
-
 /// A setting for messages.
 std::string setting_text(const nlohmann::json& value) {
   if (value.is_null()) return "unset";
@@ -105,6 +78,32 @@ void list(std::string& text, const char* title, const std::vector<std::string>& 
 
 }  // namespace
 
+std::vector<fs::path> hf_weight_files(const fs::path& folder) {
+  fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (fs::exists(single)) return {single};
+  if (!fs::exists(index)) {
+    bool pickle = fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json");
+    throw usage_error("{} has neither model.safetensors nor model.safetensors.index.json{}", folder.string(),
+                      pickle ? "; pytorch_model.bin is a pickle, which is not read: save it with "
+                               "save_pretrained(safe_serialization=True)"
+                             : "");
+  }
+  auto parsed = read_json(index);
+  auto map = parsed.find("weight_map");
+  if (map == parsed.end() || !map->is_object()) throw usage_error("{} has no weight_map", index.string());
+  std::set<fs::path> files;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
+      throw usage_error("{}: `{}` is in {}, which is not a file in the same folder", index.string(), tensor,
+                        file.dump());
+    files.insert(folder / file.get<std::string>());
+  }
+  for (const auto& file : files)
+    if (!fs::exists(file))
+      throw usage_error("{} is missing, but {} names it", file.string(), index.filename().string());
+  return {files.begin(), files.end()};
+}
+
 nlohmann::json read_hf_config(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw usage_error("{}: there is no such folder", folder.string());
   if (!fs::exists(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
@@ -123,7 +122,7 @@ Recipe::Model model_of_hf_folder(const fs::path& folder) {
 HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec) {
   compare_config(folder, model);
   std::map<std::string, Source> stored;
-  for (const auto& path : weight_files(folder)) {
+  for (const auto& path : hf_weight_files(folder)) {
     const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(path));
     for (const auto& tensor : file->tensors()) {
       auto [twin, added] = stored.try_emplace(tensor.name, Source{file.get(), &tensor});

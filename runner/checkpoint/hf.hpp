@@ -39,6 +39,8 @@ class HfSource {
 
 /// Parses config.json of a Hugging Face folder. Throws Error(usage) with the path.
 nlohmann::json read_hf_config(const fs::path& folder);
+/// The safetensors files of a Hugging Face folder. Throws Error(usage) if there are none, or if one is missing.
+std::vector<fs::path> hf_weight_files(const fs::path& folder);
 /// [model] of a Hugging Face folder. Throws Error(usage) with the path.
 Recipe::Model model_of_hf_folder(const fs::path& folder);
 
@@ -71,9 +73,11 @@ fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data);
 /// tokens (from config.json), and the files of the tokenizer and of generation.
 void take_companions(const fs::path& folder, WeightsFolder& options);
 
-/// Writes a temporary folder next to `folder` and renames it, so the folder appears complete or not at all. Throws
-/// Error(usage) if `folder` exists and is not empty, and Error(environment) if a value does not fit into the dtype or
-/// the disk is full. A transposed parameter is completely in memory while it is written; of others, only 2^20 elements
+/// `write` fills a temporary folder next to `folder`, which is then renamed: the folder appears complete or not at all. Throws
+/// Error(usage) if `folder` exists and is not empty, and Error(environment) if the disk is full.
+void write_export(const fs::path& folder, const std::function<void(const fs::path& temporary)>& write);
+
+/// Writes the folder as write_export() does. Throws Error(environment) if a value does not fit into the dtype. A transposed parameter is completely in memory while it is written; of others, only 2^20 elements
 /// are.
 void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
                     const ParameterReader& read, const WeightsFolder& options = {});

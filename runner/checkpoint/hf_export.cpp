@@ -140,7 +140,7 @@ fs::path hf_tokenizer_file(const fs::path& folder) {
 }
 
 fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
-  if (data.format != "text") return {};
+  if (data.format == "bin") return {};
   const bool given = data.tokenizer != "bytes" && data.tokenizer != "sentencepiece" && fs::exists(data.tokenizer);
   const fs::path own = given ? tokenizer_file(data.tokenizer) : fs::path();
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
@@ -159,26 +159,16 @@ void take_companions(const fs::path& folder, WeightsFolder& options) {
     if (fs::is_regular_file(folder / name)) options.companions.push_back(folder / name);
 }
 
-void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
-                    const ParameterReader& read, const WeightsFolder& options) {
+void write_export(const fs::path& folder, const std::function<void(const fs::path& temporary)>& write) {
   fs::path target = fs::absolute(folder).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();  // "out/" names the same folder
   std::error_code ignored;
   if (fs::exists(target, ignored) && !(fs::is_directory(target, ignored) && fs::is_empty(target, ignored)))
     throw usage_error("{} exists and is not an empty folder", folder.string());
-  nlohmann::json config;
-  if (options.naming == WeightsFolder::Naming::hugging_face) {
-    config = hf_config(model, spec);
-    config["torch_dtype"] = torch_dtype(options.dtype);
-    config.update(options.token_ids);
-  }
   fs::path temporary = target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
   try {
     fs::create_directories(temporary);
-    write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
-    if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
-    for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_file(file));
-    for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_file(path));
+    write(temporary);
     publish_directory(temporary, target);
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(temporary, ignored);
@@ -187,6 +177,22 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
     fs::remove_all(temporary, ignored);
     throw;
   }
+}
+
+void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
+                    const ParameterReader& read, const WeightsFolder& options) {
+  nlohmann::json config;
+  if (options.naming == WeightsFolder::Naming::hugging_face) {
+    config = hf_config(model, spec);
+    config["torch_dtype"] = torch_dtype(options.dtype);
+    config.update(options.token_ids);
+  }
+  write_export(folder, [&](const fs::path& temporary) {
+    write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
+    if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
+    for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_file(file));
+    for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_file(path));
+  });
 }
 
 }  // namespace runner

@@ -6,6 +6,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/float_types.hpp"
@@ -17,6 +18,7 @@
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/models/adapters.hpp"
 
 namespace runner {
 
@@ -27,6 +29,7 @@ using namespace nlohmann::literals;
 struct ExportOptions {
   std::string run, format = "hf", output, checkpoint, dtype = "f32", weights = "model";
   std::optional<int64_t> step;
+  bool adapter = false;
 };
 
 fs::path find_checkpoint(const ExportOptions& options, const std::string& run, const fs::path& run_dir) {
@@ -56,7 +59,7 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
       throw environment_error("{}: the manifest's state has no model.{}", checkpoint.path().string(), key);
     return checkpoint.state().at(place).get<int64_t>();
   };
-  return make_spec(recipe.model, number("vocab_size"), number("seq_len"));
+  return make_spec(recipe, number("vocab_size"), number("seq_len"));
 }
 
 /// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's
@@ -76,13 +79,16 @@ std::string place_of_weights(const std::string& weights, const Checkpoint& check
                     join(known, ", "), near ? "; did you mean `" + *near + "`?" : "");
 }
 
-/// Returns a reader of parameters as floats. Throws Error(environment) if a parameter is missing or has the wrong
-/// shape.
-ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place) {
+/// Returns a reader of parameters as floats. Those that checkpoints do not contain are read by `base`. Throws Error(environment) if a
+/// parameter is missing or has the wrong shape.
+ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place,
+                                 const ParameterReader& base) {
   std::vector<std::string> problems, names;
   for (const auto* parameter : spec.parameters()) {
     const auto& name = names.emplace_back(place + parameter->name);
-    if (!checkpoint.has(name))
+    if (!checkpoint.has(name) && parameter->of_base)
+      names.back().clear();
+    else if (!checkpoint.has(name))
       problems.push_back(fmt::format("`{}` is missing", name));
     else if (checkpoint.shape(name) != parameter->shape)
       problems.push_back(fmt::format("`{}` is [{}] instead of [{}]", name, fmt::join(checkpoint.shape(name), ", "),
@@ -93,21 +99,22 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
   if (!problems.empty())
     throw environment_error("{} does not fit the run's resolved.toml: {}", checkpoint.path().string(),
                             join(problems, "; "));
-  return
-      [checkpoint, names, bytes = std::vector<std::byte>()](size_t slot, int64_t offset, std::span<float> out) mutable {
-        const auto& dtype = checkpoint.dtype(names[slot]);
-        bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
-        checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
-        to_floats(dtype, bytes, out);
-      };
+  return [checkpoint, names, base, bytes = std::vector<std::byte>()](size_t slot, int64_t offset,
+                                                                     std::span<float> out) mutable {
+    if (names[slot].empty()) return base(slot, offset, out);
+    const auto& dtype = checkpoint.dtype(names[slot]);
+    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
+    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
+    to_floats(dtype, bytes, out);
+  };
 }
 
 /// The tokenizer that the run trained with, if it was not that of model.init_from.
 void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
-  if (recipe.data.format != "text" || recipe.data.tokenizer == "bytes")
+  if (recipe.data.format == "bin" || recipe.data.tokenizer == "bytes")
     return log::info("the export has no tokenizer: {}",
-                     recipe.data.format != "text" ? "the run trained on tokens (data.format = \"bin\")"
-                                                  : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
+                     recipe.data.format == "bin" ? "the run trained on tokens (data.format = \"bin\")"
+                                                 : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
   try {
     const auto files = tokenizer_files(recipe.data, data_cache());
     const fs::path file = files.front().path;
@@ -145,6 +152,26 @@ void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsF
   }
 }
 
+/// A reader of the folder that training started from, by the slots of `spec`; empty if checkpoints contain all parameters.
+ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,
+                            const Checkpoint& checkpoint) {
+  if (std::ranges::none_of(spec.parameters(), &ParameterSpec::of_base)) return {};
+  const auto& folder = *recipe.model.init_from;
+  const auto trained_from = checkpoint.state().value("/settings/the weights of model.init_from"_json_pointer, "");
+  if (!fs::exists(folder))
+    throw environment_error(
+        "{} is missing: the checkpoints of this run contain the adapter only, and need the weights of "
+        "model.init_from; --adapter exports the adapter alone",
+        folder);
+  if (!trained_from.empty() && base_digest(folder) != trained_from)
+    throw environment_error("{} has other weights than those that the run started from", folder);
+  auto source = std::make_shared<HfSource>(folder, recipe.model, base);
+  std::vector<size_t> slots;
+  for (const auto* parameter : spec.parameters())
+    slots.push_back(adapted_matrix(parameter->name).empty() ? base.slot(parameter->name) : SIZE_MAX);
+  return [source, slots](size_t slot, int64_t offset, std::span<float> out) { source->read(slots[slot], offset, out); };
+}
+
 ExitCode export_run(const ExportOptions& options) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
   auto run = ledger.find_run(options.run);
@@ -158,14 +185,26 @@ ExitCode export_run(const ExportOptions& options) {
     throw usage_error("{} is of another model than run {}:\n  {}", checkpoint.path().string(), run,
                       join(other, "\n  "));
 
+  const auto place = place_of_weights(options.weights, checkpoint);
+  if (options.adapter) {
+    if (!recipe.fine_tune.adapts())
+      throw usage_error("--adapter: run {} has no adapter: fine_tune.method is \"{}\"", run, recipe.fine_tune.method);
+    export_adapter(options.output, recipe, spec, parameter_reader(checkpoint, spec, place, {}));
+    log::info("the adapter of {} at step {}, for PEFT", run, checkpoint.step());
+    std::puts(options.output.c_str());
+    return ExitCode::done;
+  }
+
+  const ModelSpec base = make_base_spec(recipe, spec.vocab_size, spec.seq_len);
   WeightsFolder folder;
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
   add_companions(recipe, checkpoint, folder);
-  export_weights(options.output, recipe.model, spec,
-                 parameter_reader(checkpoint, spec, place_of_weights(options.weights, checkpoint)), folder);
-  log::info("{} parameters of {}{} at step {}, as {}", format_parameters(spec.parameter_count()), run,
-            options.weights == "model" ? "" : " (" + options.weights + ")", checkpoint.step(), options.dtype);
+  const auto read = parameter_reader(checkpoint, spec, place, base_reader(recipe, spec, base, checkpoint));
+  export_weights(options.output, recipe.model, base, merged_reader(spec, base, read), folder);
+  log::info("{} parameters of {}{} at step {}{}, as {}", format_parameters(base.parameter_count()), run,
+            options.weights == "model" ? "" : " (" + options.weights + ")", checkpoint.step(),
+            spec.adapter ? " with the adapter merged" : "", options.dtype);
   std::puts(options.output.c_str());
   return ExitCode::done;
 }
@@ -188,6 +227,8 @@ Action setup_export(CLI::App& app) {
   app.add_option("--dtype", options->dtype, "Data type of the written weights")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
+  app.add_flag("--adapter", options->adapter,
+               "The adapter alone, as PEFT reads it; otherwise it is merged into the weights");
   return [options] { return export_run(*options); };
 }
 

@@ -85,6 +85,7 @@ void add_run(std::vector<Key>& keys);
 void add_model(std::vector<Key>& keys);
 void add_decoder(std::vector<Key>& keys);
 void add_data(std::vector<Key>& keys);
+void add_fine_tune(std::vector<Key>& keys);
 void add_strategy(std::vector<Key>& keys);
 void add_precision(std::vector<Key>& keys);
 void add_devices(std::vector<Key>& keys);

@@ -11,9 +11,9 @@ const std::vector<Key>& key_table() {
   static const std::vector<Key> table = [] {
     std::vector<Key> list;
     for (auto add :
-         {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_strategy, keys::add_precision,
-          keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train, keys::add_checkpoint,
-          keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
+         {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_fine_tune, keys::add_strategy,
+          keys::add_precision, keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train,
+          keys::add_checkpoint, keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
       add(list);
     const Recipe defaults;
     for (auto& key : list) key.default_value = key.get(defaults);
@@ -56,6 +56,9 @@ const std::vector<Section>& sections() {
       {.name = "run", .help = "Name, seed and general settings of the run."},
       {.name = "model", .main_key = "name", .help = "The model."},
       {.name = "data", .help = "Training and validation data."},
+      {.name = "fine_tune",
+       .main_key = "method",
+       .help = "Which parameters are trained. Without it all are, except model.frozen."},
       {.name = "strategy",
        .main_key = "name",
        .help = "How the ranks share the work. The other keys are options of the strategy (runner strategies NAME)."},

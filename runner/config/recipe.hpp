@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -154,6 +155,21 @@ struct Recipe {
     std::string name = "auto";
     nlohmann::json options = nlohmann::json::object();  ///< all other keys of the section
   } strategy;
+
+  struct FineTune {
+    std::string method = "full";                        ///< full, lora or freeze
+    int64_t rank = 8;                                   ///< lora: rows of A, columns of B
+    double alpha = 16;                                  ///< lora: the product B A is multiplied by alpha / rank
+    double dropout = 0;                                 ///< lora: of the input of A
+    bool rslora = false;                                ///< lora: the factor is alpha / sqrt(rank)
+    std::vector<std::string> targets = {"all-linear"};  ///< lora: modules that get adapters
+    std::vector<std::string> modules_to_save = {};      ///< lora: modules that are trained completely
+    std::vector<std::string> trainable = {};            ///< freeze: globs over the parameters that are trained
+    std::optional<std::string> adapter;                 ///< lora: a folder of PEFT with the initial adapter
+    std::optional<double> lora_plus_ratio;              ///< lora: the learning rate of B, relative to that of A
+    bool adapts() const { return method == "lora"; }
+    double scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)); }
+  } fine_tune;
 
   struct Precision {
     std::string mode = "auto";  ///< aliases are already mapped

@@ -1,5 +1,6 @@
 // The interface of a model family for the registry in models.cpp, and parts of specs that families share.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct Family {
 
 extern const Family gpt_family;
 extern const Family decoder_family;
+
+/// Decides which parameters are trained.
+void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& parameter, size_t slot)>& trained);
 
 /// Throws Error(usage) for values that no family supports.
 void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);

@@ -5,8 +5,10 @@
 // full precision. The residual stream has the compute dtype. Statistics of norms and the loss are fp32 (fp64 for fp64
 // models).
 #pragma once
+#include <optional>
 #include <string>
 
+#include "runner/models/dropout.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/module.hpp"
 
@@ -30,6 +32,8 @@ class Parameter {
   /// For a parameter that may be missing in the spec (a bias): get() is then an undefined tensor.
   static Parameter optional(const Model& model, const std::string& name);
 
+  /// Whether the spec has the parameter.
+  explicit operator bool() const { return slots_ != nullptr; }
   torch::Tensor get() const { return slots_ ? (*slots_)[index_] : torch::Tensor(); }
   torch::Tensor as(torch::ScalarType dtype) const;
 
@@ -39,17 +43,26 @@ class Parameter {
   size_t index_ = 0;
 };
 
-/// x W^T + b over rows [N, in]; without b if the spec has no bias.
+/// x W^T + b over rows [N, in]; without b if the spec has no bias. Adds the result of the adapter that the spec has for W
+/// (adapters.hpp).
 class Linear {
  public:
   Linear(const Model& model, const std::string& name);
-  torch::Tensor operator()(const torch::Tensor& x) const;
+  torch::Tensor operator()(const torch::Tensor& x, const ForwardContext& context) const;
   /// For the last product of a block. If `context` says that the block's output is unused, returns zeros. The gradients
-  /// are the same.
+  /// are the same. The product of a matrix with an adapter is always computed.
   torch::Tensor last(const torch::Tensor& x, const ForwardContext& context) const;
 
  private:
+  struct Adapter {
+    Parameter a, b;
+    double scale;
+    Dropout dropout;
+  };
+  torch::Tensor adapted(const torch::Tensor& x, const ForwardContext& context) const;
+
   Parameter weight_, bias_;
+  std::optional<Adapter> adapter_;
 };
 
 class LayerNorm {

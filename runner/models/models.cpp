@@ -7,6 +7,7 @@
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
+#include "runner/models/adapters.hpp"
 #include "runner/models/family.hpp"
 
 namespace runner {
@@ -21,21 +22,6 @@ const Family& family_named(const std::string& name) {
                     close ? fmt::format(" (did you mean \"{}\"?)", *close) : "");
 }
 
-/// Marks the parameters that match a pattern as not trainable.
-void freeze(ModelSpec& spec, const std::vector<std::string>& patterns) {
-  for (auto& block : spec.blocks)
-    for (auto& parameter : block.parameters)
-      parameter.trainable =
-          std::ranges::none_of(patterns, [&](const auto& pattern) { return glob_matches(pattern, parameter.name); });
-  // The head computes the gradient of its vocabulary projection in forward.
-  auto& head = spec.blocks.back();
-  const auto* projection =
-      spec.parameters()[head.shared.empty() ? spec.slot("head.weight") : spec.slot(head.shared[0])];
-  if (projection->trainable) return;
-  head.saved.gradient_elements = 0;
-  for (auto& moment : head.forward_moments) moment.arriving = moment.summed_over_chunks = 0;
-}
-
 /// The memory of the results of attention that runs once for each sequence. Attention with dropout takes all at once.
 void add_joined_results(ModelSpec& spec, const Recipe::Model& model) {
   if (model.dropout > 0) return;
@@ -47,16 +33,42 @@ void add_joined_results(ModelSpec& spec, const Recipe::Model& model) {
   }
 }
 
-}  // namespace
-
-const std::vector<std::string>& model_families() { return model_family_names(); }
-
-ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  return make_spec(recipe.model, vocab_size, seq_len,
-                   recipe.data.packs_sequences() ? RowKind::packed : RowKind::one_sequence);
+/// If the matrices that share an input have no gradients and no adapters, removes the input from the saved activations: only their
+/// forward needs it. Returns its elements per token, or 0.
+double leave_out_input(BlockSpec& block, SharedInput& input) {
+  const auto named = [&](const std::string& name) {
+    return std::ranges::find(block.parameters, name, &ParameterSpec::name);
+  };
+  const auto last = block.parameters.end();
+  auto first = last;
+  for (const auto& matrix : input.matrices) {
+    const auto parameter = named(matrix);
+    if (parameter == last) continue;
+    if (parameter->trainable || named(adapter_names(matrix).a) != last) return 0;
+    if (parameter < first) first = parameter;
+  }
+  int64_t until = 0;  // elements whose gradients have arrived when the input would be freed
+  for (auto parameter = first; parameter != last; ++parameter) until += parameter->numel();
+  input.saved = false;
+  block.saved.compute_elements_per_token -= input.elements_per_token;
+  for (auto& moment : block.backward_moments)
+    if (moment.arrived + moment.arriving <= until && moment.arrived < until)
+      moment.compute_elements_per_token -= input.elements_per_token;
+  return input.elements_per_token;
 }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+void leave_out_inputs(ModelSpec& spec) {
+  for (auto& block : spec.blocks) {
+    double largest = 0;
+    for (auto& input : block.inputs) largest = std::max(largest, leave_out_input(block, input));
+    if (largest > 0)
+      block.forward_moments.push_back({.compute_elements_per_token = block.saved.compute_elements_per_token + largest +
+                                                                     block.output_elements_per_token});
+  }
+}
+
+/// The spec before the last step, leave_out_inputs().
+ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   const auto& family = family_named(model.name);
   check_shape(model, vocab_size, seq_len);
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
@@ -66,7 +78,62 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   spec.seq_len = seq_len;
   spec.loss_chunk_tokens = model.loss_chunk_tokens;
   if (rows == RowKind::packed) add_joined_results(spec, model);
-  freeze(spec, model.frozen);
+  if (!model.frozen.empty())
+    train_only(spec, [&](const ParameterSpec& parameter, size_t) {
+      return std::ranges::none_of(model.frozen,
+                                  [&](const auto& pattern) { return glob_matches(pattern, parameter.name); });
+    });
+  return spec;
+}
+
+RowKind rows_of(const Recipe& recipe) {
+  return recipe.data.packs_sequences() ? RowKind::packed : RowKind::one_sequence;
+}
+
+}  // namespace
+
+void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& parameter, size_t slot)>& trained) {
+  size_t slot = 0;
+  for (auto& block : spec.blocks)
+    for (auto& parameter : block.parameters) parameter.trainable = trained(parameter, slot++);
+  // The head computes the gradient of its vocabulary projection in forward.
+  auto& head = spec.blocks.back();
+  const auto* projection =
+      spec.parameters()[head.shared.empty() ? spec.slot("head.weight") : spec.slot(head.shared[0])];
+  if (projection->trainable) return;
+  head.saved.gradient_elements = 0;
+  for (auto& moment : head.forward_moments) moment.arriving = moment.summed_over_chunks = 0;
+}
+
+std::vector<std::string> parameter_names(const ModelSpec& model) {
+  std::vector<std::string> names;
+  int64_t layers = 0;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    const auto& block = model.blocks[b];
+    const bool transformer = block.kind == BlockKind::transformer;
+    if (transformer && !model.continues_layer(b)) ++layers;
+    if (!transformer || layers == 1)
+      for (const auto& parameter : block.parameters) names.push_back(parameter.name);
+  }
+  return names;
+}
+
+const std::vector<std::string>& model_families() { return model_family_names(); }
+
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
+  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe));
+  fine_tune(spec, recipe);
+  leave_out_inputs(spec);
+  return spec;
+}
+
+ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
+  return make_spec(recipe.model, vocab_size, seq_len, rows_of(recipe));
+}
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+  auto spec = whole_spec(model, vocab_size, seq_len, rows);
+  leave_out_inputs(spec);
   return spec;
 }
 

@@ -25,8 +25,13 @@ enum class RowKind { one_sequence, packed };
 /// its weights in the compute dtype, and the head saves the gradient of its weight from its forward on.
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len,
                     RowKind rows = RowKind::one_sequence);
-/// The same, with rows as the recipe's data have.
+/// The same with rows as the recipe's data have, and changed as [fine_tune] says (adapters.hpp).
 ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len);
+/// The same without the changes of [fine_tune].
+ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len);
+
+/// The names of the parameters, for messages. Of the transformer layers, only those of the first are included.
+std::vector<std::string> parameter_names(const ModelSpec& model);
 
 /// The settings that determine the model's tensors and its results, {"model.n_layers": 2, ...}, with derived values
 /// filled in and an unset value as null. Dropout and the initial weights are not among them: they may change while a

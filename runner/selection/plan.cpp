@@ -8,6 +8,7 @@
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
+#include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/selection/backend.hpp"
 #include "runner/selection/batch.hpp"
@@ -184,20 +185,6 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
   }
 }
 
-/// The names of the parameters, for messages. Of the transformer layers, only those of the first are included.
-std::vector<std::string> parameter_names(const ModelSpec& model) {
-  std::vector<std::string> names;
-  int64_t layers = 0;
-  for (size_t b = 0; b < model.blocks.size(); ++b) {
-    const auto& block = model.blocks[b];
-    const bool transformer = block.kind == BlockKind::transformer;
-    if (transformer && !model.continues_layer(b)) ++layers;
-    if (!transformer || layers == 1)
-      for (const auto& parameter : block.parameters) names.push_back(parameter.name);
-  }
-  return names;
-}
-
 /// Reports patterns of optimizer.groups and model.frozen that match no parameter, and a model without trained parameters.
 void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
   const auto parameters = model.parameters();
@@ -210,6 +197,13 @@ void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std:
   };
   for (const auto& group : recipe.optimizer.groups) check(group.pattern, "optimizer.groups");
   for (const auto& pattern : recipe.model.frozen) check(pattern, "model.frozen");
+  for (const auto& target : unmatched_targets(recipe, make_base_spec(recipe, model.vocab_size, model.seq_len)))
+    diagnostics.push_back({.place = recipe.origin(target.key),
+                           .code = "no-match",
+                           .message = fmt::format("no module matches `{}` of {}{}", target.name, target.key,
+                                                  target.reason.empty() ? "" : ": " + target.reason),
+                           .allowed = target.available,
+                           .suggestion = nearest(target.name, target.available)});
   if (std::ranges::none_of(parameters, &ParameterSpec::trainable))
     diagnostics.push_back({.place = recipe.origin("model.frozen"),
                            .code = "nothing-to-train",

@@ -8,6 +8,7 @@
 #include "runner/base/fault_point.hpp"
 #include "runner/base/process_memory.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
@@ -15,6 +16,7 @@
 #include "runner/data/data_meaning.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/lua/strategy_file.hpp"
+#include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
 #include "runner/selection/memory_advice.hpp"
@@ -75,7 +77,8 @@ WorldOptions world_options(const Recipe& recipe) {
   return options;
 }
 
-OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
+OptimizerConfig optimizer_config(const Recipe& recipe) {
+  const auto& optimizer = recipe.optimizer;
   OptimizerConfig config;
   config.kind = find_optimizer(optimizer.name)->kind;
   config.lr = optimizer.lr;
@@ -87,17 +90,31 @@ OptimizerConfig optimizer_config(const Recipe::Optimizer& optimizer) {
   config.nesterov = optimizer.nesterov;
   config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
   for (const auto& group : optimizer.groups) config.groups.push_back({group.pattern, group.lr, group.weight_decay});
+  // LoRA+ (Hayou et al. 2024, arXiv:2402.12354). A group of the recipe comes first.
+  if (const auto ratio = recipe.fine_tune.lora_plus_ratio; ratio && recipe.fine_tune.adapts())
+    config.groups.push_back({"*.lora_b", optimizer.lr * *ratio, {}});
   return config;
 }
 
-/// Initial values from a Hugging Face folder, or random ones from the seed. A checkpoint replaces them, so they are
-/// random if `resumes`: the folder may be gone.
+/// Initial values from the folders of a base model and of an adapter, or random ones from the seed. A checkpoint replaces them except
+/// those of the base, so the others are random if `resumes`: the folders may be gone.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
-  if (recipe.model.init_from && !resumes) {
-    auto source = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, spec);
-    return [source](size_t slot, int64_t offset, std::span<float> out) { source->read(slot, offset, out); };
+  const auto specs = spec.parameters();
+  const bool reads_base = recipe.model.init_from && (!resumes || std::ranges::any_of(specs, &ParameterSpec::of_base));
+  std::shared_ptr<HfSource> base;
+  std::vector<size_t> base_slots(specs.size(), SIZE_MAX);
+  if (reads_base) {
+    const auto base_spec = make_base_spec(recipe, spec.vocab_size, spec.seq_len);
+    base = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, base_spec);
+    for (size_t slot = 0; slot < specs.size(); ++slot)
+      if (adapted_matrix(specs[slot]->name).empty()) base_slots[slot] = base_spec.slot(specs[slot]->name);
   }
-  return [&spec, specs = spec.parameters(), seed = recipe.run.seed](size_t slot, int64_t offset, std::span<float> out) {
+  std::shared_ptr<AdapterFolder> adapter;
+  if (recipe.fine_tune.adapts() && recipe.fine_tune.adapter && !resumes)
+    adapter = std::make_shared<AdapterFolder>(*recipe.fine_tune.adapter, recipe, spec);
+  return [=, seed = recipe.run.seed](size_t slot, int64_t offset, std::span<float> out) {
+    if (adapter && adapter->has(slot)) return adapter->read(slot, offset, out);
+    if (base_slots[slot] != SIZE_MAX) return base->read(base_slots[slot], offset, out);
     initialize_slice(*specs[slot], seed, offset, out);
   };
 }
@@ -148,7 +165,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   StrategySetup setup{.world = world,
                       .model = *model,
                       .job = job,
-                      .optimizer = optimizer_config(recipe.optimizer),
+                      .optimizer = optimizer_config(recipe),
                       .source = parameter_source(recipe, model->spec, !options.resume_from.empty()),
                       .clip_norm = by_norm ? clip.gradient_clip_val : std::nullopt,
                       .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,

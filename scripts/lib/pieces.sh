@@ -142,7 +142,7 @@ bring_taplo() {
 
 bring_transformers() {
   local pin
-  say "transformers (tests read the output of runner export with it): 14 MB"
+  say "transformers and PEFT (tests read the output of runner export with them): 15 MB"
   rm -rf "$partial/transformers"
   for pin in "${transformers_pins[@]}"; do
     get_wheel "$pin"

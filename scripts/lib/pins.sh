@@ -39,6 +39,9 @@ transformers_pins=(
   "tokenizers 0.21.0 e84ca973b3a96894d1707e189c14a774b701596d579ffc7e69debfc036a61a04"
   "safetensors 0.5.3 cead1fa41fc54b1e61089fa57452e8834f798cb1dc7a09ba3524f1eb08e0317a"
   "huggingface_hub 0.27.1 1c5155ca7d60b60c2e2fc38cbb3ffb7f7c3adf48f824015b219af9061771daec"
+  "peft 0.14.0 2f04f3a870c3baf30f15e7dcaa5dd70d3e54cfdd146d3c6c187735d3ae0a0700"
+  "accelerate 1.2.1 be1cbb958cf837e7cdfbde46b812964b1b8ae94c9c7d94d921540beafcee8ddf"
+  "psutil 6.1.1 97f7cb9921fbec4904f522d972f0c0e1f4fabbdd4e0287813b21215074a0f160"
 )
 
 # For the tests: the chat templates in this wheel (Apache-2.0).

@@ -72,7 +72,17 @@ void draw_pairs(uint64_t key, uint64_t first, float* out) {
 
 }  // namespace
 
+/// Uniform between -bound and bound.
+void draw_uniform(uint64_t key, int64_t offset, float bound, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const uint64_t bits = mix64(key + (static_cast<uint64_t>(offset) + i) * 0x9e3779b97f4a7c15ull);
+    out[i] = (static_cast<float>(static_cast<int32_t>(bits >> 40)) * 0x1p-23f - 1) * bound;
+  }
+}
+
 void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offset, std::span<float> out) {
+  if (parameter.init.kind == Init::Kind::uniform)
+    return draw_uniform(name_key(seed, parameter.name), offset, static_cast<float>(parameter.init.std), out);
   if (parameter.init.kind != Init::Kind::normal) {
     std::fill(out.begin(), out.end(), parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f);
     return;

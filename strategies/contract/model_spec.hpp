@@ -12,9 +12,9 @@
 namespace runner {
 
 struct Init {
-  enum class Kind { zeros, ones, normal };
+  enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
-  double std = 0.0;  ///< for normal
+  double std = 0.0;  ///< for normal; for uniform: the bound of the absolute value
 };
 
 struct ParameterSpec {
@@ -22,9 +22,11 @@ struct ParameterSpec {
   std::vector<int64_t> shape;  ///< global shape, row-major
   Init init;
   /// The dimension that tensor parallelism would split; nullopt: replicated.
-  std::optional<int> tensor_parallel_dim;
+  std::optional<int> tensor_parallel_dim = {};
   /// False: frozen. It keeps its initial value, and has no gradient and no optimizer state.
   bool trainable = true;
+  /// Its value is that of the folder that training started from. Checkpoints do not contain it.
+  bool of_base = false;
 
   int64_t numel() const {
     int64_t n = 1;
@@ -65,6 +67,13 @@ struct MemoryMoment {
   int64_t out_features = 0, in_features = 0;
 };
 
+/// A tensor that is needed for the gradients of matrices only: the input that they share.
+struct SharedInput {
+  std::vector<std::string> matrices;  ///< names of parameters of the block
+  double elements_per_token = 0;      ///< of the compute dtype
+  bool saved = true;                  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
+};
+
 enum class BlockKind { embedding, transformer, head };
 
 /// One block of the chain. The first block takes the batch, the last one returns the summed loss, and the tensors between blocks
@@ -79,6 +88,7 @@ struct BlockSpec {
   std::vector<std::string> shared = {};
   double forward_flops_per_token = 0;  ///< at the spec's seq_len; a multiply-add counts as 2
   SavedActivations saved = {};
+  std::vector<SharedInput> inputs = {};
   std::vector<MemoryMoment> forward_moments = {};   ///< only if forward needs more memory than `saved` and the output
   std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
   double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
@@ -86,6 +96,13 @@ struct BlockSpec {
   /// Elements of `parameters`.
   int64_t parameter_count() const;
   const std::string& layer_name() const { return layer.empty() ? name : layer; }
+};
+
+/// Low-rank adapters of matrices (runner/models/adapters.hpp).
+struct AdapterSpec {
+  int64_t rank = 0;
+  double scale = 1;    ///< of the product of B and A
+  double dropout = 0;  ///< of the input of A
 };
 
 struct ModelSpec {
@@ -97,7 +114,8 @@ struct ModelSpec {
   int64_t dim = 0;
   int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
   int64_t loss_chunk_tokens = 0;  ///< tokens for which the loss is computed at a time; 0: all
-  int64_t buffer_elements = 0;    ///< of the compute dtype: tables that are not parameters and always exist
+  std::optional<AdapterSpec> adapter = {};
+  int64_t buffer_elements = 0;  ///< of the compute dtype: tables that are not parameters and always exist
 
   /// Elements of all parameters; tied ones are counted once.
   int64_t parameter_count() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
@@ -196,7 +197,8 @@ std::vector<StateTensor> Strategy::pieces(const std::string& kind, size_t count)
                     .global_shape = spec.shape,
                     .offset = local.offset,
                     .write_begin = begin,
-                    .write_end = end});
+                    .write_end = end,
+                    .optional = spec.of_base});
   }
   return list;
 }
@@ -325,6 +327,11 @@ std::vector<StateTensor> Strategy::state() {
 
 std::vector<StateView> Strategy::views_to_save() {
   auto mine = state();
+  // What checkpoints do not contain is not of this training.
+  std::set<std::string> of_base;
+  for (const auto* spec : model_.spec.parameters())
+    if (spec->of_base) of_base.insert("param/" + spec->name);
+  std::erase_if(mine, [&](const StateTensor& tensor) { return of_base.contains(tensor.name); });
   if (!saves_whole()) return views_of(std::move(mine));
   torch::NoGradGuard no_grad;
   std::vector<StateView> whole;
@@ -332,7 +339,7 @@ std::vector<StateView> Strategy::views_to_save() {
   for (const auto& name : optimizer_.config().state_names()) kinds.push_back("optimizer/" + name + "/");
   for (const auto* spec : model_.spec.parameters())
     for (const auto& kind : kinds) {
-      if (kind != kinds.front() && !spec->trainable) continue;
+      if (kind == kinds.front() ? spec->of_base : !spec->trainable) continue;
       auto full = torch::zeros({spec->numel()}, scalar_type(job_.precision.parameter));
       for (const auto& piece : mine) {
         int64_t count = piece.write_end - piece.write_begin;

@@ -121,7 +121,10 @@ int64_t BlockMemory::forward_without_graph(size_t block) const {
       if (parameter.shape.size() == 2)
         scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
                                                   {tokens_, parameter.shape[0], parameter.shape[1]}));
-  return saved(block) + output(block) + scratch;
+  double inputs = 0;
+  for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
+  return saved(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_)) + output(block) +
+         scratch;
 }
 
 std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {

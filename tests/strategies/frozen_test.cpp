@@ -82,7 +82,7 @@ TEST_CASE("every strategy trains the same with frozen parameters", "[frozen][par
   }
 }
 
-TEST_CASE("memory with frozen layers is predicted, and with frozen parts of layers not exceeded", "[frozen][memory]") {
+TEST_CASE("memory with frozen parameters is as predicted", "[frozen][memory]") {
   TinyRun run = frozen_run(GENERATE(from_range(frozen_sets())));
   run.dim = 64;
   run.seq_len = 64;
@@ -98,7 +98,7 @@ TEST_CASE("memory with frozen layers is predicted, and with frozen parts of laye
   INFO(run.strategy << ", " << run.precision << ", recomputed " << run.recompute << ", frozen " << run.frozen.back()
                     << ": " << 100 * error << " %");
   CHECK(error >= -0.01);
-  CHECK(error <= (run.frozen.back() == "blocks.0.*" ? 0.04 : 0.3));
+  CHECK(error <= 0.04);
 }
 
 TEST_CASE("a checkpoint in one file has no optimizer state of frozen parameters", "[frozen]") {

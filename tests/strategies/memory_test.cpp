@@ -13,7 +13,7 @@ using namespace runner::testing;
 
 namespace {
 
-void check_claim(const TinyRun& run) {
+void check_memory_claim(const TinyRun& run) {
   ModelSpec spec = tiny_spec(run);
   Job job = tiny_job(run, spec);
   MemoryParts claim = find_strategy(run.strategy)->entry->memory(job);
@@ -48,7 +48,7 @@ TEST_CASE("memory of single is as predicted", "[memory]") {
   run.accumulation = GENERATE(1, 3);
   run.recompute = GENERATE(false, true);
   run.tied = GENERATE(false, true);
-  check_claim(run);
+  check_memory_claim(run);
 }
 
 TEST_CASE("memory of single is as predicted for each family", "[memory][families]") {
@@ -60,7 +60,7 @@ TEST_CASE("memory of single is as predicted for each family", "[memory][families
         TinyRun run = sized(family, wide);
         run.recompute = recompute;
         run.tied = family.starts_with("gemma");
-        check_claim(run);
+        check_memory_claim(run);
       }
   }
 }
@@ -76,7 +76,7 @@ TEST_CASE("memory of models with other norms and biases is as predicted for long
         run.dropout = dropout;
         run.global_batch = 2;
         run.seq_len = 300;
-        check_claim(run);
+        check_memory_claim(run);
       }
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("memory of packed rows is as predicted", "[memory]") {
             run.precision = precision;
             run.recompute = recompute;
             run.dropout = dropout;
-            check_claim(run);
+            check_memory_claim(run);
           }
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("memory of ddp is as predicted, with each of its options", "[memory]")
   run.recompute = GENERATE(false, true);
   run.options = GENERATE(nlohmann::json::object(), nlohmann::json{{"gradient_as_bucket_view", false}},
                          nlohmann::json{{"ddp_comm_hook", "bf16_compress"}, {"bucket_cap_mb", 0.1}});
-  check_claim(run);
+  check_memory_claim(run);
 }
 
 TEST_CASE("memory of fsdp is as predicted, with each of its options", "[memory]") {
@@ -120,7 +120,7 @@ TEST_CASE("memory of fsdp is as predicted, with each of its options", "[memory]"
     run.global_batch = 4 * run.world_size * run.accumulation;
     run.options = {{"sharding_strategy", sharding}};
     if (sharding == "HYBRID_SHARD") run.options["hybrid_group_size"] = 2;
-    if (chosen()) check_claim(run);
+    if (chosen()) check_memory_claim(run);
   }
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("memory of zero is as predicted, in each stage", "[memory]") {
     run.world_size = 3;
     run.global_batch = 4 * run.world_size * run.accumulation;
     run.options = options;
-    if (chosen()) check_claim(run);
+    if (chosen()) check_memory_claim(run);
   }
 }
 
@@ -182,20 +182,20 @@ TEST_CASE("memory is as predicted for other units, precisions, dropout and tied 
     for (std::string precision : {"bf16-mixed", "bf16-true", "64-true"}) {
       TinyRun other = run;
       other.precision = precision;
-      check_claim(other);
+      check_memory_claim(other);
     }
     TinyRun dropped = run;
     dropped.dropout = 0.1;
-    check_claim(dropped);
+    check_memory_claim(dropped);
     TinyRun untied = run;
     untied.tied = false;
-    check_claim(untied);
+    check_memory_claim(untied);
   }
   run.options = {{"auto_wrap_policy", "none"}};
-  check_claim(run);
+  check_memory_claim(run);
   run.options = {{"auto_wrap_policy", "size"}, {"min_num_params", 40'000}};
-  check_claim(run);
+  check_memory_claim(run);
   run.options = {{"reduce_every_micro_batch", false}};
   run.accumulation = 3;
-  check_claim(run);
+  check_memory_claim(run);
 }

@@ -13,7 +13,7 @@ using namespace runner::testing;
 
 namespace {
 
-void check_claim(TinyRun run) {
+void check_traffic_claim(TinyRun run) {
   run.steps = 3;
   run.global_batch = run.world_size * run.accumulation;
   Wire claimed = claimed_traffic(run);
@@ -51,7 +51,7 @@ TEST_CASE("ddp's traffic is as predicted, with every option", "[recording]") {
         for (const char* family : {"gpt", "llama"}) {
           run.family = family;
           run.options = {{"ddp_comm_hook", hook}, {"bucket_cap_mb", cap}};
-          if (chosen()) check_claim(run);
+          if (chosen()) check_traffic_claim(run);
         }
   }
   SECTION("unused parameters, static graphs, bucket views") {
@@ -64,14 +64,14 @@ TEST_CASE("ddp's traffic is as predicted, with every option", "[recording]") {
                            {"static_graph", static_graph},
                            {"gradient_as_bucket_view", view},
                            {"bucket_cap_mb", 0.02}};
-            if (chosen()) check_claim(run);
+            if (chosen()) check_traffic_claim(run);
           }
   }
   SECTION("precision and recomputation") {
     for (const char* precision : {"bf16-mixed", "bf16-true", "16-mixed", "64-true"}) {
       run.precision = precision;
       run.recompute = true;
-      check_claim(run);
+      check_traffic_claim(run);
     }
   }
 }
@@ -114,7 +114,7 @@ TEST_CASE("fsdp's traffic is as predicted: sharding, units, accumulation, ranks"
                        {"min_num_params", 10'000},
                        {"reduce_every_micro_batch", every}};
         if (run.world_size == 4) run.options["hybrid_group_size"] = 2;
-        if (chosen()) check_claim(run);
+        if (chosen()) check_traffic_claim(run);
       }
 }
 
@@ -138,10 +138,10 @@ TEST_CASE("zero's traffic is as predicted: 2 x parameters in stages 1 and 2, 3 x
       run.options = more;
       run.options["stage"] = stage;
       run.precision = "32-true";
-      if (chosen()) check_claim(run);
+      if (chosen()) check_traffic_claim(run);
       if (run.accumulation > 1 || run.tied) continue;
       run.precision = "bf16-mixed";
-      if (chosen()) check_claim(run);
+      if (chosen()) check_traffic_claim(run);
     }
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("fsdp's traffic is as predicted: precision", "[recording]") {
       run.precision = precision;
       run.options = {{"sharding_strategy", sharding}, {"hybrid_group_size", 1}};
       if (!mixed.is_null()) run.options["mixed_precision"] = mixed;
-      check_claim(run);
+      check_traffic_claim(run);
     }
 }
 

@@ -38,6 +38,7 @@ struct TinyRun {
   bool tied = true;
   bool packed = false;                   ///< rows contain several sequences (tiny_position())
   std::vector<std::string> frozen = {};  ///< model.frozen
+  Recipe::FineTune fine_tune = {};
   double dropout = 0.0;
   std::string precision = "32-true";
   OptimizerConfig optimizer = {.lr = 1e-2, .groups = {}};
@@ -72,7 +73,11 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
 }
 
 inline ModelSpec tiny_spec(const TinyRun& run) {
-  return make_spec(tiny_model(run), run.vocab, run.seq_len, run.packed ? RowKind::packed : RowKind::one_sequence);
+  Recipe recipe;
+  recipe.model = tiny_model(run);
+  recipe.fine_tune = run.fine_tune;
+  if (run.packed) recipe.data.packing = "best_fit";
+  return make_spec(recipe, run.vocab, run.seq_len);
 }
 
 /// The position of token t of packed row `k` in its sequence. Sequences begin at other places in each row.

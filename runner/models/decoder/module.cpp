@@ -82,7 +82,7 @@ class BranchEnds {
   Tensor begin(const Tensor& x) const { return before_ ? (*before_)(x) : x; }
   /// `last`: the last product. Its values are needed for the backward of a norm after it.
   Tensor end(const Linear& last, const Tensor& x, const ForwardContext& context) const {
-    auto y = dropout_(after_ ? last(x) : last.last(x, context), context, site_);
+    auto y = dropout_(after_ ? last(x, context) : last.last(x, context), context, site_);
     if (after_) y = (*after_)(y);
     return multiplier_ == 1 ? y : y.mul_(multiplier_);
   }
@@ -120,9 +120,9 @@ class AttentionBranch {
     const auto positions = positions_.of(*context.batch);
     // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
     // assumes.
-    auto q = positioned(normed(wq_(h), q_norm_), sizes, positions),
-         k = positioned(normed(wk_(h), k_norm_), sizes, positions);
-    const auto v = heads(wv_(h), sizes);
+    auto q = positioned(normed(wq_(h, context), q_norm_), sizes, positions),
+         k = positioned(normed(wk_(h, context), k_norm_), sizes, positions);
+    const auto v = heads(wv_(h, context), sizes);
     return ends_.end(wo_, causal_attention(q, k, v, ends_.dropout(), context, form_, positions), context);
   }
 
@@ -163,13 +163,13 @@ class MlpBranch {
   }
 
   Tensor operator()(const Tensor& x, at::IntArrayRef, const ForwardContext& context) const {
-    return ends_.end(w2_, hidden(ends_.begin(x)), context);
+    return ends_.end(w2_, hidden(ends_.begin(x), context), context);
   }
 
  private:
-  Tensor hidden(const Tensor& x) const {
-    if (!w3_) return activated(w1_(x), activation_);
-    auto gate = w1_(x), up = (*w3_)(x);  // in this order, see AttentionBranch
+  Tensor hidden(const Tensor& x, const ForwardContext& context) const {
+    if (!w3_) return activated(w1_(x, context), activation_);
+    auto gate = w1_(x, context), up = (*w3_)(x, context);  // in this order, see AttentionBranch
     return gated(gate, up, activation_);
   }
 

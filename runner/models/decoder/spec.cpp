@@ -42,6 +42,8 @@ class Blocks {
     block.saved = first.saved;
     block.saved.compute_elements_per_token += second.saved.compute_elements_per_token - width();  // one input
     block.saved.float32_per_token += second.saved.float32_per_token;
+    block.inputs = first.inputs;
+    block.inputs.insert(block.inputs.end(), second.inputs.begin(), second.inputs.end());
     block.output_elements_per_token = width();
     block.backward_moments = moments_.parallel(first, second);
     return block;
@@ -103,6 +105,10 @@ class Blocks {
     // fused kernel there is no log-sum-exp.
     const bool dropout = model_.dropout > 0, fused = moments_.fused(number);
     block.saved.compute_elements_per_token += static_cast<double>(2 * q + 2 * (dropout ? q : kv));
+    const auto name = layer + ".attention.";
+    if (d.norm_before)
+      block.inputs.push_back(
+          {.matrices = {name + "wq.weight", name + "wk.weight", name + "wv.weight"}, .elements_per_token = width()});
     if (fused) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (q - kv));
     if (fused) block.saved.float32_per_token += static_cast<double>(d.n_heads);
     if (d.qk_norm == Decoder::QkNorm::none) return;
@@ -123,6 +129,11 @@ class Blocks {
     // Gate, up and their product; or the input of the activation and its result, which for relu are saved once.
     const bool once = !d.gated && activation_of(model_) == "relu";
     block.saved.compute_elements_per_token += static_cast<double>((d.gated ? 3 : once ? 1 : 2) * d.hidden);
+    const auto name = layer + ".mlp.";
+    if (d.norm_before)
+      block.inputs.push_back({.matrices = {name + "w1.weight", name + "w3.weight"}, .elements_per_token = width()});
+    if (!once)
+      block.inputs.push_back({.matrices = {name + "w2.weight"}, .elements_per_token = static_cast<double>(d.hidden)});
   }
 
   const Recipe::Model& model_;

@@ -64,7 +64,7 @@ class GptAttention : public Block {
   Tensor attention(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) {
     int64_t dim = sizes[2];
     // Splits along the last dim, so that backward writes the three gradients into one tensor in one pass.
-    auto parts = qkv_(x).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
+    auto parts = qkv_(x, context).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
     for (auto& part : parts) part = part.unflatten(-1, {heads_, dim / heads_});
     const auto positions = positions_.of(*context.batch);
     const auto result = causal_attention(parts[0], parts[1], parts[2], dropout_, context, {}, positions);
@@ -91,7 +91,7 @@ class GptMlp : public Block {
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    auto mlp = down_.last(gelu(up_(norm_(x)), gelu_), context);
+    auto mlp = down_.last(gelu(up_(norm_(x), context), gelu_), context);
     return dropout_(mlp, context, DropoutSite::mlp_out).add_(x).view(input.sizes());
   }
 

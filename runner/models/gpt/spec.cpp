@@ -73,6 +73,7 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   block.saved.compute_elements_per_token = static_cast<double>(6 * dim);
   // Mean and reciprocal deviation of the norm, and attention's log-sum-exp, which attention with dropout does not save.
   block.saved.float32_per_token = 2 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
+  block.inputs = {{.matrices = {layer + ".attention.qkv.weight"}, .elements_per_token = static_cast<double>(dim)}};
   block.output_elements_per_token = static_cast<double>(dim);
   block.backward_moments = attention_moments(block, model, seq_len);
   return block;
@@ -112,6 +113,8 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   // Block input, its norm, and GELU's input and output.
   block.saved.compute_elements_per_token = static_cast<double>(2 * dim + 2 * hidden);
   block.saved.float32_per_token = 2;  // mean and reciprocal deviation of the norm
+  block.inputs = {{.matrices = {layer + ".mlp.up.weight"}, .elements_per_token = static_cast<double>(dim)},
+                  {.matrices = {layer + ".mlp.down.weight"}, .elements_per_token = static_cast<double>(hidden)}};
   block.output_elements_per_token = static_cast<double>(dim);
   block.backward_moments = mlp_moments(block, model);
   return block;

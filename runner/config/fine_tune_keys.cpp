@@ -1,0 +1,41 @@
+// The keys of [fine_tune]: which parameters are trained, and adapters.
+#include "runner/config/key_adder.hpp"
+
+// The rows of the table are wrapped by hand.
+// clang-format off
+
+namespace runner::keys {
+
+void add_fine_tune(std::vector<Key>& keys) {
+  Adder add(keys, "fine_tune", &Recipe::fine_tune);
+  using F = Recipe::FineTune;
+  const Facts lora{.needs = {"fine_tune.method", {"lora"}}}, freeze{.needs = {"fine_tune.method", {"freeze"}}};
+  add({.name = "method", .type = T::choice,
+       .help = "full: all parameters are trained. lora: low-rank adapters beside matrices are trained. freeze: the parameters "
+               "that `trainable` names are trained.",
+       .choices = {"full", "lora", "freeze"}, .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}}}, &F::method);
+  add({.name = "rank", .type = T::integer,
+       .help = "Rank of the adapters: a matrix [out, in] gets A [rank, in] and B [out, rank].", .minimum = 1}, &F::rank, lora);
+  add({.name = "alpha", .type = T::number,
+       .help = "The product of B and A is multiplied by alpha / rank.", .minimum = 0, .above_minimum = true}, &F::alpha, lora);
+  add({.name = "rslora", .type = T::boolean,
+       .help = "The factor is alpha / sqrt(rank) instead (rank-stabilised LoRA)."}, &F::rslora, lora);
+  add({.name = "dropout", .type = T::number,
+       .help = "Dropout of the adapters' input.", .minimum = 0, .maximum = 0.999}, &F::dropout, lora);
+  add({.name = "targets", .type = T::texts,
+       .help = "Modules that get adapters: \"all-linear\" for all matrices of layers, names of Hugging Face (\"q_proj\"), our names "
+               "(\"attention.wq\"), or globs over either."}, &F::targets, lora);
+  add({.name = "modules_to_save", .type = T::texts,
+       .help = "Modules that are trained completely, beside the adapters: \"lm_head\", \"embed_tokens\"."},
+      &F::modules_to_save, lora);
+  add({.name = "adapter", .type = T::path,
+       .help = "A folder of PEFT (adapter_config.json, adapter_model.safetensors) with the adapter that training starts from."},
+      &F::adapter, lora);
+  add({.name = "lora_plus_ratio", .type = T::number,
+       .help = "The learning rate of B relative to that of A (LoRA+; its paper suggests 16). Default: equal rates.",
+       .minimum = 0, .above_minimum = true}, &F::lora_plus_ratio, lora);
+  add({.name = "trainable", .type = T::texts,
+       .help = "Globs over the names of the parameters that are trained: \"head.*\", \"blocks.11.*\"."}, &F::trainable, freeze);
+}
+
+}  // namespace runner::keys

@@ -1,0 +1,219 @@
+#include "runner/models/adapters.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/base/glob.hpp"
+#include "runner/base/text.hpp"
+#include "runner/models/family.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr std::string_view weight = ".weight", a_suffix = ".lora_a", b_suffix = ".lora_b";
+
+/// The module of a parameter, under our name and under Hugging Face's.
+struct ModuleNames {
+  std::string ours, theirs;
+};
+
+std::string module_of(const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); }
+
+bool names_module(const std::string& pattern, const std::string& module) {
+  return glob_matches(pattern, module) || module.ends_with("." + pattern);
+}
+bool names_module(const std::string& pattern, const ModuleNames& module) {
+  return names_module(pattern, module.ours) || names_module(pattern, module.theirs);
+}
+
+bool is_matrix(const ParameterSpec& parameter) {
+  return parameter.shape.size() == 2 && parameter.name.ends_with(weight);
+}
+
+/// Answers questions about the modules of a base model.
+class Modules {
+ public:
+  Modules(const Recipe& recipe, const ModelSpec& base) : fine_tune_(recipe.fine_tune), base_(base) {
+    const auto parameters = base.parameters();
+    const auto tensors = hf_names(recipe.model, base);
+    for (size_t slot = 0; slot < parameters.size(); ++slot)
+      names_.push_back({module_of(parameters[slot]->name), module_of(tensors[slot].name)});
+  }
+
+  /// `block`: of the parameter in `slot`.
+  bool adapted(const BlockSpec& block, const ParameterSpec& parameter, size_t slot) const {
+    if (block.kind != BlockKind::transformer || !is_matrix(parameter) || saved_whole(slot)) return false;
+    return std::ranges::any_of(fine_tune_.targets, [&](const std::string& target) {
+      return target == "all-linear" || names_module(target, names_[slot]);
+    });
+  }
+  bool saved_whole(size_t slot) const {
+    return std::ranges::any_of(fine_tune_.modules_to_save,
+                               [&](const std::string& target) { return names_module(target, names_[slot]); });
+  }
+
+  /// Whether the pattern names a matrix of a layer, and whether it names any parameter.
+  bool names_target(const std::string& pattern) const {
+    bool found = pattern == "all-linear";
+    for_each([&](const BlockSpec& block, const ParameterSpec& parameter, size_t slot) {
+      found |= block.kind == BlockKind::transformer && is_matrix(parameter) && names_module(pattern, names_[slot]);
+    });
+    return found;
+  }
+  bool names_any(const std::string& pattern) const {
+    return std::ranges::any_of(names_, [&](const ModuleNames& names) { return names_module(pattern, names); });
+  }
+
+  /// The last parts of the names of modules, Hugging Face's first; `targets`: of those that can have adapters.
+  std::vector<std::string> short_names(bool targets) const {
+    std::vector<std::string> theirs, ours;
+    auto add = [](std::vector<std::string>& list, const std::string& module) {
+      const auto name = module.substr(module.rfind('.') + 1);
+      if (std::ranges::find(list, name) == list.end()) list.push_back(name);
+    };
+    for_each([&](const BlockSpec& block, const ParameterSpec& parameter, size_t slot) {
+      if (targets && !(block.kind == BlockKind::transformer && is_matrix(parameter))) return;
+      add(theirs, names_[slot].theirs);
+      add(ours, names_[slot].ours);
+    });
+    if (targets) theirs.insert(theirs.begin(), "all-linear");
+    for (const auto& name : ours)
+      if (std::ranges::find(theirs, name) == theirs.end()) theirs.push_back(name);
+    return theirs;
+  }
+
+ private:
+  template <class Body>
+  void for_each(Body&& body) const {
+    size_t slot = 0;
+    for (const auto& block : base_.blocks)
+      for (const auto& parameter : block.parameters) body(block, parameter, slot++);
+  }
+
+  const Recipe::FineTune& fine_tune_;
+  const ModelSpec& base_;
+  std::vector<ModuleNames> names_;  ///< by slot
+};
+
+/// Counts elements of a block's parameters from the last one to the first, as gradients are computed, before and after adapters were
+/// added.
+class Elements {
+ public:
+  Elements(const std::vector<ParameterSpec>& before, const std::vector<ParameterSpec>& after) {
+    auto added = after.rbegin();
+    int64_t of_before = 0, of_after = 0;
+    for (auto parameter = before.rbegin(); parameter != before.rend(); ++parameter) {
+      ends_.emplace_back(of_before, of_after);
+      while (added->name != parameter->name) of_after += (added++)->numel();
+      of_after += (added++)->numel();
+      of_before += parameter->numel();
+    }
+    ends_.emplace_back(of_before, of_after);
+  }
+  /// The number of elements after, for a number before that is at the end of a parameter.
+  int64_t after(int64_t before) const {
+    const auto end = std::ranges::lower_bound(ends_, before, {}, &std::pair<int64_t, int64_t>::first);
+    return end == ends_.end() ? before : end->second + (before - end->first);
+  }
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> ends_;
+};
+
+/// Adds the adapters of a block's matrices. An adapter follows its matrix, so that gradients arrive in the order of parameters.
+void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, const AdapterSpec& adapter) {
+  std::vector<ParameterSpec> parameters;
+  double activations = 0, widest = 0;  // `widest`: inputs with dropout, one at a time
+  for (size_t i = 0; i < block.parameters.size(); ++i) {
+    const auto& matrix = block.parameters[i];
+    parameters.push_back(matrix);
+    if (!modules.adapted(block, matrix, first_slot + i)) continue;
+    const int64_t out = matrix.shape[0], in = matrix.shape[1];
+    const auto names = adapter_names(matrix.name);
+    const Init uniform{.kind = Init::Kind::uniform, .std = 1 / std::sqrt(static_cast<double>(in))};
+    parameters.push_back({.name = names.a, .shape = {adapter.rank, in}, .init = uniform});
+    parameters.push_back({.name = names.b, .shape = {out, adapter.rank}, .init = {}});
+    block.forward_flops_per_token += 2 * static_cast<double>(adapter.rank * (in + out));
+    activations += static_cast<double>(adapter.rank);
+    if (adapter.dropout > 0) widest = std::max(widest, static_cast<double>(in));
+  }
+  const Elements elements(block.parameters, parameters);
+  block.parameters = std::move(parameters);
+  block.saved.compute_elements_per_token += activations;
+  for (auto& moment : block.backward_moments) {
+    const int64_t end = elements.after(moment.arrived + moment.arriving);
+    moment.arrived = elements.after(moment.arrived);
+    if (moment.arriving > 0) moment.arriving = end - moment.arrived;
+    moment.compute_elements_per_token += activations + widest;
+  }
+}
+
+}  // namespace
+
+AdapterNames adapter_names(const std::string& matrix) {
+  const auto module = module_of(matrix);
+  return {.a = module + std::string(a_suffix), .b = module + std::string(b_suffix)};
+}
+
+std::string adapted_matrix(const std::string& parameter) {
+  const bool adapter = parameter.ends_with(a_suffix) || parameter.ends_with(b_suffix);
+  return adapter ? module_of(parameter) + std::string(weight) : "";
+}
+
+void fine_tune(ModelSpec& spec, const Recipe& recipe) {
+  const auto& settings = recipe.fine_tune;
+  if (settings.method == "freeze") {
+    train_only(spec, [&](const ParameterSpec& parameter, size_t) {
+      return parameter.trainable && std::ranges::any_of(settings.trainable, [&](const std::string& pattern) {
+               return glob_matches(pattern, parameter.name);
+             });
+    });
+  }
+  if (!settings.adapts()) return;
+  const ModelSpec base = spec;
+  const Modules modules(recipe, base);
+  train_only(spec, [&](const ParameterSpec& parameter, size_t slot) {
+    return parameter.trainable && modules.saved_whole(slot);
+  });
+  for (auto& block : spec.blocks)
+    for (auto& parameter : block.parameters) parameter.of_base = !parameter.trainable && recipe.model.init_from;
+  spec.adapter = {.rank = settings.rank, .scale = settings.scale(), .dropout = settings.dropout};
+  size_t slot = 0;
+  for (auto& block : spec.blocks) {
+    const size_t count = block.parameters.size();
+    add_adapters(block, modules, slot, *spec.adapter);
+    slot += count;
+  }
+}
+
+std::vector<UnmatchedTarget> unmatched_targets(const Recipe& recipe, const ModelSpec& base) {
+  std::vector<UnmatchedTarget> unmatched;
+  const auto& settings = recipe.fine_tune;
+  const Modules modules(recipe, base);
+  if (settings.adapts()) {
+    for (const auto& target : settings.targets)
+      if (!modules.names_target(target))
+        unmatched.push_back({.key = "fine_tune.targets",
+                             .name = target,
+                             .available = modules.short_names(/*targets=*/true),
+                             .reason = modules.names_any(target)
+                                           ? "adapters are for matrices of layers; modules_to_save "
+                                             "trains other modules completely"
+                                           : ""});
+    for (const auto& module : settings.modules_to_save)
+      if (!modules.names_any(module))
+        unmatched.push_back({.key = "fine_tune.modules_to_save",
+                             .name = module,
+                             .available = modules.short_names(/*targets=*/false),
+                             .reason = ""});
+  }
+  if (settings.method == "freeze")
+    for (const auto& pattern : settings.trainable)
+      if (std::ranges::none_of(base.parameters(), [&](const auto* one) { return glob_matches(pattern, one->name); }))
+        unmatched.push_back(
+            {.key = "fine_tune.trainable", .name = pattern, .available = parameter_names(base), .reason = ""});
+  return unmatched;
+}
+
+}  // namespace runner
