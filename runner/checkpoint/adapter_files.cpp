@@ -345,35 +345,42 @@ void export_adapter(const fs::path& folder, const Recipe& recipe, const ModelSpe
 }
 
 ParameterReader merged_reader(const ModelSpec& spec, const ModelSpec& base, ParameterReader read) {
+  /// A parameter of the base: its slot in `spec`, and those of its adapter.
+  struct Merged {
+    size_t slot;
+    std::optional<std::pair<size_t, size_t>> adapter = {};
+    int64_t columns = 0;
+  };
+  std::map<std::string, size_t> slots;
+  const auto parameters = spec.parameters();
+  for (size_t slot = 0; slot < parameters.size(); ++slot) slots[parameters[slot]->name] = slot;
+  std::vector<Merged> list;
+  for (const auto* parameter : base.parameters()) {
+    auto& merged = list.emplace_back(Merged{.slot = slots.at(parameter->name)});
+    const auto names = adapter_names(parameter->name);
+    if (adapted_matrix(names.a) != parameter->name || !slots.contains(names.a)) continue;
+    merged.adapter = {slots.at(names.a), slots.at(names.b)};
+    merged.columns = parameter->shape.back();
+  }
   struct Cached {
     size_t slot = SIZE_MAX;
     std::vector<float> a, b;
   };
-  auto cached = std::make_shared<Cached>();
-  std::map<std::string, size_t> slots;
-  const auto parameters = spec.parameters();
-  for (size_t slot = 0; slot < parameters.size(); ++slot) slots[parameters[slot]->name] = slot;
-  std::vector<std::string> names;
-  std::vector<int64_t> columns;
-  for (const auto* parameter : base.parameters()) {
-    names.push_back(parameter->name);
-    columns.push_back(parameter->shape.back());
-  }
-  return [=, adapter = spec.adapter, &spec](size_t slot, int64_t offset, std::span<float> out) {
-    read(slots.at(names[slot]), offset, out);
-    const auto [name_a, name_b] = adapter_names(names[slot]);
-    if (!adapter || !slots.contains(name_a)) return;
+  return [=, cached = std::make_shared<Cached>(), &spec](size_t slot, int64_t offset, std::span<float> out) {
+    const auto& merged = list[slot];
+    read(merged.slot, offset, out);
+    if (!merged.adapter) return;
+    const auto [slot_a, slot_b] = *merged.adapter;
     if (cached->slot != slot)
-      *cached = {
-          .slot = slot, .a = read_all(read, spec, slots.at(name_a)), .b = read_all(read, spec, slots.at(name_b))};
-    const int64_t in = columns[slot], rank = adapter->rank;
+      *cached = {.slot = slot, .a = read_all(read, spec, slot_a), .b = read_all(read, spec, slot_b)};
+    const int64_t in = merged.columns, rank = spec.adapter->rank;
     for (size_t i = 0; i < out.size(); ++i) {
       const int64_t row = (offset + static_cast<int64_t>(i)) / in, column = (offset + static_cast<int64_t>(i)) % in;
       double sum = 0;
       for (int64_t k = 0; k < rank; ++k)
         sum += static_cast<double>(cached->b[static_cast<size_t>(row * rank + k)]) *
                cached->a[static_cast<size_t>(k * in + column)];
-      out[i] = static_cast<float>(out[i] + adapter->scale * sum);
+      out[i] = static_cast<float>(out[i] + spec.adapter->scale * sum);
     }
   };
 }

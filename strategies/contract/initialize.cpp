@@ -70,8 +70,6 @@ void draw_pairs(uint64_t key, uint64_t first, float* out) {
   }
 }
 
-}  // namespace
-
 /// Uniform between -bound and bound.
 void draw_uniform(uint64_t key, int64_t offset, float bound, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
@@ -79,6 +77,8 @@ void draw_uniform(uint64_t key, int64_t offset, float bound, std::span<float> ou
     out[i] = (static_cast<float>(static_cast<int32_t>(bits >> 40)) * 0x1p-23f - 1) * bound;
   }
 }
+
+}  // namespace
 
 void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offset, std::span<float> out) {
   if (parameter.init.kind == Init::Kind::uniform)

@@ -197,8 +197,7 @@ std::vector<StateTensor> Strategy::pieces(const std::string& kind, size_t count)
                     .global_shape = spec.shape,
                     .offset = local.offset,
                     .write_begin = begin,
-                    .write_end = end,
-                    .optional = spec.of_base});
+                    .write_end = end});
   }
   return list;
 }
@@ -299,7 +298,8 @@ std::vector<StateTensor> Strategy::trained_state() {
                     .local = local.value,
                     .write_begin = begin,
                     .write_end = end,
-                    .swapped = local.swapped});
+                    .swapped = local.swapped,
+                    .optional = spec.of_base});
     if (i >= trained_) continue;
     auto tensors = optimizer_.state(i);
     for (size_t k = 0; k < states.size(); ++k) {
