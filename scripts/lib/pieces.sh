@@ -142,7 +142,7 @@ bring_taplo() {
 
 bring_transformers() {
   local pin
-  say "transformers and PEFT (tests read the output of runner export with them): 15 MB"
+  say "transformers, PEFT and TensorBoard (tests read our files with them): 21 MB"
   rm -rf "$partial/transformers"
   for pin in "${transformers_pins[@]}"; do
     get_wheel "$pin"

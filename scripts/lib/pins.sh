@@ -32,7 +32,7 @@ sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c928
 shakespeare_pin="shakespeare 0.6 f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32f8cb9fa4c"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
-# For the tests: transformers reads the output of `runner export`. Wheels for any Python 3 (abi3). torch is the system's
+# For the tests: they read what runner writes with these packages. Wheels for any Python 3 (abi3). torch is the system's
 # package.
 transformers_pins=(
   "transformers 4.47.1 d2f5d19bb6283cd66c893ec7e6d931d6370bbf1cc93633326ff1f41a40046c9c"
@@ -42,6 +42,9 @@ transformers_pins=(
   "peft 0.14.0 2f04f3a870c3baf30f15e7dcaa5dd70d3e54cfdd146d3c6c187735d3ae0a0700"
   "accelerate 1.2.1 be1cbb958cf837e7cdfbde46b812964b1b8ae94c9c7d94d921540beafcee8ddf"
   "psutil 6.1.1 97f7cb9921fbec4904f522d972f0c0e1f4fabbdd4e0287813b21215074a0f160"
+  "tensorboard 2.19.0 5e71b98663a641a7ce8a6e70b0be8e1a4c0c45d48760b076383ac4755c35b9a0"
+  "protobuf 5.29.3 c027e08a08be10b67c06bf2370b99c811c466398c357e615ca88c91c07f0910f"
+  "absl-py 2.1.0 526a04eadab8b4ee719ce68f204172ead1027549089702d99b9059f129ff1308"
 )
 
 # For the tests: the chat templates in this wheel (Apache-2.0).
