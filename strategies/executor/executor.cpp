@@ -49,6 +49,7 @@ class Executor : public Strategy {
     for (const bool frozen : {false, true})
       for (size_t u = 0; u < store_->size(); ++u)
         if (plan_.units[u].frozen == frozen) make_parameters(u);
+    source_ = {};  // frees the files of initial values
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
     reduction_.emplace(plan_, mesh_, layouts, world_.device, reducer_);
     spread(false);
