@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "runner/base/error.hpp"
@@ -20,7 +19,8 @@ const std::string prefix = "base_model.model.";
 
 /// One of our matrices in a module of transformers.
 struct AdaptedPart {
-  size_t a = 0, b = 0;  ///< slots
+  size_t a = 0, b = 0;                   ///< slots
+  std::optional<size_t> magnitude = {};  ///< the same
   std::optional<HfRows> rows = {};
 
   /// The row of the module's B that is row `row` of ours.
@@ -33,6 +33,12 @@ struct AdaptedModule {
   int64_t in = 0, out = 0;
   std::vector<AdaptedPart> parts = {};
   std::string short_name() const { return name.substr(name.rfind('.') + 1); }
+  /// Rows of the module that have an adapter.
+  int64_t adapted_rows(const ModelSpec& spec) const {
+    int64_t rows = 0;
+    for (const auto& part : parts) rows += spec.parameters()[part.b]->shape[0];
+    return rows;
+  }
 };
 
 /// The modules of transformers that have adapters, and the slots of parameters that are trained completely.
@@ -60,7 +66,8 @@ struct AdaptedModel {
         const int64_t out = tensor.rows ? tensor.rows->all : parameters[b]->shape[0];
         found = modules.insert(found, {.name = name, .in = parameter.shape[1], .out = out});
       }
-      found->parts.push_back({.a = slot, .b = b, .rows = tensor.rows});
+      const auto magnitude = spec.adapter->magnitudes ? std::optional(spec.slot(names.magnitude)) : std::nullopt;
+      found->parts.push_back({.a = slot, .b = b, .magnitude = magnitude, .rows = tensor.rows});
     }
   }
 };
@@ -71,10 +78,10 @@ std::vector<float> read_all(const ParameterReader& read, const ModelSpec& spec, 
   return values;
 }
 
-/// The matrices of a module's adapter.
+/// The matrices of a module's adapter, and its magnitudes if it has them.
 struct Product {
   int64_t rank;
-  std::vector<float> a, b;  ///< [rank, in], [out, rank]
+  std::vector<float> a, b, magnitudes = {};  ///< [rank, in], [out, rank], [out]
 };
 
 Product join_parts(const AdaptedModule& module, const ModelSpec& spec, const ParameterReader& read) {
@@ -87,6 +94,11 @@ Product join_parts(const AdaptedModule& module, const ModelSpec& spec, const Par
     for (int64_t row = 0; row < std::ssize(b) / rank; ++row)
       std::copy_n(b.begin() + row * rank, rank,
                   joined.b.begin() + part.row_of(row) * all + static_cast<int64_t>(p) * rank);
+    if (!part.magnitude) continue;
+    joined.magnitudes.resize(static_cast<size_t>(module.out));
+    const auto magnitudes = read_all(read, spec, *part.magnitude);
+    for (int64_t row = 0; row < std::ssize(magnitudes); ++row)
+      joined.magnitudes[static_cast<size_t>(part.row_of(row))] = magnitudes[static_cast<size_t>(row)];
   }
   return joined;
 }
@@ -113,15 +125,44 @@ struct AdapterConfig {
     }
   }
 
+  /// The problem if rank_pattern and alpha_pattern give the module another factor than the recipe; otherwise empty. A pattern is the end
+  /// of a module's name; regular expressions of PEFT are not read.
+  std::string other_factor(const std::string& module, const Recipe::FineTune& fine_tune) const {
+    const auto of_module = [&](const char* key, double otherwise) {
+      const json patterns = get(key, json::object());
+      for (const auto& [name, value] : patterns.items())
+        if (module == name || module.ends_with("." + name)) return value.get<double>();
+      return otherwise;
+    };
+    const double rank = of_module("rank_pattern", static_cast<double>(fine_tune.rank));
+    const double alpha = of_module("alpha_pattern", fine_tune.alpha);
+    const double factor = alpha / (fine_tune.rslora ? std::sqrt(rank) : rank);
+    if (std::abs(factor - fine_tune.scale()) <= 1e-6 * fine_tune.scale()) return "";
+    return fmt::format("`{}` has rank {} and lora_alpha {}, so its factor is {} instead of {}", module, rank, alpha,
+                       factor, fine_tune.scale());
+  }
+
   void check(const Recipe::FineTune& fine_tune) const {
+    for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+      const json patterns = get(key, json::object());
+      for (const auto& [pattern, value] : patterns.items())
+        if (!value.is_number() || pattern.find_first_of("^$*+?()[]{}|\\") != std::string::npos)
+          throw usage_error("{}: {} has \"{}\", which is not the end of a module's name", path.string(), key, pattern);
+    }
     if (const auto type = get<std::string>("peft_type", ""); type != "LORA")
       throw usage_error("{}: peft_type is \"{}\"; only LORA is read", path.string(), type);
-    if (get("use_dora", false))
-      throw usage_error("{}: use_dora is true; adapters with magnitudes (DoRA) are not supported", path.string());
+    if (const bool dora = get("use_dora", false); dora != fine_tune.has_magnitudes())
+      throw usage_error("{}: use_dora is {}, and fine_tune.method is \"{}\"; set fine_tune.method = \"{}\"",
+                        path.string(), dora, fine_tune.method, dora ? "dora" : "lora");
     const auto rank = get<int64_t>("r", 8);
     if (rank != fine_tune.rank)
       throw usage_error("{}: r is {}, and fine_tune.rank is {}; set fine_tune.rank = {}", path.string(), rank,
                         fine_tune.rank, rank);
+    if (const auto init = values.value("init_lora_weights", json()); init.is_string() && init != "gaussian")
+      throw usage_error(
+          "{}: init_lora_weights is {}: the adapter belongs to changed base weights; save it with PEFT as a plain LoRA "
+          "(path_initial_model_for_weight_conversion)",
+          path.string(), init.dump());
     const auto alpha = get<double>("lora_alpha", 8);
     const bool rslora = get("use_rslora", false);
     if (alpha != fine_tune.alpha || rslora != fine_tune.rslora)
@@ -177,6 +218,10 @@ void split_product(const AdaptedModule& module, const Product& product, const Mo
     b.resize(static_cast<size_t>(spec.numel(part.b)));
     for (int64_t row = 0; row < std::ssize(b) / rank; ++row)
       std::copy_n(product.b.begin() + part.row_of(row) * product.rank + first, rank, b.begin() + row * rank);
+    if (!part.magnitude) continue;
+    auto& magnitudes = values[*part.magnitude];
+    for (int64_t row = 0; row < std::ssize(b) / rank; ++row)
+      magnitudes.push_back(product.magnitudes[static_cast<size_t>(part.row_of(row))]);
   }
 }
 
@@ -204,22 +249,31 @@ AdapterFolder::AdapterFolder(const fs::path& folder, const Recipe& recipe, const
   values_.resize(spec.parameters().size());
   std::vector<std::string> problems;
   for (const auto& module : model.modules) {
-    std::vector<int64_t> a_shape, b_shape;
+    std::vector<int64_t> a_shape, b_shape, m_shape;
     const auto name = prefix + module.name;
     Product product{.rank = 0,
                     .a = tensors.take(name + ".lora_A.weight", a_shape),
-                    .b = tensors.take(name + ".lora_B.weight", b_shape)};
+                    .b = tensors.take(name + ".lora_B.weight", b_shape),
+                    .magnitudes = {}};
+    if (spec.adapter->magnitudes) product.magnitudes = tensors.take(name + ".lora_magnitude_vector", m_shape);
     if (product.a.empty() || product.b.empty()) {
       problems.push_back(fmt::format("the folder has no adapter of `{}`", module.name));
       continue;
     }
     product.rank = a_shape[0];
+    if (auto problem = config.other_factor(module.name, recipe.fine_tune); !problem.empty()) {
+      problems.push_back(problem);
+      continue;
+    }
     const int64_t rank = spec.adapter->rank;
     const bool joined = product.rank == rank * std::ssize(module.parts) && module.parts.size() > 1;
     if ((product.rank != rank && !joined) || a_shape != std::vector<int64_t>{product.rank, module.in} ||
         b_shape != std::vector<int64_t>{module.out, product.rank})
       problems.push_back(fmt::format("`{}` has A {} and B {} instead of [{}, {}] and [{}, {}]", module.name,
                                      shape_text(a_shape), shape_text(b_shape), rank, module.in, module.out, rank));
+    else if (spec.adapter->magnitudes && m_shape != std::vector<int64_t>{module.out})
+      problems.push_back(
+          fmt::format("`{}` has magnitudes {} instead of [{}]", module.name, shape_text(m_shape), module.out));
     else if (joined && !is_joined(module, product, spec))
       problems.push_back(fmt::format("the adapter of `{}` has rank {} and cannot be divided into {} of rank {}",
                                      module.name, product.rank, module.parts.size(), rank));
@@ -305,7 +359,7 @@ json config_of(const Recipe& recipe, const ModelSpec& spec, const AdaptedModel& 
           {"revision", nullptr},
           {"target_modules", target_names(model)},
           {"task_type", "CAUSAL_LM"},
-          {"use_dora", false},
+          {"use_dora", fine_tune.has_magnitudes()},
           {"use_rslora", fine_tune.rslora}};
 }
 
@@ -320,11 +374,20 @@ void export_adapter(const fs::path& folder, const Recipe& recipe, const ModelSpe
   std::vector<TensorInfo> tensors;
   std::vector<std::vector<float>> values;
   for (const auto& module : model.modules) {
-    auto [rank, a, b] = join_parts(module, spec, read);
+    // The magnitudes of rows without an adapter would be norms of the base, which is not read here.
+    if (spec.adapter->magnitudes && module.adapted_rows(spec) != module.out)
+      throw usage_error(
+          "PEFT has magnitudes for all rows of `{}`, and only some of its matrices have adapters (fine_tune.targets); "
+          "export the merged model instead, without --adapter",
+          module.name);
+    auto [rank, a, b, magnitudes] = join_parts(module, spec, read);
     tensors.push_back({.name = prefix + module.name + ".lora_A.weight", .dtype = "F32", .shape = {rank, module.in}});
     values.push_back(std::move(a));
     tensors.push_back({.name = prefix + module.name + ".lora_B.weight", .dtype = "F32", .shape = {module.out, rank}});
     values.push_back(std::move(b));
+    if (!spec.adapter->magnitudes) continue;
+    tensors.push_back({.name = prefix + module.name + ".lora_magnitude_vector", .dtype = "F32", .shape = {module.out}});
+    values.push_back(std::move(magnitudes));
   }
   for (size_t slot : model.whole) {
     auto shape = spec.parameters()[slot]->shape;
@@ -342,47 +405,6 @@ void export_adapter(const fs::path& folder, const Recipe& recipe, const ModelSpe
     writer.finish();
     write_file_atomic(temporary / "adapter_config.json", config_of(recipe, spec, model).dump(2) + "\n");
   });
-}
-
-ParameterReader merged_reader(const ModelSpec& spec, const ModelSpec& base, ParameterReader read) {
-  /// A parameter of the base: its slot in `spec`, and those of its adapter.
-  struct Merged {
-    size_t slot;
-    std::optional<std::pair<size_t, size_t>> adapter = {};
-    int64_t columns = 0;
-  };
-  std::map<std::string, size_t> slots;
-  const auto parameters = spec.parameters();
-  for (size_t slot = 0; slot < parameters.size(); ++slot) slots[parameters[slot]->name] = slot;
-  std::vector<Merged> list;
-  for (const auto* parameter : base.parameters()) {
-    auto& merged = list.emplace_back(Merged{.slot = slots.at(parameter->name)});
-    const auto names = adapter_names(parameter->name);
-    if (adapted_matrix(names.a) != parameter->name || !slots.contains(names.a)) continue;
-    merged.adapter = {slots.at(names.a), slots.at(names.b)};
-    merged.columns = parameter->shape.back();
-  }
-  struct Cached {
-    size_t slot = SIZE_MAX;
-    std::vector<float> a, b;
-  };
-  return [=, cached = std::make_shared<Cached>(), &spec](size_t slot, int64_t offset, std::span<float> out) {
-    const auto& merged = list[slot];
-    read(merged.slot, offset, out);
-    if (!merged.adapter) return;
-    const auto [slot_a, slot_b] = *merged.adapter;
-    if (cached->slot != slot)
-      *cached = {.slot = slot, .a = read_all(read, spec, slot_a), .b = read_all(read, spec, slot_b)};
-    const int64_t in = merged.columns, rank = spec.adapter->rank;
-    for (size_t i = 0; i < out.size(); ++i) {
-      const int64_t row = (offset + static_cast<int64_t>(i)) / in, column = (offset + static_cast<int64_t>(i)) % in;
-      double sum = 0;
-      for (int64_t k = 0; k < rank; ++k)
-        sum += static_cast<double>(cached->b[static_cast<size_t>(row * rank + k)]) *
-               cached->a[static_cast<size_t>(k * in + column)];
-      out[i] = static_cast<float>(out[i] + spec.adapter->scale * sum);
-    }
-  };
 }
 
 std::string base_digest(const fs::path& folder) {

@@ -30,7 +30,8 @@ class AdapterFolder {
 /// parameters. Throws Error as export_weights does.
 void export_adapter(const fs::path& folder, const Recipe& recipe, const ModelSpec& spec, const ParameterReader& read);
 
-/// Reads the parameters of the base model with the adapters added: W + scale * B A. `read` reads those of `spec`. Keeps the adapter of
+/// Reads the parameters of the base model with the adapters added: W + scale * B A, for DoRA with rows of the trained lengths. `read`
+/// reads those of `spec`. Keeps the adapter of
 /// the matrix that was read last in memory.
 ParameterReader merged_reader(const ModelSpec& spec, const ModelSpec& base, ParameterReader read);
 

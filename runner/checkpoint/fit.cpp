@@ -108,7 +108,8 @@ json settings_of_tensors(const Recipe& resolved) {
   if (find_optimizer(resolved.optimizer.name)->states_need_momentum)
     settings["optimizer.momentum"] = resolved.optimizer.momentum;
   const auto& fine_tune = resolved.fine_tune;
-  settings["fine_tune.method"] = fine_tune.adapts() ? "lora" : "full";  // frozen parameters are compared one by one
+  settings["fine_tune.method"] =
+      fine_tune.adapts() ? fine_tune.method : "full";  // frozen parameters are compared one by one
   if (!fine_tune.adapts()) return settings;
   settings["fine_tune.rank"] = fine_tune.rank;
   settings["fine_tune.alpha"] = fine_tune.alpha;

@@ -9,11 +9,12 @@ namespace runner::keys {
 void add_fine_tune(std::vector<Key>& keys) {
   Adder add(keys, "fine_tune", &Recipe::fine_tune);
   using F = Recipe::FineTune;
-  const Facts lora{.needs = {"fine_tune.method", {"lora"}}}, freeze{.needs = {"fine_tune.method", {"freeze"}}};
+  const Facts lora{.needs = {"fine_tune.method", {"lora", "dora"}}}, freeze{.needs = {"fine_tune.method", {"freeze"}}};
   add({.name = "method", .type = T::choice,
-       .help = "full: all parameters are trained. lora: low-rank adapters beside matrices are trained. freeze: the parameters "
-               "that `trainable` names are trained.",
-       .choices = {"full", "lora", "freeze"}, .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}}}, &F::method);
+       .help = "full: all parameters are trained. lora: low-rank adapters beside matrices are trained. dora: the same, and the "
+               "length of each row of the sum is a parameter of its own. freeze: the parameters that `trainable` names are trained.",
+       .choices = {"full", "lora", "dora", "freeze"},
+       .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}, {"DoRA", "dora"}, {"DORA", "dora"}}}, &F::method);
   add({.name = "rank", .type = T::integer,
        .help = "Rank of the adapters: a matrix [out, in] gets A [rank, in] and B [out, rank].", .minimum = 1}, &F::rank, lora);
   add({.name = "alpha", .type = T::number,

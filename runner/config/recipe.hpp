@@ -157,7 +157,7 @@ struct Recipe {
   } strategy;
 
   struct FineTune {
-    std::string method = "full";                        ///< full, lora or freeze
+    std::string method = "full";                        ///< full, lora, dora or freeze
     int64_t rank = 8;                                   ///< lora: rows of A, columns of B
     double alpha = 16;                                  ///< lora: the product B A is multiplied by alpha / rank
     double dropout = 0;                                 ///< lora: of the input of A
@@ -167,7 +167,8 @@ struct Recipe {
     std::vector<std::string> trainable = {};            ///< freeze: globs over the parameters that are trained
     std::optional<std::string> adapter;                 ///< lora: a folder of PEFT with the initial adapter
     std::optional<double> lora_plus_ratio;              ///< lora: the learning rate of B, relative to that of A
-    bool adapts() const { return method == "lora"; }
+    bool adapts() const { return method == "lora" || method == "dora"; }
+    bool has_magnitudes() const { return method == "dora"; }
     double scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)); }
   } fine_tune;
 

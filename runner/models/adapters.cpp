@@ -11,7 +11,8 @@ namespace runner {
 
 namespace {
 
-constexpr std::string_view weight = ".weight", a_suffix = ".lora_a", b_suffix = ".lora_b";
+constexpr std::string_view weight = ".weight", a_suffix = ".lora_a", b_suffix = ".lora_b",
+                           magnitude_suffix = ".lora_magnitude";
 
 /// The module of a parameter, under our name and under Hugging Face's.
 struct ModuleNames {
@@ -121,10 +122,81 @@ class Elements {
   std::vector<std::pair<int64_t, int64_t>> ends_;
 };
 
+/// The memory of one adapter's activations, per token.
+struct AdapterMemory {
+  std::string matrix;
+  double saved = 0;   ///< elements that are kept for its backward
+  double beside = 0;  ///< elements beside the gradients of input and output while a product with the matrix is computed
+  double dropped = 0;  ///< elements after that product, with a mask of the dropped input
+  int64_t rank = 0, in = 0;
+  int64_t begin = 0, end = 0;  ///< its matrix and parameters among the elements of the block, counted from the last one
+};
+
+AdapterMemory adapter_memory(const AdapterSpec& adapter, const ParameterSpec& matrix) {
+  const auto out = static_cast<double>(matrix.shape[0]), in = static_cast<double>(matrix.shape[1]);
+  AdapterMemory memory{
+      .matrix = matrix.name, .saved = static_cast<double>(adapter.rank), .rank = adapter.rank, .in = matrix.shape[1]};
+  const bool drops = adapter.dropout > 0;
+  if (drops) memory.dropped = in;
+  if (!adapter.magnitudes) return memory;
+  memory.saved += out;                     // the sum that is multiplied by the magnitudes
+  memory.beside = out + (drops ? in : 0);  // the gradient of that sum, and of the dropped input
+  memory.dropped += drops ? out : 0;
+  return memory;
+}
+
+/// Where the parameters of each adapter are in its block.
+void find_places(const BlockSpec& block, std::vector<AdapterMemory>& adapters) {
+  for (auto& adapter : adapters) {
+    const auto [a, b, magnitude] = adapter_names(adapter.matrix);
+    int64_t elements = 0;
+    for (auto parameter = block.parameters.rbegin(); parameter != block.parameters.rend(); ++parameter) {
+      const auto& name = parameter->name;
+      const bool own = name == magnitude || name == b || name == a || name == adapter.matrix;
+      if (own && adapter.end == 0) adapter.begin = elements;
+      elements += parameter->numel();
+      if (own) adapter.end = elements;
+    }
+  }
+}
+
+/// Declares the activations of a block's adapters.
+void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters) {
+  find_places(block, adapters);
+  for (const auto& adapter : adapters) block.saved.compute_elements_per_token += adapter.saved;
+  std::vector<MemoryMoment> moments;
+  for (auto moment : block.backward_moments) {
+    double beside = 0, released = 0;
+    MemoryMoment dropped{.arrived = moment.arrived};
+    for (const auto& adapter : adapters) {
+      if (moment.arrived >= adapter.end) continue;  // its backward has ended
+      moment.compute_elements_per_token += adapter.saved;
+      if (adapter.begin >= moment.arrived + moment.arriving) continue;
+      beside = std::max(beside, adapter.beside);
+      if (adapter.dropped > dropped.compute_elements_per_token) {
+        dropped.compute_elements_per_token = adapter.dropped;
+        dropped.mask_bytes_per_token = static_cast<double>(adapter.in);
+        dropped.out_features = adapter.rank;  // the last product is with A
+        dropped.in_features = adapter.in;
+      }
+      released += adapter.saved;
+    }
+    if (dropped.in_features > 0) {
+      dropped.compute_elements_per_token += moment.compute_elements_per_token;
+      dropped.mask_bytes_per_token += moment.mask_bytes_per_token;
+      moments.push_back(dropped);
+    }
+    moment.compute_elements_per_token += beside;
+    moment.released_per_token += released + beside;
+    moments.push_back(moment);
+  }
+  block.backward_moments = std::move(moments);
+}
+
 /// Adds the adapters of a block's matrices. An adapter follows its matrix, so that gradients arrive in the order of parameters.
 void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, const AdapterSpec& adapter) {
   std::vector<ParameterSpec> parameters;
-  double activations = 0, widest = 0;  // `widest`: inputs with dropout, one at a time
+  std::vector<AdapterMemory> memory;
   for (size_t i = 0; i < block.parameters.size(); ++i) {
     const auto& matrix = block.parameters[i];
     parameters.push_back(matrix);
@@ -134,30 +206,36 @@ void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, c
     const Init uniform{.kind = Init::Kind::uniform, .std = 1 / std::sqrt(static_cast<double>(in))};
     parameters.push_back({.name = names.a, .shape = {adapter.rank, in}, .init = uniform});
     parameters.push_back({.name = names.b, .shape = {out, adapter.rank}, .init = {}});
+    if (adapter.magnitudes)
+      parameters.push_back(
+          {.name = names.magnitude, .shape = {out}, .init = {.kind = Init::Kind::row_norms, .of = matrix.name}});
     block.forward_flops_per_token += 2 * static_cast<double>(adapter.rank * (in + out));
-    activations += static_cast<double>(adapter.rank);
-    if (adapter.dropout > 0) widest = std::max(widest, static_cast<double>(in));
+    // The dropped input has a product of its own with the matrix.
+    if (adapter.magnitudes && adapter.dropout > 0) block.forward_flops_per_token += 2 * static_cast<double>(in * out);
+    memory.push_back(adapter_memory(adapter, matrix));
   }
   const Elements elements(block.parameters, parameters);
   block.parameters = std::move(parameters);
-  block.saved.compute_elements_per_token += activations;
   for (auto& moment : block.backward_moments) {
     const int64_t end = elements.after(moment.arrived + moment.arriving);
     moment.arrived = elements.after(moment.arrived);
     if (moment.arriving > 0) moment.arriving = end - moment.arrived;
-    moment.compute_elements_per_token += activations + widest;
   }
+  add_memory(block, std::move(memory));
 }
 
 }  // namespace
 
 AdapterNames adapter_names(const std::string& matrix) {
   const auto module = module_of(matrix);
-  return {.a = module + std::string(a_suffix), .b = module + std::string(b_suffix)};
+  return {.a = module + std::string(a_suffix),
+          .b = module + std::string(b_suffix),
+          .magnitude = module + std::string(magnitude_suffix)};
 }
 
 std::string adapted_matrix(const std::string& parameter) {
-  const bool adapter = parameter.ends_with(a_suffix) || parameter.ends_with(b_suffix);
+  const bool adapter =
+      parameter.ends_with(a_suffix) || parameter.ends_with(b_suffix) || parameter.ends_with(magnitude_suffix);
   return adapter ? module_of(parameter) + std::string(weight) : "";
 }
 
@@ -178,7 +256,10 @@ void fine_tune(ModelSpec& spec, const Recipe& recipe) {
   });
   for (auto& block : spec.blocks)
     for (auto& parameter : block.parameters) parameter.of_base = !parameter.trainable && recipe.model.init_from;
-  spec.adapter = {.rank = settings.rank, .scale = settings.scale(), .dropout = settings.dropout};
+  spec.adapter = {.rank = settings.rank,
+                  .scale = settings.scale(),
+                  .dropout = settings.dropout,
+                  .magnitudes = settings.has_magnitudes()};
   size_t slot = 0;
   for (auto& block : spec.blocks) {
     const size_t count = block.parameters.size();

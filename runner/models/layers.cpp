@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runner/models/adapted_linear.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/models/fused_kernel.hpp"
 #include "runner/models/gelu.hpp"
@@ -33,15 +34,16 @@ Tensor Parameter::as(torch::ScalarType dtype) const { return slots_ ? (*slots_)[
 
 Linear::Linear(const Model& model, const std::string& name)
     : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")) {
-  const auto [a, b] = adapter_names(name + ".weight");
+  const auto [a, b, magnitude] = adapter_names(name + ".weight");
   if (!Parameter::optional(model, a)) return;
   // Dropout masks of adapters have keys of their own.
   constexpr uint64_t first_adapter_key = uint64_t{1} << 32;
-  const auto& [rank, scale, dropout] = *model.spec.adapter;
+  const auto& adapter = *model.spec.adapter;
   adapter_ = {.a = Parameter(model, a),
               .b = Parameter(model, b),
-              .scale = scale,
-              .dropout = Dropout(dropout, first_adapter_key + model.spec.slot(a))};
+              .magnitude = Parameter::optional(model, magnitude),
+              .scale = adapter.scale,
+              .dropout = Dropout(adapter.dropout, first_adapter_key + model.spec.slot(a))};
 }
 
 Tensor Linear::operator()(const Tensor& x, const ForwardContext& context) const {
@@ -73,60 +75,20 @@ class UnusedLinear : public torch::autograd::Function<UnusedLinear> {
   }
 };
 
-/// How an adapter's input is dropped: the probability, 0 for none, and the place of the mask.
-struct InputDropout {
-  double p = 0;
-  MaskPlace place = {};
-
-  /// x or a gradient of it, multiplied by the mask and 1 / (1 - p).
-  Tensor operator()(const Tensor& x) const {
-    return p == 0 ? x : at::mul(x, keep_mask(x.sizes(), x.device(), p, place)).mul_(1 / (1 - p));
-  }
-};
-
-/// x W^T + bias + scale drop(x) A^T B^T for a frozen W, with one gradient of x in memory. Saves x and the product with A; backward
-/// draws the mask again.
-class AdaptedLinear : public torch::autograd::Function<AdaptedLinear> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, const Tensor& a, const Tensor& b, double scale,
-                        const InputDropout& dropout) {
-    auto y = at::linear(x, weight, bias.value_or(Tensor()));
-    const auto middle = at::mm(dropout(x), a.t());
-    y.addmm_(middle, b.t(), /*beta=*/1, scale);
-    context->save_for_backward({x, weight, a, b, middle});
-    context->saved_data["scale"] = scale;
-    context->saved_data["p"] = dropout.p;
-    save_place(context, dropout.place);
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto saved = context->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &a = saved[2], &b = saved[3], &middle = saved[4];
-    const Tensor& gradient = gradients[0];
-    const double scale = context->saved_data["scale"].toDouble();
-    const InputDropout dropout{.p = context->saved_data["p"].toDouble(), .place = saved_place(context)};
-    const auto of_middle = at::mm(gradient, b).mul_(scale);
-    variable_list results(7);
-    results[4] = at::mm(gradient.t(), middle).mul_(scale);
-    results[3] = at::mm(of_middle.t(), dropout(x));
-    if (!context->needs_input_grad(0)) return results;
-    results[0] = at::mm(gradient, weight);
-    dropout.p == 0 ? results[0].addmm_(of_middle, a) : results[0].add_(dropout(at::mm(of_middle, a)));
-    return results;
-  }
-};
-
 }  // namespace
 
 Tensor Linear::adapted(const Tensor& x, const ForwardContext& context) const {
-  const auto& [a, b, scale, dropout] = *adapter_;
-  const auto bias = bias_.as(x.scalar_type());
-  const auto drop = dropout.active(context) ? InputDropout{dropout.p(), dropout.place(context, DropoutSite::adapter)}
-                                            : InputDropout();
-  return AdaptedLinear::apply(x, weight_.as(x.scalar_type()), bias.defined() ? std::optional(bias) : std::nullopt,
-                              a.as(x.scalar_type()), b.as(x.scalar_type()), scale, drop);
+  const auto& [a, b, magnitude, scale, dropout] = *adapter_;
+  const auto dtype = x.scalar_type();
+  const LowRank adapter{.a = a.as(dtype),
+                        .b = b.as(dtype),
+                        .scale = scale,
+                        .dropout = dropout.active(context)
+                                       ? InputDropout{dropout.p(), dropout.place(context, DropoutSite::adapter)}
+                                       : InputDropout()};
+  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias_.as(dtype), adapter);
+  const auto wide = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  return dora_linear(x, weight_.as(dtype), bias_.as(dtype), adapter, magnitude.as(wide));
 }
 
 Tensor Linear::last(const Tensor& x, const ForwardContext& context) const {

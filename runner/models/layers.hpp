@@ -55,7 +55,7 @@ class Linear {
 
  private:
   struct Adapter {
-    Parameter a, b;
+    Parameter a, b, magnitude;  ///< `magnitude` may be missing
     double scale;
     Dropout dropout;
   };

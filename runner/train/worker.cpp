@@ -112,10 +112,14 @@ ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bo
   std::shared_ptr<AdapterFolder> adapter;
   if (recipe.fine_tune.adapts() && recipe.fine_tune.adapter && !resumes)
     adapter = std::make_shared<AdapterFolder>(*recipe.fine_tune.adapter, recipe, spec);
-  return [=, seed = recipe.run.seed](size_t slot, int64_t offset, std::span<float> out) {
+  const auto initial =
+      with_row_norms(spec, [=, seed = recipe.run.seed](size_t slot, int64_t offset, std::span<float> out) {
+        if (base_slots[slot] != SIZE_MAX) return base->read(base_slots[slot], offset, out);
+        initialize_slice(*specs[slot], seed, offset, out);
+      });
+  return [=](size_t slot, int64_t offset, std::span<float> out) {
     if (adapter && adapter->has(slot)) return adapter->read(slot, offset, out);
-    if (base_slots[slot] != SIZE_MAX) return base->read(base_slots[slot], offset, out);
-    initialize_slice(*specs[slot], seed, offset, out);
+    initial(slot, offset, out);
   };
 }
 

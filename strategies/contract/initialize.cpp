@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numbers>
+#include <vector>
 
+#include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
 
 namespace runner {
@@ -81,6 +84,8 @@ void draw_uniform(uint64_t key, int64_t offset, float bound, std::span<float> ou
 }  // namespace
 
 void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offset, std::span<float> out) {
+  RUNNER_CHECK(parameter.init.kind != Init::Kind::row_norms, "`{}` needs the values of another parameter",
+               parameter.name);
   if (parameter.init.kind == Init::Kind::uniform)
     return draw_uniform(name_key(seed, parameter.name), offset, static_cast<float>(parameter.init.std), out);
   if (parameter.init.kind != Init::Kind::normal) {
@@ -97,6 +102,47 @@ void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offs
     for (size_t i = 0; i < count; ++i) out[done + i] = drawn[skipped + i] * std_deviation;
     done += count;
   }
+}
+
+namespace {
+
+void read_row_norms(const ParameterSource& source, size_t matrix, int64_t columns, int64_t row, std::span<float> out) {
+  constexpr int64_t elements_at_once = 1 << 18;
+  const int64_t at_once = std::max<int64_t>(1, elements_at_once / columns);
+  std::vector<float> values;
+  for (int64_t done = 0; done < std::ssize(out); done += at_once) {
+    const int64_t rows = std::min(at_once, std::ssize(out) - done);
+    values.resize(static_cast<size_t>(rows * columns));
+    source(matrix, (row + done) * columns, values);
+    for (int64_t r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (float value : std::span(values).subspan(static_cast<size_t>(r * columns), static_cast<size_t>(columns)))
+        squares += static_cast<double>(value) * value;
+      out[static_cast<size_t>(done + r)] = static_cast<float>(std::sqrt(squares));
+    }
+  }
+}
+
+}  // namespace
+
+ParameterSource with_row_norms(const ModelSpec& model, ParameterSource source) {
+  struct Matrix {
+    size_t slot;
+    int64_t columns;
+  };
+  std::map<size_t, Matrix> matrices;  // by the slot of the norms
+  const auto parameters = model.parameters();
+  for (size_t slot = 0; slot < parameters.size(); ++slot) {
+    if (parameters[slot]->init.kind != Init::Kind::row_norms) continue;
+    const size_t matrix = model.slot(parameters[slot]->init.of);
+    matrices[slot] = {matrix, parameters[matrix]->shape.back()};
+  }
+  if (matrices.empty()) return source;
+  return [=, source = std::move(source)](size_t slot, int64_t offset, std::span<float> out) {
+    const auto found = matrices.find(slot);
+    if (found == matrices.end()) return source(slot, offset, out);
+    read_row_norms(source, found->second.slot, found->second.columns, offset, out);
+  };
 }
 
 }  // namespace runner

@@ -12,9 +12,11 @@
 namespace runner {
 
 struct Init {
-  enum class Kind { zeros, ones, normal, uniform };
+  /// `row_norms`: the norms of the rows of another parameter, a matrix (with_row_norms() in initialize.hpp).
+  enum class Kind { zeros, ones, normal, uniform, row_norms };
   Kind kind = Kind::zeros;
-  double std = 0.0;  ///< for normal; for uniform: the bound of the absolute value
+  double std = 0.0;     ///< for normal; for uniform: the bound of the absolute value
+  std::string of = {};  ///< for row_norms: the matrix
 };
 
 struct ParameterSpec {
@@ -71,7 +73,7 @@ struct MemoryMoment {
 struct SharedInput {
   std::vector<std::string> matrices;  ///< names of parameters of the block
   double elements_per_token = 0;      ///< of the compute dtype
-  bool saved = true;                  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
+  bool saved = true;  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
 };
 
 enum class BlockKind { embedding, transformer, head };
@@ -101,8 +103,9 @@ struct BlockSpec {
 /// Low-rank adapters of matrices (runner/models/adapters.hpp).
 struct AdapterSpec {
   int64_t rank = 0;
-  double scale = 1;    ///< of the product of B and A
-  double dropout = 0;  ///< of the input of A
+  double scale = 1;         ///< of the product of B and A
+  double dropout = 0;       ///< of the input of A
+  bool magnitudes = false;  ///< the norms of the rows are parameters of their own (DoRA)
 };
 
 struct ModelSpec {

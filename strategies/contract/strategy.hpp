@@ -20,6 +20,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/entry.hpp"
+#include "strategies/contract/initialize.hpp"
 #include "strategies/contract/loss_scaler.hpp"
 #include "strategies/contract/module.hpp"
 #include "strategies/contract/optimizer.hpp"
@@ -27,10 +28,6 @@
 #include "strategies/contract/state_tensor.hpp"
 
 namespace runner {
-
-/// Writes the initial values of elements [offset, offset + out.size()) of parameter `slot` (from the seed, or from a
-/// file).
-using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
 /// Arguments of a strategy's constructor. The references must outlive the strategy.
 struct StrategySetup {

@@ -150,9 +150,9 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   ModelSpec spec = tiny_spec(run);
   auto model = build_model(tiny_model(run), spec);
   auto specs = model->spec.parameters();
-  ParameterSource source = [&](size_t slot, int64_t offset, std::span<float> out) {
+  const auto source = with_row_norms(model->spec, [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
-  };
+  });
   Job job = tiny_job(run, model->spec);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};

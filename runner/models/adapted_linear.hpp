@@ -1,0 +1,41 @@
+// Products of a frozen matrix with an adapter beside it: LoRA and DoRA (adapters.hpp has the formulas and the papers).
+#pragma once
+#include "runner/models/dropout.hpp"
+#include "strategies/collective/libtorch.hpp"
+
+namespace runner {
+
+/// How an adapter's input is dropped: the probability, 0 for none, and the place of the mask.
+struct InputDropout {
+  double p = 0;
+  MaskPlace place = {};
+
+  bool drops() const { return p > 0; }
+  /// x multiplied by the mask and 1 / (1 - p); x itself if nothing is dropped.
+  torch::Tensor operator()(const torch::Tensor& x) const;
+  /// The same, in place.
+  torch::Tensor apply_to(torch::Tensor x) const;
+};
+
+/// The low-rank product of an adapter: A [rank, in], B [out, rank].
+struct LowRank {
+  torch::Tensor a, b;
+  double scale = 1;
+  InputDropout dropout = {};
+};
+
+/// x W^T + bias + scale drop(x) A^T B^T for rows x [N, in] and a frozen W [out, in]; `bias` may be undefined. Saves x and the product
+/// with A. Backward draws the mask again.
+torch::Tensor lora_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                          const LowRank& adapter);
+
+/// The same with magnitudes m [out], in fp32 or wider. Also saves the sum that is multiplied by m / n, [N, out].
+torch::Tensor dora_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                          const LowRank& adapter, const torch::Tensor& magnitude);
+
+/// The norms of the rows of W + scale B A, in fp32 (fp64 for fp64 matrices), without a tensor of W's size: the squares are
+/// |w|^2 + 2 scale <w, BA> + scale^2 |BA|^2. Matrices of 16 bits are converted in parts of some rows.
+torch::Tensor adapted_row_norms(const torch::Tensor& weight, const torch::Tensor& a, const torch::Tensor& b,
+                                double scale);
+
+}  // namespace runner
