@@ -3,29 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "runner/base/text.hpp"
 #include "runner/chat/built_in.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner::chat {
 namespace {
 namespace fs = std::filesystem;
 using Texts = std::map<std::string, std::pair<std::string, std::string>>;  // name -> (place in errors, text)
 
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw environment_error("{} cannot be read", path.string());
-  return text.str();
-}
-
 Json read_json(const fs::path& path) {
-  if (!fs::exists(path)) return Json::object();
+  if (!has_model_file(path)) return Json::object();
   try {
-    auto json = Json::parse(read_text(path));
+    auto json = Json::parse(read_model_file(path));
     if (!json.is_object()) throw usage_error("{}: is no JSON object", path.string());
     return json;
   } catch (const Json::parse_error& error) {
@@ -55,12 +46,12 @@ void add_json_templates(Texts& texts, const fs::path& path) {
 
 Texts texts_of(const fs::path& folder) {
   Texts texts;
-  if (auto path = folder / "chat_template.jinja"; fs::exists(path))
-    texts.try_emplace("default", path.string(), read_text(path));
+  if (auto path = folder / "chat_template.jinja"; has_model_file(path))
+    texts.try_emplace("default", path.string(), read_model_file(path));
   if (fs::is_directory(folder / "additional_chat_templates"))
     for (auto& entry : fs::directory_iterator(folder / "additional_chat_templates"))
       if (entry.path().extension() == ".jinja")
-        texts.try_emplace(entry.path().stem().string(), entry.path().string(), read_text(entry.path()));
+        texts.try_emplace(entry.path().stem().string(), entry.path().string(), read_model_file(entry.path()));
   if (texts.empty()) add_json_templates(texts, folder / "tokenizer_config.json");
   if (texts.empty()) add_json_templates(texts, folder / "chat_template.json");
   return texts;

@@ -32,7 +32,7 @@ class ChatTemplate {
   /// tokenizer_config.json (a text, or a list of {name, template}), otherwise of chat_template.json. Special tokens are the keys
   /// *_token of tokenizer_config.json and special_tokens_map.json, texts or objects {content}. `name` chooses one of several; if it
   /// is empty, "tool_use" is used for messages with tools if it exists, and "default" otherwise. Raises Error without a template,
-  /// with an unknown name (and says the nearest), and TemplateError for a syntax error.
+  /// with an unknown name (and says the nearest), and TemplateError for a syntax error. A GGUF file is such a folder (model_files.hpp).
   static ChatTemplate from_folder(const std::filesystem::path& folder, std::string_view name = {});
   /// chatml, llama3, llama2, mistral, gemma, phi3, zephyr, alpaca, vicuna. `special_tokens` replaces its usual ones.
   static ChatTemplate built_in(std::string_view name, const Json& special_tokens = Json::object());

@@ -9,14 +9,6 @@
 
 namespace runner {
 
-float half_to_float(uint16_t half) {
-  uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  uint32_t exponent = (half >> 10) & 0x1fu, mantissa = half & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent == 0) return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-}
-
 uint16_t float_to_half(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
@@ -29,8 +21,6 @@ uint16_t float_to_half(float value) {
   uint32_t rest = std::bit_cast<uint32_t>(magnitude) - (112u << 23);
   return static_cast<uint16_t>(sign | ((rest + 0xfffu + ((rest >> 13) & 1u)) >> 13));
 }
-
-float bfloat16_to_float(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
 
 uint16_t float_to_bfloat16(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);

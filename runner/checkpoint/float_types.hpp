@@ -4,12 +4,12 @@
 #include <span>
 #include <string>
 
+#include "runner/base/half.hpp"
+
 namespace runner {
 
-float half_to_float(uint16_t half);
 /// Rounds to nearest, ties to even. Magnitudes from 65520 on become infinity.
 uint16_t float_to_half(float value);
-float bfloat16_to_float(uint16_t value);
 /// Rounds to nearest, ties to even.
 uint16_t float_to_bfloat16(float value);
 

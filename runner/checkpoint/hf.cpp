@@ -1,4 +1,4 @@
-// Reading Hugging Face folders.
+// Reading Hugging Face folders, and GGUF files as such folders.
 #include "runner/checkpoint/hf.hpp"
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
-#include "runner/checkpoint/float_types.hpp"
+#include "runner/pretrained/gguf_file.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -16,7 +17,7 @@ namespace {
 constexpr size_t listed_max = 10;
 
 nlohmann::json read_json(const fs::path& path) {
-  auto parsed = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  auto parsed = nlohmann::json::parse(read_model_file(path), nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) throw usage_error("{} is not a JSON object", path.string());
   return parsed;
 }
@@ -35,11 +36,12 @@ std::string setting_text(const nlohmann::json& value) {
 /// Compares settings that change the model's results but not its shapes. Throws Error(usage) with all differences.
 void compare_config(const fs::path& folder, const Recipe::Model& model) {
   const auto theirs = model_of_hf_folder(folder);
+  const auto* place = is_gguf(folder) ? "the file" : "config.json";
   std::vector<std::string> differences;
   auto compare = [&](const std::string& key, const nlohmann::json& here, const nlohmann::json& there) {
     if (here != there)
       differences.push_back(
-          fmt::format("model.{} = {} in the recipe, {} in config.json", key, setting_text(here), setting_text(there)));
+          fmt::format("model.{} = {} in the recipe, {} in {}", key, setting_text(here), setting_text(there), place));
   };
   compare("name", model.name, theirs.name);
   if (differences.empty()) {
@@ -79,6 +81,7 @@ void list(std::string& text, const char* title, const std::vector<std::string>& 
 }  // namespace
 
 std::vector<fs::path> hf_weight_files(const fs::path& folder) {
+  if (is_gguf(folder)) return {folder};
   fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   if (fs::exists(single)) return {single};
   if (!fs::exists(index)) {
@@ -105,8 +108,12 @@ std::vector<fs::path> hf_weight_files(const fs::path& folder) {
 }
 
 nlohmann::json read_hf_config(const fs::path& folder) {
-  if (!fs::is_directory(folder)) throw usage_error("{}: there is no such folder", folder.string());
-  if (!fs::exists(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
+  if (fs::is_regular_file(folder) && !is_gguf(folder))
+    throw usage_error("{} is neither a Hugging Face folder nor a GGUF file", folder.string());
+  if (!is_model_folder(folder))
+    throw usage_error("{}: there is no such {}{}", folder.string(), folder.extension() == ".gguf" ? "file" : "folder",
+                      setup_hint(folder));
+  if (!has_model_file(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
   return read_json(folder / "config.json");
 }
 
@@ -123,7 +130,7 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   compare_config(folder, model);
   std::map<std::string, Source> stored;
   for (const auto& path : hf_weight_files(folder)) {
-    const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(path));
+    const auto& file = files_.emplace_back(open_weight_file(path));
     for (const auto& tensor : file->tensors()) {
       auto [twin, added] = stored.try_emplace(tensor.name, Source{file.get(), &tensor});
       if (!added)
@@ -148,8 +155,9 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     if (tensor.shape != shape)
       misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "),
                                       fmt::join(shape, ", ")));
-    else if (!is_float_dtype(tensor.dtype))
-      misshapen.push_back(fmt::format("{} is {} instead of F32, BF16, F16 or F64", tensor.name, tensor.dtype));
+    else if (const auto dtypes = found->second.file->readable_dtypes();
+             std::ranges::find(dtypes, tensor.dtype) == dtypes.end())
+      misshapen.push_back(fmt::format("{} is {} instead of {}", tensor.name, tensor.dtype, join_or(dtypes)));
     sources_.push_back({found->second.file, found->second.tensor, names[slot].transposed, names[slot].rows});
     used.insert(found->first);
   }
@@ -172,12 +180,7 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
   auto end = offset + static_cast<int64_t>(out.size());
   RUNNER_CHECK(offset >= 0 && end <= tensor.numel(), "[{}, {}) of {}", offset, end, tensor.name);
   if (source.rows) return read_rows(source, offset, out);
-  auto element_bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
-  auto data = source.file->data(tensor);
-  auto convert = [&](int64_t first, std::span<float> values) {
-    to_floats(tensor.dtype, data.subspan(static_cast<size_t>(first) * element_bytes, values.size() * element_bytes),
-              values);
-  };
+  auto convert = [&](int64_t first, std::span<float> values) { source.file->read(tensor, first, values); };
   if (!source.transposed) return convert(offset, out);
   if (out.empty()) return;
 
@@ -202,13 +205,10 @@ void HfSource::read_rows(const Source& source, int64_t offset, std::span<float> 
   const auto& tensor = *source.tensor;
   const auto& rows = *source.rows;
   const int64_t columns = tensor.numel() / tensor.shape[0], group = rows.count * columns;
-  const auto element_bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
-  const auto data = source.file->data(tensor);
   while (!out.empty()) {
     const int64_t number = offset / group, inside = offset % group;
     const auto count = static_cast<size_t>(std::min<int64_t>(group - inside, std::ssize(out)));
-    const auto first = static_cast<size_t>((rows.first + number * rows.stride) * columns + inside);
-    to_floats(tensor.dtype, data.subspan(first * element_bytes, count * element_bytes), out.first(count));
+    source.file->read(tensor, (rows.first + number * rows.stride) * columns + inside, out.first(count));
     out = out.subspan(count);
     offset += static_cast<int64_t>(count);
   }

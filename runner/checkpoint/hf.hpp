@@ -1,5 +1,6 @@
-// Reads and writes Hugging Face folders: config.json and model.safetensors, or an index and shards. Parameters are read
-// in runner's layout; exported folders can be opened by transformers' from_pretrained. Torch-free.
+// Reads and writes Hugging Face folders: config.json and model.safetensors, or an index and shards. A GGUF file is read as such a
+// folder (pretrained/model_files.hpp). Parameters are read in runner's layout; exported folders can be opened by transformers'
+// from_pretrained. Torch-free.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "runner/checkpoint/safetensors.hpp"
+#include "runner/checkpoint/weight_file.hpp"
 #include "runner/models/models.hpp"
 #include "runner/tokenizers/tokenizer.hpp"
 
 namespace runner {
 
-/// The weights in a folder. The constructor compares names and shapes of all tensors with the model, and the settings
+/// The weights in a folder or GGUF file. The constructor compares names and shapes of all tensors with the model, and the settings
 /// of config.json that shapes do not show (heads, activation, norm_eps, rotary settings, tied head). It throws
 /// Error(usage) with a list of missing, unknown and misshapen tensors. Files are mapped, and their data is loaded only
 /// on read().
@@ -27,21 +28,21 @@ class HfSource {
 
  private:
   struct Source {
-    const SafetensorsFile* file = nullptr;
+    const WeightFile* file = nullptr;
     const TensorInfo* tensor = nullptr;
     bool transposed = false;
     std::optional<HfRows> rows = {};
   };
   static void read_rows(const Source& source, int64_t offset, std::span<float> out);
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<WeightFile>> files_;
   std::vector<Source> sources_;  ///< by slot
 };
 
-/// Parses config.json of a Hugging Face folder. Throws Error(usage) with the path.
+/// Parses config.json of a Hugging Face folder or GGUF file. Throws Error(usage) with the path.
 nlohmann::json read_hf_config(const fs::path& folder);
-/// The safetensors files of a Hugging Face folder. Throws Error(usage) if there are none, or if one is missing.
+/// The safetensors files of a Hugging Face folder, or the GGUF file. Throws Error(usage) if there are none, or if one is missing.
 std::vector<fs::path> hf_weight_files(const fs::path& folder);
-/// [model] of a Hugging Face folder. Throws Error(usage) with the path.
+/// [model] of a Hugging Face folder or GGUF file. Throws Error(usage) with the path.
 Recipe::Model model_of_hf_folder(const fs::path& folder);
 
 /// Reads a range of a parameter, as HfSource::read does.

@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/hf_tokenizer.hpp"
 
 namespace runner {
@@ -135,7 +136,7 @@ std::string torch_dtype(const std::string& dtype) {
 
 fs::path hf_tokenizer_file(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
-    if (fs::is_regular_file(folder / name)) return folder / name;
+    if (has_model_file(folder / name)) return folder / name;
   return {};
 }
 
@@ -144,8 +145,8 @@ fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
   const bool given = data.tokenizer != "bytes" && data.tokenizer != "sentencepiece" && fs::exists(data.tokenizer);
   const fs::path own = given ? tokenizer_file(data.tokenizer) : fs::path();
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
-    if (const auto file = folder / name; given && fs::is_regular_file(file) && fs::is_regular_file(own))
-      if (fs::equivalent(file, own) || read_file(file) == read_file(own)) return {};
+    if (const auto file = folder / name; given && has_model_file(file) && has_model_file(own))
+      if (file == own || read_model_file(file) == read_model_file(own)) return {};
   return hf_tokenizer_file(folder);
 }
 
@@ -156,7 +157,7 @@ void take_companions(const fs::path& folder, WeightsFolder& options) {
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
         "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"})
-    if (fs::is_regular_file(folder / name)) options.companions.push_back(folder / name);
+    if (has_model_file(folder / name)) options.companions.push_back(folder / name);
 }
 
 void write_export(const fs::path& folder, const std::function<void(const fs::path& temporary)>& write) {
@@ -190,8 +191,8 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
   write_export(folder, [&](const fs::path& temporary) {
     write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
     if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
-    for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_file(file));
-    for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_file(path));
+    for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_model_file(file));
+    for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_model_file(path));
   });
 }
 

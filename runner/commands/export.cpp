@@ -19,6 +19,7 @@
 #include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/models/adapters.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -119,7 +120,7 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
     const auto files = tokenizer_files(recipe.data, data_cache());
     const fs::path file = files.front().path;
     const auto trained_with = checkpoint.state().value("/data/meaning/data.tokenizer/xxh3"_json_pointer, "");
-    if (!trained_with.empty() && xxh3_hex(read_file(file)) != trained_with)
+    if (!trained_with.empty() && xxh3_hex(read_model_file(file)) != trained_with)
       return log::warning("the export has no tokenizer: {} has changed since the run trained with it", file.string());
     folder.tokenizer = files;
     if (files.front().name == "tokenizer.model")

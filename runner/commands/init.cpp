@@ -9,6 +9,8 @@
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
 #include "runner/lua/shipped.hpp"
+#include "runner/pretrained/gguf_file.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -71,7 +73,7 @@ constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5";
 /// Samples of a generated recipe are at most this long, because activation memory grows with the length.
 constexpr int64_t longest_sample = 2048;
 
-/// A Hugging Face folder that a recipe starts from.
+/// A Hugging Face folder or GGUF file that a recipe starts from.
 struct HfStart {
   fs::path folder;
   Recipe::Model model;
@@ -101,8 +103,8 @@ struct HfStart {
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
       Recipe::Data data;
       data.format = "text";
-      data.tokenizer = (folder / name).string();
-      if (!fs::is_regular_file(data.tokenizer)) continue;
+      if (!has_model_file(folder / name)) continue;
+      data.tokenizer = (is_gguf(folder) ? folder : folder / name).string();
       try {
         return OwnTokenizer{data.tokenizer, make_tokenizer(data, "")->vocab_size(), ""};
       } catch (const Error& error) {
@@ -149,7 +151,7 @@ struct HfStart {
       std::string tokenizer;
       if (auto own = own_tokenizer(); own && own->mistake.empty() && own->tokens <= model.vocab_size)
         tokenizer = own->file.string();
-      else if (model.vocab_size == 256 && !fs::exists(folder / "tokenizer.json"))
+      else if (model.vocab_size == 256 && !has_model_file(folder / "tokenizer.json"))
         tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);
       text = fmt::format(
@@ -202,8 +204,8 @@ Action setup_init(CLI::App& app) {
   auto file = std::make_shared<std::string>("recipe.toml"), folder = std::make_shared<std::string>(),
        format = std::make_shared<std::string>("text");
   auto* recipe = app.add_option("file", *file, "The recipe to write")->capture_default_str();
-  auto* from_hf = app.add_option("--from-hf", *folder,
-                                 "A Hugging Face folder with the model's config.json and the initial weights");
+  auto* from_hf = app.add_option("--from-hf,--from-gguf", *folder,
+                                 "A Hugging Face folder or a GGUF file with the model's settings and initial weights");
   app.add_option("--format", *format, "With --from-hf: text, or bin for token ids")
       ->check(CLI::IsMember({"text", "bin"}))
       ->needs(from_hf);

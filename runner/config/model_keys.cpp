@@ -57,7 +57,7 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
        .minimum = 0}, &M::init_std);
   add({.name = "init_from", .type = T::path,
-       .help = "Hugging Face folder (safetensors) with the initial weights."}, &M::init_from);
+       .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from);
   add({.name = "frozen", .type = T::texts,
        .help = "Parameters that are not trained, as globs over their names: \"embedding.*\". They have no gradients and no "
                "optimizer state."}, &M::frozen);
@@ -153,7 +153,7 @@ void add_data(std::vector<Key>& keys) {
        .help = "Share of the training data, at its end, that is used for validation instead of files.", .minimum = 0,
        .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
   add({.name = "tokenizer", .type = T::path,
-       .help = "\"bytes\", a tokenizer.json, SentencePiece model or tiktoken file, a folder with one of them, or "
+       .help = "\"bytes\", a tokenizer.json, SentencePiece model, tiktoken or GGUF file, a folder with one of them, or "
                "\"sentencepiece\": a model that is trained once and cached."}, &D::tokenizer);
   add({.name = "tokenizer_vocab_size", .type = T::integer,
        .help = "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",

@@ -105,7 +105,7 @@ struct Recipe {
     double dropout = 0.0;
     double init_std = 0.02;
     std::vector<std::string> frozen = {};  ///< globs over names of parameters that are not trained
-    std::optional<std::string> init_from;  ///< a Hugging Face folder of safetensors
+    std::optional<std::string> init_from;  ///< a Hugging Face folder of safetensors, or a GGUF file
     int64_t loss_chunk_tokens = 1024;      ///< tokens whose logits are in memory at once; 0: all
   } model;
 

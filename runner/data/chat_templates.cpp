@@ -6,6 +6,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/source_files.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -13,10 +14,10 @@ namespace {
 
 using chat::ChatTemplate;
 
-/// The folder of a tokenizer that is a file or a folder; empty for "bytes" and "sentencepiece".
+/// The folder of a tokenizer that is a file or a folder, or a GGUF file; empty for "bytes" and "sentencepiece".
 fs::path tokenizer_folder(const Recipe::Data& data) {
   const fs::path path = data.tokenizer;
-  if (fs::is_directory(path)) return path;
+  if (is_model_folder(path)) return path;
   return fs::is_regular_file(path) ? path.parent_path() : fs::path();
 }
 
@@ -25,7 +26,7 @@ ChatTemplate named_template(const std::string& name, const Recipe::Data& data) {
   const auto folder = tokenizer_folder(data);
   const auto special = folder.empty() ? chat::Json::object() : ChatTemplate::special_tokens_of(folder);
   if (std::ranges::find(names, name) != names.end()) return ChatTemplate::built_in(name, special);
-  if (fs::is_directory(name)) return ChatTemplate::from_folder(name);
+  if (is_model_folder(name)) return ChatTemplate::from_folder(name);
   if (fs::is_regular_file(name)) return ChatTemplate::from_text(name, read_file(name), special);
   auto near = nearest(name, names);
   if (!near) near = nearest_file(name);

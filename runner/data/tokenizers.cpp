@@ -4,6 +4,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/source_files.hpp"
+#include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/hf_tokenizer.hpp"
 
 namespace runner {
@@ -14,12 +15,13 @@ namespace {
 fs::path given_file(const std::string& name) {
   const fs::path path = name;
   if (fs::exists(path)) return tokenizer_file(path);
+  if (const auto hint = setup_hint(path); !hint.empty()) throw usage_error("there is no file {}{}", name, hint);
   auto near = nearest(path.filename().string(), {"bytes", "sentencepiece"});
   if (!near) near = nearest_file(path);
-  throw usage_error(
-      "there is no file {}, and it is neither \"bytes\" nor \"sentencepiece\"{}", name,
-      near ? "; did you mean " + *near + "?"
-           : ": a tokenizer is a tokenizer.json, a SentencePiece model, a tiktoken file, or a folder with one of them");
+  throw usage_error("there is no file {}, and it is neither \"bytes\" nor \"sentencepiece\"{}", name,
+                    near ? "; did you mean " + *near + "?"
+                         : ": a tokenizer is a tokenizer.json, a SentencePiece model, a tiktoken or GGUF file, or a "
+                           "folder with one of them");
 }
 
 /// Puts the key in front of the messages about a file.

@@ -2,6 +2,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
+#include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/hf_impl.hpp"
 
 namespace runner {
@@ -137,7 +138,7 @@ HfTokenizer::HfTokenizer(const fs::path& file) : impl_(std::make_unique<Impl>())
   impl.post_processor = read_post_processor(part("post_processor"));
   impl.decoder = read_decoder(part("decoder"));
   if (root.has("added_tokens")) impl.added.read(root["added_tokens"], *impl.model, impl.normalizer.get());
-  impl.hash = xxh3_hex(read_file(file));
+  impl.hash = xxh3_hex(read_model_file(file));
   impl.files = tokenizer_files(file);
   if (file.filename() == "tokenizer.json") read_token_roles(file.has_parent_path() ? file.parent_path() : ".", impl);
   if (const auto unknown = impl.model->unknown_token(); unknown && !impl.roles.unk)

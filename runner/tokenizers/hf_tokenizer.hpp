@@ -52,10 +52,10 @@ class HfTokenizer final : public Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Opens the tokenizer of a file or folder by its content: tokenizer.json, a tiktoken file or a SentencePiece model; in a folder, the
-/// first of tokenizer.json, tokenizer.model and *.tiktoken. Throws Error(usage) that begins with the path.
+/// Opens the tokenizer of a file or folder by its content: tokenizer.json, a tiktoken file, a SentencePiece model or a GGUF file; in a
+/// folder, the first of tokenizer.json, tokenizer.model and *.tiktoken. Throws Error(usage) that begins with the path.
 std::unique_ptr<Tokenizer> open_tokenizer_file(const fs::path& path);
-/// The file that open_tokenizer_file() opens. Throws Error(usage) if there is none.
+/// The file that open_tokenizer_file() opens; of a GGUF file, a path that model_files.hpp reads. Throws Error(usage) if there is none.
 fs::path tokenizer_file(const fs::path& path);
 /// Its Tokenizer::files(), without reading it completely. The first one's content is what Tokenizer::hash() is of.
 std::vector<Tokenizer::File> tokenizer_files(const fs::path& path);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/text.hpp"
+#include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/unicode.hpp"
 
 namespace runner {
@@ -113,7 +114,7 @@ size_t JsonPlace::choice(std::initializer_list<const char*> choices) const {
 }
 
 nlohmann::json read_json_file(const fs::path& file) {
-  const std::string text = read_file(file);
+  const std::string text = read_model_file(file);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {

@@ -49,7 +49,7 @@ class JsonPlace {
   std::string pointer_;
 };
 
-/// Parses a JSON file. Throws Error(usage) with line and column of a syntax error.
+/// Parses a JSON file, also one in a GGUF file. Throws Error(usage) with line and column of a syntax error.
 nlohmann::json read_json_file(const fs::path& file);
 
 }  // namespace runner

@@ -3,12 +3,27 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/pretrained/gguf_file.hpp"
+#include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/sentencepiece.hpp"
 #include "runner/tokenizers/tiktoken.hpp"
 
 namespace runner {
 
+namespace {
+
+fs::path tokenizer_in_gguf(const fs::path& path) {
+  if (has_model_file(path / "tokenizer.json")) return path / "tokenizer.json";
+  const auto metadata = GgufFile(path).metadata();
+  const auto kind = metadata.find("tokenizer.ggml.model");
+  if (kind == metadata.end()) throw usage_error("{} has no tokenizer", path.string());
+  throw usage_error("{}: tokenizer.ggml.model = {} is not supported; only \"gpt2\" is", path.string(), kind->dump());
+}
+
+}  // namespace
+
 fs::path tokenizer_file(const fs::path& path) {
+  if (is_gguf(path)) return tokenizer_in_gguf(path);
   if (!fs::is_directory(path)) return path;
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (fs::is_regular_file(path / name)) return path / name;
@@ -30,6 +45,7 @@ namespace {
 enum class TokenizerKind { json, tiktoken, sentencepiece };
 
 TokenizerKind kind_of(const fs::path& file) {
+  if (file_on_disk(file) != file) return TokenizerKind::json;
   const MappedFile map(file);
   const std::string_view content(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
   if (trim(content.substr(0, 64)).starts_with('{')) return TokenizerKind::json;
@@ -47,7 +63,7 @@ std::vector<Tokenizer::File> tokenizer_files(const fs::path& path) {
   if (file.filename() != "tokenizer.json") return files;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                            "chat_template.jinja", "chat_template.json"})
-    if (const auto other = file.parent_path() / name; fs::is_regular_file(other)) files.push_back({other, name});
+    if (const auto other = file.parent_path() / name; has_model_file(other)) files.push_back({other, name});
   return files;
 }
 

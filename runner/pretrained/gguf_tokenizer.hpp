@@ -1,0 +1,15 @@
+// The tokenizer in a GGUF file's metadata as the files of a Hugging Face folder. Torch-free. Sources: docs/gguf.md of the ggml project
+// (tokenizer.ggml.*), and llama-vocab.cpp of llama.cpp for the names of pre-tokenizers.
+#pragma once
+#include "runner/pretrained/gguf_file.hpp"
+
+namespace runner {
+
+/// The content of tokenizer.json; empty if the file's tokenizer is of another kind, or if there is none. Throws Error(usage), with the
+/// path, for a tokenizer that is not supported.
+std::string gguf_tokenizer_json(const GgufFile& file);
+
+/// tokenizer_config.json: special tokens, chat templates, and whether a BOS precedes a text.
+nlohmann::json gguf_tokenizer_config(const GgufFile& file);
+
+}  // namespace runner
