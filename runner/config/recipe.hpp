@@ -147,6 +147,7 @@ struct Recipe {
     std::string mixture_end = "first_exhausted";  ///< when an epoch of weighted sources ends
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
+    bool drop_last = false;
     int64_t prefetch = 2;  ///< batches prepared ahead
   } data;
 

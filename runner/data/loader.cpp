@@ -10,6 +10,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 
@@ -33,17 +34,32 @@ struct Loader::Impl {
     go_to_next_epoch_at_end();
   }
 
-  bool go_to_next_epoch_at_end() {
-    if (position.sample != dataset.size()) return false;
+  /// `least`: the samples that a step needs.
+  bool go_to_next_epoch_at_end(int64_t least = 1) {
+    if (dataset.size() - position.sample >= least) return false;
     position = {position.epoch + 1, 0};
     return true;
   }
+
+  /// The samples that a step with this global batch size needs.
+  int64_t least_samples(int64_t global_batch_size) const { return options.drop_last ? global_batch_size : 1; }
 
   int64_t batch_size(int64_t epoch) const {
     int64_t size = batch_size_of_epoch ? batch_size_of_epoch(epoch) : options.global_batch_size;
     RUNNER_CHECK(size > 0 && size % (options.micro_batch_size * options.data_ranks) == 0,
                  "global batch size {}, micro-batch size {}, {} data ranks", size, options.micro_batch_size,
                  options.data_ranks);
+    return size;
+  }
+
+  /// The size of the batch at `position`. If a run is resumed with larger batches, the rest of the epoch may be too short for one, and
+  /// the position goes to the next epoch.
+  int64_t whole_batch_size() {
+    int64_t size = batch_size(position.epoch);
+    if (go_to_next_epoch_at_end(least_samples(size))) size = batch_size(position.epoch);
+    if (least_samples(size) > dataset.size())
+      throw usage_error("data.drop_last leaves no batch: an epoch has {}, and a global batch needs {}",
+                        counted(dataset.size(), "sample"), size);
     return size;
   }
 
@@ -62,7 +78,7 @@ struct Loader::Impl {
       step.micro_batches.push_back(read_rows({position.sample + mine.begin + rows.begin, rows.count}));
     }
     position.sample += step.global_rows;
-    step.epoch_end = go_to_next_epoch_at_end();
+    step.epoch_end = go_to_next_epoch_at_end(least_samples(global_batch_size));
     step.after = position;
     return step;
   }
@@ -97,10 +113,9 @@ struct Loader::Impl {
   void produce() {
     std::exception_ptr thrown;
     try {
-      int64_t size_epoch = -1, size = 0;
       while (wait_for_room()) {
+        const int64_t size = whole_batch_size();
         if (!options.repeat && position.epoch != options.start.epoch) break;
-        if (position.epoch != size_epoch) size = batch_size(size_epoch = position.epoch);
         StepBatch step = read_step(size);
         std::lock_guard lock(mutex);
         ready.push_back(std::move(step));

@@ -40,6 +40,7 @@ class Loader {
     int64_t global_batch_size = 1, micro_batch_size = 1;
     int data_rank = 0, data_ranks = 1;  ///< the part of each global batch that is read, and the number of parts
     bool shuffle = true;
+    bool drop_last = false;  ///< the last batch of an epoch is left out if it would be short
     int64_t seed = 0;
     int64_t prefetch = 2;  ///< steps prepared in advance; 0: a step is prepared while next() waits
     /// First batch. A loader that starts here returns the same batches as one that reached this position.
@@ -51,7 +52,7 @@ class Loader {
   Loader(const Dataset& dataset, Options options);
   ~Loader();  ///< waits at most until the current sample is read
   /// False at the end (repeat = false). Rethrows an exception of the background thread, after the steps prepared before
-  /// it.
+  /// it. Throws Error(usage) if drop_last leaves no batch.
   bool next(StepBatch& out);
   /// Seconds that next() has waited for data so far.
   double waited_seconds() const;

@@ -315,6 +315,7 @@ Loader::Options Trainer::loader_options() const {
           .data_rank = setup_.engine.data_rank(),
           .data_ranks = setup_.engine.data_ranks(),
           .shuffle = recipe_.data.shuffle,
+          .drop_last = recipe_.data.drop_last,
           .seed = recipe_.run.seed,
           .prefetch = recipe_.data.prefetch,
           .start = position_};

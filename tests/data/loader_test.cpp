@@ -143,6 +143,23 @@ TEST_CASE("a short last batch is divided evenly, and the first ranks and micro-b
   CHECK(rows_of(1) == std::vector<int64_t>{1, 1, 1, 0});
 }
 
+TEST_CASE("with drop_last an epoch has whole batches only, and no whole batch is an error") {
+  NumberedSamples data(11);
+  Loader::Options options{.global_batch_size = 4, .micro_batch_size = 2, .shuffle = false, .drop_last = true};
+  Loader loader(data, options);
+  CHECK(run(loader, 3) == std::vector<Step>{{{0, 1, 2, 3}, 0, 0, 4, 4, false},
+                                            {{4, 5, 6, 7}, 0, 1, 0, 4, true},
+                                            {{0, 1, 2, 3}, 1, 1, 4, 4, false}});
+  // The rest of an epoch after a batch of another size is too short.
+  options.start = {.epoch = 2, .sample = 9};
+  Loader continued(data, options);
+  CHECK(run(continued, 1) == std::vector<Step>{{{0, 1, 2, 3}, 3, 3, 4, 4, false}});
+  options = {.global_batch_size = 12, .micro_batch_size = 2, .drop_last = true};
+  Loader none(data, options);
+  CHECK(error_of([&] { run(none, 1); }) ==
+        "usage: data.drop_last leaves no batch: an epoch has 11 samples, and a global batch needs 12");
+}
+
 TEST_CASE("without shuffling, step s uses the samples from s * global_batch_size on") {
   NumberedSamples samples(10);
   Loader loader(samples, {.global_batch_size = 4, .micro_batch_size = 2, .shuffle = false});

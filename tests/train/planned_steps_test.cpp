@@ -80,6 +80,16 @@ TEST_CASE("nothing is left at the end of the last epoch, also of an epoch that b
   CHECK(planned_steps(asked, 1, 8, {50, {2, 0}}) == 52);
 }
 
+TEST_CASE("dropped short batches are no steps") {
+  auto asked = recipe();
+  asked.data.drop_last = true;
+  asked.train.accumulate_grad_batches.reset();
+  asked.train.global_batch_size = 12;
+  asked.train.max_epochs = 3;
+  CHECK(planned_steps(asked, 3, 25) == 6);
+  CHECK(planned_steps(asked, 3, 25, {10, {1, 12}}) == 12);
+}
+
 TEST_CASE("the earliest limit applies") {
   auto asked = recipe();
   CHECK(planned_steps(asked, 1, 8) == INT64_MAX);
