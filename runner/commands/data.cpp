@@ -13,6 +13,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
+#include "runner/data/scripted_order.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner {
@@ -109,9 +110,9 @@ ExitCode show_data(const Options& options) {
   if (needs_tokenizing(recipe.data)) prepare_data(recipe.data, cache);
   const auto vocab = recipe.model.vocab_size ? recipe.model.vocab_size : tokenizer_vocab_size(recipe.data, cache);
   const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
-  const auto data =
-      open_dataset(recipe.data, options.validation ? Split::validation : Split::train, seq_len, *vocab, cache);
+  auto data = open_dataset(recipe.data, options.validation ? Split::validation : Split::train, seq_len, *vocab, cache);
   if (!data) throw usage_error("{} has no validation data", options.file);
+  if (!options.validation) data = with_scripted_order(std::move(data), recipe);
   const auto tokenizer = recipe.data.format == "bin" ? nullptr : make_tokenizer(recipe.data, cache);
   const SampleOrderOptions order{.shuffle = recipe.data.shuffle && !options.validation, .seed = recipe.run.seed};
   const int64_t end = std::min(data->size(), options.first + options.samples);

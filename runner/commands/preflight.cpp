@@ -14,6 +14,7 @@
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"
+#include "runner/lua/order_file.hpp"
 #include "runner/models/models.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -52,6 +53,13 @@ void check_init_from(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, 
   }
 }
 
+/// Loads the file of data.order.
+void check_order(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (!recipe.data.order) return;
+  lua::State state(lua::script_state_options(recipe));
+  lua::load_order_file(state, recipe, diagnostics);
+}
+
 /// Checks the metrics of hooks, as far as a simulated training shows them, and the metric of early stopping.
 void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const auto& stopping = recipe.train.early_stopping;
@@ -84,6 +92,7 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     return;
   }
   check_metrics(recipe, diagnostics);
+  check_order(recipe, diagnostics);
   auto missing = find_missing_data(recipe.data);
   if (!missing.empty()) return add(missing);
   const auto cache = data_cache();

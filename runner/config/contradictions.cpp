@@ -111,6 +111,9 @@ class Finder {
   void sources() {
     const auto& sources = recipe_.data.sources;
     std::set<std::string> names;
+    if (recipe_.data.order && !sources.empty())
+      report("data.order", "data.order is for data without sources: the shares of sources decide the order",
+             "data.sources", "several sources are given");
     const auto weighted = std::ranges::count_if(sources, [](const auto& source) { return source.weight.has_value(); });
     for (const auto& source : sources) {
       if (!names.insert(source.name).second)

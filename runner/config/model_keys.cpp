@@ -165,6 +165,9 @@ void add_data(std::vector<Key>& keys) {
        .minimum = 1}, &D::seq_len);
   add({.name = "shuffle", .type = T::boolean,
        .help = "Shuffle samples each epoch. The order depends only on seed and epoch."}, &D::shuffle);
+  add({.name = "order", .type = T::path,
+       .help = "A Lua file that decides the order of training samples: its function sample(position, epoch, size, usual) returns the "
+               "sample at a position of an epoch. All are numbers from 1 on."}, &D::order);
   add({.name = "drop_last", .type = T::boolean,
        .help = "Leave out the last batch of an epoch if it has fewer samples than a global batch."}, &D::drop_last);
   add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",

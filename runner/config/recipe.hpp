@@ -148,6 +148,7 @@ struct Recipe {
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     bool drop_last = false;
+    std::optional<std::string> order;  ///< a Lua file that decides the order of training samples
     int64_t prefetch = 2;  ///< batches prepared ahead
   } data;
 

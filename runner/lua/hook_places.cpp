@@ -18,6 +18,7 @@ std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   const auto& options = recipe.strategy.options;
   if (auto hook = options.find("ddp_comm_hook"); hook != options.end() && hook->is_string() && names_script(*hook))
     keys.push_back("strategy.ddp_comm_hook");
+  if (recipe.data.order) keys.push_back("data.order");
   return keys;
 }
 
@@ -28,6 +29,7 @@ json own_texts(const Recipe& recipe) {
   for (const auto& source : hook_sources(recipe)) files.push_back(source.file);
   for (const auto& name : {json(recipe.strategy.name), options.value("ddp_comm_hook", json())})
     if (name.is_string() && names_script(name)) files.push_back(name.get<std::string>().substr(4));
+  if (recipe.data.order) files.push_back(*recipe.data.order);
   if (auto registry = options.value("registry", json()); registry.is_string()) files.push_back(registry);
   json texts = json::object();
   for (const auto& file : files)

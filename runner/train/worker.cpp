@@ -14,6 +14,7 @@
 #include "runner/config/config.hpp"
 #include "runner/cuda/module.hpp"
 #include "runner/data/data_meaning.hpp"
+#include "runner/data/scripted_order.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/models/adapters.hpp"
@@ -156,7 +157,8 @@ void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
 ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events,
                const FailureReport& failures, const PeakMemory& peak_memory, double started) {
   int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
-  auto training = open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir);
+  auto training =
+      with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir), recipe);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
   ModelSpec spec = make_spec(recipe, vocab, seq_len);
   auto model = build_model(recipe.model, spec);
