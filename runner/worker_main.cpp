@@ -1,9 +1,10 @@
-// `runner-worker`: trains one rank. `runner` starts it. It links LibTorch.
+// `runner-worker`: trains one rank, or runs a trained model. `runner` starts it. It links LibTorch.
 #include <torch/version.h>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "runner/inference/worker.hpp"
 #include "runner/train/calibrate.hpp"
 #include "runner/train/worker.hpp"
 
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
     }
     if (argument == "--calibrate" && i + 1 < argc)
       return static_cast<int>(runner::run_calibration(std::atof(argv[++i])));
+    if (argument == "--infer" && i + 1 < argc) return static_cast<int>(runner::run_inference_worker(argv[++i]));
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];
     else if (argument == "--accept-changed-data")

@@ -201,6 +201,18 @@ void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {
   }
 }
 
+HfSource::Stored HfSource::stored(size_t slot) const {
+  const auto& [file, tensor, transposed, rows] = sources_.at(slot);
+  Stored stored{.dtype = tensor->dtype};
+  if (transposed || (rows && rows->groups > 1)) return stored;
+  stored.bytes = file->mapped(*tensor);
+  if (!rows || stored.bytes.empty()) return stored;
+  const size_t row_bytes = stored.bytes.size() / static_cast<size_t>(tensor->shape[0]);
+  stored.bytes = stored.bytes.subspan(static_cast<size_t>(rows->first) * row_bytes,
+                                      static_cast<size_t>(rows->count) * row_bytes);
+  return stored;
+}
+
 void HfSource::read_rows(const Source& source, int64_t offset, std::span<float> out) {
   const auto& tensor = *source.tensor;
   const auto& rows = *source.rows;

@@ -25,6 +25,12 @@ class HfSource {
   /// layout (Conv1D weights of GPT-2 are transposed; matrices that share a tensor are read from their rows). For a transposed parameter, only the file's pages with the needed
   /// columns are read. Thread-safe.
   void read(size_t slot, int64_t offset, std::span<float> out) const;
+  /// The parameter's bytes in the mapped file, and their dtype. No bytes if the file has another layout than runner.
+  struct Stored {
+    std::string dtype;
+    std::span<const std::byte> bytes = {};
+  };
+  Stored stored(size_t slot) const;
 
  private:
   struct Source {

@@ -18,6 +18,7 @@ class SafetensorsWeights final : public WeightFile {
     const auto bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
     to_floats(tensor.dtype, file_.data(tensor).subspan(static_cast<size_t>(offset) * bytes, out.size() * bytes), out);
   }
+  std::span<const std::byte> mapped(const TensorInfo& tensor) const override { return file_.data(tensor); }
 
  private:
   SafetensorsFile file_;

@@ -15,6 +15,8 @@ class WeightFile {
   virtual std::vector<std::string> readable_dtypes() const = 0;
   /// Reads elements [offset, offset + out.size()). Thread-safe.
   virtual void read(const TensorInfo& tensor, int64_t offset, std::span<float> out) const = 0;
+  /// The tensor's elements in the mapped file; empty if they are not stored as TensorInfo::dtype says.
+  virtual std::span<const std::byte> mapped(const TensorInfo& /*tensor*/) const { return {}; }
 };
 
 /// Opens a file by its content and checks its header. Throws Error(environment) with the path and the fault, and Error(usage) for a

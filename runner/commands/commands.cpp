@@ -19,6 +19,10 @@ Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
 Action setup_metrics(CLI::App& app);
 Action setup_export(CLI::App& app);
+Action setup_generate(CLI::App& app);
+Action setup_chat(CLI::App& app);
+Action setup_evaluate(CLI::App& app);
+Action setup_predict(CLI::App& app);
 Action setup_doctor(CLI::App& app);
 Action setup_completion(CLI::App& app);
 
@@ -32,7 +36,9 @@ const std::vector<Command>& commands() {
        "Say which strategy fits a recipe best, here or on other devices, and why",
        setup_recommend,
        {"plan", "estimate"}},
-      {"data", "Show samples of a recipe's data as a training sees them, with what is supervised", setup_data,
+      {"data",
+       "Show samples of a recipe's data as a training sees them, with what is supervised",
+       setup_data,
        {"dataset", "samples", "preprocess"}},
       {"print", "Print a recipe with every default filled in", setup_print, {"config", "resolve"}},
       {"init", "Write a new recipe", setup_init, {"new", "create"}},
@@ -46,6 +52,16 @@ const std::vector<Command>& commands() {
       {"show", "Show everything that is known of a run", setup_show, {"status", "info", "describe"}},
       {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
       {"export", "Write a run's weights in another format", setup_export, {"save"}},
+      {"generate",
+       "Continue a prompt with a run's model, or with one in a Hugging Face folder",
+       setup_generate,
+       {"sample", "complete", "inference", "infer"}},
+      {"chat", "Talk with a model in the terminal", setup_chat, {"talk", "repl"}},
+      {"evaluate",
+       "Measure a model: loss and perplexity on validation data, or a multiple-choice task",
+       setup_evaluate,
+       {"eval", "test", "score"}},
+      {"predict", "Write a model's answer to each record of a file, as JSON lines", setup_predict, {"apply"}},
       {"doctor", "Check this machine, with a fix under each failing line", setup_doctor},
       {"completion", "Print a script that completes runner's words in a shell", setup_completion},
   };

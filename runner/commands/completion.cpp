@@ -134,7 +134,7 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (name == "unset") return keys();
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
   if (!option.get_positional()) return {};
-  if (name == "run") return runs();
+  if (name == "run" || name == "model") return runs();
   if (name == "sweep") return sweeps();
   if (app.get_name() == "strategies") return plain(strategy_names());
   if (app.get_name() == "help") {

@@ -9,8 +9,7 @@
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/fit.hpp"
-#include "runner/checkpoint/float_types.hpp"
-#include "runner/checkpoint/hf.hpp"
+#include "runner/checkpoint/run_weights.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -51,18 +50,6 @@ fs::path find_checkpoint(const ExportOptions& options, const std::string& run, c
   return newest;
 }
 
-/// The model's spec. vocab_size and seq_len come from the trainer's state, because the tokenizer and the data may have
-/// determined them.
-ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
-  auto number = [&](const char* key) {
-    nlohmann::json::json_pointer place("/model/" + std::string(key));
-    if (!checkpoint.state().contains(place) || !checkpoint.state().at(place).is_number_integer())
-      throw environment_error("{}: the manifest's state has no model.{}", checkpoint.path().string(), key);
-    return checkpoint.state().at(place).get<int64_t>();
-  };
-  return make_spec(recipe, number("vocab_size"), number("seq_len"));
-}
-
 /// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's
 /// state.
 std::string place_of_weights(const std::string& weights, const Checkpoint& checkpoint) {
@@ -78,36 +65,6 @@ std::string place_of_weights(const std::string& weights, const Checkpoint& check
   auto near = nearest(weights, known);
   throw usage_error("--weights {}: {} has no such weights; it has {}{}", weights, checkpoint.path().string(),
                     join(known, ", "), near ? "; did you mean `" + *near + "`?" : "");
-}
-
-/// Returns a reader of parameters as floats. Those that checkpoints do not contain are read by `base`. Throws Error(environment) if a
-/// parameter is missing or has the wrong shape.
-ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place,
-                                 const ParameterReader& base) {
-  std::vector<std::string> problems, names;
-  for (const auto* parameter : spec.parameters()) {
-    const auto& name = names.emplace_back(place + parameter->name);
-    if (!checkpoint.has(name) && parameter->of_base)
-      names.back().clear();
-    else if (!checkpoint.has(name))
-      problems.push_back(fmt::format("`{}` is missing", name));
-    else if (checkpoint.shape(name) != parameter->shape)
-      problems.push_back(fmt::format("`{}` is [{}] instead of [{}]", name, fmt::join(checkpoint.shape(name), ", "),
-                                     fmt::join(parameter->shape, ", ")));
-    else if (!is_float_dtype(checkpoint.dtype(name)))
-      problems.push_back(fmt::format("`{}` is {}", name, checkpoint.dtype(name)));
-  }
-  if (!problems.empty())
-    throw environment_error("{} does not fit the run's resolved.toml: {}", checkpoint.path().string(),
-                            join(problems, "; "));
-  return [checkpoint, names, base, bytes = std::vector<std::byte>()](size_t slot, int64_t offset,
-                                                                     std::span<float> out) mutable {
-    if (names[slot].empty()) return base(slot, offset, out);
-    const auto& dtype = checkpoint.dtype(names[slot]);
-    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
-    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
-    to_floats(dtype, bytes, out);
-  };
 }
 
 /// The tokenizer that the run trained with, if it was not that of model.init_from.
@@ -151,26 +108,6 @@ void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsF
   } catch (const Error& error) {
     log::warning("the export has no tokenizer and no ids of special tokens: {}", error.what());
   }
-}
-
-/// A reader of the folder that training started from, by the slots of `spec`; empty if checkpoints contain all parameters.
-ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,
-                            const Checkpoint& checkpoint) {
-  if (std::ranges::none_of(spec.parameters(), &ParameterSpec::of_base)) return {};
-  const auto& folder = *recipe.model.init_from;
-  const auto trained_from = checkpoint.state().value("/settings/the weights of model.init_from"_json_pointer, "");
-  if (!fs::exists(folder))
-    throw environment_error(
-        "{} is missing: the checkpoints of this run contain the adapter only, and need the weights of "
-        "model.init_from; --adapter exports the adapter alone",
-        folder);
-  if (!trained_from.empty() && base_digest(folder) != trained_from)
-    throw environment_error("{} has other weights than those that the run started from", folder);
-  auto source = std::make_shared<HfSource>(folder, recipe.model, base);
-  std::vector<size_t> slots;
-  for (const auto* parameter : spec.parameters())
-    slots.push_back(adapted_matrix(parameter->name).empty() ? base.slot(parameter->name) : SIZE_MAX);
-  return [source, slots](size_t slot, int64_t offset, std::span<float> out) { source->read(slots[slot], offset, out); };
 }
 
 ExitCode export_run(const ExportOptions& options) {

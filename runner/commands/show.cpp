@@ -130,12 +130,21 @@ std::string first_command(const json& run) {
   return first.empty() ? command_line(run["argv"]) : first;
 }
 
+/// "20261125-1801-k3f9 (evaluated)" for each run that is linked to this one.
+std::string edge_line(const json& edges) {
+  std::vector<std::string> words;
+  for (const auto& edge : edges) words.push_back(fmt::format("{} ({})", plain(edge["id"]), plain(edge["kind"])));
+  return join(words, ", ");
+}
+
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
                {"why", why_line(run)},
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
                {"simulated", simulation_line(run)},
+               {"model of", edge_line(run["parents"])},
+               {"used by", edge_line(run["children"])},
                {"steps", progress_line(run)},
                {"skipped", skipped_line(run)},
                {"data", field(run, "data_summary")},

@@ -28,10 +28,12 @@ struct NewRun {
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
-  nlohmann::json git;   ///< {commit, branch, dirty, diff_hash} of the working directory, or null
-  nlohmann::json host;  ///< name, kernel, cpu, memory, devices
-  std::string sweep;    ///< id of the sweep that this run is a trial of; empty if it is none
-  int64_t trial = 0;    ///< number of the trial in the sweep
+  nlohmann::json git;            ///< {commit, branch, dirty, diff_hash} of the working directory, or null
+  nlohmann::json host;           ///< name, kernel, cpu, memory, devices
+  std::string sweep;             ///< id of the sweep that this run is a trial of; empty if it is none
+  int64_t trial = 0;             ///< number of the trial in the sweep
+  std::string parent = {};       ///< id of the run whose model this one reads; empty if there is none
+  std::string parent_kind = {};  ///< "evaluated" or "predicted"
   nlohmann::json annotations = nlohmann::json::object();  ///< the first ones, see annotate(); reopen_run() ignores them
   /// For reopen_run(): the last attempt that the caller has seen; 0: none. Unset: any.
   std::optional<int64_t> last_attempt = {};
@@ -130,7 +132,7 @@ class Ledger {
   void flush();
 
   std::vector<RunRow> runs() const;  ///< newest last
-  /// Returns the id for a text: an id, "last", a name (its newest run), or a unique prefix or suffix of an id. Throws
+  /// Returns the id for a text: an id, "last" (the newest training), a name (its newest run), or a unique prefix or suffix of an id. Throws
   /// Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;

@@ -137,6 +137,24 @@ json read_sweep(sqlite::Database& database, int64_t run) {
   return {{"id", row.text(0)}, {"name", row.text(1)}, {"trial", row.integer(2)}};
 }
 
+/// [{id, name, kind, started, metrics}] of the runs that read this run's model, or of the run whose model this one read.
+json read_edges(sqlite::Database& database, int64_t run, bool children) {
+  json list = json::array();
+  const std::string here = children ? "source" : "target", there = children ? "target" : "source";
+  auto rows = database.query("SELECT run.run, id, name, kind, started FROM edge JOIN run ON run.run = edge." + there +
+                                 " WHERE edge." + here + " = ? ORDER BY started, run.run",
+                             run);
+  while (rows.step()) {
+    json edge{{"id", rows.text(1)}, {"name", rows.text(2)}, {"kind", rows.text(3)}, {"started", rows.real(4)}};
+    if (children) edge["metrics"] = read_metrics(database, rows.integer(0));
+    list.push_back(std::move(edge));
+  }
+  return list;
+}
+
+/// Of runs that train nothing (RunRow::strategy).
+bool reads_a_model(const std::string& strategy) { return strategy == "evaluate" || strategy == "predict"; }
+
 }  // namespace
 
 json json_number(double value) {
@@ -179,10 +197,10 @@ std::string Ledger::find_run(const std::string& text) const {
   const std::string file = fs::absolute(impl_->path).lexically_normal().string();
   if (text.empty()) throw usage_error("an empty text names no run");
   std::vector<std::string> ids, similar, matches;
-  std::string newest_of_name;
+  std::string newest_of_name, newest_training;
   int of_name = 0;
   if (impl_->database) {
-    auto rows = impl_->database->query("SELECT id, name FROM run ORDER BY started, run");
+    auto rows = impl_->database->query("SELECT id, name, strategy FROM run ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
@@ -192,13 +210,14 @@ std::string Ledger::find_run(const std::string& text) const {
       }
       if (id.starts_with(text) || id.ends_with(text)) matches.push_back(id);
       ids.push_back(id);
+      if (!reads_a_model(rows.text(2))) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }
   if (ids.empty())
     throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
                       impl_->database ? "there are no runs in" : "there is no ledger", file);
-  if (text == "last") return ids.back();
+  if (text == "last") return newest_training.empty() ? ids.back() : newest_training;
   if (of_name > 1) log::info("note: {} runs are named \"{}\"; the newest is {}", of_name, text, newest_of_name);
   if (of_name > 0) return newest_of_name;
   if (matches.size() == 1) return matches[0];
@@ -262,6 +281,8 @@ json Ledger::show(const std::string& run) const {
   all.update(json::parse(rest.text(14)));
   all["sweep"] = read_sweep(database, number);
   all["metrics"] = read_metrics(database, number);
+  all["parents"] = read_edges(database, number, /*children=*/false);
+  all["children"] = read_edges(database, number, /*children=*/true);
   all["attempts"] = read_attempts(database, number);
   all["checkpoints"] = read_artifacts(database, number, folder, true);
   all["artifacts"] = read_artifacts(database, number, folder, false);

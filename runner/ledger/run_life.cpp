@@ -94,6 +94,9 @@ std::string Ledger::begin_run(const NewRun& run) {
       if (!run.sweep.empty())
         database.run("UPDATE trial SET run = ? WHERE number = ? AND sweep = (SELECT sweep FROM sweep WHERE id = ?)",
                      lease.run, run.trial, run.sweep);
+      if (!run.parent.empty())
+        database.run("INSERT INTO edge (source, target, kind) SELECT run, ?, ? FROM run WHERE id = ?", lease.run,
+                     run.parent_kind, run.parent);
       lease.attempt = claim(database, lease.run, now);
     });
   } catch (const fs::filesystem_error& error) {

@@ -54,6 +54,11 @@ Tensor packed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
 
 }  // namespace
 
+Tensor undropped_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+  if (form.softcap == 0 && host_attention_takes(q, k, v)) return host_attention(q, k, v, form);
+  return plain_attention(q, k, v, form);
+}
+
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
                         const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
   if (dropout.active(context))

@@ -23,4 +23,8 @@ torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, c
                                const Dropout& dropout, const ForwardContext& context, const AttentionForm& form = {},
                                const TokenPositions& positions = {});
 
+/// The same without dropout, in rows that are one sequence each.
+torch::Tensor undropped_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                  const AttentionForm& form = {});
+
 }  // namespace runner

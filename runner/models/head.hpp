@@ -3,6 +3,7 @@
 #pragma once
 #include "runner/config/recipe.hpp"
 #include "runner/models/cross_entropy.hpp"
+#include "runner/models/host_decoding.hpp"
 #include "runner/models/layers.hpp"
 #include "runner/models/token_loss.hpp"
 #include "strategies/engine/token_batch.hpp"
@@ -30,7 +31,10 @@ class Head : public Block {
     ComputeScope compute(input);
     if (context.logits_of) {
       auto last = hidden_states(input.select(1, *context.logits_of).contiguous().to(compute.dtype));
-      return soft_capped(at::linear(last, weight_.as(compute.dtype)), form_.softcap).to(torch::kFloat32);
+      const auto weight = weight_.as(compute.dtype);
+      if (decodes_on_host(last) && few_rows(last, weight))
+        return soft_capped(few_rows_product(last, weight, {}, torch::kFloat32), form_.softcap);
+      return soft_capped(at::linear(last, weight), form_.softcap).to(torch::kFloat32);
     }
     auto hidden = hidden_states(input.reshape({-1, input.size(-1)}).to(compute.dtype));
     auto targets = context.batch->fields[targets_].reshape(-1);

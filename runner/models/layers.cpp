@@ -8,6 +8,7 @@
 #include "runner/models/adapters.hpp"
 #include "runner/models/fused_kernel.hpp"
 #include "runner/models/gelu.hpp"
+#include "runner/models/host_decoding.hpp"
 #include "runner/models/host_layer_norm.hpp"
 
 namespace runner {
@@ -48,7 +49,9 @@ Linear::Linear(const Model& model, const std::string& name)
 
 Tensor Linear::operator()(const Tensor& x, const ForwardContext& context) const {
   if (adapter_) return adapted(x, context);
-  return at::linear(x, weight_.as(x.scalar_type()), bias_.as(x.scalar_type()));
+  const auto weight = weight_.as(x.scalar_type()), bias = bias_.as(x.scalar_type());
+  if (decodes_on_host(x) && few_rows(x, weight)) return few_rows_product(x, weight, bias, x.scalar_type());
+  return at::linear(x, weight, bias);
 }
 
 namespace {
@@ -199,6 +202,7 @@ class GatedFunction : public torch::autograd::Function<GatedFunction> {
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, StoredWeight stored) {
+  if (decodes_on_host(x)) return host_rms_norm(x, weight, eps, stored == StoredWeight::minus_one);
   // Without a fused kernel, ATen decomposes it into operations that each save a tensor of x's size. The fused kernel
   // takes a weight only in the dtype of x, in which 1 + weight would be rounded.
   static const FusedKernel fused("aten::_fused_rms_norm");
@@ -215,6 +219,7 @@ Tensor activated(const Tensor& x, Activation activation) {
 }
 
 Tensor gated(const Tensor& gate, const Tensor& up, Activation activation) {
+  if (c10::InferenceMode::is_enabled()) return value_of(activation, gate).mul_(up);
   return GatedFunction::apply(gate, up, activation);
 }
 

@@ -29,6 +29,9 @@ struct MicroBatch {
 /// int64 [n], without ignored ones. The result must be differentiable with respect to the logits.
 using TokenLoss = std::function<torch::Tensor(const torch::Tensor& logits, const torch::Tensor& targets)>;
 
+/// Keys and values of earlier tokens (runner/models/key_value_cache.hpp).
+class KeyValueCache;
+
 /// Arguments of a forward pass, in addition to the block's input.
 struct ForwardContext {
   const MicroBatch* batch = nullptr;
@@ -41,6 +44,8 @@ struct ForwardContext {
   /// The block runs only for its graph (recomputation): nothing reads the values of its output, so its last product is not computed.
   bool output_unused = false;
   std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
+  /// If not null, the batch continues the sequences in the cache, and attention adds its keys and values. Without gradients.
+  KeyValueCache* cache = nullptr;
 };
 
 class Block {

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "runner/base/files.hpp"
+#include "tests/support/formula_weights.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -17,29 +18,8 @@ using Catch::Matchers::WithinRel;
 
 namespace {
 
-uint32_t fnv1a(const std::string& name) {
-  uint32_t h = 0x811c9dc5;
-  for (unsigned char byte : name) h = (h ^ byte) * 0x01000193;
-  return h;
-}
-
-/// Element `index` of a tensor in the checkpoint.
-float checkpoint_value(const std::string& name, int64_t index, bool matrix, bool gemma) {
-  const double unit = hash32(static_cast<uint32_t>(index) + hash32(fnv1a(name))) / 4294967296.0 - 0.5;
-  if (matrix) return static_cast<float>(unit * 0.4);
-  return static_cast<float>(unit * 0.5 + (name.ends_with("weight") && !gemma ? 1.0 : 0.0));
-}
-
 torch::Tensor checkpoint_tensor(const ParameterSpec& parameter, const HfTensor& tensor, bool gemma) {
-  const int64_t columns = parameter.shape.size() == 2 ? parameter.shape[1] : 1;
-  std::vector<float> values;
-  for (int64_t row = 0; row < parameter.shape[0]; ++row) {
-    int64_t stored = row;
-    if (const auto& rows = tensor.rows) stored = rows->first + row / rows->count * rows->stride + row % rows->count;
-    for (int64_t column = 0; column < columns; ++column)
-      values.push_back(checkpoint_value(tensor.name, stored * columns + column, parameter.shape.size() == 2, gemma));
-  }
-  return torch::tensor(values).view(parameter.shape).requires_grad_(true);
+  return torch::tensor(formula_values(parameter, tensor, gemma)).view(parameter.shape).requires_grad_(true);
 }
 
 struct FamilyTable {

@@ -105,13 +105,14 @@ def reference(settings):
                 logits=[[round(x, 6) for x in row] for row in logits[-1].tolist()])
 
 
-torch.set_num_threads(1)
-OUT.mkdir(parents=True, exist_ok=True)
-if transformers.__version__ not in TABLES:
-    sys.exit(f"needs transformers {' or '.join(TABLES)}, not {transformers.__version__}")
-for name, settings in TABLES[transformers.__version__].items():
-    table = reference(settings)
-    logits = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in table.pop("logits"))
-    text = json.dumps(table, indent=1)[:-2] + f',\n "logits": [\n  {logits}\n ]\n}}\n'
-    (OUT / f"{name}.json").write_text(text)
-    print(name, f"{table['loss']:.6f}")
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    OUT.mkdir(parents=True, exist_ok=True)
+    if transformers.__version__ not in TABLES:
+        sys.exit(f"needs transformers {' or '.join(TABLES)}, not {transformers.__version__}")
+    for name, settings in TABLES[transformers.__version__].items():
+        table = reference(settings)
+        logits = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in table.pop("logits"))
+        text = json.dumps(table, indent=1)[:-2] + f',\n "logits": [\n  {logits}\n ]\n}}\n'
+        (OUT / f"{name}.json").write_text(text)
+        print(name, f"{table['loss']:.6f}")

@@ -10,6 +10,7 @@
 #include "runner/models/decoder/rotary.hpp"
 #include "runner/models/dropout.hpp"
 #include "runner/models/head.hpp"
+#include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
 
 namespace runner::decoder {
@@ -108,6 +109,7 @@ class AttentionBranch {
         positions_(model.spec),
         rotary_(std::move(rotary)),
         form_(attention_form(recipe, number)),
+        layer_(number),
         head_dim_(head_dim(recipe)),
         norm_of_heads_(recipe.qk_norm == "head") {
     if (recipe.qk_norm == "none") return;
@@ -117,12 +119,14 @@ class AttentionBranch {
 
   Tensor operator()(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) const {
     const auto h = ends_.begin(x);
-    const auto positions = positions_.of(*context.batch);
+    const auto positions = context.cache ? context.cache->positions() : positions_.of(*context.batch);
+    const int64_t end = context.cache ? context.cache->positions_end() : sizes[1];
     // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
     // assumes.
-    auto q = positioned(normed(wq_(h, context), q_norm_), sizes, positions),
-         k = positioned(normed(wk_(h, context), k_norm_), sizes, positions);
+    auto q = positioned(normed(wq_(h, context), q_norm_), sizes, positions, end),
+         k = positioned(normed(wk_(h, context), k_norm_), sizes, positions, end);
     const auto v = heads(wv_(h, context), sizes);
+    if (context.cache) return ends_.end(wo_, cached_attention(q, k, v, *context.cache, layer_, form_), context);
     return ends_.end(wo_, causal_attention(q, k, v, ends_.dropout(), context, form_, positions), context);
   }
 
@@ -135,10 +139,12 @@ class AttentionBranch {
     if (!norm_of_heads_) return (*norm)(projected);
     return (*norm)(projected.view({-1, head_dim_})).view(projected.sizes());
   }
-  Tensor positioned(const Tensor& projected, at::IntArrayRef sizes, const TokenPositions& positions) const {
+  /// `end`: greater than every position.
+  Tensor positioned(const Tensor& projected, at::IntArrayRef sizes, const TokenPositions& positions,
+                    int64_t end) const {
     auto x = heads(projected, sizes);
     if (!rotary_) return x;
-    return rotate(x, rotary_->first(sizes[1], x.device(), x.scalar_type()), positions.on_device);
+    return rotate(x, rotary_->first(end, x.device(), x.scalar_type()), positions.on_device);
   }
 
   BranchEnds ends_;
@@ -147,7 +153,7 @@ class AttentionBranch {
   PositionsField positions_;
   std::shared_ptr<RotaryTable> rotary_;  ///< null: no rotary positions
   AttentionForm form_;
-  int64_t head_dim_;
+  int64_t layer_, head_dim_;
   bool norm_of_heads_;
 };
 

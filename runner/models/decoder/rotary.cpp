@@ -1,6 +1,7 @@
 #include "runner/models/decoder/rotary.hpp"
 
 #include "runner/base/error.hpp"
+#include "runner/models/host_decoding.hpp"
 #include "runner/models/sequences.hpp"
 
 namespace runner::decoder {
@@ -65,6 +66,7 @@ class Rotate : public torch::autograd::Function<Rotate> {
 }  // namespace
 
 Tensor rotate(const Tensor& x, const RotaryTable::Slice& table, const Tensor& positions) {
+  if (decodes_on_host(x)) return host_rotate(x, table.cos, table.sin, positions);
   return Rotate::apply(x, table.cos, table.sin, given(positions));
 }
 

@@ -7,6 +7,7 @@
 #include "runner/models/dropout.hpp"
 #include "runner/models/gelu.hpp"
 #include "runner/models/head.hpp"
+#include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
 
 namespace runner::gpt {
@@ -28,7 +29,7 @@ class GptEmbedding : public Block {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
     const Tensor& ids = context.batch->fields[inputs_];
-    const auto places = places_.of(*context.batch);
+    const auto places = context.cache ? context.cache->positions() : places_.of(*context.batch);
     auto x = at::embedding(tokens, ids)
                  .add_(places.packed() ? at::embedding(positions_.get(), places.on_device)
                                        : positions_.get().narrow(0, 0, ids.size(1)));
@@ -52,6 +53,7 @@ class GptAttention : public Block {
         out_(model, layer + ".attention.out"),
         positions_(model.spec),
         dropout_(recipe.dropout, index),
+        layer_(static_cast<int64_t>(index) - 1),
         heads_(recipe.n_heads) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
@@ -66,8 +68,9 @@ class GptAttention : public Block {
     // Splits along the last dim, so that backward writes the three gradients into one tensor in one pass.
     auto parts = qkv_(x, context).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
     for (auto& part : parts) part = part.unflatten(-1, {heads_, dim / heads_});
-    const auto positions = positions_.of(*context.batch);
-    const auto result = causal_attention(parts[0], parts[1], parts[2], dropout_, context, {}, positions);
+    const auto result = context.cache ? cached_attention(parts[0], parts[1], parts[2], *context.cache, layer_, {})
+                                      : causal_attention(parts[0], parts[1], parts[2], dropout_, context, {},
+                                                         positions_.of(*context.batch));
     return dropout_(out_.last(result, context), context, DropoutSite::attention_out);
   }
 
@@ -75,7 +78,7 @@ class GptAttention : public Block {
   Linear qkv_, out_;
   PositionsField positions_;
   Dropout dropout_;
-  int64_t heads_;
+  int64_t layer_, heads_;
 };
 
 /// The feed-forward with its norm and its residual.

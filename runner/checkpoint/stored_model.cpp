@@ -1,0 +1,119 @@
+#include "runner/checkpoint/stored_model.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
+#include "runner/checkpoint/fit.hpp"
+#include "runner/checkpoint/run_weights.hpp"
+#include "runner/config/config.hpp"
+#include "runner/pretrained/model_files.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The dtype of the parameter with the most elements.
+std::string main_dtype(const ModelSpec& spec, const std::function<std::string(size_t slot)>& dtype_of) {
+  const auto parameters = spec.parameters();
+  size_t largest = 0;
+  for (size_t slot = 0; slot < parameters.size(); ++slot)
+    if (parameters[slot]->numel() > parameters[largest]->numel()) largest = slot;
+  return dtype_of(largest);
+}
+
+StoredModel open_folder(const fs::path& folder) {
+  StoredModel model{.folder = folder};
+  model.recipe.model = model_of_hf_folder(folder);
+  model.recipe.data.tokenizer = folder.string();
+  model.recipe.data.format = "text";
+  const auto& settings = model.recipe.model;
+  model.spec = make_spec(settings, settings.vocab_size.value(), settings.max_seq_len);
+  const auto source = std::make_shared<HfSource>(folder, settings, model.spec);
+  model.read = [source](size_t slot, int64_t offset, std::span<float> out) { source->read(slot, offset, out); };
+  model.stored = [source](size_t slot) { return source->stored(slot); };
+  model.dtype = main_dtype(model.spec, [&](size_t slot) { return source->stored(slot).dtype; });
+  return model;
+}
+
+/// The folder with the companions of a run's model: of its tokenizer if it has any, otherwise of its base.
+fs::path companion_folder(const Recipe& recipe) {
+  const fs::path tokenizer = recipe.data.tokenizer;
+  const bool given = recipe.data.tokenizer != "bytes" && recipe.data.tokenizer != "sentencepiece";
+  if (given && is_model_folder(tokenizer)) return tokenizer;
+  if (given && fs::is_regular_file(tokenizer)) return tokenizer.parent_path();
+  return recipe.model.init_from ? fs::path(*recipe.model.init_from) : fs::path();
+}
+
+StoredModel open_checkpoint(const ModelPlace& place) {
+  const Checkpoint checkpoint(place.checkpoint, /*verify=*/false);
+  StoredModel model{.recipe = load_recipe((fs::path(place.run_dir) / "resolved.toml").string())};
+  const Recipe& recipe = model.recipe;
+  const ModelSpec trained = spec_of(recipe, checkpoint);
+  if (auto other = other_model(checkpoint, recipe.model, trained.vocab_size); !other.empty())
+    throw usage_error("{} is of another model than {}:\n  {}", place.checkpoint, place.run_dir, join(other, "\n  "));
+  model.recipe.model.vocab_size = trained.vocab_size;
+  model.spec = make_base_spec(recipe, trained.vocab_size, trained.seq_len);
+  const auto base = base_reader(recipe, trained, model.spec, checkpoint);
+  model.read = merged_reader(trained, model.spec, parameter_reader(checkpoint, trained, "param/", base));
+  model.dtype = "F32";
+  if (std::ranges::none_of(trained.parameters(), &ParameterSpec::of_base))
+    model.dtype =
+        main_dtype(trained, [&](size_t slot) { return checkpoint.dtype("param/" + trained.parameters()[slot]->name); });
+  model.stored = [dtype = model.dtype](size_t) { return HfSource::Stored{.dtype = dtype}; };
+  model.folder = companion_folder(recipe);
+  return model;
+}
+
+bool is_checkpoint(const fs::path& folder) { return fs::is_regular_file(folder / "manifest.json"); }
+
+ModelPlace checkpoint_place(const fs::path& checkpoint, const fs::path& run_dir, const std::string& name) {
+  if (!fs::is_regular_file(run_dir / "resolved.toml"))
+    throw usage_error(
+        "{} is a checkpoint, but {} has no resolved.toml, which says what its model is: leave checkpoints in the "
+        "folder "
+        "of their run, or write them as a folder for other programs with `runner export`",
+        checkpoint.string(), run_dir.string());
+  return {.run_dir = fs::absolute(run_dir).lexically_normal().string(),
+          .checkpoint = fs::absolute(checkpoint).lexically_normal().string(),
+          .name = name,
+          .step = Checkpoint(checkpoint, /*verify=*/false).step()};
+}
+
+}  // namespace
+
+StoredModel open_stored_model(const ModelPlace& place) {
+  return place.of_run() ? open_checkpoint(place) : open_folder(place.folder);
+}
+
+ModelPlace place_of_run(const std::string& run, const fs::path& run_dir, const Attempts& attempts) {
+  if (!fs::is_directory(run_dir))
+    throw usage_error("run {} has no weights: its folder {} was deleted", run, run_dir.string());
+  const auto skip = [](const std::string& text) { log::warning("{}", text); };
+  const auto newest = newest_good_checkpoint(run_dir / "checkpoints", attempts, skip);
+  if (!newest)
+    throw usage_error("run {} has no {}checkpoint in {}", run,
+                      list_checkpoints(run_dir / "checkpoints").empty() ? "" : "good ",
+                      (run_dir / "checkpoints").string());
+  return checkpoint_place(*newest, run_dir, run);
+}
+
+std::optional<ModelPlace> place_at(const fs::path& path) {
+  const ModelPlace here{.folder = fs::absolute(path).lexically_normal().string(), .name = path.string()};
+  if (!fs::is_directory(path)) return is_model_folder(path) ? std::optional(here) : std::nullopt;
+  if (is_checkpoint(path)) {
+    const auto folder = fs::absolute(path / "").lexically_normal().parent_path();
+    return checkpoint_place(path, folder.parent_path().parent_path(), path.string());
+  }
+  if (fs::is_regular_file(path / "resolved.toml")) return place_of_run(path.string(), path, {});
+  if (fs::is_regular_file(path / "config.json")) return here;
+  throw usage_error(
+      "{} is neither a Hugging Face folder (it has no config.json) nor a checkpoint (no manifest.json) nor the folder "
+      "of "
+      "a run (no resolved.toml)",
+      path.string());
+}
+
+}  // namespace runner

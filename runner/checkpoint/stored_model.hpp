@@ -1,0 +1,42 @@
+// A model as it is stored, ready to be loaded: in a Hugging Face folder (or GGUF file), or in a checkpoint of a run. Torch-free.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/hf.hpp"
+
+namespace runner {
+
+/// Where a model is. Either a Hugging Face folder, or a run's folder with one of its checkpoints.
+struct ModelPlace {
+  std::string folder = {};
+  std::string run_dir = {}, checkpoint = {};
+  std::string name = {};  ///< for messages and records: the path as given, or the run
+  int64_t step = 0;       ///< of the checkpoint
+  bool of_run() const { return !checkpoint.empty(); }
+};
+
+struct StoredModel {
+  /// [model] with vocab_size; [data] with the tokenizer. Of a run, its resolved recipe.
+  Recipe recipe = {};
+  ModelSpec spec = {};     ///< without adapters; those of a checkpoint are merged into the parameters
+  std::string dtype = {};  ///< of most stored weights: F32, BF16, F16 or F64
+  fs::path folder = {};    ///< with the tokenizer, generation_config.json and chat template of the model; may be empty
+  ParameterReader read = {};  ///< by the slots of `spec`
+  /// The bytes of a parameter in a mapped file, as HfSource::stored(). They exist as long as this function.
+  std::function<HfSource::Stored(size_t slot)> stored = {};
+};
+
+/// Opens the model; data are read later. Throws Error(usage) or Error(environment) with the path.
+StoredModel open_stored_model(const ModelPlace& place);
+
+/// The place that a path names: a folder with config.json, a checkpoint's folder, or the folder of a run (its newest good checkpoint).
+/// Throws Error(usage) if it is none of them. Empty if there is no folder of that name.
+std::optional<ModelPlace> place_at(const fs::path& path);
+
+/// The checkpoint of a run that its attempts have not given up.
+ModelPlace place_of_run(const std::string& run, const fs::path& run_dir, const Attempts& attempts);
+
+}  // namespace runner

@@ -1,0 +1,62 @@
+// `runner evaluate`: measures a trained model.
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/inference_run.hpp"
+#include "runner/commands/model_options.hpp"
+#include "runner/commands/shared_options.hpp"
+
+namespace runner {
+
+namespace {
+
+struct EvaluateOptions {
+  ModelOptions model;
+  InferenceRequest request{.verb = "evaluate"};
+};
+
+ExitCode evaluate(EvaluateOptions& options) {
+  auto& request = options.request;
+  find_model(options.model, request);
+  for (auto* file : {&request.data, &request.output})
+    if (!file->empty()) *file = fs::absolute(*file).lexically_normal().string();
+  const auto result = run_inference(request);
+  print_result(request, result);
+  log::info("recorded as run {}", result.run);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_evaluate(CLI::App& app) {
+  auto options = std::make_shared<EvaluateOptions>();
+  auto& request = options->request;
+  request.batch_size = 8;
+  add_model_options(app, options->model, request);
+  app.add_option(
+      "--data", request.data,
+      "The file to evaluate on; default: the validation data of the run's recipe. Of a folder's model, a file "
+      "*.jsonl has records, any other is text");
+  app.add_option("--task", request.task,
+                 "multiple_choice: lines {context, choices, label}, scored as lm-evaluation-harness does; rolling: the "
+                 "perplexity of whole documents, each token predicted once. Default: the loss, as in training")
+      ->check(CLI::IsMember({"multiple_choice", "rolling"}));
+  app.add_option("--batch-size", request.batch_size, "Rows that are computed at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--limit", request.limit, "Only the first records or samples")->check(CLI::PositiveNumber);
+  app.add_option("--context", request.context,
+                 "With --task rolling: tokens that a window shares with the one before it, and 1 more; default 1")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
+  add_json_option(app, request.json);
+  app.footer(
+      "loss and perplexity are per token. word_perplexity, byte_perplexity and bits_per_byte are per word and per "
+      "UTF-8 "
+      "byte of the text, so models with different tokenizers can be compared. acc: the choice with the greatest "
+      "log-probability; acc_norm: divided by its characters; acc_bytes: by its bytes; acc_tokens: by its tokens.");
+  return [options] { return evaluate(*options); };
+}
+
+}  // namespace runner

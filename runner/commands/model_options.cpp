@@ -1,0 +1,108 @@
+#include "runner/commands/model_options.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "runner/base/error.hpp"
+#include "runner/base/exec.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/preflight.hpp"
+#include "runner/commands/run.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& request) {
+  app.add_option(
+         "model", options.model,
+         "A run (its id, part of it, its name, or last), a checkpoint's folder, or a Hugging Face folder or GGUF file")
+      ->required();
+  auto* step = app.add_option("--step", options.step, "The run's checkpoint of this step; default the newest good one");
+  app.add_option("--checkpoint", options.checkpoint, "A checkpoint folder of the run")->excludes(step);
+  app.add_option("--dtype", request.load.dtype, "Data type of the weights in memory; auto: that of the stored weights")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "CPU threads; default: all cores")->check(CLI::PositiveNumber);
+  app.add_option("--accelerator", request.load.accelerator, "The device to compute on")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+}
+
+void add_generation_options(CLI::App& app, InferenceRequest& request) {
+  auto& generation = request.generation;
+  app.add_option("--max-new-tokens", generation.max_new_tokens, "The most tokens of a text");
+  app.add_option("--temperature", generation.temperature, "0: the most probable token; otherwise tokens are drawn");
+  app.add_option("--top-k", generation.top_k, "Draw from the k most probable tokens; 0: from all");
+  app.add_option("--top-p", generation.top_p, "Draw from the most probable tokens that together have this probability");
+  app.add_option("--min-p", generation.min_p, "Draw from tokens with this share of the greatest probability");
+  app.add_option("--repetition-penalty", generation.repetition_penalty,
+                 "Above 1: tokens that the text already has are less probable");
+  app.add_option("--stop", generation.stop, "A text before which generation ends; may be repeated")
+      ->allow_extra_args(false);
+  app.add_flag("--ignore-eos", generation.ignore_eos, "Do not end at the model's end tokens");
+  app.add_option("--seed", request.seed, "Decides what is drawn")->capture_default_str();
+}
+
+void add_chat_options(CLI::App& app, PromptsRequest& request, bool optional) {
+  if (optional) app.add_flag("--chat", request.chat, "Prompts are messages of a user, for the chat template");
+  app.add_option("--system", request.system, "A system message in front of the messages");
+  app.add_option("--chat-template", request.chat_template,
+                 "A built-in template (chatml, llama3 ...) or a file; default: the model's");
+}
+
+namespace {
+
+ModelPlace checkpoint_of(const ModelOptions& options, const std::string& run, const fs::path& run_dir) {
+  if (!options.checkpoint.empty()) {
+    auto place = *place_at(named_checkpoint(options.checkpoint, run_dir));
+    place.name = run;
+    return place;
+  }
+  const fs::path checkpoints = run_dir / "checkpoints", wanted = checkpoints / checkpoint_name(*options.step);
+  std::vector<std::string> names;
+  for (const auto& path : list_checkpoints(checkpoints)) names.push_back(path.filename().string());
+  if (!fs::is_directory(wanted))
+    throw usage_error("--step {}: run {} has no such checkpoint; it has {}", *options.step, run,
+                      names.empty() ? "none" : join(names, ", "));
+  auto place = *place_at(wanted);
+  place.name = run;
+  return place;
+}
+
+ModelPlace find_place(const ModelOptions& options) {
+  const bool chooses = options.step || !options.checkpoint.empty();
+  if (const auto place = chooses ? std::nullopt : place_at(options.model)) return *place;
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  std::string run;
+  try {
+    run = ledger.find_run(options.model);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}; {} is not a folder either", error.what(), options.model));
+  }
+  const fs::path run_dir = ledger.run_dir(run);
+  return chooses ? checkpoint_of(options, run, run_dir) : place_of_run(run, run_dir, ledger.attempts(run));
+}
+
+}  // namespace
+
+void find_model(const ModelOptions& options, InferenceRequest& request) {
+  request.load.set(find_place(options));
+  request.load.cache_dir = data_cache();
+  request.load.threads = options.threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+void become_worker(const InferenceRequest& request) {
+  const auto program = worker_binary();
+  std::vector<std::string> words{program, "--infer", to_text(request)};
+  auto argv = exec_words(words);
+  ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
+  ::execv(program.c_str(), argv.data());
+  throw environment_error("cannot start {}: {}", program, std::strerror(errno));
+}
+
+}  // namespace runner

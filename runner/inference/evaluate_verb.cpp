@@ -1,0 +1,137 @@
+// `runner evaluate` without a task: the loss on validation data, as training computes it.
+#include <cmath>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/data.hpp"
+#include "runner/inference/scorer.hpp"
+#include "runner/inference/task_evaluation.hpp"
+#include "runner/inference/verbs.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The validation data of the run, or the file that the user names.
+struct EvaluationData {
+  Recipe::Data settings;
+  int64_t seq_len;
+  std::unique_ptr<Dataset> rows;
+};
+
+EvaluationData evaluation_data(const InferenceJob& job) {
+  const auto& recipe = job.model.stored().recipe;
+  EvaluationData data{
+      .settings = recipe.data, .seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len), .rows = nullptr};
+  auto& settings = data.settings;
+  if (settings.packing) settings.packing = settings.format == "text" ? std::optional<std::string>("wrapped") : "none";
+  if (!job.request.data.empty()) {
+    const bool records = fs::path(job.request.data).extension() == ".jsonl";
+    if (settings.train.empty()) settings.format = records ? "jsonl" : "text";
+    if (settings.train.empty()) settings.train = {job.request.data};
+    settings.sources.clear();
+    settings.validation = {job.request.data};
+    settings.validation_fraction.reset();
+  }
+  if (!settings.validates())
+    throw usage_error("{}: --data FILE names the data to evaluate on",
+                      job.model.stored().recipe.data.train.empty() ? "a Hugging Face folder has no validation data"
+                                                                   : "the run's recipe has no validation data");
+  prepare_data(settings, job.request.load.cache_dir);
+  data.rows =
+      open_dataset(settings, Split::validation, data.seq_len, job.model.vocab_size(), job.request.load.cache_dir);
+  return data;
+}
+
+/// The samples [first, end) as rows.
+std::vector<ModelRow> rows_of(const Dataset& data, int64_t first, int64_t end) {
+  std::vector<int64_t> samples;
+  for (int64_t position = first; position < end; ++position)
+    samples.push_back(data.sample_at(0, position, {.shuffle = false, .seed = 0}));
+  HostBatch batch(end - first, data.fields_of(samples));
+  for (size_t i = 0; i < samples.size(); ++i) data.read(samples[i], batch, static_cast<int64_t>(i));
+  const auto inputs = batch.values<int64_t>(token_field::inputs), targets = batch.values<int64_t>(token_field::targets);
+  const size_t length = inputs.size() / samples.size();
+  std::vector<ModelRow> rows;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto part = [&](const auto& all) {
+      return std::vector<int64_t>(all.begin() + static_cast<ptrdiff_t>(i * length),
+                                  all.begin() + static_cast<ptrdiff_t>((i + 1) * length));
+    };
+    rows.push_back({.inputs = part(inputs), .targets = part(targets)});
+  }
+  return rows;
+}
+
+/// The text of the targets. The rows of a text follow each other, so a character may be in two of them.
+class TargetText {
+ public:
+  TargetText(const Tokenizer* tokenizer, bool continuous) : tokenizer_(tokenizer), continuous_(continuous) {}
+  void add(const ModelRow& row) {
+    for (const int64_t target : row.targets)
+      if (target != ignored_target) tokens_.push_back(static_cast<int32_t>(target));
+    constexpr size_t many = 1 << 20;
+    if (!continuous_ || tokens_.size() > many) take();
+  }
+  TextSizes sizes() {
+    take();
+    return sizes_;
+  }
+
+ private:
+  void take() {
+    if (tokenizer_ && !tokens_.empty()) sizes_.add(tokenizer_->decode(tokens_, /*skip_special_tokens=*/true));
+    tokens_.clear();
+  }
+  const Tokenizer* tokenizer_;
+  bool continuous_;
+  std::vector<int32_t> tokens_;
+  TextSizes sizes_;
+};
+
+}  // namespace
+
+void add_perplexities(nlohmann::json& metrics, double log_probability, const TextSizes& sizes) {
+  const auto per = [&](int64_t count) { return -log_probability / static_cast<double>(count); };
+  if (sizes.tokens > 0) metrics["perplexity"] = std::exp(per(sizes.tokens));
+  if (sizes.bytes == 0) return;
+  metrics["word_perplexity"] = std::exp(per(sizes.words));
+  metrics["byte_perplexity"] = std::exp(per(sizes.bytes));
+  metrics["bits_per_byte"] = per(sizes.bytes) / std::log(2.0);
+  metrics["words"] = sizes.words;
+  metrics["bytes"] = sizes.bytes;
+}
+
+ExitCode evaluate_model(InferenceJob& job) {
+  const auto& request = job.request;
+  if (request.task == "multiple_choice") return evaluate_choices(job);
+  if (request.task == "rolling") return evaluate_rolling(job);
+  const auto data = evaluation_data(job);
+  const int64_t all = data.rows->size(), wanted = request.limit > 0 ? std::min(request.limit, all) : all;
+  TargetText text(job.tokenizer.get(), data.settings.format == "text");
+  ContinuationScore total;
+  for (int64_t first = 0; first < wanted; first += request.batch_size) {
+    const auto rows = rows_of(*data.rows, first, std::min(first + request.batch_size, wanted));
+    for (const auto& score : score_rows(job.model, rows)) {
+      total.log_probability += score.log_probability;
+      total.tokens += score.tokens;
+      total.hits += score.hits;
+    }
+    for (const auto& row : rows) text.add(row);
+    job.events.emit("progress", {{"done", std::min(first + request.batch_size, wanted)}, {"of", wanted}});
+  }
+  if (total.tokens == 0) throw usage_error("the data have no token that counts in the loss");
+  auto sizes = text.sizes();
+  sizes.tokens = total.tokens;
+  const auto tokens = static_cast<double>(total.tokens);
+  nlohmann::json metrics{{"loss", -total.log_probability / tokens},
+                         {"token_accuracy", static_cast<double>(total.hits) / tokens},
+                         {"tokens", total.tokens},
+                         {"samples", wanted}};
+  add_perplexities(metrics, total.log_probability, sizes);
+  job.events.emit("result", {{"metrics", metrics}, {"data", data.rows->describe()}});
+  return ExitCode::done;
+}
+
+}  // namespace runner

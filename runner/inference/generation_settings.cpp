@@ -1,0 +1,119 @@
+#include "runner/inference/generation_settings.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/pretrained/model_files.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+template <class Value>
+void put(json& object, const char* key, const std::optional<Value>& value) {
+  if (value) object[key] = *value;
+}
+template <class Value>
+void take(const json& object, const char* key, std::optional<Value>& value) {
+  if (const auto found = object.find(key); found != object.end() && !found->is_null()) value = found->get<Value>();
+}
+
+json read_object(const fs::path& file) {
+  if (file.empty() || !has_model_file(file)) return json::object();
+  auto parsed = json::parse(read_model_file(file), nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object()) throw usage_error("{} is not a JSON object", file.string());
+  return parsed;
+}
+
+/// The ids of eos_token_id: a number, a list, or nothing.
+std::optional<std::vector<int32_t>> ends_of(const json& config, const fs::path& file) {
+  const auto found = config.find("eos_token_id");
+  if (found == config.end() || found->is_null()) return {};
+  if (found->is_number_integer()) return std::vector{found->get<int32_t>()};
+  const auto number = [](const json& item) { return item.is_number_integer(); };
+  if (!found->is_array() || !std::all_of(found->begin(), found->end(), number))
+    throw usage_error("{}: eos_token_id is neither a number nor a list of numbers", file.string());
+  return found->get<std::vector<int32_t>>();
+}
+
+std::vector<int32_t> ends_of(const fs::path& folder, const Tokenizer& tokenizer) {
+  if (!folder.empty())
+    for (const char* name : {"generation_config.json", "config.json"})
+      if (const auto ends = ends_of(read_object(folder / name), folder / name)) return *ends;
+  const auto eos = tokenizer.special_tokens().eos;
+  return eos ? std::vector{*eos} : std::vector<int32_t>();
+}
+
+void check(const GenerationSettings& settings) {
+  const auto& sampling = settings.sampling;
+  const auto refuse = [](const char* option, auto value, const char* allowed) {
+    throw usage_error("{} {}: must be {}", option, value, allowed);
+  };
+  if (settings.max_new_tokens < 1) refuse("--max-new-tokens", settings.max_new_tokens, "at least 1");
+  if (!(sampling.temperature >= 0)) refuse("--temperature", sampling.temperature, "0 (greedy) or more");
+  if (sampling.top_k < 0) refuse("--top-k", sampling.top_k, "0 (all tokens) or more");
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) refuse("--top-p", sampling.top_p, "above 0 and at most 1");
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) refuse("--min-p", sampling.min_p, "from 0 to 1");
+  if (!(sampling.repetition_penalty > 0)) refuse("--repetition-penalty", sampling.repetition_penalty, "above 0");
+  for (const auto& text : settings.stop)
+    if (text.empty()) throw usage_error("--stop: a stop text must not be empty");
+}
+
+}  // namespace
+
+void to_json(json& object, const GenerationRequest& request) {
+  object = json::object();
+  put(object, "max_new_tokens", request.max_new_tokens);
+  put(object, "top_k", request.top_k);
+  put(object, "temperature", request.temperature);
+  put(object, "top_p", request.top_p);
+  put(object, "min_p", request.min_p);
+  put(object, "repetition_penalty", request.repetition_penalty);
+  object["stop"] = request.stop;
+  object["ignore_eos"] = request.ignore_eos;
+}
+
+void from_json(const json& object, GenerationRequest& request) {
+  take(object, "max_new_tokens", request.max_new_tokens);
+  take(object, "top_k", request.top_k);
+  take(object, "temperature", request.temperature);
+  take(object, "top_p", request.top_p);
+  take(object, "min_p", request.min_p);
+  take(object, "repetition_penalty", request.repetition_penalty);
+  request.stop = object.value("stop", request.stop);
+  request.ignore_eos = object.value("ignore_eos", false);
+}
+
+GenerationSettings generation_settings(const GenerationRequest& request, const fs::path& folder,
+                                       const Tokenizer& tokenizer, int64_t default_new_tokens) {
+  GenerationRequest defaults;
+  const fs::path file = folder.empty() ? fs::path() : folder / "generation_config.json";
+  const json config = read_object(file);
+  bool draws = false;
+  try {
+    from_json(json{{"max_new_tokens", config.value("max_new_tokens", json())}}, defaults);
+    draws = config.value("do_sample", false);
+    if (draws) from_json(config, defaults);
+    take(config, "repetition_penalty", defaults.repetition_penalty);
+  } catch (const json::exception& error) {
+    throw usage_error("{}: {}", file.string(), error.what());
+  }
+  const bool user_draws = request.top_k || request.top_p || request.min_p;
+  constexpr int64_t usual_top_k = 50;  // of transformers, if generation_config.json asks for sampling
+  const auto first = [](const auto& a, const auto& b, auto otherwise) { return a ? *a : b ? *b : otherwise; };
+  GenerationSettings settings;
+  settings.max_new_tokens = first(request.max_new_tokens, defaults.max_new_tokens, default_new_tokens);
+  settings.sampling = {.temperature = first(request.temperature, defaults.temperature, draws || user_draws ? 1.0 : 0.0),
+                       .top_k = first(request.top_k, defaults.top_k, draws ? usual_top_k : 0),
+                       .top_p = first(request.top_p, defaults.top_p, 1.0),
+                       .min_p = first(request.min_p, defaults.min_p, 0.0),
+                       .repetition_penalty = first(request.repetition_penalty, defaults.repetition_penalty, 1.0)};
+  settings.stop = request.stop;
+  if (!request.ignore_eos) settings.eos = ends_of(folder, tokenizer);
+  check(settings);
+  return settings;
+}
+
+}  // namespace runner

@@ -1,0 +1,98 @@
+#include "runner/inference/multiple_choice.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/inference/scored_text.hpp"
+
+namespace runner {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Json* first_of(const Json& record, const std::vector<std::string>& keys) {
+  for (const auto& key : keys)
+    if (const auto found = record.find(key); found != record.end()) return &*found;
+  return nullptr;
+}
+
+/// Throws Error(usage) with the keys if the record has none of them.
+const Json& needed(const Json& record, const std::vector<std::string>& keys, const std::string& place) {
+  if (const Json* found = first_of(record, keys)) return *found;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : record.items()) names.push_back(name);
+  throw usage_error("{}: there is no `{}`; the record has {}", place, join(keys, "` or `"), join(names, ", "));
+}
+
+std::vector<std::string> texts_of(const Json& choices, const std::string& place) {
+  const Json* list = &choices;
+  if (choices.is_object() && choices.contains("text")) list = &choices["text"];
+  const auto is_text = [](const Json& item) { return item.is_string(); };
+  if (!list->is_array() || list->size() < 2 || !std::all_of(list->begin(), list->end(), is_text))
+    throw usage_error("{}: `choices` must be a list of at least two texts", place);
+  return list->get<std::vector<std::string>>();
+}
+
+int64_t label_of(const Json& label, const std::vector<std::string>& choices, const std::string& place) {
+  int64_t index = -1;
+  if (label.is_number_integer()) index = label.get<int64_t>();
+  if (label.is_string()) {
+    const auto text = label.get<std::string>();
+    const auto named = std::ranges::find(choices, text);
+    if (named != choices.end())
+      index = named - choices.begin();
+    else if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'Z')
+      index = text[0] - 'A';
+    else if (!text.empty() && text.size() < 4 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; }))
+      index = std::stoll(text);
+  }
+  if (index < 0 || index >= std::ssize(choices))
+    throw usage_error(
+        "{}: `label` is {}: must be the index of one of {} choices (from 0), a letter (A is the first), or "
+        "the text of a choice",
+        place, label.dump(), choices.size());
+  return index;
+}
+
+int64_t greatest(const std::vector<double>& scores) { return std::ranges::max_element(scores) - scores.begin(); }
+
+}  // namespace
+
+ChoiceRecord choice_record(const std::string& line, const std::string& place, int64_t number) {
+  const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw usage_error("{}: is not a JSON object", place);
+  ChoiceRecord record{.id = json.contains("id") ? json["id"] : Json(number)};
+  const auto& context = needed(json, {"context", "question", "query", "ctx"}, place);
+  if (!context.is_string()) throw usage_error("{}: the context must be a text", place);
+  record.context = context.get<std::string>();
+  record.choices = texts_of(needed(json, {"choices", "endings"}, place), place);
+  record.label = label_of(needed(json, {"label", "answer", "gold", "answerKey"}, place), record.choices, place);
+  return record;
+}
+
+ChoicePrediction predict_choice(const ChoiceRecord& record, const std::vector<double>& log_probabilities,
+                                const std::vector<int64_t>& token_counts) {
+  const auto by = [&](const std::function<int64_t(size_t)>& length) {
+    std::vector<double> scores;
+    for (size_t i = 0; i < log_probabilities.size(); ++i)
+      scores.push_back(log_probabilities[i] / static_cast<double>(std::max<int64_t>(1, length(i))));
+    return greatest(scores);
+  };
+  return {.sum = greatest(log_probabilities),
+          .characters = by([&](size_t i) { return count_characters(record.choices[i]); }),
+          .bytes = by([&](size_t i) { return std::ssize(record.choices[i]); }),
+          .tokens = by([&](size_t i) { return token_counts[i]; })};
+}
+
+Share share_of(int64_t hits, int64_t count) {
+  const auto n = static_cast<double>(count), mean = static_cast<double>(hits) / n;
+  Share share{.mean = mean};
+  if (count > 1) share.standard_error = std::sqrt(mean * (1 - mean) / (n - 1));
+  return share;
+}
+
+}  // namespace runner

@@ -1,0 +1,142 @@
+#include "runner/inference/prompts.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/chat_templates.hpp"
+
+namespace runner {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string content_of(const std::string& file) {
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  return read_file(file);
+}
+
+std::string shown(const std::string& file) { return file == "-" ? "standard input" : file; }
+
+}  // namespace
+
+PromptReader::PromptReader(const PromptsRequest& request, const StoredModel& model, const Tokenizer& tokenizer)
+    : request_(request), tokenizer_(tokenizer), special_tokens_(model.recipe.data.train.empty()) {
+  auto data = model.recipe.data;
+  if (!request.chat_template.empty()) data.chat_template = request.chat_template;
+  try {
+    template_ = chat_template_of(data, chat::Layout::messages);
+  } catch (const Error& error) {
+    if (request.chat || !request.chat_template.empty()) throw;
+    no_template_ = error.what();
+  }
+}
+
+Prompt PromptReader::of_text(const std::string& text) const {
+  if (request_.chat) {
+    auto messages = Json::array();
+    if (!request_.system.empty()) messages.push_back({{"role", "system"}, {"content", request_.system}});
+    messages.push_back({{"role", "user"}, {"content", text}});
+    return of_messages(messages);
+  }
+  Prompt prompt{.id = nullptr, .text = text, .tokens = tokenizer_.encode(text, special_tokens_)};
+  if (prompt.tokens.empty()) {
+    const auto roles = tokenizer_.special_tokens();
+    const auto first = roles.bos ? roles.bos : roles.eos;
+    if (!first) throw usage_error("the prompt is empty, and the tokenizer has no token that begins a text");
+    prompt.tokens.push_back(*first);
+  }
+  return prompt;
+}
+
+Prompt PromptReader::of_messages(const Json& messages) const {
+  if (!template_) throw usage_error("messages need a chat template: {}", no_template_);
+  Prompt prompt{.id = nullptr, .text = template_->render(messages, {.add_generation_prompt = true}).text};
+  prompt.tokens = tokenizer_.encode(prompt.text);
+  return prompt;
+}
+
+void PromptReader::add_end_of_turn(GenerationSettings& settings) const {
+  if (!template_) return;
+  const std::string mark = "(the answer)";
+  std::string after;
+  try {
+    after = template_->render({{{"role", "user"}, {"content", "."}}, {{"role", "assistant"}, {"content", mark}}}).text;
+  } catch (const Error&) {
+    return;  // a template of another kind of messages
+  }
+  const auto at = after.rfind(mark);
+  if (at == std::string::npos) return;
+  after = after.substr(at + mark.size());
+  const auto tokens = tokenizer_.encode(after);
+  if (!tokens.empty() && tokenizer_.is_special(tokens.front())) {
+    if (std::ranges::find(settings.eos, tokens.front()) == settings.eos.end()) settings.eos.push_back(tokens.front());
+  } else if (!trim(after).empty()) {
+    settings.stop.push_back(after);
+  }
+}
+
+Prompt PromptReader::of_record(const std::string& line, const std::string& place, int64_t number) const {
+  const auto record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() && !record.is_string())
+    throw usage_error("{}: is neither a JSON object nor a JSON string", place);
+  const auto text_key = [&]() -> const char* {
+    for (const char* key : {"prompt", "text", "input", "question"})
+      if (record.contains(key) && record[key].is_string()) return key;
+    return nullptr;
+  };
+  Prompt prompt;
+  try {
+    if (record.is_string())
+      prompt = of_text(record.get<std::string>());
+    else if (record.contains("messages"))
+      prompt = of_messages(chat::checked_messages(record["messages"], "/messages"));
+    else if (const char* key = text_key())
+      prompt = of_text(record[key].get<std::string>());
+    else
+      throw usage_error("the record has neither `prompt` (a text) nor `messages` (a list)");
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
+  } catch (const std::runtime_error& error) {  // of the chat template
+    throw usage_error("{}: {}", place, error.what());
+  }
+  prompt.id = record.is_object() && record.contains("id") ? record["id"] : Json(number);
+  return prompt;
+}
+
+std::vector<Prompt> PromptReader::read() const {
+  std::vector<Prompt> prompts;
+  for (const auto& text : request_.texts) prompts.push_back(of_text(text));
+  if (!request_.file.empty()) {
+    const auto content = content_of(request_.file);
+    if (!request_.records) {
+      if (const auto bad = first_invalid_utf8(content))
+        throw usage_error("{}: byte {} is not UTF-8", shown(request_.file), *bad);
+      prompts.push_back(of_text(content));
+    } else {
+      int64_t number = 0;
+      for (const auto& line : split(content, '\n')) {
+        ++number;
+        if (trim(line).empty()) continue;
+        prompts.push_back(of_record(line, fmt::format("{}:{}", shown(request_.file), number), std::ssize(prompts)));
+      }
+    }
+  }
+  if (prompts.empty())
+    throw usage_error("there is no prompt{}", request_.file.empty() ? "" : " in " + shown(request_.file));
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (prompts[i].id.is_null()) prompts[i].id = i;
+  return prompts;
+}
+
+void fit_prompt(Prompt& prompt, int64_t max_seq_len, int64_t new_tokens) {
+  if (std::ssize(prompt.tokens) < max_seq_len) return;
+  const int64_t kept = std::max<int64_t>(1, max_seq_len - std::min(new_tokens, max_seq_len / 2));
+  prompt.dropped = std::ssize(prompt.tokens) - kept;
+  prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + prompt.dropped);
+}
+
+}  // namespace runner

@@ -1,0 +1,52 @@
+// What `runner` asks its worker to do with a trained model: one JSON object on the worker's command line.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runner/checkpoint/stored_model.hpp"
+#include "runner/inference/generation_settings.hpp"
+
+namespace runner {
+
+/// How a model is loaded.
+struct LoadRequest {
+  std::string folder = {}, run_dir = {}, checkpoint = {}, name = {};  ///< ModelPlace
+  int64_t step = 0;
+  std::string cache_dir = {};       ///< of trained tokenizers
+  std::string dtype = "auto";       ///< f32, bf16, or auto: that of the stored weights
+  std::string accelerator = "cpu";  ///< LibTorch's name of the device type
+  int64_t threads = 1;
+
+  void set(const ModelPlace& place);
+  ModelPlace place() const;
+};
+
+/// Where prompts come from: `texts`, or a file; "-" is standard input.
+struct PromptsRequest {
+  std::vector<std::string> texts = {};
+  std::string file = {};
+  bool records = false;  ///< the file has one JSON object on each line, with `prompt` or `messages`
+  bool chat = false;     ///< texts are messages of a user, for the chat template
+  std::string system = {};
+  std::string chat_template = {};  ///< a name or a file; empty: the model's
+};
+
+struct InferenceRequest {
+  std::string verb;  ///< generate, chat, evaluate or predict
+  LoadRequest load = {};
+  PromptsRequest prompts = {};
+  GenerationRequest generation = {};
+  int64_t seed = 0, num_samples = 1, batch_size = 1;
+  bool json = false, echo = false;
+  std::string output = {};  ///< predict: the file of results; empty: standard output
+  // evaluate
+  std::string task = {}, data = {};
+  int64_t limit = 0;    ///< the number of batches or records; 0: all
+  int64_t context = 0;  ///< rolling perplexity: tokens that a window shares with the one before it
+};
+
+InferenceRequest inference_request(const std::string& text);
+std::string to_text(const InferenceRequest& request);
+
+}  // namespace runner

@@ -1,0 +1,233 @@
+// `runner generate`, `chat`, `evaluate` and `predict` with the model of a run, a checkpoint and a folder.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinAbs;
+using nlohmann::json;
+
+namespace {
+
+/// A run of a tiny model of bytes, and the same model as a folder.
+const Workplace& trained() {
+  static const Workplace place;
+  static const bool once = [] {
+    write_tiny_recipe(place);
+    REQUIRE(place.run({"run", "tiny.toml", "--set", "devices.cpu_processes=1"}).code == 0);
+    return true;
+  }();
+  (void)once;
+  return place;
+}
+
+/// Runs a command with this text as its standard input.
+CommandResult piped(const Workplace& place, const std::vector<std::string>& arguments, const std::string& input) {
+  place.write("input.txt", input);
+  const int before = ::dup(0), file = ::open((place.path() / "input.txt").c_str(), O_RDONLY);
+  ::dup2(file, 0);
+  auto result = place.run(arguments);
+  ::dup2(before, 0);
+  ::close(file);
+  ::close(before);
+  return result;
+}
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::string only_checkpoint(const Workplace& place) {
+  for (const auto& entry : fs::recursive_directory_iterator(place.home() / "runs"))
+    if (entry.path().filename() == "manifest.json") return entry.path().parent_path().string();
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("rank 5: generate continues a prompt, from a run and from its checkpoint", "[e2e][rank5]") {
+  const auto& place = trained();
+  const auto of_run = place.run({"generate", "last", "line 4", "--max-new-tokens", "12", "--threads", "1"});
+  INFO(of_run.err);
+  REQUIRE(of_run.code == 0);
+  CHECK_FALSE(of_run.out.empty());
+  CHECK_THAT(of_run.err, ContainsSubstring("tokens/s"));
+  const auto checkpoint = only_checkpoint(place);
+  CHECK(place.run({"generate", checkpoint, "line 4", "--max-new-tokens", "12"}).out == of_run.out);
+  CHECK(piped(place, {"generate", "last", "--max-new-tokens", "12"}, "line 4").out == of_run.out);
+  place.write("prompt.txt", "line 4");
+  CHECK(place.run({"generate", "last", "--file", "prompt.txt", "--max-new-tokens", "12"}).out == of_run.out);
+  CHECK(place.run({"generate", "last", "line 4", "--max-new-tokens", "12", "--echo"}).out == "line 4" + of_run.out);
+}
+
+TEST_CASE("rank 5: JSON lines of generate: several prompts and samples, in batches or alone", "[e2e][rank5]") {
+  const auto& place = trained();
+  const std::vector<std::string> common = {
+      "generate",  "last", "line 1", "li", "--num-samples",    "3", "--temperature", "1", "--json",
+      "--threads", "1",    "--seed", "7",  "--max-new-tokens", "10"};
+  auto alone = place.run(common);
+  REQUIRE(alone.code == 0);
+  auto batched_words = common;
+  batched_words.insert(batched_words.end(), {"--batch-size", "4"});
+  const auto one = lines_of(alone.out), four = lines_of(place.run(batched_words).out);
+  REQUIRE(one.size() == 6);
+  REQUIRE(four.size() == 6);
+  for (size_t i = 0; i < one.size(); ++i) {
+    CHECK(one[i]["text"] == four[i]["text"]);
+    CHECK(one[i]["id"] == i / 3);
+    CHECK(one[i]["sample"] == i % 3);
+    CHECK(one[i]["tokens"] == 10);
+    CHECK(one[i]["finish_reason"] == "length");
+  }
+  CHECK(one[0]["text"] != one[1]["text"]);
+  CHECK(one[0]["prompt"] == "line 1");
+}
+
+TEST_CASE("a text ends before a stop text, and at the model's max_seq_len", "[e2e]") {
+  const auto& place = trained();
+  const auto whole = place.run({"generate", "last", "line 4", "--max-new-tokens", "12", "--json"}).json();
+  const std::string text = whole["text"], stop = text.substr(4, 3);
+  const auto cut = place.run({"generate", "last", "line 4", "--max-new-tokens", "12", "--json", "--stop", stop}).json();
+  CHECK(cut["text"] == text.substr(0, text.find(stop)));
+  CHECK(cut["finish_reason"] == "stop");
+  const auto full = place.run({"generate", "last", "line 4", "--max-new-tokens", "100", "--json"}).json();
+  CHECK(full["finish_reason"] == "max_seq_len");
+  CHECK(full["tokens"] == 32 - 6);
+  const auto long_prompt = place.run({"generate", "last", std::string(100, 'x'), "--max-new-tokens", "8", "--json"});
+  CHECK_THAT(long_prompt.err, ContainsSubstring("prompt 0 has 100 tokens, and the model's max_seq_len is 32: its first "
+                                                "76 tokens are left out"));
+  CHECK(long_prompt.json()["prompt_tokens_dropped"] == 76);
+}
+
+TEST_CASE("generate says what is wrong", "[e2e]") {
+  const auto& place = trained();
+  const auto unknown = place.run({"generate", "nothing", "x"});
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err,
+             ContainsSubstring("there is no run \"nothing\"") && ContainsSubstring("is not a folder either"));
+  const auto bad = place.run({"generate", "last", "x", "--top-p", "2"});
+  CHECK(bad.code == 2);
+  CHECK_THAT(bad.err, ContainsSubstring("--top-p 2: must be above 0 and at most 1"));
+  fs::create_directories(place.path() / "empty");
+  CHECK_THAT(place.run({"generate", "empty", "x"}).err, ContainsSubstring("is neither a Hugging Face folder"));
+  CHECK_THAT(place.run({"generate", "last", "x", "--step", "5"}).err, ContainsSubstring("it has step-000012"));
+  place.write("bad.jsonl", "{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n");
+  const auto record = place.run({"generate", "last", "--file", "bad.jsonl"});
+  CHECK(record.code == 2);
+  CHECK_THAT(record.err, ContainsSubstring("bad.jsonl:2: the record has neither `prompt` (a text) nor `messages`"));
+}
+
+TEST_CASE("a folder without a tokenizer is refused with its path", "[e2e]") {
+  const auto& place = trained();
+  if (!fs::exists(place.path() / "folder")) REQUIRE(place.run({"export", "last", "--output", "folder"}).code == 0);
+  const auto result = place.run({"generate", "folder", "x"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("the model needs its tokenizer") && ContainsSubstring("folder"));
+}
+
+TEST_CASE("evaluate computes the loss of the last validation, and is recorded with its run", "[e2e][rank13]") {
+  const auto& place = trained();
+  const auto result = place.run({"evaluate", "last", "--json", "--limit", "24", "--threads", "1"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const auto line = result.json();
+  const auto& metrics = line["metrics"];
+  const double loss = metrics["loss"];
+  CHECK_THAT(loss, WithinAbs(place.points("val_loss").back()[1].get<double>(), 1e-5));  // 2 batches of 12
+  CHECK_THAT(metrics["perplexity"].get<double>(), WithinAbs(std::exp(loss), 1e-6));
+  CHECK(metrics["tokens"] == 24 * 32);
+  CHECK(metrics["bytes"] == 24 * 32);  // a token is a byte
+  CHECK_THAT(metrics["bits_per_byte"].get<double>(), WithinAbs(loss / std::log(2.0), 1e-6));
+  CHECK(metrics["token_accuracy"].get<double>() > 0.1);
+
+  const auto child = place.run({"show", line["run"], "--json"}).json();
+  CHECK(child["status"] == "finished");
+  CHECK(child["strategy"] == "evaluate");
+  CHECK(child["parents"][0]["kind"] == "evaluated");
+  CHECK(child["metrics"]["loss"]["last"] == loss);
+  const auto parent = place.run({"show", "last", "--json"}).json();  // the training, not the evaluation
+  CHECK(parent["id"] == line["parent"]);
+  bool listed = false;
+  for (const auto& run : parent["children"])
+    listed |= run["id"] == line["run"] && run["metrics"]["loss"]["last"] == loss;
+  CHECK(listed);
+  CHECK_THAT(place.run({"show", "last"}).out, ContainsSubstring(line["run"].get<std::string>() + " (evaluated)"));
+  CHECK(place.run({"show", line["run"]}).code == 0);
+  CHECK_THAT(place.run({"evaluate", "last", "--limit", "8"}).out, ContainsSubstring("bits_per_byte"));
+}
+
+TEST_CASE("evaluate reads another file, and refuses bad records with their line", "[e2e][rank13]") {
+  const auto& place = trained();
+  place.write("other.txt", std::string(3000, 'a'));
+  const auto other = place.run({"evaluate", "last", "--data", "other.txt", "--json"});
+  INFO(other.err);
+  REQUIRE(other.code == 0);
+  CHECK(other.json()["metrics"]["samples"] == 2999 / 32);
+  place.write("choices.jsonl", R"({"context": "a", "choices": ["b", "c"], "label": 2})");
+  const auto bad = place.run({"evaluate", "last", "--task", "multiple_choice", "--data", "choices.jsonl"});
+  CHECK(bad.code == 2);
+  CHECK_THAT(bad.err, ContainsSubstring("choices.jsonl:1: `label` is 2: must be the index of one of 2 choices"));
+}
+
+TEST_CASE("rank 5: predict writes one line for each record, in order", "[e2e][rank5]") {
+  const auto& place = trained();
+  std::string records;
+  for (int i = 0; i < 11; ++i)
+    records += fmt::format("{{\"id\": \"r{}\", \"prompt\": \"{}\"}}\n", i, std::string(1 + i % 5, 'l'));
+  place.write("records.jsonl", records);
+  const auto result = place.run({"predict", "last", "records.jsonl", "--max-new-tokens", "5", "--batch-size", "4"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const auto lines = lines_of(result.out);
+  REQUIRE(lines.size() == 11);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CHECK(lines[i]["id"] == fmt::format("r{}", i));
+    CHECK(lines[i]["prompt"] == std::string(1 + i % 5, 'l'));
+    CHECK(lines[i]["prediction"].is_string());
+  }
+  CHECK(lines[0]["prediction"] == lines[5]["prediction"]);
+  const auto written = place.run({"predict", "last", "records.jsonl", "--max-new-tokens", "5", "--output", "out.jsonl",
+                                  "--json", "--batch-size", "1"});
+  REQUIRE(written.code == 0);
+  CHECK(written.json()["metrics"]["records"] == 11);
+  const auto again = lines_of(slurp(place.path() / "out.jsonl"));
+  REQUIRE(again.size() == 11);
+  for (size_t i = 0; i < lines.size(); ++i) CHECK(again[i]["prediction"] == lines[i]["prediction"]);
+  const auto row = place.run({"show", written.json()["run"], "--json"}).json();
+  CHECK(row["artifacts"][0]["kind"] == "predictions");
+  CHECK(row["parents"][0]["kind"] == "predicted");
+}
+
+TEST_CASE("rank 7: chat keeps the conversation and its cache between messages of a pipe", "[e2e]") {
+  const Workplace place;
+  write_tiny_recipe(place, "\n");
+  const std::vector<std::string> more = {
+      "run", "tiny.toml", "--set", "devices.cpu_processes=1", "model.max_seq_len=256", "train.max_steps=2"};
+  REQUIRE(place.run(more).code == 0);
+  const auto result =
+      piped(place, {"chat", "last", "--chat-template", "chatml", "--json", "--max-new-tokens", "6", "--threads", "1"},
+            "hi\nand?\n/reset\nhi\n/nothing\n/exit\nnever read\n");
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const auto answers = lines_of(result.out);
+  REQUIRE(answers.size() == 3);
+  CHECK(answers[0]["message"] == "hi");
+  CHECK(answers[0]["reused_tokens"] == 0);
+  CHECK(answers[1]["reused_tokens"].get<int>() >= answers[0]["prompt_tokens"].get<int>());
+  CHECK(answers[2]["text"] == answers[0]["text"]);
+  CHECK(answers[2]["prompt_tokens"] == answers[0]["prompt_tokens"]);
+  CHECK_THAT(result.err, ContainsSubstring("/nothing is not a command"));
+  const auto plain = piped(
+      place, {"chat", "last", "--chat-template", "chatml", "--max-new-tokens", "6", "--system", "Be brief."}, "hi\n");
+  CHECK(plain.code == 0);
+  CHECK(plain.out.ends_with("\n"));
+}
