@@ -4,6 +4,8 @@
 #include <list>
 #include <mutex>
 
+#include <fmt/format.h>
+
 #include "runner/base/text.hpp"
 #include "strategies/ddp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
@@ -24,7 +26,21 @@ Entry planned(std::string name, std::string summary, std::vector<std::string> al
   return entry;
 }
 
+/// An update that overlaps with the next forward runs in another thread, which calls no collectives.
+std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& plan) {
+  if (!job.optimizer->needs_matrix || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
+  return fmt::format(
+      "optimizer.name = \"{}\" needs sums over the ranks that share a parameter, which an update in host memory does "
+      "not make: use it "
+      "without offload, or take \"{}\"",
+      job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
+}
+
 void predict_from_plan(Entry& entry) {
+  entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
+    if (auto why = own ? own(job) : std::nullopt) return why;
+    return refuse_matrices(job, plan(job));
+  };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
   entry.traffic = [plan = entry.plan](const Job& job) { return program_traffic(job, plan(job)); };
   entry.host_work = [plan = entry.plan](const Job& job) { return program_host_work(job, plan(job)); };

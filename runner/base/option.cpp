@@ -232,15 +232,25 @@ class Checker {
   std::optional<OptionProblem> fields() {
     if (option_.fields.empty() || (option_.type != Type::table && option_.type != Type::tables)) return {};
     if (option_.type == Type::table) return fields_of(value_, option_.name);
-    for (auto& item : value_) {  // the first field names the item: "the group "blocks.*""
-      const auto& title = option_.fields.front().name;
-      if (!item.contains(title) || !item[title].is_string())
+    for (auto& item : value_) {
+      const auto title = title_of(item);
+      if (title.empty())
         return OptionProblem{"wrong-type",
                              fmt::format("{} must be {}, not {}", name_, wanted(option_), value_text(value_))};
       auto noun = option_.name.ends_with("s") ? option_.name.substr(0, option_.name.size() - 1) : option_.name;
-      if (auto problem = fields_of(item, fmt::format("the {} {}", noun, item[title].dump()))) return problem;
+      if (auto problem = fields_of(item, fmt::format("the {} {}", noun, title))) return problem;
     }
     return {};
+  }
+
+  /// The first field names an item: "the group "blocks.*"". If it is a list, the second field can name it instead. "": no name.
+  std::string title_of(const json& item) const {
+    const auto& first = option_.fields.front();
+    const bool lists = first.type == Type::texts;
+    const std::string name = lists && !item.contains(first.name) ? option_.fields.at(1).name : first.name;
+    const auto found = item.find(name);
+    const bool names = found != item.end() && (found->is_string() || (lists && found->is_array()));
+    return names ? found->dump() : "";
   }
 
   std::optional<OptionProblem> fields_of(json& table, const std::string& owner) {

@@ -50,18 +50,40 @@ std::vector<std::string> other_optimizer(const json& before, const json& now) {
   return differences(before, now, "optimizer.");
 }
 
+/// A tensor that a kind of state has for a parameter.
+struct Wanted {
+  std::vector<int64_t> shape;
+  bool needed;
+};
+using WantedOf = std::function<std::optional<Wanted>(const ParameterSpec& parameter)>;
+
+WantedOf wanted_values() {
+  return [](const ParameterSpec& parameter) { return Wanted{parameter.shape, !parameter.of_base}; };
+}
+
+/// The state of this name, of parameters that have it.
+WantedOf wanted_states(const json& settings, const std::string& name) {
+  const auto* optimizer = find_optimizer(settings.at("optimizer.name"));
+  return [=](const ParameterSpec& parameter) -> std::optional<Wanted> {
+    for (const auto& state : optimizer->states_for(parameter.shape, parameter.of_layer))
+      if (state.name == name) return Wanted{state.shape(parameter.shape), parameter.trainable};
+    return std::nullopt;
+  };
+}
+
 /// Compares the checkpoint's tensors of kind "param/" or "optimizer/KIND/" with the model's parameters.
 void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& kind,
-                     std::vector<std::string>& problems) {
+                     const WantedOf& wanted_of, std::vector<std::string>& problems) {
   std::vector<std::string> expected;
   for (const auto* parameter : spec.parameters()) {
+    const auto wanted = wanted_of(*parameter);
+    if (!wanted) continue;
     const auto& name = expected.emplace_back(kind + parameter->name);
-    const bool needed = kind == "param/" ? !parameter->of_base : parameter->trainable;
-    if (!checkpoint.has(name) && !needed) continue;
+    if (!checkpoint.has(name) && !wanted->needed) continue;
     if (!checkpoint.has(name))
       problems.push_back(fmt::format("the checkpoint has no `{}`", name));
-    else if (checkpoint.shape(name) != parameter->shape)
-      problems.push_back(fmt::format("`{}` is [{}], the checkpoint's is [{}]", name, fmt::join(parameter->shape, ", "),
+    else if (checkpoint.shape(name) != wanted->shape)
+      problems.push_back(fmt::format("`{}` is [{}], the checkpoint's is [{}]", name, fmt::join(wanted->shape, ", "),
                                      fmt::join(checkpoint.shape(name), ", ")));
   }
   std::sort(expected.begin(), expected.end());
@@ -71,10 +93,12 @@ void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const 
 }
 
 /// Parameters that the recipe trains, and for which the checkpoint has no optimizer state although it has that of others.
-std::vector<std::string> frozen_before(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& kind) {
+std::vector<std::string> frozen_before(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& kind,
+                                       const WantedOf& wanted_of) {
   std::vector<std::string> names;
   bool any = false;
   for (const auto* parameter : spec.parameters()) {
+    if (!wanted_of(*parameter)) continue;
     any |= checkpoint.has(kind + parameter->name);
     if (parameter->trainable && !checkpoint.has(kind + parameter->name)) names.push_back(parameter->name);
   }
@@ -133,15 +157,16 @@ std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& r
   for (const auto& text : other_optimizer(before, now)) problems.push_back(text);
   if (!problems.empty()) refuse(checkpoint, problems, same_model ? other_optimizer_advice : other_model_advice);
 
-  compare_tensors(checkpoint, spec, "param/", problems);
+  compare_tensors(checkpoint, spec, "param/", wanted_values(), problems);
   if (!problems.empty()) refuse(checkpoint, problems, other_model_advice);
   for (const auto& kind : state_kinds(now)) {
-    for (const auto& name : frozen_before(checkpoint, spec, "optimizer/" + kind + "/"))
+    for (const auto& name : frozen_before(checkpoint, spec, "optimizer/" + kind + "/", wanted_states(now, kind)))
       problems.push_back(
           fmt::format("`{}` was frozen (model.frozen), so the checkpoint has no optimizer state of it", name));
     if (!problems.empty()) refuse(checkpoint, problems, frozen_advice);
   }
-  for (const auto& kind : state_kinds(now)) compare_tensors(checkpoint, spec, "optimizer/" + kind + "/", problems);
+  for (const auto& kind : state_kinds(now))
+    compare_tensors(checkpoint, spec, "optimizer/" + kind + "/", wanted_states(now, kind), problems);
   if (!problems.empty()) refuse(checkpoint, problems, other_optimizer_advice);
 
   if (!before.contains("optimizer.name") || before["optimizer.name"] == now["optimizer.name"]) return {};

@@ -8,6 +8,7 @@
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/models/adapters.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -49,6 +50,36 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
     checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
     to_floats(dtype, bytes, out);
   };
+}
+
+namespace {
+
+/// The average x of parameters, which follows from the trained point y and the state z. Other parameters are read as they are.
+ParameterReader average_reader(const Checkpoint& checkpoint, const ModelSpec& spec, double beta1,
+                               const ParameterReader& read) {
+  std::vector<std::string> names;
+  for (const auto* parameter : spec.parameters()) names.push_back("optimizer/z/" + parameter->name);
+  return [checkpoint, names, read, share = static_cast<float>(1 - 1 / beta1), bytes = std::vector<std::byte>(),
+          z = std::vector<float>()](size_t slot, int64_t offset, std::span<float> out) mutable {
+    read(slot, offset, out);
+    if (!checkpoint.has(names[slot])) return;
+    const auto& dtype = checkpoint.dtype(names[slot]);
+    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
+    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
+    z.resize(out.size());
+    to_floats(dtype, bytes, z);
+    for (size_t i = 0; i < out.size(); ++i) out[i] += share * (z[i] - out[i]);
+  };
+}
+
+}  // namespace
+
+ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint, const ModelSpec& spec,
+                             const ParameterReader& base) {
+  auto read = parameter_reader(checkpoint, spec, "param/", base);
+  const auto* optimizer = find_optimizer(recipe.optimizer.name);
+  const bool averages = optimizer && optimizer->averages;
+  return averages ? average_reader(checkpoint, spec, recipe.optimizer.betas.at(0), read) : read;
 }
 
 ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,

@@ -14,6 +14,11 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint);
 ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place,
                                  const ParameterReader& base);
 
+/// The same for the weights that the run's model has in evaluations: the parameters, or their average if the optimizer averages
+/// (OptimizerSpec::averages).
+ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint, const ModelSpec& spec,
+                             const ParameterReader& base);
+
 /// A reader of the folder that training started from, by the slots of `spec`; empty if checkpoints contain all parameters. `base`: the
 /// spec without adapters. Throws Error(environment) if the folder is missing or has other weights now.
 ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,

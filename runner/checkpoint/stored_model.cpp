@@ -57,7 +57,7 @@ StoredModel open_checkpoint(const ModelPlace& place) {
   model.recipe.model.vocab_size = trained.vocab_size;
   model.spec = make_base_spec(recipe, trained.vocab_size, trained.seq_len);
   const auto base = base_reader(recipe, trained, model.spec, checkpoint);
-  model.read = merged_reader(trained, model.spec, parameter_reader(checkpoint, trained, "param/", base));
+  model.read = merged_reader(trained, model.spec, model_reader(recipe, checkpoint, trained, base));
   model.dtype = "F32";
   if (std::ranges::none_of(trained.parameters(), &ParameterSpec::of_base))
     model.dtype =

@@ -124,10 +124,14 @@ ExitCode export_run(const ExportOptions& options) {
                       join(other, "\n  "));
 
   const auto place = place_of_weights(options.weights, checkpoint);
+  const auto reader = [&](const ParameterReader& base_of) {
+    return options.weights == "model" ? model_reader(recipe, checkpoint, spec, base_of)
+                                      : parameter_reader(checkpoint, spec, place, base_of);
+  };
   if (options.adapter) {
     if (!recipe.fine_tune.adapts())
       throw usage_error("--adapter: run {} has no adapter: fine_tune.method is \"{}\"", run, recipe.fine_tune.method);
-    export_adapter(options.output, recipe, spec, parameter_reader(checkpoint, spec, place, {}));
+    export_adapter(options.output, recipe, spec, reader({}));
     log::info("the adapter of {} at step {}, for PEFT", run, checkpoint.step());
     std::puts(options.output.c_str());
     return ExitCode::done;
@@ -138,7 +142,7 @@ ExitCode export_run(const ExportOptions& options) {
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
   add_companions(recipe, checkpoint, folder);
-  const auto read = parameter_reader(checkpoint, spec, place, base_reader(recipe, spec, base, checkpoint));
+  const auto read = reader(base_reader(recipe, spec, base, checkpoint));
   export_weights(options.output, recipe.model, base, merged_reader(spec, base, read), folder);
   log::info("{} parameters of {}{} at step {}{}, as {}", format_parameters(base.parameter_count()), run,
             options.weights == "model" ? "" : " (" + options.weights + ")", checkpoint.step(),

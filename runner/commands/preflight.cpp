@@ -160,7 +160,7 @@ std::string describe(const Plan& plan) {
 }
 
 int64_t one_checkpoint_bytes(const Job& job) {
-  return job.model->state_elements(job.optimizer_states) * std::max<int64_t>(4, bytes_of(job.precision.parameter));
+  return job.training_state_bytes(std::max<int64_t>(4, bytes_of(job.precision.parameter)));
 }
 
 std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing) {

@@ -7,6 +7,7 @@
 #include "runner/config/divisors.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/schedule.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -138,6 +139,12 @@ class Finder {
     if (find_key("optimizer.nesterov")->needs_met(recipe_) && optimizer.nesterov && optimizer.momentum == 0)
       report("optimizer.nesterov", "nesterov = true needs momentum above 0", "optimizer.momentum",
              "momentum is set here");
+    const auto* kind = find_optimizer(optimizer.name);
+    if (kind && kind->averages && optimizer.betas.at(0) == 0)
+      report("optimizer.betas",
+             fmt::format("{} needs a first value of betas above 0: it is the share of the average in the point at "
+                         "which gradients are computed",
+                         optimizer.name));
   }
 
   void train() {
@@ -163,6 +170,10 @@ class Finder {
              "train.max_steps");
     if (schedule == "step" && !recipe_.lr_scheduler.step_size)
       report("lr_scheduler.name", "schedule \"step\" needs step_size");
+    if (schedule == "one_cycle" && recipe_.lr_scheduler.warmup_steps > 0)
+      report("lr_scheduler.warmup_steps",
+             "schedule \"one_cycle\" begins with a warm-up of its own: pct_start is its share of the steps",
+             "lr_scheduler.name", "the schedule is set here");
     if (given("train.gradient_clip_algorithm") && !train.gradient_clip_val)
       report("train.gradient_clip_algorithm", "gradient_clip_algorithm is given without gradient_clip_val");
     const bool validates = recipe_.data.validates();

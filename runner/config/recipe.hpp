@@ -195,26 +195,44 @@ struct Recipe {
     std::string name = "adamw";
     double lr = 1e-3;
     double weight_decay = 0.01;
-    std::vector<double> betas = {0.9, 0.999};
+    std::vector<double> betas = {0.9, 0.999};  ///< of adamw; the reader sets the default of the optimizer
     double eps = 1e-8;
     double momentum = 0.0;
     bool nesterov = false;
-    struct Group {          ///< [[optimizer.groups]]
-      std::string pattern;  ///< glob over parameter names; first match wins
+    struct Group {                         ///< [[optimizer.groups]]
+      std::optional<std::string> pattern;  ///< glob over parameter names; first match wins
       std::optional<double> lr, weight_decay;
+      std::vector<std::string> params = {};  ///< several globs, instead of `pattern`
+      std::optional<double> lr_factor = {};  ///< of optimizer.lr, instead of `lr`
+      std::vector<std::string> patterns() const { return pattern ? std::vector{*pattern} : params; }
     };
     std::vector<Group> groups;
-    bool decay_norms_and_biases = false;  ///< weight decay also on 1-d parameters
+    double decay_rate = 0.8;       ///< adafactor: the average's weight of the past at step t is 1 - t^-decay_rate
+    double clip_threshold = 1.0;   ///< adafactor: limit for the root mean square of an update
+    bool scale_parameter = false;  ///< adafactor: the rate is relative to the root mean square of the parameter
+    std::string adjust_lr = "match_rms_adamw";  ///< muon: match_rms_adamw or original
+    int64_t ns_steps = 5;                       ///< muon: Newton-Schulz iterations
+    double layer_decay = 1.0;                   ///< factor on lr from each layer to the one below it
+    bool decay_norms_and_biases = false;        ///< weight decay also on 1-d parameters
   } optimizer;
 
   struct LrScheduler {
     std::string name = "constant";
     int64_t warmup_steps = 0;
     std::string warmup = "linear";
-    double min_lr_ratio = 0.0;           ///< lr at the end = lr * min_lr_ratio
-    std::optional<int64_t> decay_steps;  ///< wsd: length of the decay; default 10 % of max_steps
-    std::optional<int64_t> step_size;    ///< step
-    double gamma = 0.1;                  ///< step
+    double min_lr_ratio = 0.0;            ///< lr at the end = lr * min_lr_ratio
+    std::optional<int64_t> decay_steps;   ///< wsd: length of the decay; default 10 % of max_steps
+    std::string decay_type = "linear";    ///< wsd: linear, cosine or 1-sqrt
+    double power = 1.0;                   ///< polynomial
+    std::optional<int64_t> timescale;     ///< inverse_sqrt: default warmup_steps, or 10000
+    std::optional<int64_t> cycle_steps;   ///< cosine_with_restarts: of the first cycle; default: to the end
+    int64_t cycle_factor = 1;             ///< cosine_with_restarts: of the length, from each cycle to the next one
+    double pct_start = 0.3;               ///< one_cycle: share of the steps in which the rate rises
+    double div_factor = 25.0;             ///< one_cycle: lr / first rate
+    double final_div_factor = 1e4;        ///< one_cycle: first rate / last rate
+    std::string anneal_strategy = "cos";  ///< one_cycle: cos or linear
+    std::optional<int64_t> step_size;     ///< step
+    double gamma = 0.1;                   ///< step
   } lr_scheduler;
 
   struct Train {

@@ -4,6 +4,7 @@
 #include "runner/config/key_table.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/value_check.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -113,6 +114,11 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
     json value = dotted == "strategy.name" ? script_at(located) : located.value;
     if (convert(*key, value, located, diagnostics)) key->set(recipe, value);
   }
+  const auto* optimizer = find_optimizer(recipe.optimizer.name);
+  if (optimizer && !value_of(layer, "optimizer.betas"))
+    recipe.optimizer.betas = {optimizer->betas.begin(), optimizer->betas.end()};
+  if (optimizer && !value_of(layer, "optimizer.momentum")) recipe.optimizer.momentum = optimizer->momentum;
+  if (optimizer && !value_of(layer, "optimizer.nesterov")) recipe.optimizer.nesterov = optimizer->nesterov;
   if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
   return recipe;
 }
@@ -121,7 +127,8 @@ void find_missing_keys(const Layer& layer, const std::string& file, const std::m
                        std::vector<Diagnostic>& diagnostics) {
   for (const auto& key : key_table()) {
     if (!key.required || value_of(layer, key.dotted())) continue;
-    const bool replaced = !key.needs.key.empty() && key.needs.values.empty() && !key.needs.set && value_of(layer, key.needs.key);
+    const bool replaced =
+        !key.needs.key.empty() && key.needs.values.empty() && !key.needs.set && value_of(layer, key.needs.key);
     if (replaced) continue;
     const auto gone = removed.find(key.dotted());
     const bool unset = gone != removed.end();

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
+#include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/schedule_shapes.hpp"
 
 namespace runner {
 
@@ -35,29 +36,16 @@ std::vector<std::string> changes(const Recipe& before, const Recipe& now) {
 }  // namespace
 
 double learning_rate(const Recipe::LrScheduler& schedule, double lr, int64_t step, int64_t max_steps) {
-  if (step <= schedule.warmup_steps) return lr * warm_up(schedule, step);
-  double low = lr * schedule.min_lr_ratio;
-  /// 0 at the end of `from`, 1 at max_steps.
-  auto progress = [&](int64_t from) {
-    if (max_steps <= from) return 1.0;
-    return std::clamp(static_cast<double>(step - from) / static_cast<double>(max_steps - from), 0.0, 1.0);
-  };
-  if (schedule.name == "linear") return lr + (low - lr) * progress(schedule.warmup_steps);
-  if (schedule.name == "cosine")
-    return low + (lr - low) * 0.5 * (1 + std::cos(std::numbers::pi * progress(schedule.warmup_steps)));
-  if (schedule.name == "wsd") {
-    int64_t decay = schedule.decay_steps.value_or(std::max<int64_t>(1, max_steps / 10));
-    int64_t stable_end = std::max(schedule.warmup_steps, max_steps - decay);
-    return step <= stable_end ? lr : lr + (low - lr) * progress(stable_end);
-  }
-  if (schedule.name == "step")
-    return lr * std::pow(schedule.gamma,
-                         static_cast<double>((step - schedule.warmup_steps - 1) / schedule.step_size.value_or(1)));
-  return lr;
+  const int64_t warmup = schedule.warmup_steps;
+  if (step <= warmup) return lr * warm_up(schedule, step);
+  const auto* shape = find_schedule_shape(schedule.name);
+  RUNNER_CHECK(shape, "schedule {}", schedule.name);
+  return lr * shape->factor(schedule, step - warmup, std::max<int64_t>(0, max_steps - warmup));
 }
 
 bool needs_end(const Recipe::LrScheduler& schedule) {
-  return schedule.name == "linear" || schedule.name == "cosine" || schedule.name == "wsd";
+  const auto* shape = find_schedule_shape(schedule.name);
+  return shape && shape->needs_end(schedule);
 }
 
 std::string schedule_note(const Recipe& recipe) {
@@ -81,8 +69,8 @@ std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t st
   auto changed = changes(before, now);
   if (changed.empty() || (now.train.max_epochs && needs_end(now.lr_scheduler))) return "";
   if (before.train.max_epochs && needs_end(before.lr_scheduler))
-    return fmt::format("from step {} on, the schedule is computed with {}: the learning rate may jump there",
-                       step + 1, join(changed, " and "));
+    return fmt::format("from step {} on, the schedule is computed with {}: the learning rate may jump there", step + 1,
+                       join(changed, " and "));
   auto rate = [](const Recipe& recipe, int64_t at) {
     return learning_rate(recipe.lr_scheduler, recipe.optimizer.lr, at, recipe.train.max_steps.value_or(0));
   };

@@ -7,17 +7,12 @@
 
 namespace runner {
 
-/// The rate for optimizer step `step` (1-based) of `max_steps` (0 = unknown, allowed for constant and step).
+/// The rate for optimizer step `step` (1-based) of `max_steps` (0 = unknown, allowed unless needs_end()).
 /// Warm-up, in the first N = warmup_steps steps:
 ///   linear    lr * step / N
 ///   log       lr * ln(step) / ln(max(2, N)): 0 at the first step, lr at step N. This is the curve of DeepSpeed's
 ///             WarmupLR (runtime/lr_schedules.py, _get_gamma) at last_batch_iteration = step - 1
-/// After warm-up:
-///   constant  lr
-///   linear    lr -> lr * min_lr_ratio at max_steps
-///   cosine    as linear, but along half a cosine (Loshchilov and Hutter, SGDR, 2017)
-///   wsd       lr until decay_steps before the end, then linear to lr * min_lr_ratio (Hu et al., MiniCPM, 2024)
-///   step      lr * gamma^floor(steps after warm-up / step_size)
+/// After warm-up: lr times the factor of the schedule's shape (schedule_shapes.hpp).
 double learning_rate(const Recipe::LrScheduler& schedule, double lr, int64_t step, int64_t max_steps);
 
 /// Whether the schedule depends on where training ends.

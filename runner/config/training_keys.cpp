@@ -1,8 +1,5 @@
-// The keys of [optimizer], [lr_scheduler], [train] and [checkpoint]: the steps of the training.
-#include <algorithm>
-
+// The keys of [train] and [checkpoint]: the steps of the training.
 #include "runner/config/key_adder.hpp"
-#include "strategies/optimizer/optimizer_spec.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -20,13 +17,6 @@ auto refused_fraction(const std::string& name, const std::string& here) {
     return fraction ? fmt::format("`{}` cannot be {}: {}", name, value_text(value), here) : "";
   };
 }
-/// For a key that only some optimizers read.
-Facts read_by(const std::string& key) {
-  return {.needs = {"optimizer.name", optimizer_names([&](const OptimizerSpec& spec) {
-                      return std::find(spec.keys.begin(), spec.keys.end(), key) != spec.keys.end();
-                    })}};
-}
-
 void set_accumulation(Recipe::Train& train, const json& value) {
   AccumulationSchedule schedule;
   if (value.is_object())
@@ -73,61 +63,6 @@ void add_early_stopping(Adder<Recipe::Train>& add) {
 }
 
 }  // namespace
-
-void add_optimizer(std::vector<Key>& keys) {
-  Adder add(keys, "optimizer", &Recipe::optimizer);
-  using O = Recipe::Optimizer;
-  add({.name = "name", .type = T::choice, .help = "Optimizer.", .choices = optimizer_names([](const auto&) { return true; })},
-      &O::name);
-  add({.name = "lr", .type = T::number, .help = "Peak learning rate.", .minimum = 0}, &O::lr);
-  add({.name = "weight_decay", .type = T::number,
-       .help = "Weight decay. It applies to matrices only, see decay_norms_and_biases.",
-       .minimum = 0}, &O::weight_decay);
-  add({.name = "betas", .type = T::pair, .help = "Adam's two decay rates.", .minimum = 0,
-       .maximum = 0.9999999}, &O::betas, read_by("betas"));
-  add({.name = "eps", .type = T::number, .help = "Adam's epsilon.", .minimum = 0, .above_minimum = true},
-      &O::eps, read_by("eps"));
-  add({.name = "momentum", .type = T::number, .help = "sgd: momentum.", .minimum = 0,
-       .maximum = 0.9999999}, &O::momentum, read_by("momentum"));
-  add({.name = "nesterov", .type = T::boolean, .help = "sgd: Nesterov momentum."}, &O::nesterov, read_by("nesterov"));
-  add({.name = "decay_norms_and_biases", .type = T::boolean,
-       .help = "Apply weight decay to 1-d parameters too."}, &O::decay_norms_and_biases);
-  using Group = O::Group;
-  OptionTable<Group> groups;
-  groups.add({.name = "pattern", .type = T::text}, &Group::pattern)
-      .add({.name = "lr", .type = T::number, .minimum = 0}, &Group::lr)
-      .add({.name = "weight_decay", .type = T::number, .minimum = 0}, &Group::weight_decay);
-  auto empty_group = [](const json& list) -> std::optional<std::string> {
-    for (const auto& group : list)
-      if (group.size() == 1)
-        return fmt::format("the group {} sets neither lr nor weight_decay", group.at("pattern").dump());
-    return std::nullopt;
-  };
-  add({.name = "groups", .type = T::tables,
-       .help = "[[optimizer.groups]] pattern (a glob over parameter names), lr, weight_decay. The first match applies.",
-       .wanted = "a list of tables with a pattern", .fits = empty_group}, &O::groups, groups);
-}
-
-void add_lr_scheduler(std::vector<Key>& keys) {
-  Adder add(keys, "lr_scheduler", &Recipe::lr_scheduler);
-  using L = Recipe::LrScheduler;
-  add({.name = "name", .type = T::choice, .help = "Shape of the learning rate schedule after warm-up.",
-       .choices = {"constant", "linear", "cosine", "wsd", "step"}}, &L::name);
-  add({.name = "warmup_steps", .type = T::integer, .help = "Number of warm-up steps.",
-       .minimum = 0}, &L::warmup_steps);
-  add({.name = "warmup", .type = T::choice,
-       .help = "Shape of the warm-up. linear: equal increments. log: logarithmic in the step, which is "
-               "DeepSpeed's default.", .choices = {"linear", "log"}}, &L::warmup);
-  add({.name = "min_lr_ratio", .type = T::number, .help = "Final learning rate, relative to lr.", .minimum = 0,
-       .maximum = 1}, &L::min_lr_ratio, {.needs = {"lr_scheduler.name", {"linear", "cosine", "wsd"}}});
-  add({.name = "decay_steps", .type = T::integer,
-       .help = "wsd: number of decay steps. Default: a tenth of max_steps.", .minimum = 1},
-      &L::decay_steps, {.needs = {"lr_scheduler.name", {"wsd"}}});
-  add({.name = "step_size", .type = T::integer, .help = "step: number of steps between reductions.",
-       .minimum = 1}, &L::step_size, {.needs = {"lr_scheduler.name", {"step"}}});
-  add({.name = "gamma", .type = T::number, .help = "step: factor of each reduction.", .minimum = 0,
-       .above_minimum = true}, &L::gamma, {.needs = {"lr_scheduler.name", {"step"}}});
-}
 
 void add_train(std::vector<Key>& keys) {
   Adder add(keys, "train", &Recipe::train);

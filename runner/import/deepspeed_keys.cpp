@@ -173,7 +173,7 @@ void add_zero(Rows rows) {
   zero.ignored("pipeline_loading_checkpoint", false, "shards are read in place");
   zero.ignored("log_trace_cache_warnings", false, "blocks are used in the order of the model: there is no trace");
   zero.ignored("enable_sanity_checks", false, "mismatched collectives are always detected");
-  zero.ignored("save_muon_momentum_buffer_in_memory", false, "there is no Muon here");
+  zero.ignored("save_muon_momentum_buffer_in_memory", false, "checkpoints contain every state of the optimizer");
   zero.refused("zenflow", "all gradients are applied in the step they belong to; leave it out",
                {"topk_ratio", "select_strategy", "select_interval", "update_interval", "overlap_step", "offload",
                 "auto_ratio", "full_warm_up_rounds", "pt_reserved_cores_perc"});
@@ -338,9 +338,11 @@ std::optional<std::string> refused_optimizer(const std::string& type) {
   constexpr const char* no_mup =
       "learning rates do not scale with the model's width; use \"AdamW\" or \"SGD\" with groups in [optimizer]";
   constexpr const char* not_here = "it is not implemented here; use \"AdamW\"";
+  constexpr const char* own_muon =
+      "its parameters are not translated; optimizer.name = \"muon\" in a recipe is this optimizer";
   static const std::map<std::string, const char*> types = {
-      {"lamb", not_here},     {"adagrad", not_here}, {"lion", not_here}, {"muon", not_here},  {"onebitadam", exact},
-      {"zerooneadam", exact}, {"onebitlamb", exact}, {"muadam", no_mup}, {"muadamw", no_mup}, {"musgd", no_mup},
+      {"lamb", not_here},    {"adagrad", not_here}, {"muon", own_muon},  {"onebitadam", exact}, {"zerooneadam", exact},
+      {"onebitlamb", exact}, {"muadam", no_mup},    {"muadamw", no_mup}, {"musgd", no_mup},
   };
   auto found = types.find(lower(type));
   return found == types.end() ? std::nullopt : std::optional<std::string>(found->second);

@@ -121,6 +121,10 @@ void DeepSpeedTranslator::optimizer() {
     parameters(written,
                {"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction", "amsgrad"});
     decay(*type);
+  } else if (name == "lion") {
+    emit("optimizer.name", "lion", *type, "optimizer.type");
+    parameters(written, {"lr", "betas", "weight_decay"});
+    decay(*type);
   } else if (name == "sgd") {
     emit("optimizer.name", "sgd", *type, "optimizer.type");
     parameters(written, {"lr", "momentum", "nesterov", "weight_decay"});
@@ -130,7 +134,7 @@ void DeepSpeedTranslator::optimizer() {
     decay(*type);
   } else {
     auto& diagnostic = refuse(*type, "not-allowed", fmt::format("the optimizer cannot be \"{}\"", written));
-    diagnostic.allowed = {"AdamW", "Adam", "SGD"};
+    diagnostic.allowed = {"AdamW", "Adam", "SGD", "Lion"};
     diagnostic.suggestion = nearest(written, diagnostic.allowed);
   }
 }

@@ -61,14 +61,19 @@ void put_precision(Ordered& out, const Recipe& recipe) {
 void put_optimizer(Ordered& out, const Recipe& recipe) {
   const auto& optimizer = recipe.optimizer;
   if (!optimizer.groups.empty()) not_expressible("[[optimizer.groups]]");
+  if (optimizer.layer_decay != 1) not_expressible("optimizer.layer_decay");
   if (optimizer.decay_norms_and_biases && optimizer.weight_decay > 0)
     not_expressible("weight decay of norms and biases (optimizer.decay_norms_and_biases)");
-  bool adam = optimizer.name != "sgd";
-  put(out, "optimizer.type", optimizer.name == "adamw" ? "AdamW" : adam ? "Adam" : "SGD");
+  static const std::map<std::string, const char*> types = {
+      {"adamw", "AdamW"}, {"adam", "Adam"}, {"sgd", "SGD"}, {"lion", "Lion"}};
+  const auto type = types.find(optimizer.name);
+  if (type == types.end()) not_expressible("optimizer.name = \"" + optimizer.name + "\"");
+  const bool lion = optimizer.name == "lion";
+  put(out, "optimizer.type", type->second);
   put(out, "optimizer.params.lr", optimizer.lr);
-  if (adam) {
+  if (optimizer.name != "sgd") {
     put(out, "optimizer.params.betas", optimizer.betas);
-    put(out, "optimizer.params.eps", optimizer.eps);
+    if (!lion) put(out, "optimizer.params.eps", optimizer.eps);
   } else {
     put(out, "optimizer.params.momentum", optimizer.momentum);
     put(out, "optimizer.params.nesterov", optimizer.nesterov);

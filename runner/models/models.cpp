@@ -105,6 +105,21 @@ void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& p
   for (auto& moment : head.forward_moments) moment.arriving = moment.summed_over_chunks = 0;
 }
 
+namespace {
+
+void mark_layers(ModelSpec& spec) {
+  int64_t above = 0;
+  for (size_t b = spec.blocks.size(); b-- > 0;) {
+    for (auto& parameter : spec.blocks[b].parameters) {
+      parameter.of_layer = spec.blocks[b].kind == BlockKind::transformer;
+      parameter.layers_above = above;
+    }
+    if (!spec.continues_layer(b)) ++above;
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> parameter_names(const ModelSpec& model) {
   std::vector<std::string> names;
   int64_t layers = 0;
@@ -124,6 +139,7 @@ ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
   auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe));
   fine_tune(spec, recipe);
   leave_out_inputs(spec);
+  mark_layers(spec);
   return spec;
 }
 
@@ -134,6 +150,7 @@ ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_l
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   auto spec = whole_spec(model, vocab_size, seq_len, rows);
   leave_out_inputs(spec);
+  mark_layers(spec);
   return spec;
 }
 

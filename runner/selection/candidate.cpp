@@ -71,7 +71,7 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
   bool beside_steps = checkpoint.async && !memory.state_on_disk &&
                       (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
   if (!whole && !beside_steps) return 0;
-  int64_t state = job.model->state_elements(job.optimizer_states) * bytes_of(job.precision.parameter);
+  int64_t state = job.training_state_bytes(bytes_of(job.precision.parameter));
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
   if (!whole) return state / job.world_size();
   if (job.accelerator.own_memory)

@@ -193,9 +193,11 @@ void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std:
     diagnostics.push_back({.place = recipe.origin(key),
                            .code = "no-match",
                            .message = fmt::format("no parameter matches the pattern `{}` of {}", pattern, key),
-                           .allowed = parameter_names(model)});
+                           .allowed = parameter_names(model),
+                           .suggestion = nearest(pattern, parameter_names(model))});
   };
-  for (const auto& group : recipe.optimizer.groups) check(group.pattern, "optimizer.groups");
+  for (const auto& group : recipe.optimizer.groups)
+    for (const auto& pattern : group.patterns()) check(pattern, "optimizer.groups");
   for (const auto& pattern : recipe.model.frozen) check(pattern, "model.frozen");
   for (const auto& target : unmatched_targets(recipe, make_base_spec(recipe, model.vocab_size, model.seq_len)))
     diagnostics.push_back({.place = recipe.origin(target.key),
@@ -213,11 +215,15 @@ void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std:
 /// Notes about groups of [optimizer] that have only frozen parameters.
 std::vector<std::string> frozen_groups(const Recipe& recipe, const ModelSpec& model) {
   std::vector<std::string> notes;
+  const auto trains = [&](const std::string& pattern) {
+    return std::ranges::any_of(model.parameters(),
+                               [&](const auto* one) { return one->trainable && glob_matches(pattern, one->name); });
+  };
   for (const auto& group : recipe.optimizer.groups)
-    if (std::ranges::none_of(model.parameters(),
-                             [&](const auto* one) { return one->trainable && glob_matches(group.pattern, one->name); }))
+    if (const auto patterns = group.patterns(); std::ranges::none_of(patterns, trains))
       notes.push_back(fmt::format(
-          "the group `{}` of optimizer.groups has no effect: model.frozen matches all its parameters", group.pattern));
+          "the group `{}` of optimizer.groups has no effect: {}", join(patterns, ", "),
+          recipe.model.frozen.empty() ? "all its parameters are frozen" : "model.frozen matches all its parameters"));
   return notes;
 }
 

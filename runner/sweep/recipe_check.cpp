@@ -5,6 +5,7 @@
 
 #include "runner/config/config.hpp"
 #include "runner/config/located_toml.hpp"
+#include "runner/config/schedule.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/lua/key_places.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -60,18 +61,18 @@ bool is_shaping(const std::string& key) {
 void check_pbt(const SweepFile& sweep, const Recipe& recipe, const Origin& place, Problems& problems) {
   auto refuse = [&](const std::string& why) { problems.add(place, "contradiction", why); };
   const auto& schedule = recipe.lr_scheduler.name;
-  if (schedule != "constant" && schedule != "step")
+  if (needs_end(recipe.lr_scheduler))
     refuse(
         fmt::format("pbt changes train.max_steps in each generation, and lr_scheduler.name = \"{}\" depends on it: "
-                    "use \"constant\" or \"step\"",
+                    "use \"constant\", \"step\" or \"inverse_sqrt\"",
                     schedule));
-  if (!recipe.checkpoint.save_at_end)
-    refuse("pbt continues from final checkpoints: set checkpoint.save_at_end = true");
+  if (!recipe.checkpoint.save_at_end) refuse("pbt continues from final checkpoints: set checkpoint.save_at_end = true");
   for (const char* key : {"train.max_steps", "train.max_epochs", "lr_scheduler.name", "checkpoint.save_at_end"})
     if (sweep.space.find(key))
-      refuse(fmt::format("pbt trains in generations of `interval` steps and continues from final checkpoints: `{}` "
-                         "cannot be varied",
-                         key));
+      refuse(
+          fmt::format("pbt trains in generations of `interval` steps and continues from final checkpoints: `{}` "
+                      "cannot be varied",
+                      key));
   for (const auto& key : shaping_keys)
     if (sweep.space.find(key))
       refuse(fmt::format(

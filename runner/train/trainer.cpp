@@ -344,11 +344,14 @@ void Trainer::take_step(Loader& loader) {
   checkpointer_.look();
   const double seconds = steady_seconds() - begun;
   fault_point("step");
+  nlohmann::json group_rates = nlohmann::json::object();
+  for (const auto& [group, rate] : setup_.group_rates) group_rates[group] = rate * result.lr_factor;
   const bool logged = step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || course_ != Course::going;
   report_.keep({{"step", step_},
                 {"epoch", epoch},
                 {"loss", result.loss},
                 {"lr", recipe_.optimizer.lr * result.lr_factor},
+                {"group_lr", group_rates},
                 {"grad_norm", result.grad_norm},
                 {"tokens", input.weight},
                 {"rows", batch.global_rows},

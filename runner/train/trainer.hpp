@@ -28,14 +28,15 @@ struct TrainerSetup {
   Hooks& hooks;
   EventSink& events;
   fs::path run_dir;
-  nlohmann::json model_sizes = {};             ///< what `runner export` makes the spec from, stored in checkpoints
-  double started = 0;                          ///< steady_seconds() at the worker's start
-  const std::atomic<bool>* stop = nullptr;     ///< set by the signal handler
-  std::function<int64_t()> memory_bytes = {};  ///< peak of tensor bytes in use so far
-  int64_t attempt = 1;                         ///< number of the attempt of the run
-  nlohmann::json data_meaning = {};            ///< stored in checkpoints; rank 0 only
-  bool accept_changed_data = false;            ///< a position after the data's end becomes the start of the next epoch
-  nlohmann::json settings = {};                ///< settings_of_tensors(), stored in checkpoints; rank 0 only
+  nlohmann::json model_sizes = {};                 ///< what `runner export` makes the spec from, stored in checkpoints
+  double started = 0;                              ///< steady_seconds() at the worker's start
+  const std::atomic<bool>* stop = nullptr;         ///< set by the signal handler
+  std::function<int64_t()> memory_bytes = {};      ///< peak of tensor bytes in use so far
+  int64_t attempt = 1;                             ///< number of the attempt of the run
+  nlohmann::json data_meaning = {};                ///< stored in checkpoints; rank 0 only
+  std::map<std::string, double> group_rates = {};  ///< rates_by_group()
+  bool accept_changed_data = false;  ///< a position after the data's end becomes the start of the next epoch
+  nlohmann::json settings = {};      ///< settings_of_tensors(), stored in checkpoints; rank 0 only
 };
 
 struct TrainerResult {

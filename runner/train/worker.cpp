@@ -89,11 +89,24 @@ OptimizerConfig optimizer_config(const Recipe& recipe) {
   config.eps = optimizer.eps;
   config.momentum = optimizer.momentum;
   config.nesterov = optimizer.nesterov;
+  config.decay_rate = optimizer.decay_rate;
+  config.clip_threshold = optimizer.clip_threshold;
+  config.scale_parameter = optimizer.scale_parameter;
+  config.match_rms = optimizer.adjust_lr == "match_rms_adamw";
+  config.ns_steps = optimizer.ns_steps;
   config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
-  for (const auto& group : optimizer.groups) config.groups.push_back({group.pattern, group.lr, group.weight_decay});
+  config.layer_decay = optimizer.layer_decay;
+  for (const auto& group : optimizer.groups)
+    for (const auto& pattern : group.patterns())
+      config.groups.push_back({.pattern = pattern,
+                               .lr = group.lr,
+                               .weight_decay = group.weight_decay,
+                               .lr_factor = group.lr_factor.value_or(1),
+                               .label = join(group.patterns(), " ")});
   // LoRA+ (Hayou et al. 2024, arXiv:2402.12354). A group of the recipe comes first.
   if (const auto ratio = recipe.fine_tune.lora_plus_ratio; ratio && recipe.fine_tune.adapts())
-    config.groups.push_back({"*.lora_b", optimizer.lr * *ratio, {}});
+    config.groups.push_back(
+        {.pattern = "*.lora_b", .lr = {}, .weight_decay = {}, .lr_factor = *ratio, .label = "lora_b"});
   return config;
 }
 
@@ -209,6 +222,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                               .stop = &stop_requested,
                               .memory_bytes = peak_memory,
                               .attempt = options.attempt,
+                              .group_rates = rates_by_group(model->spec, optimizer_config(recipe)),
                               .accept_changed_data = options.accept_changed_data};
   if (world.rank == 0) {
     training_setup.data_meaning =

@@ -72,13 +72,22 @@ struct Job {
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< the largest factor, if a schedule changes it by epoch
   const OptimizerSpec* optimizer = &optimizers().front();
-  int optimizer_states = 2;       ///< tensors of parameter size that the optimizer keeps (Adam 2, momentum 1, SGD 0)
+  int optimizer_states = 2;       ///< kinds of state tensors that the optimizer keeps (Adam 2, momentum 1, SGD 0)
   std::vector<bool> recompute;    ///< one per block: activation checkpointing
   bool host_checkpoints = false;  ///< inputs of recomputed blocks are kept in host memory (host_checkpoints.hpp)
   HookMemory hooks = {};          ///< empty: there are no hooks, or their memory is unknown
   bool own_loss = false;          ///< a hook computes the loss from a copy of the logits
   nlohmann::json options = nlohmann::json::object();  ///< options of the strategy, with defaults filled in
 
+  /// What the optimizer keeps for a parameter.
+  std::vector<OptimizerState> states_of(const ParameterSpec& parameter) const {
+    return optimizer->states_for(parameter.shape, parameter.of_layer,
+                                 !optimizer->states_need_momentum || optimizer_states > 0);
+  }
+  /// Bytes of these states for `elements` elements of the parameter.
+  int64_t state_bytes(const ParameterSpec& parameter, int64_t elements, int64_t master_bytes) const;
+  /// Bytes of all parameters, and of the states of those that are trained.
+  int64_t training_state_bytes(int64_t master_bytes) const;
   int world_size() const { return mesh.ranks(); }       ///< all ranks of the run
   int data_ranks() const { return mesh.data_ranks(); }  ///< ranks that read different data
   /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
@@ -87,6 +96,22 @@ struct Job {
   bool recomputes(size_t block) const { return is_recomputed(*model, recompute, block); }
   bool begins_recomputation(size_t block) const { return runner::begins_recomputation(*model, recompute, block); }
 };
+
+inline int64_t Job::state_bytes(const ParameterSpec& parameter, int64_t elements, int64_t master_bytes) const {
+  int64_t bytes = 0;
+  for (const auto& state : states_of(parameter))
+    bytes += state.values(elements, parameter.shape) * state.bytes_each(master_bytes);
+  return bytes;
+}
+inline int64_t Job::training_state_bytes(int64_t master_bytes) const {
+  int64_t bytes = 0;
+  for (const auto& block : model->blocks)
+    for (const auto& parameter : block.parameters) {
+      bytes += parameter.numel() * master_bytes;
+      if (parameter.trainable) bytes += state_bytes(parameter, parameter.numel(), master_bytes);
+    }
+  return bytes;
+}
 
 /// Bytes of tensors in device memory at the peak of a step, by purpose, on the rank that needs most. On CPU, device
 /// memory is host memory. Fields marked "not in total" are additional figures.

@@ -6,8 +6,6 @@ namespace runner {
 
 namespace {
 
-constexpr int64_t slot_alignment = 32;
-
 /// Calls `with` with the number of elements of each parameter in `slots`. Ascending slots need only one pass over the
 /// blocks.
 template <typename With>
@@ -28,14 +26,14 @@ int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots) {
   return sum;
 }
 
-FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards) {
+FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards, int64_t alignment) {
   FlatLayout layout;
   layout.items.reserve(slots.size());
   for_each_numel(model, slots, [&](int64_t numel) {
     layout.items.push_back({slots[layout.items.size()], layout.total, numel});
-    layout.total += round_up(numel, slot_alignment);
+    layout.total += round_up(numel, alignment);
   });
-  layout.total = round_up(layout.total, shards * slot_alignment);
+  layout.total = round_up(layout.total, shards * alignment);
   layout.shard = layout.total / shards;
   return layout;
 }

@@ -12,6 +12,8 @@ namespace runner {
 /// Sum of the elements of the parameters in `slots`.
 int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots);
 
+constexpr int64_t slot_alignment = 32;
+
 /// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that it is aligned like a separate tensor.
 /// The gaps and the tail are zero. Every parameter count can be split over every number of ranks.
 struct FlatLayout {
@@ -25,6 +27,8 @@ struct FlatLayout {
   int64_t shard = 0;  ///< total / shards
 };
 
-FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards);
+/// `alignment`: parameters and shards begin at multiples of this number of elements.
+FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards,
+                            int64_t alignment = slot_alignment);
 
 }  // namespace runner

@@ -27,6 +27,10 @@ struct ParameterSpec {
   std::optional<int> tensor_parallel_dim = {};
   /// False: frozen. It keeps its initial value, and has no gradient and no optimizer state.
   bool trainable = true;
+  /// It is a parameter of a transformer layer, and not of the embedding or of the head.
+  bool of_layer = false;
+  /// Layers between this parameter's and the loss, with the head: 0 for the head, 1 for the last transformer layer.
+  int64_t layers_above = 0;
   /// Its value is that of the folder that training started from. Checkpoints do not contain it.
   bool of_base = false;
 

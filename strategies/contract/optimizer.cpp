@@ -6,45 +6,86 @@
 #include <ATen/ops/_fused_sgd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
-#include "strategies/contract/adam.hpp"
+#include "strategies/contract/host_update.hpp"
+#include "strategies/contract/matrix_update.hpp"
+#include "strategies/contract/quantized_adam.hpp"
+#include "strategies/contract/tensor_update.hpp"
 
 namespace runner {
+
+const OptimizerConfig::Group* matching_group(const ParameterSpec& parameter, const OptimizerConfig& config) {
+  const auto found = std::ranges::find_if(
+      config.groups, [&](const auto& group) { return glob_matches(group.pattern, parameter.name); });
+  return found == config.groups.end() ? nullptr : &*found;
+}
+
+std::map<std::string, double> rates_by_group(const ModelSpec& model, const OptimizerConfig& config) {
+  std::map<std::string, double> rates;
+  for (const auto& block : model.blocks)
+    for (const auto& parameter : block.parameters) {
+      const auto* group = matching_group(parameter, config);
+      const bool own_rate = group && (group->lr || group->lr_factor != 1);
+      if (!parameter.trainable || (!own_rate && config.layer_decay == 1)) continue;
+      auto label = own_rate ? group->label.empty() ? group->pattern : group->label : "";
+      if (config.layer_decay != 1 && !(group && group->lr)) label += (label.empty() ? "" : " in ") + block.layer_name();
+      rates[label] = group_of(parameter, config).lr;
+    }
+  return rates;
+}
 
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config) {
   GroupSettings settings;
   settings.lr = config.lr;
+  if (config.layer_decay != 1) settings.lr *= std::pow(config.layer_decay, static_cast<double>(parameter.layers_above));
   settings.weight_decay = parameter.shape.size() > 1 || config.decay_norms_and_biases ? config.weight_decay : 0.0;
-  for (const auto& group : config.groups)
-    if (glob_matches(group.pattern, parameter.name)) {
-      settings.lr = group.lr.value_or(config.lr);
-      settings.weight_decay = group.weight_decay.value_or(settings.weight_decay);
-      break;
-    }
+  if (const auto* group = matching_group(parameter, config)) {
+    settings.lr = group->lr.value_or(settings.lr * group->lr_factor);
+    settings.weight_decay = group->weight_decay.value_or(settings.weight_decay);
+  }
   return settings;
 }
 
 Optimizer::Optimizer(OptimizerConfig config) : config_(std::move(config)) {}
 
-size_t Optimizer::add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy) {
-  slots_.push_back({parameter, copy, {}});
+size_t Optimizer::add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy,
+                      PartOf part) {
+  if (part.shape.empty()) part.shape = parameter.sizes().vec();
+  auto states = config_.spec().states_for(part.shape, part.of_layer, config_.states() > 0);
+  slots_.push_back(
+      {.parameter = parameter, .copy = copy, .group = group, .part = std::move(part), .states = std::move(states)});
   groups_[group].push_back(slots_.size() - 1);
   return slots_.size() - 1;
 }
 
 size_t Optimizer::add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
                               const torch::Tensor& copy) {
-  RUNNER_CHECK(swap_ && config_.spec().has_host_kernel);
+  RUNNER_CHECK(swap_ && config_.spec().has_host_kernel());
   RUNNER_CHECK(slots_.empty() || slots_.back().begin + slots_.back().count <= begin);
-  slots_.push_back({parameter, copy, {}, group, begin, count});
+  slots_.push_back({.parameter = parameter,
+                    .copy = copy,
+                    .group = group,
+                    .states = config_.spec().states_for({count}, true),
+                    .begin = begin,
+                    .count = count});
   return slots_.size() - 1;
 }
 
 void Optimizer::allocate(Slot& slot) {
   if (!slot.state.empty()) return;
-  for (int i = 0; i < config_.states(); ++i) slot.state.push_back(torch::zeros_like(slot.parameter));
+  for (const auto& state : slot.states) {
+    auto options = slot.parameter.options();
+    if (state.type == OptimizerState::Type::float32) options = options.dtype(torch::kFloat32);
+    if (state.type == OptimizerState::Type::code) options = options.dtype(torch::kUInt8);
+    if (state.extent == OptimizerState::Extent::element)
+      slot.state.push_back(torch::zeros_like(slot.parameter, options));
+    else
+      slot.state.push_back(torch::zeros({state.values(slot.parameter.numel(), slot.part.shape)}, options));
+    if (state.starts_as_parameter) slot.state.back().copy_(slot.parameter);
+  }
 }
 
 std::vector<torch::Tensor> Optimizer::state(size_t index) {
@@ -67,7 +108,15 @@ Optimizer::Update Optimizer::begin_step(double lr_factor, double gradient_diviso
   if (!swap_)
     for (auto& slot : slots_)
       if (slot.parameter.numel() > 0) allocate(slot);
-  return {lr_factor, gradient_divisor, ++steps_};
+  Update update{.lr_factor = lr_factor, .gradient_divisor = gradient_divisor, .step = ++steps_};
+  if (config_.spec().averages) {
+    // The weight of an update is the square of its rate. What all groups have in common cancels out.
+    average_.largest_factor = std::max(average_.largest_factor, lr_factor);
+    const double weight = average_.largest_factor * average_.largest_factor;
+    average_.weight_sum += weight;
+    update.average_share = average_.weight_sum > 0 ? weight / average_.weight_sum : 0;
+  }
+  return update;
 }
 
 void Optimizer::step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients) {
@@ -79,14 +128,69 @@ void Optimizer::step_part(const Update& update, size_t first, const std::vector<
     auto begin = std::lower_bound(all.begin(), all.end(), first),
          end = std::lower_bound(begin, all.end(), first + gradients.size());
     if (begin == end) continue;
-    Members members(begin, end);
-    const auto& parameter = slots_[members.front()].parameter;
-    bool ours = config_.spec().has_host_kernel && parameter.is_cpu() && parameter.scalar_type() == torch::kFloat32;
-    if (ours)
-      step_on_host(update, group, members, part);
-    else
-      step_group(update, group, members, part);
+    std::map<Path, std::vector<size_t>> by_path;
+    for (auto index = begin; index != end; ++index) by_path[path_of(slots_[*index])].push_back(*index);
+    for (const auto& [path, members] : by_path) {
+      if (path == Path::host) step_on_host(update, group, members, part);
+      if (path == Path::blocks) step_blocks(update, group, members, part);
+      if (path == Path::fused) step_group(update, group, members, part);
+      if (path == Path::operators) step_by_operators(update, group, members, part);
+    }
   }
+  if (config_.spec().needs_matrix) step_matrices(update, part);
+}
+
+Optimizer::Path Optimizer::path_of(const Slot& slot) const {
+  const auto& spec = config_.spec();
+  if (spec.needs_matrix && spec.needs_matrix(slot.part.shape, slot.part.of_layer)) return Path::matrix;
+  const bool host = slot.parameter.is_cpu() && slot.parameter.scalar_type() == torch::kFloat32;
+  const bool quantised = std::ranges::any_of(
+      slot.states, [](const OptimizerState& state) { return state.type == OptimizerState::Type::code; });
+  if (quantised) return host ? Path::blocks : Path::operators;
+  if (host && spec.has_host_kernel()) return Path::host;
+  return spec.has_fused_kernel ? Path::fused : Path::operators;
+}
+
+void Optimizer::share(std::vector<SharedParameter> shared, std::function<void(torch::Tensor&)> sum) {
+  shared_ = std::move(shared);
+  sum_ = std::move(sum);
+}
+
+void Optimizer::step_matrices(const Update& update, const Part& part) {
+  const auto begin = part.first, end = part.first + part.gradients.size();
+  RUNNER_CHECK(shared_.empty() || end - begin == slots_.size(), "a part of an update that needs all ranks");
+  const auto made_of = [&](size_t index, bool shared) {
+    const Slot& slot = slots_[index];
+    MatrixPart one{.shape = slot.part.shape,
+                   .group = slot.group,
+                   .shared = shared,
+                   .offset = slot.part.offset,
+                   .parameter = slot.parameter.view(-1),
+                   .gradient = part.gradient(index).view(-1),
+                   .states = slot.state};
+    return one;
+  };
+  std::vector<bool> listed(slots_.size());
+  std::vector<MatrixPart> parts;
+  for (const auto& shared : shared_) {
+    if (!config_.spec().needs_matrix(shared.shape, shared.of_layer)) continue;
+    parts.push_back(shared.index ? made_of(*shared.index, true) : MatrixPart{.shape = shared.shape, .shared = true});
+    if (shared.index) listed[*shared.index] = true;
+  }
+  for (size_t index = begin; index < end; ++index)
+    if (!listed[index] && path_of(slots_[index]) == Path::matrix) parts.push_back(made_of(index, false));
+  if (config_.kind == OptimizerKind::adafactor)
+    adafactor_update(config_, update, parts, sum_);
+  else
+    muon_update(config_, update, parts, sum_);
+  for (size_t index = begin; index < end; ++index)
+    if (slots_[index].copy.defined() && path_of(slots_[index]) == Path::matrix)
+      slots_[index].copy.copy_(slots_[index].parameter);
+}
+
+torch::Tensor Optimizer::average(size_t index) {
+  const auto& parameter = slots_.at(index).parameter;
+  return parameter.lerp(state(index).front().to(parameter.scalar_type()), 1 - 1 / config_.beta1);
 }
 
 namespace {
@@ -104,7 +208,7 @@ DType dtype_of(const torch::Tensor& tensor) {
 }
 }  // namespace
 
-AdamSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
+UpdateSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
   return {.lr = group.lr * update.lr_factor,
           .beta1 = config_.beta1,
           .beta2 = config_.beta2,
@@ -112,14 +216,16 @@ AdamSettings Optimizer::settings_of(const Update& update, const GroupSettings& g
           .weight_decay = group.weight_decay,
           .decoupled = config_.spec().decays_apart_from_gradient,
           .gradient_divisor = update.gradient_divisor,
-          .step = update.step};
+          .step = update.step,
+          .rule = config_.spec().rule,
+          .average_share = update.average_share};
 }
 
 namespace {
 
 struct Piece {
-  AdamSettings settings;
-  AdamSpan span;
+  UpdateSettings settings;
+  UpdateSpan span;
 };
 
 /// Updates all pieces, with equal numbers of elements on each thread.
@@ -131,16 +237,16 @@ void update_all(const std::vector<Piece>& pieces) {
     auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), begin) - begins.begin()) - 1;
     for (; i < pieces.size() && begins[i] < end; ++i) {
       int64_t from = std::max(begin, begins[i]), to = std::min(end, begins[i + 1]);
-      adam_update(pieces[i].settings, pieces[i].span.cut(from - begins[i], to - from));
+      host_update(pieces[i].settings, pieces[i].span.cut(from - begins[i], to - from));
     }
   });
 }
 
 /// A span of `count` elements. Sets the gradient, and the parameter and the copy if they are defined.
-AdamSpan span_of(const torch::Tensor& parameter, const torch::Tensor& copy, const torch::Tensor& gradient,
-                 int64_t count) {
+UpdateSpan span_of(const torch::Tensor& parameter, const torch::Tensor& copy, const torch::Tensor& gradient,
+                   int64_t count) {
   RUNNER_CHECK(gradient.is_cpu() && gradient.is_contiguous() && gradient.scalar_type() != torch::kFloat64);
-  AdamSpan span;
+  UpdateSpan span;
   if (parameter.defined()) span.parameter = parameter.data_ptr<float>();
   span.gradient = gradient.data_ptr();
   span.gradient_dtype = dtype_of(gradient);
@@ -160,16 +266,37 @@ void Optimizer::step_on_host(const Update& update, const GroupSettings& group, M
     const Slot& slot = slots_[index];
     if (slot.parameter.numel() == 0) continue;
     auto span = span_of(slot.parameter, slot.copy, part.gradient(index), slot.parameter.numel());
-    span.exp_avg = slot.state[0].data_ptr<float>();
-    span.exp_avg_sq = slot.state[1].data_ptr<float>();
+    span.first = slot.state[0].data_ptr<float>();
+    if (slot.state.size() > 1) span.second = slot.state[1].data_ptr<float>();
     pieces.push_back({settings_of(update, group), span});
   }
   update_all(pieces);
 }
 
+void Optimizer::step_blocks(const Update& update, const GroupSettings& group, Members members, const Part& part) {
+  for (size_t index : members) {
+    const Slot& slot = slots_[index];
+    const auto values = span_of(slot.parameter, {}, part.gradient(index), slot.parameter.numel());
+    const QuantizedSpan span{.parameter = values.parameter,
+                             .gradient = values.gradient,
+                             .gradient_dtype = values.gradient_dtype,
+                             .exp_avg = slot.state[0].data_ptr<uint8_t>(),
+                             .exp_avg_sq = slot.state[1].data_ptr<uint8_t>(),
+                             .exp_avg_scale = slot.state[2].data_ptr<float>(),
+                             .exp_avg_sq_scale = slot.state[3].data_ptr<float>(),
+                             .count = values.count};
+    const auto settings = settings_of(update, group);
+    at::parallel_for(0, (span.count + state_block - 1) / state_block, 64, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * state_block;
+      quantized_adam(settings, span.cut(first, std::min(span.count, end * state_block) - first));
+    });
+    if (slot.copy.defined()) slot.copy.copy_(slot.parameter);
+  }
+}
+
 void Optimizer::step_swapped(const Update& update, const std::vector<torch::Tensor>& gradients) {
   const OptimizerSwap& swap = *swap_;
-  std::vector<size_t> in{swap.exp_avg, swap.exp_avg_sq};
+  std::vector<size_t> in = swap.states;
   if (swap.parameter) in.push_back(*swap.parameter);
   auto out = in;
   if (swap.copy) out.push_back(*swap.copy);
@@ -181,8 +308,8 @@ void Optimizer::step_swapped(const Update& update, const std::vector<torch::Tens
       if (from >= to) continue;
       auto within = span_of(slot.parameter, slot.copy, gradients[i], slot.count).cut(from - slot.begin, to - from);
       auto floats = [&](size_t array) { return reinterpret_cast<float*>(tile[array]) + (from - begin); };
-      within.exp_avg = floats(swap.exp_avg);
-      within.exp_avg_sq = floats(swap.exp_avg_sq);
+      within.first = floats(swap.states[0]);
+      if (swap.states.size() > 1) within.second = floats(swap.states[1]);
       if (!slot.parameter.defined()) within.parameter = floats(*swap.parameter);
       if (!slot.copy.defined() && swap.copy) {
         within.copy = tile[*swap.copy] + (from - begin) * bytes_of(swap.copy_dtype);
@@ -222,6 +349,26 @@ void Optimizer::step_group(const Update& update, const GroupSettings& group, Mem
     if (slots_[index].copy.defined()) slots_[index].copy.copy_(slots_[index].parameter);
 }
 
+void Optimizer::step_by_operators(const Update& update, const GroupSettings& group, Members members, const Part& part) {
+  for (size_t index : members) {
+    const Slot& slot = slots_[index];
+    const int64_t numel = slot.parameter.numel(), piece = tensor_update_elements(slot.parameter.is_cpu());
+    const auto parameter = slot.parameter.view(-1), gradient = part.gradient(index).view(-1);
+    for (int64_t begin = 0; begin < numel; begin += piece) {
+      const int64_t count = std::min(piece, numel - begin);
+      TensorUpdate one{
+          settings_of(update, group), parameter.narrow(0, begin, count), gradient.narrow(0, begin, count), {}};
+      for (size_t k = 0; k < slot.state.size(); ++k) {
+        const bool scales = slot.states[k].extent == OptimizerState::Extent::block;
+        one.states.push_back(slot.state[k].view(-1).narrow(0, scales ? begin / state_block : begin,
+                                                           slot.states[k].values(count, slot.part.shape)));
+      }
+      tensor_update(one);
+    }
+    if (slot.copy.defined()) slot.copy.copy_(slot.parameter);
+  }
+}
+
 void Optimizer::step_batch(const Update& update, const GroupSettings& group, const Batch& batch) {
   double lr = group.lr * update.lr_factor;
   auto parameters = batch.parameters, grads = batch.gradients, first = batch.first, second = batch.second;
@@ -237,7 +384,7 @@ void Optimizer::step_batch(const Update& update, const GroupSettings& group, con
   // The kernels need one step tensor for each parameter. They only read it, so all can be the same tensor.
   auto step = torch::full({}, static_cast<double>(update.step), torch::dtype(torch::kFloat32).device(device));
   std::vector<torch::Tensor> steps(parameters.size(), step);
-  if (config_.kind == OptimizerConfig::Kind::adamw)
+  if (config_.spec().decays_apart_from_gradient)
     at::_fused_adamw_(parameters, grads, first, second, {}, steps, lr, config_.beta1, config_.beta2, group.weight_decay,
                       config_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, {});
   else

@@ -1,6 +1,7 @@
 // The optimizer of strategies: fused updates over lists of local tensors, in groups of equal hyper-parameters.
 // Updates are elementwise, so sharded and unsharded tensors get the same bits.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/contract/adam.hpp"
+#include "strategies/contract/host_update.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
@@ -25,11 +26,19 @@ struct OptimizerConfig {
   double momentum = 0.0;
   bool nesterov = false;
   bool decay_norms_and_biases = false;
+  double decay_rate = 0.8, clip_threshold = 1;  ///< adafactor
+  bool scale_parameter = false;                 ///< adafactor
+  bool match_rms = true;                        ///< muon: lr has the scale of AdamW's
+  int64_t ns_steps = 5;                         ///< muon
   struct Group {
     std::string pattern;  ///< glob over parameter names; the first match is used
     std::optional<double> lr, weight_decay;
+    double lr_factor = 1;    ///< of the rate that the parameter has without the group; not of `lr`
+    std::string label = "";  ///< for logs; empty: the pattern
   };
   std::vector<Group> groups;
+  double layer_decay =
+      1;  ///< rate of a layer, relative to that of the layer above it (BEiT, arXiv:2106.08254, appendix)
 
   const OptimizerSpec& spec() const { return optimizer_spec(kind); }
   /// The state tensors of a parameter, and their number.
@@ -43,17 +52,36 @@ struct GroupSettings {
   double weight_decay = 0.0;
   auto operator<=>(const GroupSettings&) const = default;
 };
+/// The first group that matches; nullptr if there is none.
+const OptimizerConfig::Group* matching_group(const ParameterSpec& parameter, const OptimizerConfig& config);
 /// Values of the first matching group come first. Other 1-d parameters (norms, biases) get no decay unless
 /// decay_norms_and_biases.
 GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& config);
+/// The rates of the trained parameters by group, for logs. Groups without a rate of their own are left out. With layer_decay, there is
+/// one rate for each layer ("blocks.0"), and for each group and layer ("*norm* in blocks.0").
+std::map<std::string, double> rates_by_group(const ModelSpec& model, const OptimizerConfig& config);
 
 /// The optimizer's arrays in a rank's file on NVMe, by index, and the number of tiles in memory.
 struct OptimizerSwap {
   std::shared_ptr<SwappedArrays> file;
   int buffers = 4;
-  size_t exp_avg = 0, exp_avg_sq = 0;
+  std::vector<size_t> states;             ///< in the order of OptimizerConfig::state_names()
   std::optional<size_t> parameter, copy;  ///< fp32 masters; a copy in `copy_dtype` that each update also writes
   DType copy_dtype = DType::float32;
+};
+
+/// A parameter that is sharded, for updates that need all of it. All ranks that share a copy list the same ones, in the same order.
+struct SharedParameter {
+  std::vector<int64_t> shape;
+  bool of_layer = true;
+  std::optional<size_t> index = {};  ///< of this rank's part; nullopt: it has none
+};
+
+/// The parameter that a local tensor is a part of.
+struct PartOf {
+  std::vector<int64_t> shape = {};  ///< of the whole parameter; empty: the tensor is the whole
+  bool of_layer = true;             ///< the parameter is in a transformer layer
+  int64_t offset = 0;               ///< of the tensor's first element
 };
 
 class Optimizer {
@@ -62,16 +90,17 @@ class Optimizer {
 
   /// Adds a local tensor (a parameter or a part of one) and returns its index. `copy` (optional) has the same shape and
   /// another dtype; each update also writes the new values to it. State is allocated at the first step.
-  size_t add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy = {});
-  /// Keeps the state in a file. Parameters must then be added by add_swapped(). Only for Adam and AdamW in fp32 in host
-  /// memory.
+  size_t add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy = {},
+             PartOf part = {});
+  /// Keeps the state in a file. Parameters must then be added by add_swapped(). Only for rules with
+  /// a kernel (host_update.hpp), with fp32 in host memory.
   void swap_to(OptimizerSwap swap) { swap_ = std::move(swap); }
   /// Adds elements [begin, begin + count) of the file's arrays, in ascending order. `parameter` and `copy` are
   /// undefined if they are in the file.
   size_t add_swapped(int64_t begin, int64_t count, const GroupSettings& group, const torch::Tensor& parameter,
                      const torch::Tensor& copy);
   /// One update. `gradients` has one tensor for each added parameter, of the same shape. Gradients of another dtype are
-  /// cast, at most `copied_elements` at a time if that is > 0, except if the kernel in adam.hpp reads them directly.
+  /// cast, at most `copied_elements` at a time if that is > 0, except if the kernel in host_update.hpp reads them directly.
   /// Gradients are divided by `gradient_divisor` (loss scale and clipping in one pass). `lr_factor` multiplies every
   /// group's rate.
   void step(const std::vector<torch::Tensor>& gradients, double lr_factor, double gradient_divisor);
@@ -79,7 +108,8 @@ class Optimizer {
   /// Settings of one update that all parameters share.
   struct Update {
     double lr_factor = 1, gradient_divisor = 1;
-    int64_t step = 1;  ///< number of the update, from 1
+    int64_t step = 1;          ///< number of the update, from 1
+    double average_share = 0;  ///< of this update in the average
   };
   /// begin_step() and step_part() together do the work of step(). begin_step() counts the update and allocates missing
   /// state.
@@ -88,10 +118,24 @@ class Optimizer {
   /// thread, but not on two at once. It allocates no state and reads no counter. Not allowed if the state is in a file.
   void step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients);
 
+  /// For optimizers whose updates reach over a whole matrix. `sum` adds a tensor over the ranks that share a copy. Then only
+  /// complete updates are allowed, not step_part() of some parameters.
+  void share(std::vector<SharedParameter> shared, std::function<void(torch::Tensor&)> sum);
+
+  /// For optimizers that average (OptimizerSpec::averages): the average of parameter `index`, in a new tensor.
+  torch::Tensor average(size_t index);
+  /// What an average depends on besides tensors: the sum of the weights of all updates, and the largest factor on the rate.
+  struct AverageState {
+    double weight_sum = 0, largest_factor = 0;
+  };
+  const AverageState& average_state() const { return average_; }
+  void set_average_state(const AverageState& state) { average_ = state; }
+
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
-  /// State tensors of parameter `index`, in the order of config().state_names(). Allocates them (zero) if they do not
-  /// exist yet. Empty if the state is in a file.
+  /// What the optimizer keeps for parameter `index`.
+  const std::vector<OptimizerState>& states_of(size_t index) const { return slots_.at(index).states; }
+  /// The tensors of states_of(index), 1-d. Allocates them if they do not exist yet. Empty if they are in a file.
   std::vector<torch::Tensor> state(size_t index);
   const std::optional<OptimizerSwap>& swap() const { return swap_; }
   /// First element of parameter `index` in the file's arrays.
@@ -104,8 +148,10 @@ class Optimizer {
   struct Slot {
     torch::Tensor parameter;
     torch::Tensor copy;
-    std::vector<torch::Tensor> state;
+    std::vector<torch::Tensor> state = {};
     GroupSettings group = {};
+    PartOf part = {};
+    std::vector<OptimizerState> states = {};
     int64_t begin = 0, count = 0;  ///< in the file's arrays
   };
   void allocate(Slot& slot);
@@ -123,17 +169,27 @@ class Optimizer {
   /// Indices of the parameters of one group in one part.
   using Members = std::span<const size_t>;
   void step_group(const Update& update, const GroupSettings& group, Members members, const Part& part);
-  /// Adam for float32 parameters in host memory (adam.hpp).
+  /// For float32 parameters in host memory (host_update.hpp).
   void step_on_host(const Update& update, const GroupSettings& group, Members members, const Part& part);
+  /// By LibTorch's operators (tensor_update.hpp).
+  void step_by_operators(const Update& update, const GroupSettings& group, Members members, const Part& part);
   /// Streams the file's arrays through memory, tile by tile.
   void step_swapped(const Update& update, const std::vector<torch::Tensor>& gradients);
-  AdamSettings settings_of(const Update& update, const GroupSettings& group) const;
+  UpdateSettings settings_of(const Update& update, const GroupSettings& group) const;
   void step_batch(const Update& update, const GroupSettings& group, const Batch& batch);
+  /// How a parameter is updated.
+  enum class Path { host, blocks, fused, operators, matrix };
+  Path path_of(const Slot& slot) const;
+  void step_blocks(const Update& update, const GroupSettings& group, Members members, const Part& part);
+  void step_matrices(const Update& update, const Part& part);
 
   OptimizerConfig config_;
   std::optional<OptimizerSwap> swap_;
   std::vector<Slot> slots_;
   std::map<GroupSettings, std::vector<size_t>> groups_;
+  std::vector<SharedParameter> shared_;
+  std::function<void(torch::Tensor&)> sum_;
+  AverageState average_;
   int64_t steps_ = 0, copied_elements_ = 0;
 };
 

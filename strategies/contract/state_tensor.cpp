@@ -8,8 +8,11 @@ namespace runner {
 
 namespace {
 
-constexpr std::array<std::pair<const char*, torch::ScalarType>, 4> dtypes{
-    {{"F64", torch::kFloat64}, {"F32", torch::kFloat32}, {"F16", torch::kFloat16}, {"BF16", torch::kBFloat16}}};
+constexpr std::array<std::pair<const char*, torch::ScalarType>, 5> dtypes{{{"F64", torch::kFloat64},
+                                                                           {"F32", torch::kFloat32},
+                                                                           {"F16", torch::kFloat16},
+                                                                           {"BF16", torch::kBFloat16},
+                                                                           {"U8", torch::kUInt8}}};
 
 const char* dtype_name(torch::ScalarType type) {
   for (const auto& [name, known] : dtypes)

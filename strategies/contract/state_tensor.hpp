@@ -41,7 +41,7 @@ struct StateTensor {
 StateView view_of(StateTensor tensor);
 std::vector<StateView> views_of(std::vector<StateTensor> tensors);
 /// The dtype that a safetensors file names "F32", and so on. Throws Error(environment) for others than those of
-/// floating-point numbers.
+/// floating-point numbers and of 8-bit codes.
 torch::ScalarType scalar_type_named(const std::string& name);
 
 /// The piece "replica/NAME" of a rank above 0 in a tensor of shape [ranks above 0, elements], if replicas differ.

@@ -127,8 +127,8 @@ class Strategy : public Engine {
   /// Called at the end of a step; gradients may be freed. `updated` (equal on all ranks): update() was called, the step
   /// was not skipped.
   virtual void after_update(bool updated) = 0;
-  /// The range [first, second) of a local parameter that this rank writes to checkpoints.
-  virtual std::pair<int64_t, int64_t> write_range(size_t local) const = 0;
+  /// The range [first, second) of `n` values of a local parameter that this rank writes to checkpoints.
+  virtual std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const = 0;
   /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each
   /// rank.
   virtual bool saves_whole() const = 0;
@@ -152,6 +152,13 @@ class Strategy : public Engine {
   /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded
   /// pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
+  /// For optimizers that average: puts the averages of all parameters, or what is trained, in place. Collective if forward is.
+  void use_average();
+  void use_trained();
+  /// Only the masters of what is trained. use_trained() updates the copies later.
+  void restore_masters();
+  /// The piece of a state of a trained local parameter, without values.
+  StateTensor optimizer_piece(size_t local, const OptimizerState& state) const;
   /// state() without own_state().
   std::vector<StateTensor> trained_state();
   int64_t optimizer_steps() const { return optimizer_.steps(); }
@@ -190,6 +197,9 @@ class Strategy : public Engine {
   /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);
 
+  /// While the average is in place: the masters of what is trained.
+  std::vector<torch::Tensor> set_aside_;
+  bool copies_are_average_ = false;
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;

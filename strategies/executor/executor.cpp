@@ -43,7 +43,8 @@ class Executor : public Strategy {
 
   void module_to_device() override {
     mesh_ = bind(plan_.mesh, world_);
-    store_.emplace(plan_, mesh_, model_.spec, world_.device, fmt::format("rank {}", world_.rank));
+    store_.emplace(plan_, mesh_, model_.spec, world_.device, optimizer_.config().state_names(),
+                   fmt::format("rank {}", world_.rank));
     if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);
     std::vector<FlatLayout> layouts;
     for (const bool frozen : {false, true})
@@ -51,6 +52,7 @@ class Executor : public Strategy {
         if (plan_.units[u].frozen == frozen) make_parameters(u);
     source_ = {};  // frees the files of initial values
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
+    if (optimizer_.config().spec().needs_matrix && plan_.shards() > 1) share_matrices();
     reduction_.emplace(plan_, mesh_, layouts, world_.device, reducer_);
     spread(false);
     if (reducer_) prepare_reducer();
@@ -158,8 +160,7 @@ class Executor : public Strategy {
   bool saves_whole() const override { return plan_.saves_whole; }
 
   /// Ranks write equal parts of the elements that several of them have. If replicas differ, rank 0's is the model.
-  std::pair<int64_t, int64_t> write_range(size_t local) const override {
-    const int64_t n = locals_[local].numel;
+  std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const override {
     if (replicas_differ()) return {0, world_.rank == 0 ? n : 0};
     if (plan_.units[places_[local].unit].replicated)
       return {n * world_.rank / world_.size, n * (world_.rank + 1) / world_.size};
@@ -210,6 +211,26 @@ class Executor : public Strategy {
     else
       add_local(item.slot, offset, value, copy);
     places_.push_back({u, begin, count});
+  }
+
+  /// All sharded parameters in the same order on all ranks.
+  void share_matrices() {
+    const auto specs = model_.spec.parameters();
+    std::vector<SharedParameter> shared;
+    for (size_t u : trained_units(plan_)) {
+      if (!is_sharded(plan_, plan_.units[u])) continue;
+      for (const auto& item : (*store_)[u].layout.items) {
+        SharedParameter one{.shape = specs[item.slot]->shape, .of_layer = specs[item.slot]->of_layer};
+        for (size_t i = 0; i < trained_; ++i)
+          if (locals_[i].slot == item.slot) one.index = i;
+        shared.push_back(std::move(one));
+      }
+    }
+    optimizer_.share(std::move(shared), [this](torch::Tensor& values) {
+      std::vector<at::Tensor> list{values.to(world_.device)};
+      mesh_.group(Axis::shard).allreduce(list, {c10d::ReduceOp::SUM})->wait();
+      if (!list[0].is_same(values)) values.copy_(list[0]);
+    });
   }
 
   void prepare_reducer() {

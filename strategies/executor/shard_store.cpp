@@ -11,19 +11,19 @@ using Master = ShardPlaces::Master;
 using Sent = ShardPlaces::Sent;
 
 ShardStore::ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, torch::Device device,
-                       const std::string& label)
+                       const std::vector<std::string>& states, const std::string& label)
     : plan_(plan), mesh_(mesh), device_(device), gathers_(device), shards_(plan.units.size()) {
   for (size_t u = 0; u < shards_.size(); ++u) {
     shards_[u].layout = layout_of(model, plan_, plan_.units[u]);
     shards_[u].first = plan_.units[u].replicated ? 0 : mesh_.coordinate(Axis::shard) * shards_[u].layout.shard;
     shards_[u].places = plan_.places(plan_.units[u]);
   }
-  make_file(label);
+  make_file(states, label);
   for (size_t u = 0; u < shards_.size(); ++u) make_tensors(u);
 }
 
 /// Creates this rank's file and assigns the units' shards to ranges of its arrays, if some tier is NVMe.
-void ShardStore::make_file(const std::string& label) {
+void ShardStore::make_file(const std::vector<std::string>& states, const std::string& label) {
   auto use = plan_.swap_use();
   if (!use.any()) return;
   int64_t elements = 0;
@@ -32,16 +32,14 @@ void ShardStore::make_file(const std::string& label) {
     elements += SwappedArrays::whole_units(shard.layout.shard);  // asynchronous reads begin at multiples of tile_unit
   }
   std::vector<SwappedArrays::Array> arrays;
-  auto add = [&](const char* name, int64_t bytes) {
+  auto add = [&](const std::string& name, int64_t bytes) {
     arrays.push_back({name, static_cast<int>(bytes)});
     return arrays.size() - 1;
   };
   OptimizerSwap swap;
   swap.buffers = plan_.swap.update_buffers;
-  if (use.state) {
-    swap.exp_avg = add("exp_avg", bytes_of(DType::float32));
-    swap.exp_avg_sq = add("exp_avg_sq", bytes_of(DType::float32));
-  }
+  if (use.state)
+    for (const auto& state : states) swap.states.push_back(add(state, bytes_of(DType::float32)));
   if (use.master) swap.parameter = add("parameter", bytes_of(DType::float32));
   if (use.sent) swap.copy = add("sent", bytes_of(plan_.parameter));
   swap.copy_dtype = plan_.parameter;

@@ -13,8 +13,9 @@ class ShardStore {
  public:
   /// Allocates the tensors of all units, with zeros as masters, and the file if some tier is NVMe. The unsharded buffer of a unit
   /// that is not resident is allocated at its first gather. `plan` and `mesh` must outlive this object.
+  /// `states`: names of the optimizer's states, of which the file has one array each.
   ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const ModelSpec& model, torch::Device device,
-             const std::string& label);
+             const std::vector<std::string>& states, const std::string& label);
 
   size_t size() const { return shards_.size(); }
   Shard& operator[](size_t u) { return shards_[u]; }
@@ -50,7 +51,7 @@ class ShardStore {
  private:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  void make_file(const std::string& label);
+  void make_file(const std::vector<std::string>& states, const std::string& label);
   void make_tensors(size_t u);
   void start_gather_resident(const Shard& shard, Works& gathers);
   void cast_master(const Shard& shard, const torch::Tensor& target, bool updated);

@@ -1,27 +1,103 @@
 // The family of optimizers: what recipes, the planner and the executor must know of each. Torch-free.
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
 
+#include "strategies/optimizer/optimizer_state.hpp"
+
 namespace runner {
 
-enum class OptimizerKind { adamw, adam, sgd };
+enum class OptimizerKind { adamw, adam, sgd, lion, adamw_8bit, adafactor, schedule_free_adamw, muon };
+
+/// Updates of an element that depend on nothing but its gradient and its states.
+enum class UpdateRule {
+  none,
+  adam,          ///< states: exp_avg, exp_avg_sq
+  lion,          ///< state: exp_avg
+  schedule_free  ///< states: z, exp_avg_sq; the parameter is the point y at which gradients are computed
+};
 
 struct OptimizerSpec {
+  /// What the update of an element depends on, apart from the element's own gradient and state.
+  enum class Reach { element, block, matrix };
+  /// The states of a parameter. `of_layer`: it is in a transformer layer.
+  using StatesOf = std::vector<OptimizerState> (*)(const std::vector<int64_t>& shape, bool of_layer);
+
   OptimizerKind kind;
   std::string name;                         ///< optimizer.name in recipes
   std::vector<std::string> keys;            ///< the keys of [optimizer] that not every optimizer reads
-  std::vector<std::string> states;          ///< the names of its state tensors, each of the parameter's size
+  std::vector<std::string> states;          ///< the names of its state tensors
   bool states_need_momentum = false;        ///< without momentum it keeps no state
   bool decays_apart_from_gradient = false;  ///< weight decay shrinks the weights directly (AdamW)
-  /// It has a kernel for fp32 masters in host memory (contract/adam.hpp). The kernel reads gradients of any dtype without a
-  /// copy, and updates state that is in a file.
-  bool has_host_kernel = false;
+  bool has_fused_kernel = false;            ///< of LibTorch, for any device and dtype of masters
+  /// The elementwise rule. With it, the update of fp32 masters in host memory reads gradients of any dtype without a copy
+  /// (contract/host_update.hpp), and updates state that is in a file.
+  UpdateRule rule = UpdateRule::none;
+  std::array<double, 2> betas = {0.9, 0.999};  ///< the defaults of keys
+  double momentum = 0;
+  bool nesterov = false;
+  /// Wide copies of the updated elements that an update by LibTorch's operators needs (contract/tensor_update.hpp).
+  int operator_copies = 4;
+  /// The weights to evaluate and to export are an average that follows from the parameter and the state z.
+  bool averages = false;
+  Reach reach = Reach::element;
+  /// Whether the update of a parameter reaches over all of it (contract/matrix_update.hpp). Null: never.
+  bool (*needs_matrix)(const std::vector<int64_t>& shape, bool of_layer) = nullptr;
+  StatesOf states_of = nullptr;  ///< null: each parameter has all states, in its shape and the dtype of the masters
 
+  bool has_host_kernel() const { return rule != UpdateRule::none; }
+  /// The file of an offloaded optimizer has one array of zeros for each state.
+  bool states_can_be_in_file() const { return has_host_kernel() && !states_of; }
+  /// Names in checkpoints. A parameter has these states, or some of them (states_for()).
   std::vector<std::string> state_names(double momentum) const {
     return states_need_momentum && momentum == 0.0 ? std::vector<std::string>() : states;
   }
+  /// The states of a parameter. `kept` is false if the optimizer keeps none (state_names() is empty).
+  std::vector<OptimizerState> states_for(const std::vector<int64_t>& shape, bool of_layer, bool kept = true) const {
+    if (kept && states_of) return states_of(shape, of_layer);
+    std::vector<OptimizerState> list;
+    if (kept)
+      for (const auto& state : states) list.push_back({.name = state});
+    return list;
+  }
 };
+
+/// bitsandbytes, too, keeps the states of smaller parameters in 32 bits (min_8bit_size).
+inline std::vector<OptimizerState> states_in_8_bits(const std::vector<int64_t>& shape, bool) {
+  constexpr int64_t smallest = 4096;
+  using State = OptimizerState;
+  int64_t elements = 1;
+  for (int64_t size : shape) elements *= size;
+  if (elements < smallest) return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
+  return {{.name = "exp_avg", .type = State::Type::code},
+          {.name = "exp_avg_sq", .type = State::Type::code},
+          {.name = "exp_avg_scale", .extent = State::Extent::block, .type = State::Type::float32},
+          {.name = "exp_avg_sq_scale", .extent = State::Extent::block, .type = State::Type::float32}};
+}
+
+inline std::vector<OptimizerState> factored_states(const std::vector<int64_t>& shape, bool) {
+  using State = OptimizerState;
+  if (shape.size() != 2) return {{.name = "exp_avg_sq", .type = State::Type::float32}};
+  return {{.name = "exp_avg_sq_row", .extent = State::Extent::row, .type = State::Type::float32},
+          {.name = "exp_avg_sq_column", .extent = State::Extent::column, .type = State::Type::float32}};
+}
+
+/// Values that adafactor sums over the ranks for a sharded parameter: of rows, of columns, of the parameter's squares, and of the update's.
+inline int64_t adafactor_sums(const std::vector<int64_t>& shape) {
+  return (shape.size() == 2 ? shape[0] + shape[1] : 0) + 2;
+}
+
+inline std::vector<OptimizerState> schedule_free_states(const std::vector<int64_t>&, bool) {
+  return {{.name = "z", .starts_as_parameter = true}, {.name = "exp_avg_sq"}};
+}
+
+inline bool is_hidden_matrix(const std::vector<int64_t>& shape, bool of_layer) { return of_layer && shape.size() == 2; }
+
+inline std::vector<OptimizerState> muon_states(const std::vector<int64_t>& shape, bool of_layer) {
+  if (is_hidden_matrix(shape, of_layer)) return {{.name = "momentum_buffer"}};
+  return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
+}
 
 /// In the order in which messages list them.
 inline const std::vector<OptimizerSpec>& optimizers() {
@@ -31,17 +107,65 @@ inline const std::vector<OptimizerSpec>& optimizers() {
        .keys = {"betas", "eps"},
        .states = {"exp_avg", "exp_avg_sq"},
        .decays_apart_from_gradient = true,
-       .has_host_kernel = true},
+       .has_fused_kernel = true,
+       .rule = UpdateRule::adam},
       {.kind = OptimizerKind::adam,
        .name = "adam",
        .keys = {"betas", "eps"},
        .states = {"exp_avg", "exp_avg_sq"},
-       .has_host_kernel = true},
+       .has_fused_kernel = true,
+       .rule = UpdateRule::adam},
       {.kind = OptimizerKind::sgd,
        .name = "sgd",
        .keys = {"momentum", "nesterov"},
        .states = {"momentum_buffer"},
-       .states_need_momentum = true},
+       .states_need_momentum = true,
+       .has_fused_kernel = true},
+      {.kind = OptimizerKind::lion,
+       .name = "lion",
+       .keys = {"betas"},
+       .states = {"exp_avg"},
+       .decays_apart_from_gradient = true,
+       .rule = UpdateRule::lion,
+       .betas = {0.9, 0.99}},
+      {.kind = OptimizerKind::adamw_8bit,
+       .name = "adamw_8bit",
+       .keys = {"betas", "eps"},
+       .states = {"exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale"},
+       .decays_apart_from_gradient = true,
+       .has_fused_kernel = true,
+       .rule = UpdateRule::adam,
+       .operator_copies = 9,
+       .reach = OptimizerSpec::Reach::block,
+       .states_of = states_in_8_bits},
+      {.kind = OptimizerKind::adafactor,
+       .name = "adafactor",
+       .keys = {"decay_rate", "clip_threshold", "scale_parameter"},
+       .states = {"exp_avg_sq_row", "exp_avg_sq_column", "exp_avg_sq"},
+       .decays_apart_from_gradient = true,
+       .reach = OptimizerSpec::Reach::matrix,
+       .needs_matrix = [](const std::vector<int64_t>&, bool) { return true; },
+       .states_of = factored_states},
+      {.kind = OptimizerKind::schedule_free_adamw,
+       .name = "schedule_free_adamw",
+       .keys = {"betas", "eps"},
+       .states = {"z", "exp_avg_sq"},
+       .rule = UpdateRule::schedule_free,
+       .operator_copies = 5,
+       .averages = true,
+       .states_of = schedule_free_states},
+      {.kind = OptimizerKind::muon,
+       .name = "muon",
+       .keys = {"momentum", "nesterov", "ns_steps", "adjust_lr", "betas", "eps"},
+       .states = {"momentum_buffer", "exp_avg", "exp_avg_sq"},
+       .decays_apart_from_gradient = true,
+       .has_fused_kernel = true,
+       .rule = UpdateRule::adam,
+       .momentum = 0.95,
+       .nesterov = true,
+       .reach = OptimizerSpec::Reach::matrix,
+       .needs_matrix = is_hidden_matrix,
+       .states_of = muon_states},
   };
   return list;
 }

@@ -7,6 +7,7 @@
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/program/update_memory.hpp"
 
 namespace runner {
 
@@ -38,6 +39,7 @@ class Replay {
         in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
         held_(static_cast<size_t>(plan.shards()) + 1),
         stored_(held_.size()),
+        state_bytes_(held_.size()),
         held_by_(job.model->blocks.size()),
         added_(job.model->parameters().size()) {
     const int64_t element = bytes_of(plan.master);
@@ -69,6 +71,7 @@ class Replay {
       }
       count(stored_, layout, unit.replicated);
       if (unit.frozen) continue;
+      count_states(layout, unit.replicated);
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
       if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
       count(held_, layout, unit.replicated);
@@ -78,7 +81,7 @@ class Replay {
     held_most_ = most_of(held_);
     now_.held = held_most_;
     now_.stored = most_of(stored_);
-    int64_t state = held_most_ * element * job.optimizer_states;
+    const int64_t state = most_of(state_bytes_);
     if (plan.optimizer == Tier::device) now_.optimizer = state;
     if (plan.optimizer == Tier::host) host_ += state;
   }
@@ -306,25 +309,39 @@ class Replay {
     return rounded ? pinned_bytes(bytes) : bytes;
   }
 
-  /// Adds the elements of each item to the ranks whose shards it covers: parts of the first and the last shard, and all
-  /// of those between. `ranks` contains the differences between consecutive ranks.
-  void count(std::vector<int64_t>& ranks, const FlatLayout& layout, bool by_all) {
-    auto add = [&](int64_t first, int64_t last, int64_t elements) {  // to ranks [first, last)
-      ranks[static_cast<size_t>(first)] += elements;
-      ranks[static_cast<size_t>(last)] -= elements;
-    };
+  /// Calls add(item, first, last, elements) for the ranks [first, last) whose shards the item covers: parts of the first and the
+  /// last shard, and all of those between.
+  template <typename Add>
+  void for_each_part(const FlatLayout& layout, bool by_all, Add&& add) {
     for (const auto& item : layout.items) {
       if (item.numel == 0) continue;
       if (by_all) {
-        add(0, plan_.shards(), item.numel);
+        add(item, 0, plan_.shards(), item.numel);
         continue;
       }
       int64_t end = item.offset + item.numel, first = item.offset / layout.shard, last = (end - 1) / layout.shard;
-      add(first, first + 1, std::min(end, (first + 1) * layout.shard) - item.offset);
+      add(item, first, first + 1, std::min(end, (first + 1) * layout.shard) - item.offset);
       if (last == first) continue;
-      add(first + 1, last, layout.shard);
-      add(last, last + 1, end - last * layout.shard);
+      if (last > first + 1) add(item, first + 1, last, layout.shard);
+      add(item, last, last + 1, end - last * layout.shard);
     }
+  }
+  /// `ranks` contains the differences between consecutive ranks.
+  static void add_to(std::vector<int64_t>& ranks, int64_t first, int64_t last, int64_t amount) {
+    ranks[static_cast<size_t>(first)] += amount;
+    ranks[static_cast<size_t>(last)] -= amount;
+  }
+  /// Adds the elements of each item to the ranks that have them.
+  void count(std::vector<int64_t>& ranks, const FlatLayout& layout, bool by_all) {
+    for_each_part(layout, by_all, [&](const FlatLayout::Item&, int64_t first, int64_t last, int64_t elements) {
+      add_to(ranks, first, last, elements);
+    });
+  }
+  void count_states(const FlatLayout& layout, bool by_all) {
+    const auto parameters = job_.model->parameters();
+    for_each_part(layout, by_all, [&](const FlatLayout::Item& item, int64_t first, int64_t last, int64_t elements) {
+      add_to(state_bytes_, first, last, job_.state_bytes(*parameters[item.slot], elements, bytes_of(plan_.master)));
+    });
   }
   /// The largest number of elements of a rank.
   static int64_t most_of(const std::vector<int64_t>& ranks) {
@@ -334,12 +351,16 @@ class Replay {
   }
 
   /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than
-  /// the masters. The casts are made in parts of update_elements. The kernel in adam.hpp needs no casts.
+  /// the masters. The casts are made in parts of update_elements. The kernel in host_update.hpp needs no casts.
   int64_t update_copies() const {
     const DType master = plan_.master;
-    bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
-         reads_any = master == DType::float32 && job_.optimizer->has_host_kernel;
-    if (plan_.gradient == master || (on_host && reads_any)) return update_tiles();
+    const bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
+               has_kernel = on_host && master == DType::float32 && job_.optimizer->has_host_kernel();
+    if (job_.optimizer->needs_matrix) return matrix_update_bytes(job_, plan_, largest_part_);
+    if (has_kernel) return update_tiles();
+    if (!job_.optimizer->has_fused_kernel || job_.optimizer->reach == OptimizerSpec::Reach::block)
+      return operator_update_bytes(job_, plan_, largest_part_, on_host);
+    if (plan_.gradient == master) return update_tiles();
     int64_t elements = held_most_;
     if (plan_.updates_beside()) {  // the update casts one unit at a time
       elements = 0;
@@ -361,7 +382,8 @@ class Replay {
     auto array = [](const char* name, DType dtype) {
       return SwappedArrays::Array{name, static_cast<int>(bytes_of(dtype))};
     };
-    std::vector<SwappedArrays::Array> arrays{array("exp_avg", DType::float32), array("exp_avg_sq", DType::float32)};
+    std::vector<SwappedArrays::Array> arrays;
+    for (const auto& state : job_.optimizer->states) arrays.push_back(array(state.c_str(), DType::float32));
     if (use.master) arrays.push_back(array("parameter", DType::float32));
     if (use.sent) arrays.push_back(array("sent", plan_.parameter));
     int64_t elements = 0;
@@ -383,8 +405,8 @@ class Replay {
   MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
   /// For each rank of a copy of the model, its parameter elements with optimizer state, and all of them, without padding, minus
-  /// those of the rank before it.
-  std::vector<int64_t> held_, stored_;
+  /// those of the rank before it. In the same way, bytes of optimizer state.
+  std::vector<int64_t> held_, stored_, state_bytes_;
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists

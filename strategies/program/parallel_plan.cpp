@@ -12,6 +12,7 @@ ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_b
   ParallelPlan plan;
   plan.master = plan.parameter = plan.accumulate = plan.reduce = plan.gradient = job.precision.parameter;
   plan.separate_host = job.accelerator.own_memory;
+  plan.alignment = alignment_of(job);
   const auto parameters = job.model->parameters();
   std::vector<size_t> replicated, sharded;
   for (size_t slot = 0; slot < parameters.size(); ++slot)
@@ -27,6 +28,10 @@ ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_b
   sort_by_slot(plan.units);
   plan.mesh = mesh_with_shards(job, sharded.empty() ? 1 : job.data_ranks());
   return plan;
+}
+
+int64_t alignment_of(const Job& job) {
+  return job.optimizer->reach == OptimizerSpec::Reach::block ? state_block : slot_alignment;
 }
 
 Mesh mesh_with_shards(const Job& job, int shards) {
@@ -104,7 +109,7 @@ ParallelPlan::SwapUse ParallelPlan::swap_use() const {
 }
 
 FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit) {
-  return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards());
+  return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards(), plan.alignment);
 }
 
 std::vector<size_t> trained_units(const ParallelPlan& plan) {

@@ -53,10 +53,11 @@ struct ParallelPlan {
   int64_t reductions_in_flight = 1;  ///< reductions that overlap with each other at most
   /// A Reducer (reducer.hpp) reduces the gradients. Their buffers exist between steps, because scripts may keep them.
   bool own_reducer = false;
-  bool reduces_in_backward = true;  ///< the Reducer communicates during backward, and not after the update
-  int64_t prefetch_elements = 0;    ///< more units than the next one are prefetched up to this number of elements
-  int64_t update_elements = 0;      ///< > 0: the update copies at most this number of elements at a time
-  std::vector<Unit> units;          ///< in the order of their first block
+  bool reduces_in_backward = true;     ///< the Reducer communicates during backward, and not after the update
+  int64_t prefetch_elements = 0;       ///< more units than the next one are prefetched up to this number of elements
+  int64_t alignment = slot_alignment;  ///< shards begin at multiples of this number of elements of a parameter
+  int64_t update_elements = 0;         ///< > 0: the update copies at most this number of elements at a time
+  std::vector<Unit> units;             ///< in the order of their first block
   std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
 
   /// Ranks over which one copy of the parameters is sharded, and the number of complete copies: 1 if all data ranks share one
@@ -86,6 +87,8 @@ struct ParallelPlan {
 ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                              const std::function<bool(const ParameterSpec&)>& shard = {});
 
+/// ParallelPlan::alignment: blocks of an optimizer's quantised state are not cut.
+int64_t alignment_of(const Job& job);
 /// The job's mesh, with its data ranks split into groups of `shards` neighbours. Each group shares one copy of the parameters.
 Mesh mesh_with_shards(const Job& job, int shards);
 /// The error message if the ranks cannot be split into groups of `group` ranks, with the sizes that `option` may have; otherwise

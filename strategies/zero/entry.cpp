@@ -45,11 +45,11 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   if (!std::ranges::all_of(all, &ParameterSpec::trainable))
     return "offload to NVMe cannot be combined with model.frozen; offload to \"cpu\" can";
   if (!options.nvme_path) return "offload to NVMe needs nvme_path = \"FOLDER\", a folder on the NVMe disk";
-  if (optimizer && (!job.optimizer->has_host_kernel || job.precision.parameter != DType::float32))
+  if (optimizer && (!job.optimizer->states_can_be_in_file() || job.precision.parameter != DType::float32))
     return fmt::format(
         "optimizer state on NVMe needs optimizer.name = \"{}\", and a precision with fp32 masters (32-true, "
         "bf16-mixed, 16-mixed)",
-        join(optimizer_names([](const auto& spec) { return spec.has_host_kernel; }), "\" or \""));
+        join(optimizer_names([](const auto& spec) { return spec.states_can_be_in_file(); }), "\" or \""));
   if (const int64_t block = options.block_size; block % 4096 != 0)
     return fmt::format("block_size = {} is not a multiple of 4096, which direct I/O requires; use {} for example",
                        block, round_up(block, 4096));
@@ -61,7 +61,7 @@ std::optional<std::string> refuse_nvme(const Job& job, const ZeroOptions& option
   ParallelPlan plan = zero_plan_of(job, options);
   for (const auto& unit : plan.units) {
     if (unit.tier != Tier::nvme) continue;
-    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
+    int64_t shard = layout_of(*job.model, plan, unit).shard;
     if (shard > options.params_buffer_size)
       return fmt::format("layer {} has {} elements on each rank, more than params_buffer_size = {}",
                          job.model->blocks[unit.blocks.front()].layer_name(), shard, options.params_buffer_size);

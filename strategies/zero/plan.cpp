@@ -95,7 +95,7 @@ void offload_parameters(const Job& job, const ZeroOptions& options, ParallelPlan
     if (unit.resident) continue;
     unit.tier = where;
     if (where != Tier::nvme) continue;
-    int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
+    int64_t shard = layout_of(*job.model, plan, unit).shard;
     if (shard <= in_memory) {
       unit.tier = job.accelerator.own_memory ? Tier::host : Tier::device;
       in_memory -= shard;
@@ -130,6 +130,7 @@ ParallelPlan zero_plan(const Job& job) { return with_options(zero_option_table, 
 ParallelPlan zero_plan_of(const Job& job, const ZeroOptions& options) {
   ParallelPlan plan;
   plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.data_ranks())));
+  plan.alignment = alignment_of(job);
   plan.master = job.precision.parameter;
   plan.parameter = job.precision.compute;
   plan.reduce = wire_dtype(options, plan.parameter);

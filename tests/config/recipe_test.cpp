@@ -47,6 +47,38 @@ TEST_CASE("schemas/recipe.schema.json is up to date (runner help recipe --schema
   CHECK(read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/recipe.schema.json") == recipe_schema());
 }
 
+TEST_CASE("optimizers have the names of other tools, and defaults of their own") {
+  const auto optimizer = [](const std::string& lines) { return read("[optimizer]\n" + lines).optimizer; };
+  CHECK(optimizer("name = \"lion_32bit\"\n").name == "lion");
+  CHECK(optimizer("name = \"lion\"\n").betas == std::vector{0.9, 0.99});
+  CHECK(optimizer("name = \"lion\"\nbetas = [0.95, 0.98]\n").betas == std::vector{0.95, 0.98});
+  CHECK(optimizer("name = \"adamw\"\n").betas == std::vector{0.9, 0.999});
+  CHECK(optimizer("name = \"adamw_bnb_8bit\"\n").name == "adamw_8bit");
+  CHECK(optimizer("name = \"muon\"\n").momentum == 0.95);
+  CHECK(optimizer("name = \"muon\"\n").nesterov);
+  CHECK(optimizer("name = \"sgd\"\n").momentum == 0);
+  const auto message = [&](const std::string& lines) -> std::string {
+    try {
+      optimizer(lines);
+    } catch (const RecipeError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message("name = \"paged_adamw_8bit\"\n").find("states are not paged; use \"adamw_8bit\"") != std::string::npos);
+  CHECK(message("name = \"lamb\"\n").find("the nearest is \"adamw\"") != std::string::npos);
+  CHECK(message("name = \"lion\"\neps = 1e-8\n").find("eps is for") != std::string::npos);
+  CHECK(message("name = \"schedule_free_adamw\"\nbetas = [0.0, 0.9]\n").find("first value of betas above 0") !=
+        std::string::npos);
+  CHECK(message("groups = [{ params = [\"a\"], pattern = \"a\", lr = 1.0 }]\n").find("has params and a pattern") !=
+        std::string::npos);
+  CHECK(message("groups = [{ params = [\"a\"], lr = 1.0, lr_factor = 2.0 }]\n").find("has lr and lr_factor") !=
+        std::string::npos);
+  CHECK(read("[[optimizer.groups]]\nparams = [\"*.bias\", \"*norm*\"]\nweight_decay = 0.0\n")
+            .optimizer.groups.front()
+            .patterns() == std::vector<std::string>{"*.bias", "*norm*"});
+}
+
 TEST_CASE("strategy.nvme_path is relative to the file that contains it") {
   TemporaryFolder folder;
   write_file_atomic(folder.path / "zero.toml",

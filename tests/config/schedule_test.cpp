@@ -3,8 +3,14 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <fstream>
+#include <set>
 
 #include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
+#include "runner/config/schedule_shapes.hpp"
 
 using namespace runner;
 using Catch::Matchers::WithinRel;
@@ -62,6 +68,57 @@ TEST_CASE("the logarithmic warm-up is DeepSpeed's: 0 at the first step, the full
   s.warmup_steps = 1;  // DeepSpeed then uses 2
   CHECK(learning_rate(s, 1.0, 1, 0) == 0);
   CHECK(learning_rate(s, 1.0, 2, 0) == 1);
+}
+
+TEST_CASE("every schedule has the values of Transformers and PyTorch at each step") {
+  std::ifstream file(RUNNER_SOURCE_DIR "/tests/config/reference/schedules.json");
+  const auto reference = nlohmann::json::parse(file);
+  std::set<std::string> compared;
+  for (const auto& one : reference.at("cases")) {
+    INFO(one.at("settings").dump());
+    Recipe recipe;
+    for (const auto& [name, value] : one.at("settings").items()) find_key("lr_scheduler", name)->set(recipe, value);
+    compared.insert(recipe.lr_scheduler.name);
+    const std::vector<double> factors = one.at("factors");
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const auto step = static_cast<int64_t>(i) + 1;
+      INFO("step " << step);
+      CHECK_THAT(learning_rate(recipe.lr_scheduler, 1.0, step, reference.at("max_steps")),
+                 Catch::Matchers::WithinAbs(factors[i], 1e-11));
+    }
+  }
+  for (const auto& shape : schedule_shapes()) CHECK((compared.contains(shape.name) || shape.name == "step"));
+}
+
+TEST_CASE("without cycle_steps, cosine_with_restarts is one cycle to the end") {
+  auto s = schedule("cosine_with_restarts", 0);
+  CHECK(needs_end(s));
+  CHECK_THAT(learning_rate(s, 1.0, 1, 100), WithinRel(1.0));
+  CHECK_THAT(learning_rate(s, 1.0, 51, 100), WithinRel(0.55));
+  s.cycle_steps = 10;
+  CHECK_FALSE(needs_end(s));
+  CHECK_THAT(learning_rate(s, 1.0, 11, 0), WithinRel(1.0));
+  s.cycle_factor = 3;
+  CHECK_THAT(learning_rate(s, 1.0, int64_t{1} << 60, 0), Catch::Matchers::WithinAbs(0.55, 0.45));
+}
+
+TEST_CASE("schedules have the names of other tools, too") {
+  const std::string text =
+      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
+      "[data]\nformat = \"text\"\ntrain = [\"a\"]\n[train]\nmax_steps = 100\n";
+  const auto named = [&](const std::string& name) {
+    return parse_recipe(text, "recipe.toml", {"lr_scheduler.name=\"" + name + "\""}).lr_scheduler.name;
+  };
+  CHECK(named("warmup_stable_decay") == "wsd");
+  CHECK(named("constant_with_warmup") == "constant");
+  CHECK(named("cosine_with_min_lr") == "cosine");
+  CHECK(named("cosine_with_restarts") == "cosine_with_restarts");
+  CHECK(named("inverse_sqrt") == "inverse_sqrt");
+  CHECK(named("OneCycleLR") == "one_cycle");
+  CHECK_THROWS_WITH(named("reduce_lr_on_plateau"),
+                    Catch::Matchers::ContainsSubstring("every schedule here is a function of the step"));
+  CHECK_THROWS_WITH(parse_recipe(text + "[lr_scheduler]\nname = \"one_cycle\"\nwarmup_steps = 5\n", "recipe.toml"),
+                    Catch::Matchers::ContainsSubstring("begins with a warm-up of its own"));
 }
 
 namespace {

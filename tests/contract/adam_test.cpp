@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/contract/adam.hpp"
+#include "strategies/contract/host_update.hpp"
 
 using namespace runner;
 
@@ -23,11 +23,11 @@ State random_state(int64_t count) {
   return {torch::randn({count}), torch::randn({count}) * 0.01, torch::randn({count}).square() * 1e-4};
 }
 
-AdamSpan span_of(State& state, const torch::Tensor& gradient) {
-  AdamSpan span;
+UpdateSpan span_of(State& state, const torch::Tensor& gradient) {
+  UpdateSpan span;
   span.parameter = state.parameter.data_ptr<float>();
-  span.exp_avg = state.exp_avg.data_ptr<float>();
-  span.exp_avg_sq = state.exp_avg_sq.data_ptr<float>();
+  span.first = state.exp_avg.data_ptr<float>();
+  span.second = state.exp_avg_sq.data_ptr<float>();
   span.gradient = gradient.data_ptr();
   if (gradient.scalar_type() == torch::kBFloat16) span.gradient_dtype = DType::bfloat16;
   if (gradient.scalar_type() == torch::kFloat16) span.gradient_dtype = DType::float16;
@@ -53,8 +53,8 @@ TEST_CASE("Adam and AdamW are within two ulp of LibTorch's fused kernels", "[ada
     ours = theirs.clone();
     auto before = theirs.parameter.clone();
     auto gradient = torch::randn({count}) * 0.1, theirs_gradient = gradient.clone();
-    AdamSettings settings{1e-2, 0.9, 0.95, 1e-8, 0.1, decoupled, divisor, step};
-    adam_update(settings, span_of(ours, gradient));
+    UpdateSettings settings{1e-2, 0.9, 0.95, 1e-8, 0.1, decoupled, divisor, step};
+    host_update(settings, span_of(ours, gradient));
     std::vector<at::Tensor> p{theirs.parameter}, g{theirs_gradient}, m{theirs.exp_avg}, v{theirs.exp_avg_sq},
         steps{torch::full({}, static_cast<double>(step))};
     auto scale = torch::full({}, divisor);
@@ -78,12 +78,12 @@ TEST_CASE("a parameter may be cut anywhere, and the bits stay the same", "[adam]
   constexpr int64_t count = 10'007;
   State whole = random_state(count), cut = whole.clone();
   auto gradient = torch::randn({count});
-  AdamSettings settings;
-  adam_update(settings, span_of(whole, gradient));
-  AdamSpan span = span_of(cut, gradient);
+  UpdateSettings settings;
+  host_update(settings, span_of(whole, gradient));
+  UpdateSpan span = span_of(cut, gradient);
   int64_t begin = 0;
   for (int64_t length : {1, 5, 31, 2048, 3000, 4922}) {
-    adam_update(settings, span.cut(begin, length));
+    host_update(settings, span.cut(begin, length));
     begin += length;
   }
   REQUIRE(begin == count);
@@ -97,10 +97,10 @@ TEST_CASE("reading 16-bit gradients and writing 16-bit copies converts exactly a
   // Every 16-bit pattern as a gradient, including infinities and NaN.
   auto gradient = torch::arange(65536, torch::kInt32).to(torch::kInt16).view(dtype);
   State narrow = random_state(65536), wide = narrow.clone();
-  AdamSettings settings;
+  UpdateSettings settings;
   auto widened = gradient.to(torch::kFloat32);
-  adam_update(settings, span_of(narrow, gradient));
-  adam_update(settings, span_of(wide, widened));
+  host_update(settings, span_of(narrow, gradient));
+  host_update(settings, span_of(wide, widened));
   CHECK(torch::equal(narrow.parameter.nan_to_num(7e7), wide.parameter.nan_to_num(7e7)));
   CHECK(torch::equal(narrow.exp_avg.nan_to_num(7e7), wide.exp_avg.nan_to_num(7e7)));
 
@@ -109,11 +109,11 @@ TEST_CASE("reading 16-bit gradients and writing 16-bit copies converts exactly a
                             torch::randn({100'000}), torch::randn({100'000}) * 1e-6, torch::randn({100'000}) * 1e5});
   State still{values.clone(), torch::zeros_like(values), torch::zeros_like(values)};
   auto none = torch::zeros_like(values), copy = torch::empty({values.numel()}, dtype);
-  AdamSpan span = span_of(still, none);
+  UpdateSpan span = span_of(still, none);
   span.copy = copy.data_ptr();
   span.copy_dtype = dtype == torch::kBFloat16 ? DType::bfloat16 : DType::float16;
   settings.weight_decay = 0;
-  adam_update(settings, span);
+  host_update(settings, span);
   auto expected = values.to(dtype);
   auto is_nan = values.isnan();
   CHECK(torch::equal(copy.isnan(), is_nan));

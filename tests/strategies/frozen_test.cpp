@@ -4,11 +4,15 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <mutex>
+#include <set>
 
 #include "runner/base/glob.hpp"
 #include "strategies/catalog.hpp"
+#include "strategies/program/parallel_plan.hpp"
 #include "tests/support/equal_training.hpp"
 #include "tests/support/measured_memory.hpp"
+#include "tests/support/recorded_traffic.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -80,6 +84,74 @@ TEST_CASE("every strategy trains the same with frozen parameters", "[frozen][par
     CHECK(result.losses == expected.losses);
     CHECK(result.state == expected.state);
   }
+}
+
+TEST_CASE(
+    "rank 6: frozen parameters keep their bits and have no gradient, state or reduced bytes; training needs less "
+    "memory",
+    "[frozen][rank6]") {
+  struct Listener : StepObserver {
+    std::set<std::string> names;
+    Decision before_optimizer_step(const Gradients& gradients, double, double lr_factor) override {
+      for (const auto& piece : gradients()) names.insert(piece.name.substr(std::string("gradient/").size()));
+      return {false, lr_factor};
+    }
+  };
+  TinyRun run = frozen_run({"embedding.*", "blocks.0.*", "*norm*"});
+  run.accumulation = 1;
+  run.world_size = 2;
+  run.dim = 64;
+  const auto forms = std::vector<std::pair<std::string, nlohmann::json>>{
+      {"ddp", nlohmann::json::object()},
+      {"fsdp", {{"sharding_strategy", "FULL_SHARD"}}},
+      {"zero", {{"stage", 1}}},
+      {"zero", {{"stage", 2}}},
+      {"zero", {{"stage", 3}, {"stage3_param_persistence_threshold", 100}}}};
+  for (const auto& [strategy, options] : forms)
+    for (const char* optimizer : {"adamw", "lion", "adamw_8bit", "schedule_free_adamw", "adafactor", "muon"}) {
+      run.strategy = strategy;
+      run.options = options;
+      run.optimizer.kind = find_optimizer(optimizer)->kind;
+      INFO(strategy << " " << options.dump() << ", " << optimizer);
+      TinyRun none = run, all = run;
+      none.steps = 0;
+      all.frozen.clear();
+      const auto result = train_tiny(run), initial = train_tiny(none);
+      for (const auto& [name, values] : result.state) {
+        INFO(name);
+        const auto parameter = name.substr(name.rfind('/') + 1);
+        if (name.starts_with("param/"))
+          CHECK((values == initial.state.at(name)) == is_frozen(run, parameter));
+        else
+          CHECK_FALSE(is_frozen(run, parameter));
+      }
+      CHECK(measure_memory(run).peak < measure_memory(all).peak);
+      const ModelSpec spec = tiny_spec(run);
+      const auto plan = find_strategy(strategy)->entry->plan(tiny_job(run, spec));
+      int64_t trained_bytes = 0;
+      for (size_t u : trained_units(plan)) trained_bytes += layout_of(spec, plan, plan.units[u]).total * 4;
+      if (std::string(optimizer) == "adamw")
+        for (const auto& steps : record_traffic(run, launch_threads))
+          for (const auto& step : steps) {
+            int64_t reduced = 0;
+            for (const auto& row : step.strategy)
+              if (row.collective.find("reduce") != std::string::npos) reduced += row.payload_bytes;
+            CHECK(reduced == trained_bytes);
+          }
+      std::mutex mutex;
+      std::set<std::string> with_gradient;
+      run_ranks(run.world_size, [&](World& world) {
+        with_strategy(run, world, [&](Strategy& made) {
+          Listener listener;
+          made.observe(&listener);
+          made.step(tiny_input(run, world.rank, 0));
+          std::lock_guard lock(mutex);
+          with_gradient.merge(listener.names);
+        });
+      });
+      CHECK_FALSE(with_gradient.empty());
+      CHECK(std::ranges::none_of(with_gradient, [&](const auto& name) { return is_frozen(run, name); }));
+    }
 }
 
 TEST_CASE("memory with frozen parameters is as predicted", "[frozen][memory]") {

@@ -1,24 +1,27 @@
-// One Adam or AdamW update in host memory, vectorised for the CPU it runs on. Reads gradients in 32 or 16 bits, and can write a
+// One elementwise update of an optimizer in host memory, vectorised for the CPU it runs on. Reads gradients in 32 or 16 bits, and can write a
 // copy of the new parameters in the same pass. This header is torch-free.
 #pragma once
 #include <cstdint>
 
 #include "strategies/contract/precision.hpp"
+#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
-struct AdamSettings {
+struct UpdateSettings {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = true;          ///< true: AdamW, decay applies to the parameter; false: Adam, to the gradient
   double gradient_divisor = 1.0;  ///< loss scale and clipping
   int64_t step = 1;               ///< number of this update, from 1, for the bias corrections
+  UpdateRule rule = UpdateRule::adam;
+  double average_share = 0;  ///< schedule-free: share of this update in the average of the weights
 };
 
 /// `count` elements of one parameter. The arrays do not overlap.
-struct AdamSpan {
+struct UpdateSpan {
   float* parameter = nullptr;
-  float* exp_avg = nullptr;
-  float* exp_avg_sq = nullptr;
+  float* first = nullptr;                 ///< the states, in the order of the rule
+  float* second = nullptr;                ///< unused by lion
   const void* gradient = nullptr;         ///< read only
   DType gradient_dtype = DType::float32;  ///< float32, bfloat16 or float16
   void* copy = nullptr;                   ///< if not null, the new parameter is also written here in `copy_dtype`
@@ -26,12 +29,19 @@ struct AdamSpan {
   int64_t count = 0;
 
   /// Elements [begin, begin + count) of this span.
-  AdamSpan cut(int64_t begin, int64_t count) const;
+  UpdateSpan cut(int64_t begin, int64_t count) const;
 };
+
+/// Converts `count` elements to float32.
+void widen_gradient(const void* gradient, DType dtype, float* wide, int64_t count);
+
+/// LibTorch's operators update this number of elements at a time (tensor_update.hpp): a multiple of state_block.
+constexpr int64_t tensor_update_elements(bool on_host) { return on_host ? int64_t{1} << 16 : int64_t{1} << 22; }
 
 /// Elementwise, in single precision, with fused multiply-adds exactly where LibTorch's fused kernel has them. The result has the
 /// same bits on every machine and for every split of a parameter into spans.
-/// Source: Kingma and Ba, Adam (ICLR 2015); Loshchilov and Hutter, Decoupled Weight Decay (ICLR 2019).
-void adam_update(const AdamSettings& settings, const AdamSpan& span);
+/// Source: Kingma and Ba, Adam (ICLR 2015); Loshchilov and Hutter, Decoupled Weight Decay (ICLR 2019); Chen et al., Symbolic
+/// Discovery of Optimization Algorithms (Lion, NeurIPS 2023); Defazio et al., The Road Less Scheduled (NeurIPS 2024).
+void host_update(const UpdateSettings& settings, const UpdateSpan& span);
 
 }  // namespace runner

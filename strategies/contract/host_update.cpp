@@ -1,4 +1,4 @@
-#include "strategies/contract/adam.hpp"
+#include "strategies/contract/host_update.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,22 +16,27 @@ namespace {
 constexpr int64_t block = 2048;  ///< elements; the converted gradients of a block fit in the first-level cache
 
 struct Coefficients {
-  float divisor, keep, decay, beta1_rest, beta2, beta2_rest, root_of_correction, eps, step_size;
+  float divisor, keep, decay, beta1, beta1_rest, beta2, beta2_rest, root_of_correction, eps, step_size;
+  float rate, average_share, y_rate;  ///< not of adam
 };
 
-Coefficients coefficients(const AdamSettings& s) {
+Coefficients coefficients(const UpdateSettings& s) {
   auto step = static_cast<double>(s.step);
   double correction1 = 1 - std::pow(s.beta1, step), correction2 = 1 - std::pow(s.beta2, step);
   Coefficients c{};
   c.divisor = static_cast<float>(s.gradient_divisor);
   c.keep = static_cast<float>(s.decoupled ? 1 - s.lr * s.weight_decay : 1.0);
   c.decay = static_cast<float>(s.decoupled ? 0.0 : s.weight_decay);
+  c.beta1 = static_cast<float>(s.beta1);
   c.beta1_rest = static_cast<float>(1 - s.beta1);
   c.beta2 = static_cast<float>(s.beta2);
   c.beta2_rest = static_cast<float>(1 - s.beta2);
   c.root_of_correction = static_cast<float>(std::sqrt(correction2));
   c.eps = static_cast<float>(s.eps);
   c.step_size = static_cast<float>(s.lr / correction1);
+  c.rate = static_cast<float>(s.lr);
+  c.average_share = static_cast<float>(s.average_share);
+  c.y_rate = static_cast<float>(s.lr * (s.beta1 * (1 - s.average_share) - 1));
   return c;
 }
 
@@ -48,6 +53,48 @@ RUNNER_VECTOR_CLONES void update(const Coefficients& c, float* __restrict parame
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     parameter[i] = p - k.step_size * m / (std::sqrt(v) / k.root_of_correction + k.eps);
+  }
+}
+
+RUNNER_VECTOR_CLONES void update_lion(const Coefficients& c, float* __restrict parameter, float* __restrict exp_avg,
+                                      const float* __restrict gradient, int64_t count) {
+  const Coefficients k = c;
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] / k.divisor, m = exp_avg[i];
+    const float direction = __builtin_fmaf(k.beta1_rest, g, m * k.beta1);
+    const float sign = static_cast<float>(direction > 0) - static_cast<float>(direction < 0);
+    parameter[i] = __builtin_fmaf(-k.rate, sign, parameter[i] * k.keep);
+    exp_avg[i] = __builtin_fmaf(k.beta2_rest, g, m * k.beta2);
+  }
+}
+
+/// `parameter` is y. The average x of the weights is not stored: it is between y and z.
+RUNNER_VECTOR_CLONES void update_schedule_free(const Coefficients& c, float* __restrict parameter, float* __restrict z,
+                                               float* __restrict exp_avg_sq, const float* __restrict gradient,
+                                               int64_t count) {
+  const Coefficients k = c;
+  const bool decays = k.decay != 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] / k.divisor, y = parameter[i];
+    const float v = __builtin_fmaf(k.beta2_rest * g, g, exp_avg_sq[i] * k.beta2);
+    float direction = g / (std::sqrt(v) / k.root_of_correction + k.eps);
+    if (decays) direction = __builtin_fmaf(y, k.decay, direction);
+    exp_avg_sq[i] = v;
+    parameter[i] = __builtin_fmaf(k.y_rate, direction, __builtin_fmaf(k.average_share, z[i] - y, y));
+    z[i] = __builtin_fmaf(-k.rate, direction, z[i]);
+  }
+}
+
+void update_by_rule(UpdateRule rule, const Coefficients& c, const UpdateSpan& span, const float* gradient) {
+  switch (rule) {
+    case UpdateRule::adam:
+      return update(c, span.parameter, span.first, span.second, gradient, span.count);
+    case UpdateRule::lion:
+      return update_lion(c, span.parameter, span.first, gradient, span.count);
+    case UpdateRule::schedule_free:
+      return update_schedule_free(c, span.parameter, span.first, span.second, gradient, span.count);
+    case UpdateRule::none:
+      return;
   }
 }
 
@@ -83,9 +130,9 @@ const char* at(const void* data, DType dtype, int64_t element) {
 
 }  // namespace
 
-AdamSpan AdamSpan::cut(int64_t begin, int64_t elements) const {
-  AdamSpan piece = *this;
-  for (float** array : {&piece.parameter, &piece.exp_avg, &piece.exp_avg_sq})
+UpdateSpan UpdateSpan::cut(int64_t begin, int64_t elements) const {
+  UpdateSpan piece = *this;
+  for (float** array : {&piece.parameter, &piece.first, &piece.second})
     if (*array) *array += begin;
   piece.gradient = at(gradient, gradient_dtype, begin);
   if (copy) piece.copy = const_cast<char*>(at(copy, copy_dtype, begin));
@@ -93,17 +140,24 @@ AdamSpan AdamSpan::cut(int64_t begin, int64_t elements) const {
   return piece;
 }
 
-void adam_update(const AdamSettings& settings, const AdamSpan& span) {
+void widen_gradient(const void* gradient, DType dtype, float* wide, int64_t count) {
+  const auto* narrow = static_cast<const uint16_t*>(gradient);
+  if (dtype == DType::float32) std::memcpy(wide, gradient, static_cast<size_t>(count) * sizeof(float));
+  if (dtype == DType::bfloat16) widen_bfloat16(narrow, wide, count);
+  if (dtype == DType::float16) widen_float16(narrow, wide, count);
+}
+
+void host_update(const UpdateSettings& settings, const UpdateSpan& span) {
   const Coefficients c = coefficients(settings);
   alignas(64) std::array<float, block> wide;
   for (int64_t begin = 0; begin < span.count; begin += block) {
-    AdamSpan piece = span.cut(begin, std::min(block, span.count - begin));
+    UpdateSpan piece = span.cut(begin, std::min(block, span.count - begin));
     const float* gradient = static_cast<const float*>(piece.gradient);
-    const auto* narrow = static_cast<const uint16_t*>(piece.gradient);
-    if (span.gradient_dtype != DType::float32) gradient = wide.data();
-    if (span.gradient_dtype == DType::bfloat16) widen_bfloat16(narrow, wide.data(), piece.count);
-    if (span.gradient_dtype == DType::float16) widen_float16(narrow, wide.data(), piece.count);
-    update(c, piece.parameter, piece.exp_avg, piece.exp_avg_sq, gradient, piece.count);
+    if (span.gradient_dtype != DType::float32) {
+      gradient = wide.data();
+      widen_gradient(piece.gradient, span.gradient_dtype, wide.data(), piece.count);
+    }
+    update_by_rule(settings.rule, c, piece, gradient);
     auto* copy = static_cast<uint16_t*>(piece.copy);
     if (copy && span.copy_dtype == DType::float32)
       std::memcpy(copy, piece.parameter, static_cast<size_t>(piece.count) * sizeof(float));
