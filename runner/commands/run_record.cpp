@@ -16,6 +16,8 @@
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/git_state.hpp"
+#include "runner/report/joined_traces.hpp"
+#include "runner/report/profile_table.hpp"
 #include "runner/selection/script_strategy.hpp"
 
 namespace runner {
@@ -254,6 +256,8 @@ void RunRecord::on_event(const nlohmann::json& event) {
     progress_->line(fmt::format("sample at step {}:", event.value("step", int64_t{0})));
     for (const auto& line : split(trim(event.value("text", "")), '\n')) progress_->line("  " + line);
   }
+  if (kind == "profile") profile_ = event;
+  if (kind == "trace") traced_ = true;
   if (kind == "note") progress_->line("note: " + event.value("message", ""));
   if (kind == "skipped") on_skipped(event);
   ledger_.event(run_, kind, event);
@@ -366,7 +370,15 @@ std::string RunRecord::final_metrics() const {
   return text.empty() ? text : ":" + text.substr(1);
 }
 
+void RunRecord::print_profile() const {
+  if (profile_.is_object()) std::fputs(profile_text(profile_).c_str(), stderr);
+  if (!traced_ || !kept_) return;
+  if (const auto trace = join_traces(run_dir_); !trace.empty())
+    log::info("trace of all ranks: {} (open it in Perfetto or chrome://tracing)", trace.string());
+}
+
 void RunRecord::summarize(const Outcome& outcome) const {
+  print_profile();
   if (outcome.code == ExitCode::run_failed || outcome.code == ExitCode::environment ||
       outcome.code == ExitCode::usage) {
     log::error("{}", outcome.first_cause);

@@ -59,6 +59,7 @@ class RunRecord {
   /// The last values that there are, e.g. ": val_loss 1.6823, loss 1.7011, 12.3k tokens/s".
   std::string final_metrics() const;
   void summarize(const Outcome& outcome) const;
+  void print_profile() const;
 
   Ledger ledger_;
   std::string home_;
@@ -87,6 +88,8 @@ class RunRecord {
   std::vector<double> step_seconds_;
   double lost_share_ = 0;  ///< share of time in which other work used the CPUs; of the rank with the largest share
   std::map<int, int64_t> peak_bytes_, peak_resident_;
+  nlohmann::json profile_;  ///< the last event "profile"
+  bool traced_ = false;     ///< ranks have written traces
 };
 
 }  // namespace runner

@@ -10,6 +10,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
+#include "runner/report/profile_table.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -216,6 +217,15 @@ void print_attempts(const json& run, double now) {
   print_section("attempts", {{}, {}, {"", true}, {}, {}, {.may_shrink = true}}, rows);
 }
 
+void print_profile(const json& run) {
+  const auto& events = run["events"];
+  for (auto event = events.rbegin(); event != events.rend(); ++event)
+    if ((*event)["event"] == "profile") {
+      std::fputs(("\n" + profile_text(*event)).c_str(), stdout);
+      return;
+    }
+}
+
 /// The event's message, otherwise its values ("step 12, seconds 0.31"); --json has those that only programs need.
 std::string event_text(const json& event) {
   if (event.contains("message")) return plain(event["message"]);
@@ -252,6 +262,7 @@ ExitCode show(const std::string& text, bool as_json) {
   print_curve(ledger, run, "val_loss");
   print_metrics(run);
   print_prediction(run);
+  print_profile(run);
   print_checkpoints(run, now);
   print_attempts(run, now);
   print_events(run, now);

@@ -74,6 +74,10 @@ class Finder {
   void run() {
     if (recipe_.run.name == "last")
       report("run.name", "a run cannot be named `last`, which means the newest run; set run.name to another name");
+    if (recipe_.run.profiler == "trace" && recipe_.run.fast_dev_run > 0)
+      report("run.profiler",
+             "fast_dev_run keeps no files, so it cannot keep a trace; profiler = \"simple\" prints a table",
+             "run.fast_dev_run", "it is set here");
   }
 
   void model() {

@@ -123,20 +123,16 @@ Names plugin_names() {
       {.name = "logger",
        .meaning = one_of({true, false}),
        .note = "nothing to do: the ledger keeps every step (`runner metrics`)",
-       .refusal =
-           "run.loggers = [\"tensorboard\", \"csv\"] writes such files beside the ledger, which keeps every step (`runner "
-           "metrics`)"},
+       .refusal = "run.loggers = [\"tensorboard\", \"csv\"] writes such files beside the ledger, which keeps every "
+                  "step (`runner "
+                  "metrics`)"},
       refused("callbacks",
               "[hooks] names functions in Lua; [checkpoint] is for ModelCheckpoint, train.early_stopping for "
               "EarlyStopping"),
       refused("plugins", "precision, devices.cluster and [checkpoint] have the settings of Lightning's plugins"),
       accepted("enable_autolog_hparams", "nothing to do: the ledger keeps every value of the recipe"),
       refused("model_registry", "there is no registry; `runner export` writes the weights as a Hugging Face folder"),
-      {.name = "profiler",
-       .meaning = one_of({"simple"}),
-       .note = "already the case here: `runner show` prints the time of steps, the wait for data, and memory",
-       .refusal =
-           "`runner show` prints the time of steps, the wait for data, and memory; there is no trace of kernels"},
+      renamed("profiler", "run.profiler"),
       accepted("sync_batchnorm", "nothing to do: no model here has batch normalization"),
       accepted("load_full_weights",
                "already the case here: a checkpoint can be loaded by every strategy on any number of ranks"),

@@ -54,6 +54,8 @@ struct Recipe {
     std::vector<std::string> tags;
     std::string notes;
     std::vector<std::string> loggers;  ///< files of metrics for other programs, beside the ledger
+    std::string profiler = "off";
+    std::optional<std::vector<int64_t>> profile_steps;  ///< default: the third and the fourth of each attempt
   } run;
 
   struct Model {

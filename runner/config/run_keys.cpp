@@ -1,8 +1,8 @@
 // The keys of [run], [strategy], [selection] and [hooks].
 #include <algorithm>
 
-#include "runner/config/key_adder.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/key_adder.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -30,6 +30,12 @@ std::optional<std::string> known_loggers(json& names) {
   return std::nullopt;
 }
 
+std::optional<std::string> whole_numbers(json& steps) {
+  for (auto& step : steps)
+    if (!to_integer(step)) return "";
+  return std::nullopt;
+}
+
 }  // namespace
 
 void add_run(std::vector<Key>& keys) {
@@ -51,6 +57,15 @@ void add_run(std::vector<Key>& keys) {
        .help = "Files of metrics in the run's folder for other programs, beside the ledger. tensorboard: event files. csv: "
                "metrics.csv, a column for each metric.", .wanted = "a list of tensorboard and csv",
        .fits = known_loggers}, &R::loggers);
+  add({.name = "profiler", .type = T::choice,
+       .help = "Measures where the time goes. simple: a table of phases, blocks and collectives at the end of the run and in runner "
+               "show. trace: the table, and trace.json in the run's folder for Perfetto, with what each rank does in the steps of "
+               "profile_steps. On GPUs the host waits for the device after each block, so steps take longer.",
+       .choices = {"off", "simple", "trace"}, .spellings = {{"pytorch", "trace"}}}, &R::profiler);
+  add({.name = "profile_steps", .type = T::numbers,
+       .help = "The steps in the trace. Default: the third and the fourth of each attempt.",
+       .minimum = 1, .wanted = "a list of step numbers", .fits = whole_numbers}, &R::profile_steps,
+      {.needs = {.key = "run.profiler", .values = {"trace"}}});
 }
 
 void add_strategy(std::vector<Key>& keys) {

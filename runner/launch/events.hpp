@@ -17,6 +17,11 @@
 //   hook         global rank 0, when training has ended  {hook, seconds, calls: {function: number}}, one for each hook
 //   printed      global rank 0: a hook's print()         {text}; not recorded
 //   stopping     global rank 0: the run ends early       {step, reason, saved}
+//   profile      global rank 0: run.profiler             {first_step, last_step, step_seconds, phases: {name: seconds},
+//                                                         outside: {name: {times, seconds}}, blocks: [{name,
+//                                                         forward_seconds, backward_seconds}], collectives: [{name, of,
+//                                                         bytes, seconds}]}; seconds and bytes are those of a mean step
+//   trace        every rank: its trace is written        {path, steps}
 //   memory       every rank, after training              {peak_bytes, rss_peak_bytes, lost_share}
 //   finished     global rank 0                           {step, final_loss, tokens, skipped_steps, train_seconds,
 //                                                         time_to_first_step_s}

@@ -177,6 +177,7 @@ bool Trainer::stop_agreed() {
 }
 
 bool Trainer::validate() {
+  const SpanScope span(spans(), {Phase::validation, "validation"});
   call_hooks(lua::Moment::on_validation_start);
   bool done = measure_validation();
   if (done) call_hooks(lua::Moment::on_validation_end);
@@ -220,6 +221,7 @@ bool Trainer::measure_validation() {
 
 void Trainer::save(bool steps_follow) {
   if (recipe_.run.fast_dev_run > 0 || saved_step_ == step_) return;
+  const SpanScope span(spans(), {Phase::checkpoint, "checkpoint"});
   TrainerState state = trainer_state();
   Checkpointer::More of_hooks;
   setup_.hooks.save(state, of_hooks);
@@ -322,13 +324,17 @@ Loader::Options Trainer::loader_options() const {
 }
 
 void Trainer::take_step(Loader& loader) {
+  if (setup_.profile) setup_.profile->step_begins(step_ + 1);
+  SpanScope span(spans(), {Phase::step, "step"});
   const int64_t epoch = position_.epoch;
   progress_.epoch = epoch;
   progress_.last_step = false;
   if (position_.sample == 0) call_hooks(lua::Moment::on_train_epoch_start);
   const double begun = steady_seconds(), waited_before = loader.waited_seconds();
   StepBatch batch;
+  SpanScope waiting(spans(), {Phase::data, "wait for data"});
   loader.next(batch);
+  waiting.end();
   const double waited = loader.waited_seconds() - waited_before;
   const StepInput input = input_of(batch);
   progress_.lr_factor = input.lr_factor;
@@ -365,6 +371,7 @@ void Trainer::take_step(Loader& loader) {
   setup_.hooks.set_metric("grad_norm", result.grad_norm);
   call_hooks(lua::Moment::on_train_batch_end);
   if (hooks_stop()) course_ = Course::hook;
+  span.end();
   end_step(result.votes, {.epoch = epoch, .epoch_end = batch.epoch_end});
 }
 
@@ -385,6 +392,7 @@ TrainerResult Trainer::train() {
   call_hooks(lua::Moment::on_train_end);
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);
+  if (setup_.profile) setup_.profile->finish(setup_.events);
   report_.finished(step_, loss_, tokens_, trained_before_ + seconds_trained());
   return {.steps = step_, .final_loss = loss_, .stopped = course_ == Course::asked};
 }

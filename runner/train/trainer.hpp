@@ -14,6 +14,7 @@
 #include "runner/train/course.hpp"
 #include "runner/train/due.hpp"
 #include "runner/train/hooks/hooks.hpp"
+#include "runner/train/profile.hpp"
 #include "runner/train/training_report.hpp"
 #include "strategies/engine/engine.hpp"
 
@@ -37,6 +38,7 @@ struct TrainerSetup {
   std::map<std::string, double> group_rates = {};  ///< rates_by_group()
   bool accept_changed_data = false;  ///< a position after the data's end becomes the start of the next epoch
   nlohmann::json settings = {};      ///< settings_of_tensors(), stored in checkpoints; rank 0 only
+  Profile* profile = nullptr;        ///< records what the parts of the training take; null: it is off
 };
 
 struct TrainerResult {
@@ -63,7 +65,11 @@ class Trainer {
 
   Checkpointer::Calls checkpoint_calls();
   Loader::Options loader_options() const;
-  void call_hooks(lua::Moment moment) { setup_.hooks.call(moment, progress_); }
+  SpanRecorder* spans() const { return setup_.profile ? &setup_.profile->spans() : nullptr; }
+  void call_hooks(lua::Moment moment) {
+    const SpanScope span(spans(), {Phase::hooks, "hooks"});
+    setup_.hooks.call(moment, progress_);
+  }
   /// Calls `setup` of the hooks once, before any other function of them.
   void set_up_hooks();
 

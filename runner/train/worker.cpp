@@ -181,6 +181,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
+  const auto profile = Profile::make(recipe, world, options.run_dir);
   StrategySetup setup{.world = world,
                       .model = *model,
                       .job = job,
@@ -189,7 +190,8 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                       .clip_norm = by_norm ? clip.gradient_clip_val : std::nullopt,
                       .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,
                       .skip_nonfinite = clip.on_nonfinite == "skip",
-                      .reducer = make_script_comm_hook(recipe, world)};
+                      .reducer = make_script_comm_hook(recipe, world),
+                      .spans = profile ? &profile->spans() : nullptr};
   auto strategy =
       script ? make_script_strategy(recipe, std::move(setup)) : make_strategy(recipe.strategy.name, std::move(setup));
   OutOfMemory out_of_memory{job, entry};
@@ -223,7 +225,8 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                               .memory_bytes = peak_memory,
                               .attempt = options.attempt,
                               .group_rates = rates_by_group(model->spec, optimizer_config(recipe)),
-                              .accept_changed_data = options.accept_changed_data};
+                              .accept_changed_data = options.accept_changed_data,
+                              .profile = profile.get()};
   if (world.rank == 0) {
     training_setup.data_meaning =
         data_meaning(recipe, global_batch_size(recipe, strategy->data_ranks(), 0), options.cache_dir);

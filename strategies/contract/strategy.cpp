@@ -57,6 +57,7 @@ Strategy::Strategy(StrategySetup setup)
       job_(std::move(setup.job)),
       optimizer_(std::move(setup.optimizer)),
       source_(std::move(setup.source)),
+      spans_(setup.spans),
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
@@ -218,16 +219,20 @@ StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& 
 StepResult Strategy::step(const StepInput& input) {
   RUNNER_CHECK(!input.micro_batches.empty() && input.weight >= 0);
   use_trained();
+  SpanScope copying(spans_, {Phase::data, "copy to the device"});
   const auto micro_batches = micro_batches_of(input);
+  copying.end();
   // If nothing counts in the global batch, its summed loss and its gradients are 0.
   const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
   const double loss_factor = scaler_.scale() / weight;
   const double loss_sum = accumulate_gradients(micro_batches, loss_factor).item<double>();
-  auto gradients = finish_gradients();
+  auto gradients = timed({Phase::update, "wait for gradients"}, [&] { return finish_gradients(); });
   torch::NoGradGuard no_grad;
-  auto decision = ask_observer(gradients, input.lr_factor);
-
-  Control control = exchange(loss_sum, squared_norm(gradients), input.votes);
+  auto decision =
+      timed({Phase::hooks, "before_optimizer_step"}, [&] { return ask_observer(gradients, input.lr_factor); });
+  const double squared = timed({Phase::update, "norm"}, [&] { return squared_norm(gradients); });
+  const Control control =
+      timed({Phase::collective, "exchange of loss and norm"}, [&] { return exchange(loss_sum, squared, input.votes); });
 
   StepResult result;
   result.loss = control.loss / weight;
@@ -245,7 +250,7 @@ StepResult Strategy::step(const StepInput& input) {
     double divisor = scaler_.scale();
     if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
     if (clip_value_) clip_by_value(gradients, *clip_value_ * divisor);
-    update(std::move(gradients), decision.lr_factor, divisor);
+    timed({Phase::update, "optimizer"}, [&] { update(std::move(gradients), decision.lr_factor, divisor); });
   } else if (control.finite) {
     // The observer has skipped the update.
   } else if (scaler_.adapts() && std::isfinite(control.loss)) {
@@ -257,7 +262,7 @@ StepResult Strategy::step(const StepInput& input) {
   }
   if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
   gradients.clear();
-  after_update(updates);
+  timed({Phase::collective, "gather updated"}, [&] { after_update(updates); });
   return result;
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/span_recorder.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/entry.hpp"
@@ -40,6 +41,7 @@ struct StrategySetup {
   bool skip_nonfinite = false;            ///< train.on_nonfinite = "skip"
   LossScalePolicy loss_scale = {};        ///< used if precision.loss_scaling is set
   std::shared_ptr<Reducer> reducer = {};  ///< null: gradients are summed according to the plan
+  SpanRecorder* spans = nullptr;          ///< records what each part of a step takes; null: nothing is recorded
 };
 
 /// Callbacks during a step. They are called at the same points on every rank, in the thread that called step().
@@ -161,6 +163,12 @@ class Strategy : public Engine {
   StateTensor optimizer_piece(size_t local, const OptimizerState& state) const;
   /// state() without own_state().
   std::vector<StateTensor> trained_state();
+  /// Calls `work` in a span.
+  template <typename Work>
+  auto timed(const SpanName& name, Work&& work) {
+    const SpanScope span(spans_, name);
+    return work();
+  }
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
 
@@ -172,6 +180,7 @@ class Strategy : public Engine {
   std::vector<LocalParameter> locals_;  ///< the trained ones, in the order of their gradients, and then the frozen ones
   size_t trained_ = 0;                  ///< number of trained ones
   StepObserver* observer_ = nullptr;
+  SpanRecorder* spans_;
 
  private:
   /// One StateTensor "KIND/NAME" for each of the first `count` local parameters, without values.

@@ -28,17 +28,59 @@ namespace runner {
 
 namespace {
 
+/// Freeing a gathered copy is no collective, and it is a part of none of the phases.
+SpanName span_of(const Instruction& instruction) {
+  const auto phase = [&] {
+    switch (instruction.op) {
+      case Op::forward:
+        return Phase::forward;
+      case Op::recompute:
+      case Op::backward:
+        return Phase::backward;
+      case Op::update:
+      case Op::norm:
+        return Phase::update;
+      case Op::start_read:
+        return Phase::data;
+      case Op::release:
+        return Phase::step;
+      default:
+        return Phase::collective;
+    }
+  };
+  const auto index = [](uint16_t value) { return value == Instruction::none ? -1 : int32_t{value}; };
+  return {phase(), name_of(instruction.op), index(instruction.block), index(instruction.unit)};
+}
+
+/// `events`, and spans of the updates that run in the background.
+ShardEvents with_spans(ShardEvents events, SpanRecorder* spans) {
+  if (!spans) return events;
+  events.update_begins = [spans, then = std::move(events.update_begins)](size_t unit) {
+    spans->begin({Phase::update, "update", -1, static_cast<int32_t>(unit)});
+    if (then) then(unit);
+  };
+  events.update_ended = [spans, then = std::move(events.update_ended)](size_t unit) {
+    if (then) then(unit);
+    spans->end();
+  };
+  return events;
+}
+
 class Executor : public Strategy {
  public:
   Executor(StrategySetup setup, ParallelPlan plan, std::shared_ptr<Reducer> reducer, ShardEvents events)
       : Strategy(std::move(setup)),
         plan_(std::move(plan)),
         reducer_(std::move(reducer)),
-        events_(std::move(events)),
+        events_(with_spans(std::move(events), spans_)),
         forward_program_(forward_program(model_.spec, plan_)),
         graphs_(model_, job_, world_.device,
                 [this](size_t slot, torch::Tensor gradient) { reduction_->add(slot, std::move(gradient)); }) {
     optimizer_.set_copied_elements(plan_.update_elements);
+    if (!spans_) return;
+    std::vector<std::string> blocks;
+    for (const auto& block : model_.spec.blocks) blocks.push_back(block.name);
+    spans_->set_names(std::move(blocks), names_of_units(model_.spec, plan_));
   }
 
   void module_to_device() override {
@@ -135,7 +177,9 @@ class Executor : public Strategy {
   }
 
   void settle() override {
-    if (update_) update_->wait_all();
+    if (!update_) return;
+    const SpanScope span(spans_, {Phase::update, "wait for the update"});
+    update_->wait_all();
   }
 
   /// A skipped step changes no values. The values of a background update are gathered when a block uses them.
@@ -271,6 +315,7 @@ class Executor : public Strategy {
   }
 
   void execute(const Instruction& instruction) {
+    const SpanScope span(spans_, span_of(instruction));
     const size_t u = instruction.unit, block = instruction.block;
     switch (instruction.op) {
       case Op::update:

@@ -73,6 +73,8 @@ const char* name_of(Op op);
 /// "start_gather unit 1", "backward block 3 of micro-batch 0".
 std::string to_text(const Instruction& instruction);
 
+/// Units by the blocks whose parameters they have: "blocks.3", "blocks.0 to blocks.3".
+std::vector<std::string> names_of_units(const ModelSpec& model, const ParallelPlan& plan);
 /// The instructions of a step of the job, one per line, with the names of blocks and the bytes of collectives.
 std::string program_text(const Job& job, const ParallelPlan& plan);
 /// The memory of a step of the job at its peak.

@@ -6,9 +6,6 @@
 
 namespace runner {
 
-namespace {
-
-/// A unit by the blocks whose parameters it has: "blocks.3", "blocks.0 to blocks.3".
 std::vector<std::string> names_of_units(const ModelSpec& model, const ParallelPlan& plan) {
   std::vector<size_t> block_of_slot;
   for (size_t b = 0; b < model.blocks.size(); ++b)
@@ -21,6 +18,8 @@ std::vector<std::string> names_of_units(const ModelSpec& model, const ParallelPl
   }
   return names;
 }
+
+namespace {
 
 /// The collective that an instruction starts; empty if there is none.
 std::string communication(const Instruction& i, const UnitCollectives& collectives, const ParallelPlan& plan) {

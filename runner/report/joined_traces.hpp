@@ -1,0 +1,10 @@
+// Joins the traces of the ranks of a run into one file.
+#pragma once
+#include <filesystem>
+
+namespace runner {
+
+/// Joins trace-rank-N.json of `folder` (train/trace_file.hpp) into trace.json. Returns its path, or an empty one if there are none.
+std::filesystem::path join_traces(const std::filesystem::path& folder);
+
+}  // namespace runner

@@ -1,0 +1,166 @@
+#include "runner/train/profile.hpp"
+
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "runner/train/trace_file.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+/// Waits for the current stream of a device with streams; empty for others.
+std::function<void()> wait_for_device(const World& world) {
+  if (!world.accelerator.streams) return {};
+  return [device = world.device] { c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize(); };
+}
+
+/// Nanoseconds from std::chrono::steady_clock to Unix time.
+int64_t unix_offset() {
+  using std::chrono::nanoseconds, std::chrono::steady_clock, std::chrono::system_clock;
+  return std::chrono::duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count() -
+         std::chrono::duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+/// "gather" for the instructions that begin and end a gather; other names are unchanged.
+std::string collective_name(std::string what) {
+  for (const std::string prefix : {"start_", "wait_"})
+    if (what.starts_with(prefix)) return what.substr(prefix.size());
+  return what;
+}
+
+constexpr double second = 1e9;  // nanoseconds
+
+}  // namespace
+
+std::unique_ptr<Profile> Profile::make(const Recipe& recipe, const World& world, const std::filesystem::path& run_dir) {
+  if (recipe.run.profiler == "off") return nullptr;
+  return std::unique_ptr<Profile>(new Profile(recipe, world, run_dir));
+}
+
+Profile::Profile(const Recipe& recipe, const World& world, const std::filesystem::path& run_dir)
+    : world_(world),
+      wanted_(recipe.run.profile_steps.value_or(std::vector<int64_t>())),
+      operators_(world.accelerator.own_memory),
+      spans_(wait_for_device(world)) {
+  if (recipe.run.profiler == "trace") trace_file_ = run_dir / fmt::format("trace-rank-{}.json", world.rank);
+  if (!world.trace) return;
+  world.trace->observe([this](const CollectiveCall& call) {
+    spans_.collective(name_of(call.operation.kind), static_cast<int64_t>(call.operation.bytes));
+  });
+}
+
+Profile::~Profile() {
+  if (world_.trace) world_.trace->observe(nullptr);
+}
+
+bool Profile::records(int64_t step) const {
+  if (trace_file_.empty()) return false;
+  if (wanted_.empty()) return step == first_step_ + 2 || step == first_step_ + 3;
+  return std::ranges::find(wanted_, step) != wanted_.end();
+}
+
+void Profile::step_begins(int64_t step) {
+  if (first_step_ == 0) first_step_ = counted_ = step;
+  // The first step allocates memory and starts threads, so the totals are without it if there are others.
+  if (step == first_step_ + 1) {
+    spans_.reset_totals();
+    counted_ = step;
+  }
+  last_ = step;
+  const bool record = records(step);
+  if (record && !recording_) operators_.start();
+  if (!record && recording_) {
+    operators_.stop();
+    write_trace();
+  }
+  recording_ = record;
+  if (record) recorded_.push_back(step);
+  spans_.keep_spans(record);
+  spans_.set_step(step);
+}
+
+void Profile::write_trace() {
+  const int64_t offset = unix_offset();
+  std::vector<TraceEvent> events;
+  for (const auto& span : spans_.spans()) {
+    const std::string place = spans_.place(span.name);
+    TraceEvent event{.name = span.name.what + (place.empty() ? "" : " " + place),
+                     .category = name_of(span.name.phase),
+                     .track = span.thread == 0 ? "training" : fmt::format("thread {}", span.thread),
+                     .begin = span.begin + offset,
+                     .nanoseconds = span.nanoseconds,
+                     .arguments = {{"step", span.step}}};
+    if (!span.collective.empty()) event.arguments.update({{"collective", span.collective}, {"bytes", span.bytes}});
+    events.push_back(std::move(event));
+  }
+  for (const auto& from : operators_.events()) {
+    TraceEvent event{from.name, "operator", from.track, from.begin, from.nanoseconds};
+    if (!from.shapes.empty()) event.arguments["shapes"] = from.shapes;
+    events.push_back(std::move(event));
+  }
+  write_trace_file(trace_file_, world_.rank, std::move(events));
+  written_ = true;
+}
+
+json Profile::totals() const {
+  const int64_t steps = last_ - counted_ + 1;
+  const double per_step = 1.0 / static_cast<double>(steps);
+  std::map<std::string, double> phases;
+  std::map<std::string, json> outside;
+  std::vector<std::string> block_order;
+  std::map<std::string, std::map<std::string, double>> blocks;
+  std::map<std::string, json> collectives;
+  double step_seconds = 0;
+  for (const auto& [name, total] : spans_.totals()) {
+    const double seconds = static_cast<double>(total.nanoseconds) / second,
+                 own = static_cast<double>(total.own_nanoseconds) / second;
+    const std::string phase = name_of(name.phase), place = spans_.place(name);
+    if (name.phase == Phase::validation || name.phase == Phase::checkpoint) {
+      outside[phase] = {{"times", total.spans}, {"seconds", seconds}};
+      continue;
+    }
+    if (name.phase == Phase::step && place.empty()) step_seconds += seconds * per_step;
+    phases[name.phase == Phase::step ? "other" : phase] += own * per_step;
+    if (name.block >= 0) {
+      if (!blocks.contains(place)) block_order.push_back(place);
+      blocks[place][phase] += seconds * per_step;
+    }
+    if (name.phase != Phase::collective) continue;
+    auto& row =
+        collectives
+            .try_emplace(collective_name(name.what) + " " + place,
+                         json{{"name", collective_name(name.what)}, {"of", place}, {"bytes", 0.0}, {"seconds", 0.0}})
+            .first->second;
+    row["bytes"] = row["bytes"].get<double>() + static_cast<double>(total.bytes) * per_step;
+    row["seconds"] = row["seconds"].get<double>() + own * per_step;
+  }
+  json list = json::array();
+  for (const auto& block : block_order)
+    list.push_back({{"name", block},
+                    {"forward_seconds", blocks[block]["forward"]},
+                    {"backward_seconds", blocks[block]["backward"]}});
+  json of_collectives = json::array();
+  for (const auto& [key, row] : collectives) of_collectives.push_back(row);
+  return {{"first_step", counted_}, {"last_step", last_}, {"step_seconds", step_seconds}, {"phases", phases},
+          {"outside", outside},     {"blocks", list},     {"collectives", of_collectives}};
+}
+
+void Profile::finish(EventSink& events) {
+  operators_.stop();
+  if (recording_) write_trace();
+  if (first_step_ > 0 && world_.rank == 0) events.emit("profile", totals());
+  if (written_) events.emit("trace", {{"path", trace_file_.string()}, {"steps", recorded_}});
+  if (!trace_file_.empty() && !written_ && world_.rank == 0)
+    events.emit("note",
+                {{"message", "there is no trace: training ended before the steps that run.profile_steps names"}});
+  recording_ = false;
+}
+
+}  // namespace runner

@@ -1,0 +1,23 @@
+// Writes a trace in Chrome's format, which Perfetto and chrome://tracing show.
+// Source: Trace Event Format (Google, 2016): complete events ("X"), with times in microseconds, and metadata ("M").
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+struct TraceEvent {
+  std::string name, category;
+  std::string track;           ///< events of one track nest
+  int64_t begin, nanoseconds;  ///< begin: Unix time in nanoseconds
+  nlohmann::json arguments = nlohmann::json::object();
+};
+
+/// The process of the trace is `rank`. One event per line, between a first and a last line that all such files have, so that files of
+/// several ranks can be joined line by line (report/joined_traces.hpp).
+void write_trace_file(const std::filesystem::path& file, int rank, std::vector<TraceEvent> events);
+
+}  // namespace runner

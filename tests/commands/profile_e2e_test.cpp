@@ -1,0 +1,157 @@
+// run.profiler, end to end: the table of the phases and the trace of all ranks.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <set>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+namespace {
+
+json event_of(const json& run, const std::string& kind) {
+  for (const auto& event : run.at("events"))
+    if (event.at("event") == kind) return event;
+  return nullptr;
+}
+
+json trained(const Workplace& place, const std::vector<std::string>& settings, std::string* messages = nullptr) {
+  std::vector<std::string> arguments = {"run", "tiny.toml", "--json", "--set"};
+  arguments.insert(arguments.end(), settings.begin(), settings.end());
+  const auto result = place.run(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  if (messages) *messages = result.err;
+  return place.run({"show", "--json"}).json();
+}
+
+/// Events of each (process, thread), which must nest. Returns the number of events.
+size_t nested_events(const json& trace) {
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> tracks;
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X") tracks[{event.at("pid"), event.at("tid")}].emplace_back(event.at("ts"), event.at("dur"));
+  size_t count = 0;
+  for (auto& [track, events] : tracks) {
+    std::ranges::sort(events, [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+    std::vector<double> ends;
+    for (const auto& [begin, duration] : events) {
+      while (!ends.empty() && ends.back() <= begin + 1e-3) ends.pop_back();
+      CAPTURE(track.first, track.second, begin, duration);
+      CHECK((ends.empty() || begin + duration <= ends.back() + 2e-3));
+      ends.push_back(begin + duration);
+      ++count;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("rank 16: profiler = \"simple\" prints phases that add up to the step, blocks and collectives", "[rank16]") {
+  for (const std::string strategy : {"ddp", "fsdp", "deepspeed_stage_2"}) {
+    Workplace place;
+    write_tiny_recipe(place);
+    std::string messages;
+    const auto run =
+        trained(place, {"run.profiler=simple", "strategy=" + strategy, "train.val_check_interval=6"}, &messages);
+    const auto profile = event_of(run, "profile");
+    INFO(strategy << " " << profile.dump());
+    REQUIRE(profile.is_object());
+    CHECK(profile.at("first_step") == 2);
+    CHECK(profile.at("last_step") == 12);
+    const double step = profile.at("step_seconds");
+    double sum = 0;
+    for (const char* phase : {"data", "forward", "backward", "collective", "update", "hooks"})
+      sum += profile.at("phases").at(phase).get<double>();
+    CHECK(sum > 0.95 * step);
+    CHECK(sum <= step * 1.0001);
+    CHECK(profile.at("phases").at("backward") > profile.at("phases").at("data"));
+    double blocks = 0;
+    for (const auto& block : profile.at("blocks"))
+      blocks += block.at("forward_seconds").get<double>() + block.at("backward_seconds").get<double>();
+    CHECK(blocks >
+          0.9 * (profile.at("phases").at("forward").get<double>() + profile.at("phases").at("backward").get<double>()));
+    CHECK(profile.at("outside").at("validation").at("times") == 2);
+    std::set<std::string> names;
+    double bytes = 0;
+    for (const auto& call : profile.at("collectives")) {
+      names.insert(call.at("name"));
+      bytes += call.at("bytes").get<double>();
+    }
+    CHECK(names.contains("reduce"));
+    CHECK(names.contains("gather") == (strategy == "fsdp"));
+    CHECK(bytes > 0);
+    for (const char* word : {"data wait", "forward", "backward", "collectives", "update", "ms a step", "share"})
+      CHECK_THAT(messages, ContainsSubstring(word));
+    CHECK_THAT(place.run({"show"}).out, ContainsSubstring("profile of rank 0, steps 2 to 12"));
+    CHECK(run.at("metrics").contains("data_wait_share"));
+    CHECK(!fs::exists(fs::path(run.at("run_dir").get<std::string>()) / "trace.json"));
+  }
+}
+
+TEST_CASE("rank 16: a trace of steps 3 and 4 has a process for each rank, and its events nest", "[rank16]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  std::string messages;
+  const auto run =
+      trained(place, {"run.profiler=trace", "run.profile_steps=[3, 4]", "strategy=fsdp", "data.prefetch=1"}, &messages);
+  const fs::path folder = run.at("run_dir").get<std::string>();
+  CHECK_THAT(messages, ContainsSubstring("trace of all ranks: " + (folder / "trace.json").string()));
+  const auto trace = json::parse(slurp(folder / "trace.json"));
+  CHECK(nested_events(trace) > 200);
+  std::set<int> ranks;
+  std::set<int64_t> steps;
+  std::map<int64_t, double> step_time, parts;
+  bool operators = false, shapes = false, bytes = false;
+  for (const auto& event : trace.at("traceEvents")) {
+    ranks.insert(event.at("pid").get<int>());
+    if (event.at("ph") != "X") continue;
+    const std::string category = event.at("cat"), name = event.at("name");
+    operators |= category == "operator" && name == "aten::addmm";
+    shapes |= event.at("args").contains("shapes");
+    bytes |= category == "collective" && event.at("args").value("bytes", 0) > 0;
+    if (category == "operator") continue;
+    const int64_t step = event.at("args").at("step");
+    steps.insert(step);
+    if (event.at("pid") != 0) continue;
+    const double duration = event.at("dur");
+    if (name == "step")
+      step_time[step] += duration;
+    else if (category != "step")
+      parts[step] += duration;  // these do not contain each other
+  }
+  CHECK(ranks == std::set<int>{0, 1});
+  CHECK(steps == std::set<int64_t>{3, 4});
+  CHECK(operators);
+  CHECK(shapes);
+  CHECK(bytes);
+  for (const auto step : {3, 4}) {
+    CAPTURE(step, step_time[step], parts[step]);
+    CHECK(parts[step] > 0.95 * step_time[step]);
+    CHECK(parts[step] <= step_time[step]);
+  }
+}
+
+TEST_CASE("rank 16: profiling changes no loss, and mistakes in its keys are reported", "[rank16]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  trained(place, {"strategy=fsdp"});
+  const auto plain = losses(place);
+  trained(place, {"strategy=fsdp", "run.profiler=trace"});
+  CHECK(losses(place) == plain);
+  const auto message = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments = {"check", "tiny.toml", "--set"};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const auto result = place.run(arguments);
+    CHECK(result.code == 2);
+    return result.out + result.err;
+  };
+  CHECK_THAT(message({"run.profiler=trase"}), ContainsSubstring("did you mean \"trace\""));
+  CHECK_THAT(message({"run.profiler=trace", "run.profile_steps=[0]"}), ContainsSubstring("must be at least 1"));
+  CHECK_THAT(message({"run.profiler=trace", "run.profile_steps=[1.5]"}), ContainsSubstring("a list of step numbers"));
+  CHECK_THAT(message({"run.profiler=trace", "run.fast_dev_run=2"}), ContainsSubstring("so it cannot keep a trace"));
+}
