@@ -1,0 +1,39 @@
+#include "runner/data/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace runner {
+
+int64_t Table::rows() const {
+  int64_t count = 0;
+  for (const auto& file : files) count += file.rows;
+  return count;
+}
+
+const TableColumn* Table::find(const std::string& name) const {
+  const auto found = std::ranges::find(columns, name, &TableColumn::name);
+  return found == columns.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> Table::names() const {
+  std::vector<std::string> list;
+  for (const auto& column : columns) list.push_back(column.name);
+  return list;
+}
+
+std::string Table::place(int64_t row) const {
+  const int64_t global = row;
+  for (const auto& file : files) {
+    if (row < file.rows)
+      return lines.empty() ? fmt::format("{}, row {}", file.path, row + 1)
+                           : fmt::format("{}:{}", file.path, lines[static_cast<size_t>(global)]);
+    row -= file.rows;
+  }
+  return {};
+}
+
+std::string number_text(double number) { return fmt::format("{}", number); }
+
+}  // namespace runner

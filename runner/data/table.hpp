@@ -1,0 +1,55 @@
+// Tables of named columns, which data sets of features and targets are made of. Each format of tables has one function that
+// reads its files. Independent of torch.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+/// A column has numbers if each cell that is not missing is a finite number, and texts otherwise.
+struct TableColumn {
+  std::string name;
+  bool numeric = true;
+  std::vector<double> numbers = {};     ///< of a numeric column, one for each row; NaN: the cell is missing
+  std::vector<std::string> texts = {};  ///< of the others, UTF-8, one for each row; empty: the cell is missing
+
+  bool missing(size_t row) const { return numeric ? std::isnan(numbers[row]) : texts[row].empty(); }
+};
+
+struct Table {
+  struct File {
+    std::string path;
+    int64_t rows = 0;
+  };
+
+  std::vector<TableColumn> columns = {};  ///< with unique names
+  std::vector<File> files = {};           ///< in the order of their rows
+  std::vector<int64_t> lines = {};        ///< of each row in its file, from 1; empty: rows have no lines
+
+  int64_t rows() const;
+  /// Null if there is none with this name.
+  const TableColumn* find(const std::string& name) const;
+  std::vector<std::string> names() const;
+  /// Where a row is: "iris.csv:12", or "iris.parquet, row 12" if rows have no lines.
+  std::string place(int64_t row) const;
+};
+
+/// How a format reads its files.
+struct TableReading {
+  std::vector<std::string> as_text = {};         ///< columns that have texts although their cells may be numbers
+  std::vector<std::string> missing_values = {};  ///< texts that stand for a missing cell, beside the empty text
+  std::string delimiter = "auto";                ///< of CSV
+};
+
+/// Reads CSV (RFC 4180): the first line names the columns. Cells may be quoted with ", and a quoted cell may contain the
+/// delimiter, line breaks, and "" for ". Spaces around cells that are not quoted do not count, and blank lines are left out.
+/// delimiter "auto": the one of `,` `;` tab `|` that is most frequent in the first line. The files have the same
+/// columns, in any order. Throws Error(usage) with file and line.
+Table read_csv(const std::vector<std::string>& files, const TableReading& reading);
+
+/// A number as a text: 1.0 becomes "1", 0.5 becomes "0.5".
+std::string number_text(double number);
+
+}  // namespace runner

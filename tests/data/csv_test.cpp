@@ -1,0 +1,73 @@
+// Tables from CSV files: cells, kinds of columns, and the places of mistakes.
+#include <catch2/catch_test_macros.hpp>
+
+#include "runner/data/table.hpp"
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+
+namespace {
+
+Table table_of(const DataFolder& folder, std::string_view content, TableReading reading = {}) {
+  return read_csv({folder.write("table.csv", content)}, reading);
+}
+
+std::string csv_error(const DataFolder& folder, std::string_view content) {
+  auto message = error_of([&] { table_of(folder, content); });
+  const auto path = folder / "table.csv";
+  for (auto at = message.find(path); at != std::string::npos; at = message.find(path))
+    message.replace(at, path.size(), "FILE");
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("CSV columns have numbers or texts", "[csv][rank17]") {
+  DataFolder folder;
+  const auto table =
+      table_of(folder, "\xEF\xBB\xBFlength, species ,code\r\n1.5,setosa,01\r\n+2,,02\r\n\r\nNA,\"vir, gin\",03\r\n",
+               {.as_text = {"code"}, .missing_values = {"NA"}});
+  CHECK(table.names() == std::vector<std::string>{"length", "species", "code"});
+  REQUIRE(table.rows() == 3);
+  CHECK(table.columns[0].numeric);
+  CHECK(table.columns[0].numbers[0] == 1.5);
+  CHECK(table.columns[0].numbers[1] == 2);
+  CHECK(table.columns[0].missing(2));
+  CHECK(table.columns[1].texts == std::vector<std::string>{"setosa", "", "vir, gin"});
+  CHECK(table.columns[1].missing(1));
+  CHECK(table.columns[2].texts == std::vector<std::string>{"01", "02", "03"});
+  CHECK(table.place(2) == (folder / "table.csv") + ":5");
+}
+
+TEST_CASE("Quoted CSV cells contain quotes and line breaks", "[csv][rank17]") {
+  DataFolder folder;
+  const auto table = table_of(folder, "a;b\n\"say \"\"hi\"\"\nthere\";\"\"\"\"\n x ;\"2\"\n");
+  CHECK(table.columns[0].texts == std::vector<std::string>{"say \"hi\"\nthere", "x"});
+  CHECK(table.columns[1].texts == std::vector<std::string>{"\"", "2"});
+  CHECK(table.place(1) == (folder / "table.csv") + ":4");
+}
+
+TEST_CASE("Several CSV files form one table", "[csv][rank17]") {
+  DataFolder folder;
+  const auto table = read_csv({folder.write("a.csv", "x,y\n1,2\n"), folder.write("b.csv", "y\tx\n4\t3\n")}, {});
+  CHECK(table.columns[0].numbers == std::vector<double>{1, 3});
+  CHECK(table.columns[1].numbers == std::vector<double>{2, 4});
+  CHECK(table.place(1) == (folder / "b.csv") + ":2");
+  CHECK(error_of([&] {
+          read_csv({folder / "a.csv", folder.write("c.csv", "x,z\n1,2\n")}, {});
+        }) == "usage: " + (folder / "c.csv") + " has no column `y`, which " + (folder / "a.csv") + " has");
+}
+
+TEST_CASE("Mistakes in CSV files have a place", "[csv][rank17]") {
+  DataFolder folder;
+  CHECK(csv_error(folder, "a,b\n1,2\n1,2,3\n") == "usage: FILE:3: 3 cells instead of 2, as the first line has");
+  CHECK(csv_error(folder, "a,b\n1,\"2\n3\n") == "usage: FILE:2: a quoted cell has no end");
+  CHECK(csv_error(folder, "a,a\n") == "usage: FILE:1: two columns are called `a`");
+  CHECK(csv_error(folder, "a,,b\n") == "usage: FILE:1: column 2 has no name");
+  CHECK(csv_error(folder, "1,2\n3,4\n") ==
+        "usage: FILE:1: the first line must name the columns, and here it has only numbers: add a line of names");
+  CHECK(csv_error(folder, "a\n\xE9\n") == "usage: FILE:2: the file is not UTF-8; convert it, for example with iconv");
+  CHECK(csv_error(folder, "a\n\"x\"y\n") ==
+        "usage: FILE:2: the quoted cell `x` is followed by `y`; a quote inside a quoted cell is written \"\"");
+}
