@@ -131,8 +131,9 @@ void remove_leftovers(const fs::path& checkpoints, int64_t attempt);
 struct Retention {
   int64_t keep_last = 0;   ///< number of most recently published checkpoints; 0 = all
   int64_t save_top_k = 0;  ///< number of best checkpoints
-  std::string monitor;     ///< a number in the manifest's state, lower is better
-  Attempts attempts;       ///< the last attempt of the run suffices
+  std::string monitor;     ///< a number in the manifest's state
+  bool higher_is_better = false;
+  Attempts attempts;  ///< the last attempt of the run suffices
 };
 /// The publishing process calls this after publish(). Keeps the last and the best checkpoints and removes the others,
 /// unless keep_last is 0. Checkpoints that are given up are not counted; they are removed once the last attempt has

@@ -6,6 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/models.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
@@ -127,7 +128,7 @@ constexpr const char* other_optimizer_advice =
 }  // namespace
 
 json settings_of_tensors(const Recipe& resolved) {
-  json settings = model_settings(resolved.model, resolved.model.vocab_size.value());
+  json settings = model_settings(resolved.model, outputs_of(resolved.model).value());
   settings["optimizer.name"] = resolved.optimizer.name;
   if (find_optimizer(resolved.optimizer.name)->states_need_momentum)
     settings["optimizer.momentum"] = resolved.optimizer.momentum;

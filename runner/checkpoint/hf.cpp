@@ -145,6 +145,12 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   for (size_t slot = 0; slot < names.size(); ++slot) {
     auto found = stored.find(names[slot].name);
     if (found == stored.end()) found = stored.find(names[slot].alias);
+    const bool of_task_head = spec.task && parameters[slot]->name.starts_with("head.");
+    if (found == stored.end() && of_task_head) {
+      other_head_ = "no head";
+      sources_.emplace_back();
+      continue;
+    }
     if (found == stored.end()) {
       missing.push_back(names[slot].name);
       sources_.emplace_back();
@@ -152,6 +158,12 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     }
     const auto& tensor = *found->second.tensor;
     auto shape = stored_shape(*parameters[slot], names[slot]);
+    if (of_task_head && tensor.shape.size() == shape.size() && tensor.shape[0] != shape[0]) {
+      other_head_ = fmt::format("a head of {}", counted(tensor.shape[0], "output"));
+      sources_.emplace_back();
+      used.insert(found->first);
+      continue;
+    }
     if (tensor.shape != shape)
       misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "),
                                       fmt::join(shape, ", ")));

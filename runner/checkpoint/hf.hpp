@@ -20,7 +20,11 @@ namespace runner {
 /// on read().
 class HfSource {
  public:
+  /// A head of a task (ModelSpec::task) with another number of outputs, or none, is no mistake: has() is false for it.
   HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec);
+  bool has(size_t slot) const { return sources_.at(slot).tensor != nullptr; }
+  /// What the folder has instead of the model's head; empty: the same. "a head of 3 outputs", "no head".
+  const std::string& other_head() const { return other_head_; }
   /// Reads elements [offset, offset + out.size()) of the flattened parameter in slot `slot` as float, in runner's
   /// layout (Conv1D weights of GPT-2 are transposed; matrices that share a tensor are read from their rows). For a transposed parameter, only the file's pages with the needed
   /// columns are read. Thread-safe.
@@ -42,6 +46,7 @@ class HfSource {
   static void read_rows(const Source& source, int64_t offset, std::span<float> out);
   std::vector<std::unique_ptr<WeightFile>> files_;
   std::vector<Source> sources_;  ///< by slot
+  std::string other_head_;
 };
 
 /// Parses config.json of a Hugging Face folder or GGUF file. Throws Error(usage) with the path.

@@ -235,8 +235,9 @@ void retain(const fs::path& checkpoints, const Retention& retention) {
   const size_t last = std::min(counted.size(), static_cast<size_t>(retention.keep_last));
   for (size_t i = counted.size() - last; i < counted.size(); ++i) keep.insert(counted[i].path);
   std::erase_if(counted, [](const auto& published) { return !published.monitored; });
-  std::stable_sort(counted.begin(), counted.end(),
-                   [](const auto& a, const auto& b) { return *a.monitored < *b.monitored; });
+  std::stable_sort(counted.begin(), counted.end(), [&](const auto& a, const auto& b) {
+    return retention.higher_is_better ? *a.monitored > *b.monitored : *a.monitored < *b.monitored;
+  });
   const size_t best = std::min(counted.size(), static_cast<size_t>(retention.save_top_k));
   for (size_t i = 0; i < best; ++i) keep.insert(counted[i].path);
   for (const auto& published : sound)

@@ -11,6 +11,7 @@
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/scripted_order.hpp"
@@ -103,10 +104,73 @@ struct Options {
   bool validation = false, json = false;
 };
 
+/// A name for each feature of a table: columns, and of categories the column with the category.
+std::vector<std::string> feature_names(const nlohmann::json& learned) {
+  std::vector<std::string> names;
+  for (const auto& feature : learned.value("features", nlohmann::json::array())) {
+    const auto column = feature.at("column").get<std::string>();
+    if (feature.contains("categories")) {
+      for (const auto& category : feature.at("categories")) names.push_back(column + "=" + category.get<std::string>());
+      continue;
+    }
+    names.push_back(column);
+    if (feature.at("marks_missing")) names.push_back(column + " is missing");
+  }
+  return names;
+}
+
+/// The values of a row's field.
+nlohmann::json values_of(const HostBatch& batch, size_t field) {
+  if (batch.fields[field].spec.type == ElementType::float32) {
+    const auto values = batch.row<float>(field, 0);
+    return std::vector<float>(values.begin(), values.end());
+  }
+  const auto values = batch.row<int64_t>(field, 0);
+  return std::vector<int64_t>(values.begin(), values.end());
+}
+
+/// Samples without tokens: the numbers that the model gets.
+ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& data) {
+  const SampleOrderOptions order{.shuffle = recipe.data.shuffle && !options.validation, .seed = recipe.run.seed};
+  const int64_t end = std::min(data.size(), options.first + options.samples);
+  const auto learned = data.learned();
+  const auto names = feature_names(learned);
+  if (!options.json) log::info("{}", data.describe());
+  auto list = nlohmann::json::array();
+  for (int64_t position = options.first; position < end; ++position) {
+    const int64_t index = data.sample_at(0, position, order);
+    HostBatch batch(1, data.fields());
+    data.read(index, batch, 0);
+    nlohmann::json sample = {{"sample", index}};
+    for (size_t field = 0; field < batch.fields.size(); ++field)
+      sample[batch.fields[field].spec.name] = values_of(batch, field);
+    list.push_back(sample);
+    if (options.json) continue;
+    log::info("sample {} at position {}", index, position);
+    for (const auto& [field, values] : sample.items())
+      for (size_t i = 0; values.is_array() && i < values.size(); ++i)
+        std::printf("%s = %s\n", (field == "features" && i < names.size() ? names[i] : field).c_str(),
+                    values[i].dump().c_str());
+  }
+  if (options.json)
+    std::printf(
+        "%s\n",
+        nlohmann::json{
+            {"schema", 1}, {"data", data.describe()}, {"size", data.size()}, {"learned", learned}, {"samples", list}}
+            .dump()
+            .c_str());
+  return ExitCode::done;
+}
+
 ExitCode show_data(const Options& options) {
-  Recipe recipe = load_ready_recipe(options.file, options.overrides);
+  Recipe recipe = with_data_facts(load_ready_recipe(options.file, options.overrides));
   for (const auto& note : data_notes(recipe.data)) log::warning("{}", note);
   const auto cache = data_cache();
+  if (!is_language_model(recipe.model.name)) {
+    const auto rows = open_dataset(recipe.data, options.validation ? Split::validation : Split::train, 1, 1, cache);
+    if (!rows) throw usage_error("{} has no validation data", options.file);
+    return show_rows(options, recipe, *rows);
+  }
   if (needs_tokenizing(recipe.data)) prepare_data(recipe.data, cache);
   const auto vocab = recipe.model.vocab_size ? recipe.model.vocab_size : tokenizer_vocab_size(recipe.data, cache);
   const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);

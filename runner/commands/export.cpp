@@ -15,6 +15,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/models/adapters.hpp"
@@ -94,6 +95,10 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
 
 /// Adds the tokenizer, and the special tokens of the folder that training started from.
 void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
+  if (!is_language_model(recipe.model.name)) {
+    folder.token_ids = checkpoint.state().value("/data/learned"_json_pointer, nlohmann::json::object());
+    return;
+  }
   if (!recipe.model.init_from) return add_own_tokenizer(recipe, checkpoint, folder);
   if (folder.naming != WeightsFolder::Naming::hugging_face) return;
   if (auto tokenizer = unused_tokenizer(*recipe.model.init_from, recipe.data); !tokenizer.empty()) {

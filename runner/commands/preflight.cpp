@@ -9,6 +9,7 @@
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/located_toml.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
@@ -77,7 +78,28 @@ void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   diagnostics.back().suggestion = nearest(metric, known.names);
 }
 
+/// Checks what a model of rows needs: its data, and a folder of weights.
+void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  const auto problems = find_data_problems(recipe.data, 1, 1, data_cache());
+  report(recipe, problems, diagnostics);
+  if (!problems.empty()) return;
+  const Recipe known = with_data_facts(recipe);
+  check_metrics(known, diagnostics);
+  if (recipe.model.init_from && known.model.num_labels) check_init_from(known, *known.model.num_labels, 1, diagnostics);
+}
+
 }  // namespace
+
+Recipe with_data_facts(Recipe recipe) {
+  try {
+    take_data_facts(recipe);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const auto key = text.substr(0, text.find_first_of(" :"));
+    throw RecipeError({{recipe.origin(key), "data", text}});
+  }
+  return recipe;
+}
 
 std::string data_cache() { return (fs::absolute(ledger_home()) / "cache").string(); }
 
@@ -91,11 +113,15 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     if (data_sound && !recipe.data.train.empty()) add(find_missing_data(recipe.data));
     return;
   }
-  check_metrics(recipe, diagnostics);
   check_order(recipe, diagnostics);
   auto missing = find_missing_data(recipe.data);
-  if (!missing.empty()) return add(missing);
+  if (!missing.empty()) {
+    check_metrics(recipe, diagnostics);
+    return add(missing);
+  }
   const auto cache = data_cache();
+  if (recipe.data.is_table()) return check_rows(recipe, diagnostics);
+  check_metrics(recipe, diagnostics);
   const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
   auto vocab = recipe.model.vocab_size;
   if (!vocab && !trains_tokenizer) vocab = tokenizer_vocab_size(recipe.data, cache);
@@ -105,14 +131,33 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   if (recipe.model.init_from) check_init_from(recipe, *vocab, seq_len, diagnostics);
 }
 
+namespace {
+
+/// A note if the head of model.init_from does not fit.
+std::string new_head_note(const Recipe& recipe) {
+  const Recipe known = with_data_facts(recipe);
+  const int64_t outputs = known.model.num_labels.value_or(1);
+  const HfSource source(*recipe.model.init_from, known.model, make_spec(known, outputs, 1));
+  if (source.other_head().empty()) return "";
+  return fmt::format(
+      "{} has {}, and the model has {}: the head is replaced by a new one, which begins with random weights",
+      *recipe.model.init_from, source.other_head(), counted(outputs, "output"));
+}
+
+}  // namespace
+
 std::vector<std::string> input_notes(const Recipe& recipe) {
   auto notes = data_notes(recipe.data);
-  const auto tokenizer = recipe.model.init_from ? unused_tokenizer(*recipe.model.init_from, recipe.data) : fs::path();
+  const bool tokens = is_language_model(recipe.model.name);
+  const auto tokenizer =
+      tokens && recipe.model.init_from ? unused_tokenizer(*recipe.model.init_from, recipe.data) : fs::path();
   if (!tokenizer.empty())
     notes.push_back(
         fmt::format("data.tokenizer = {} is not the tokenizer of model.init_from ({}): its weights were trained with "
                     "other token ids. `runner init --from-hf` shows how to use the model's own tokenizer",
                     toml_value(recipe.data.tokenizer), tokenizer.string()));
+  if (!tokens && recipe.model.init_from)
+    if (auto note = new_head_note(recipe); !note.empty()) notes.push_back(std::move(note));
   if (!recipe.train.early_stopping) return notes;
   const auto& metric = recipe.train.early_stopping->monitor;
   if (!lua::trainer_records(recipe, metric) &&
@@ -128,7 +173,8 @@ Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>
   return load_whole_recipe(file, overrides, check_inputs);
 }
 
-Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_supervisors) {
+Plan plan_on(const Recipe& given, const Topology& topology, bool several_supervisors) {
+  const Recipe recipe = with_data_facts(given);
   Facts facts = read_facts();
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe) && !several_supervisors);
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
@@ -153,10 +199,10 @@ std::string simulation_text(const Recipe& recipe) {
 std::string describe(const Plan& plan) {
   const Job& job = plan.job;
   return fmt::format(
-      "{} {} parameters, {} on {}, {}: {} of {} tokens a step", plan.recipe.model.name,
-      format_parameters(plan.model->parameter_count()), plan.entry->name,
+      "{} {} parameters, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(plan.model->parameter_count()),
+      plan.entry->name,
       counted(job.world_size(), job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
-      plan.recipe.precision.mode, batch_text(job), plan.seq_len);
+      plan.recipe.precision.mode, step_size_text(job));
 }
 
 int64_t one_checkpoint_bytes(const Job& job) {

@@ -26,6 +26,9 @@ std::vector<std::string> input_notes(const Recipe& recipe);
 /// Like load_whole_recipe(), and also reports the mistakes of check_inputs().
 Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides);
 
+/// The recipe with what its data determine (take_data_facts()). Throws RecipeError.
+Recipe with_data_facts(Recipe recipe);
+
 /// Resolves every `auto` for these devices. `several_supervisors`: as in Place. Throws as make_plan() does.
 Plan plan_on(const Recipe& recipe, const Topology& topology, bool several_supervisors);
 /// "gpt 4.8 M parameters, fsdp on 2 CPU ranks, ...": the plan in one line.

@@ -144,7 +144,7 @@ std::optional<Form> own_strategy(const Recipe& recipe) {
 
 ExitCode recommend(RecommendOptions options) {
   split_world(options);
-  Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
+  Recipe recipe = with_data_facts(load_whole_recipe(options.recipe, options.overrides));
   // The recipe's strategy becomes one of the candidates, and the choice is among all of them.
   const auto own = own_strategy(recipe);
   if (recipe.strategy.name != "auto") recipe.strategy = {};

@@ -88,6 +88,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0),
       patience_(recipe.train.grace_time),
       monitor_(recipe.checkpoint.monitor),
+      unit_(plan.model->task ? "rows" : "tokens"),
       timed_step_rows_(rows_if_steps_differ(plan)) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
@@ -178,6 +179,7 @@ void RunRecord::on_step(const nlohmann::json& event) {
   report.lr = event.at("lr");
   if (event.at("grad_norm").is_number()) report.grad_norm = event.at("grad_norm").get<double>();
   report.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+  report.unit = unit_;
   report.memory_bytes = event.at("memory_bytes");
   report.data_wait_share = seconds > 0 ? wait / seconds : 0;
   progress_->step(report);
@@ -222,9 +224,15 @@ void RunRecord::on_event(const nlohmann::json& event) {
   if (kind == "printed") return progress_->line(event.value("text", ""));
   if (kind == "ready") on_ready(event);
   if (kind == "validation") {
-    progress_->validation(event.at("step"), event.at("loss"));
-    add_points({{"val_loss", event.at("step"), event.at("loss")}});
-    return;
+    std::vector<MetricPoint> points = {{"val_loss", event.at("step"), event.at("loss")}};
+    std::string text = fmt::format("val_loss {:.4f}", points.front().value);
+    if (const auto metrics = event.find("metrics"); metrics != event.end())
+      for (const auto& [name, value] : metrics->items()) {
+        points.push_back({name, event.at("step"), value.is_null() ? std::nan("") : value.get<double>()});
+        text += fmt::format("  {} {:.4f}", name, points.back().value);
+      }
+    progress_->validation(event.at("step"), text);
+    return add_points(std::move(points));
   }
   if (kind == "memory") {
     peak_bytes_[event.at("rank")] = event.at("peak_bytes");
@@ -366,7 +374,7 @@ std::string RunRecord::final_metrics() const {
   std::string text;
   if (monitor_value_) text += fmt::format(", {} {:.4f}", monitor_, *monitor_value_);
   if (final_loss_) text += fmt::format(", loss {:.4f}", *final_loss_);
-  if (timed_seconds_ > 0) text += fmt::format(", {} tokens/s", format_count(timed_tokens_ / timed_seconds_));
+  if (timed_seconds_ > 0) text += fmt::format(", {} {}/s", format_count(timed_tokens_ / timed_seconds_), unit_);
   return text.empty() ? text : ":" + text.substr(1);
 }
 

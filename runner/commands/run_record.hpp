@@ -80,6 +80,7 @@ class RunRecord {
   int64_t steps_ = 0;
   std::optional<double> final_loss_, first_step_s_;
   std::string monitor_;                          ///< checkpoint.monitor
+  std::string unit_;                             ///< of what the model predicts: tokens or rows
   std::optional<double> monitor_value_;          ///< last value of `monitor_` if that is not the loss
   std::string stopped_by_;                       ///< why the run ended before its last step, if no signal stopped it
   int64_t skipped_steps_ = 0;                    ///< because they were not finite, in all attempts

@@ -6,7 +6,10 @@
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/model_families.hpp"
+#include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
+#include "runner/config/validation_metrics.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
@@ -25,10 +28,11 @@ class Finder {
   void all() {
     if (!sound("")) return;
     run();
-    if (sound("model")) model();
+    if (sound("model") && is_language_model(recipe_.model.name)) model();
     data();
     optimizer();
     train();
+    loss();
     devices();
     family();
     needs();
@@ -109,8 +113,55 @@ class Finder {
       report("data.tokenizer",
              "tokenizer = \"sentencepiece\" trains a model on plain text; for records, name the file of a tokenizer",
              "data.format", "format is set here");
+    if (data.is_table()) table();
     if (data.format == "bin" && given("data.tokenizer"))
       report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
+  }
+
+  void table() {
+    const auto& data = recipe_.data;
+    if (data.target.empty())
+      report("data.format", "tables need data.target: the column that the model predicts, or a list of columns");
+    for (const char* key : {"data.tokenizer", "data.seq_len", "data.sources"})
+      if (given(key))
+        report(key, fmt::format("{} is for text; rows of a table have no tokens", key), "data.format",
+               "format is set here");
+    if (data.target.size() > 1 && data.target_type == "class")
+      report("data.target",
+             "classes have one target column; several columns of two values are labels: train.loss = \"bce\"",
+             "train.loss", "the loss is set here");
+    for (const auto* list : {&data.drop, &data.categorical})
+      for (const auto& column : *list)
+        if (std::ranges::find(data.target, column) != data.target.end())
+          report(list == &data.drop ? "data.drop" : "data.categorical", fmt::format("`{}` is the target", column),
+                 "data.target", "the target is named here");
+  }
+
+  void loss() {
+    const auto& train = recipe_.train;
+    const bool tokens = is_language_model(recipe_.model.name);
+    const bool has_rows = recipe_.data.is_table();
+    if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && tokens == has_rows)
+      report("model.name",
+             fmt::format("{} predicts {}, and data of format \"{}\" have {}", recipe_.model.name,
+                         tokens ? "tokens" : "labels or numbers of rows", recipe_.data.format,
+                         tokens ? "labels or numbers of rows" : "tokens"),
+             "data.format", "the format is set here");
+    if (tokens && train.loss.value_or("cross_entropy") != "cross_entropy")
+      report("train.loss", fmt::format("{} predicts tokens: its loss is cross_entropy", recipe_.model.name),
+             "model.name", "the family is set here");
+    const auto& type = recipe_.data.target_type;
+    if (train.loss && type != "auto" && type != target_of_loss(*train.loss))
+      report(
+          "train.loss",
+          fmt::format("the loss {} is for targets of type {}, not {}", *train.loss, target_of_loss(*train.loss), type),
+          "data.target_type", "the type is set here");
+    if (tokens && train.label_smoothing > 0)
+      report("train.label_smoothing", "label_smoothing is for models with classes; language models do not have it",
+             "model.name", "the family is set here");
+    if (!tokens && train.label_smoothing > 0 && train.loss && *train.loss != "cross_entropy")
+      report("train.label_smoothing", fmt::format("label_smoothing is for cross_entropy, not for {}", *train.loss),
+             "train.loss", "the loss is set here");
   }
 
   void sources() {
@@ -184,9 +235,14 @@ class Finder {
     for (const char* key : {"val_check_interval", "limit_val_batches"})
       if (given(std::string("train.") + key) && !validates && sound("data"))
         report(std::string("train.") + key, fmt::format("{} is given, but there are no validation data", key));
-    if (recipe_.checkpoint.save_top_k > 0 && recipe_.checkpoint.monitor == "val_loss" && !validates && sound("data"))
-      report("checkpoint.save_top_k", "save_top_k watches val_loss, but there are no validation data",
+    const auto& monitor = recipe_.checkpoint.monitor;
+    if (recipe_.checkpoint.save_top_k > 0 && monitor != "loss" && !validates && sound("data"))
+      report("checkpoint.save_top_k", fmt::format("save_top_k watches {}, but there are no validation data", monitor),
              "checkpoint.monitor", "monitor is set here");
+    const auto measured = validation_metrics(recipe_);
+    if (monitor != "loss" && monitor != "val_loss" && std::ranges::find(measured, monitor) == measured.end())
+      report("checkpoint.monitor", fmt::format("the training does not measure {}", monitor),
+             recipe_.train.loss ? "train.loss" : "model.name", "this is set here", measured);
     if (train.early_stopping && train.early_stopping->monitor == "val_loss" && !validates && sound("data"))
       report("train.early_stopping", "early_stopping watches val_loss, but there are no validation data");
     const auto& again = recipe_.activation_checkpointing;
@@ -212,9 +268,7 @@ class Finder {
       if (!key.in_family(recipe_.model.name) && given(key.dotted()) && !key.get(recipe_).is_null())
         if (recipe_.origin(key.dotted()).kind != Origin::Kind::default_value)
           report(key.dotted(),
-                 fmt::format("`{}` is for {}, not for {}", key.name,
-                             key.family == "gpt" ? "gpt models" : "models with rotary positions such as llama",
-                             recipe_.model.name),
+                 fmt::format("`{}` is for {}, not for {}", key.name, key.family_text(), recipe_.model.name),
                  "model.name", "the family is set here");
   }
 

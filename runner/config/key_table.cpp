@@ -4,6 +4,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
+#include "runner/config/model_families.hpp"
 
 namespace runner {
 
@@ -38,7 +39,18 @@ bool Need::met_by(const nlohmann::json& value) const {
   return values.empty() ? value.is_null() != set : std::find(values.begin(), values.end(), value) != values.end();
 }
 
-bool Key::in_family(const std::string& name) const { return family.empty() || (family == "gpt") == (name == "gpt"); }
+bool Key::in_family(const std::string& name) const {
+  const auto kinds = split(family, ' ');
+  return family.empty() || std::find(kinds.begin(), kinds.end(), family_kind(name)) != kinds.end();
+}
+
+std::string Key::family_text() const {
+  std::vector<std::string> texts;
+  if (family == language_models) return "language models";
+  for (const auto& kind : split(family, ' '))
+    texts.push_back(kind == "decoder" ? "models with rotary positions such as llama" : kind + " models");
+  return join_or(texts);
+}
 
 bool Key::needs_met(const Recipe& recipe) const {
   return needs.key.empty() || needs.met_by(find_key(needs.key)->get(recipe));

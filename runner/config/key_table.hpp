@@ -20,10 +20,14 @@ struct Need {
   bool met_by(const nlohmann::json& value) const;
 };
 
+/// Key::family of keys that every language model has.
+inline constexpr const char* language_models = "gpt decoder";
+
 struct Key : Option {
   std::string section = "";
-  std::string family = "";  ///< "gpt": only gpt has this key; "decoder": all other families; empty: all
-  bool quiet = false;       ///< printed only if the value is not the family's default
+  std::string family =
+      "";              ///< the kinds of families that have this key (family_kind()), with spaces between; empty: all
+  bool quiet = false;  ///< printed only if the value is not the family's default
   Need needs = {};
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
@@ -31,6 +35,8 @@ struct Key : Option {
 
   std::string dotted() const { return section + "." + name; }
   bool in_family(const std::string& name) const;
+  /// The families that have the key, for messages: "gpt models".
+  std::string family_text() const;
   bool needs_met(const Recipe& recipe) const;
   /// The condition `needs` in words: "lr_scheduler.name = \"step\"".
   std::string needs_text() const;

@@ -82,6 +82,7 @@ const Row rows[] = {
     {"olmo2", "silu", olmo2},
     {"smollm3", "silu", smollm3},
     {"granite", "silu", [](Model& model) { model.norm_eps = 1e-6, model.attention_scale = 1.0; }},
+    {"mlp", "relu", [](Model&) {}},
 };
 // clang-format on
 
@@ -114,6 +115,20 @@ Model family_defaults(const std::string& name) {
 std::string activation_of(const Model& model) {
   const auto* row = find_row(model.name);
   return model.activation.value_or(row ? row->activation : "gelu");
+}
+
+std::string family_kind(const std::string& name) { return name == "gpt" || name == "mlp" ? name : "decoder"; }
+
+bool is_language_model(const std::string& name) { return family_kind(name) != "mlp"; }
+
+std::vector<std::string> language_model_names() {
+  auto names = model_family_names();
+  std::erase_if(names, [](const auto& name) { return !is_language_model(name); });
+  return names;
+}
+
+std::optional<int64_t> outputs_of(const Model& model) {
+  return is_language_model(model.name) ? model.vocab_size : model.num_labels;
 }
 
 bool scales_embeddings(const std::string& name) { return name.starts_with("gemma"); }

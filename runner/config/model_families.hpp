@@ -11,6 +11,18 @@ namespace runner {
 /// The values of model.name.
 const std::vector<std::string>& model_family_names();
 
+/// Those of language models.
+std::vector<std::string> language_model_names();
+
+/// What has the same options: "gpt", "decoder" or "mlp". A name that is not a family is a decoder's.
+std::string family_kind(const std::string& name);
+
+/// Whether the model predicts tokens. The others have a label or numbers as the target of each row.
+bool is_language_model(const std::string& name);
+
+/// The number of the model's outputs: the vocabulary of language models, and model.num_labels of the others.
+std::optional<int64_t> outputs_of(const Recipe::Model& model);
+
 /// [model] with a family's name and defaults, which are those of Hugging Face's configuration class except sizes. A name
 /// that is not a family has the defaults of gpt.
 Recipe::Model family_defaults(const std::string& name);

@@ -11,7 +11,31 @@ using nlohmann::json;
 
 namespace {
 
-const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"};
+const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"}, language{.family = language_models};
+
+}  // namespace
+
+namespace {
+
+/// Refuses all but lists of whole numbers from 1 on.
+std::optional<std::string> widths_problem(json& value) {
+  for (auto& width : value)
+    if (!to_integer(width) || width.get<int64_t>() < 1) return "";
+  return std::nullopt;
+}
+
+/// The keys of models whose rows are not sequences of tokens.
+void add_rows(Adder<Recipe::Model>& add) {
+  using M = Recipe::Model;
+  const Facts mlp{.family = "mlp"};
+  add({.name = "hidden_sizes", .type = T::list,
+       .help = "Widths of the hidden layers. Without them the model is linear.", .wanted = "a list of widths such as [64, 64]",
+       .fits = widths_problem}, &M::hidden_sizes, mlp);
+  add({.name = "num_features", .type = T::integer, .help = "Inputs of a row. Default: those of the data.", .minimum = 1},
+      &M::num_features, mlp);
+  add({.name = "num_labels", .type = T::integer,
+       .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels, mlp);
+}
 
 }  // namespace
 
@@ -21,20 +45,20 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "name", .type = T::choice, .help = "Model family.", .choices = model_family_names(),
        .required = true}, &M::name);
   add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
-       .required = true}, &M::n_layers);
+       .required = true}, &M::n_layers, language);
   add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
-       .required = true}, &M::dim);
+       .required = true}, &M::dim, language);
   add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
-       .maximum = 1 << 16, .required = true}, &M::n_heads);
+       .maximum = 1 << 16, .required = true}, &M::n_heads, language);
   add({.name = "n_kv_heads", .type = T::integer,
        .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
       &M::n_kv_heads, decoder);
   add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
-       .minimum = 1}, &M::vocab_size);
+       .minimum = 1}, &M::vocab_size, language);
   add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
-       .minimum = 1, .required = true}, &M::max_seq_len);
+       .minimum = 1, .required = true}, &M::max_seq_len, language);
   add({.name = "hidden_dim", .type = T::integer,
-       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim);
+       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, language);
   add({.name = "multiple_of", .type = T::integer,
        .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
       &M::multiple_of, {.family = "decoder", .needs = {"model.hidden_dim"}});
@@ -42,7 +66,7 @@ void add_model(std::vector<Key>& keys) {
        .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
       {.family = "decoder", .needs = {"model.hidden_dim"}});
   add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
-       .above_minimum = true}, &M::norm_eps);
+       .above_minimum = true}, &M::norm_eps, language);
   add.add({.name = "activation", .type = T::choice,
            .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt has only these two. Default: the "
                    "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
@@ -51,11 +75,11 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt);
   add({.name = "tie_embeddings", .type = T::boolean,
        .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
-      &M::tie_embeddings);
+      &M::tie_embeddings, language);
   add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
        .maximum = 0.999}, &M::dropout);
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
-       .minimum = 0}, &M::init_std);
+       .minimum = 0}, &M::init_std, language);
   add({.name = "init_from", .type = T::path,
        .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from);
   add({.name = "frozen", .type = T::texts,
@@ -63,10 +87,42 @@ void add_model(std::vector<Key>& keys) {
                "optimizer state."}, &M::frozen);
   add({.name = "loss_chunk_tokens", .type = T::integer,
        .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
-       .minimum = 0}, &M::loss_chunk_tokens);
+       .minimum = 0}, &M::loss_chunk_tokens, language);
+  add_rows(add);
 }
 
 namespace {
+
+/// The keys of tables.
+void add_tables(Adder<Recipe::Data>& add) {
+  using D = Recipe::Data;
+  const Facts table{.needs = {"data.format", {"csv"}}};
+  add({.name = "target", .type = T::texts, .help = "Tables: the column that the model predicts, or a list of columns."},
+      &D::target, table);
+  add({.name = "target_type", .type = T::choice,
+       .help = "What the target is. class: one of several classes. binary: each target column has two values. number: a number. "
+               "Default: follows from train.loss, or from the column.",
+       .choices = {"auto", "class", "binary", "number"}}, &D::target_type, table);
+  add({.name = "drop", .type = T::texts, .help = "Tables: columns that are not used."}, &D::drop, table);
+  add({.name = "categorical", .type = T::texts,
+       .help = "Tables: columns of numbers that are categories. Columns of texts always are. A category becomes a feature that "
+               "is 0 or 1."}, &D::categorical, table);
+  add({.name = "missing", .type = T::choice,
+       .help = "What becomes of a missing cell of a feature. mean: it gets the mean of the training data, and a further feature "
+               "says that it is missing; of categories, missing is one more. drop: the row is left out. error: the run does not "
+               "start.", .choices = {"mean", "drop", "error"}}, &D::missing, table);
+  add({.name = "missing_values", .type = T::texts, .help = "Texts that stand for a missing cell, beside an empty cell."},
+      &D::missing_values, table);
+  add({.name = "standardize", .type = T::boolean,
+       .help = "Features that are numbers get mean 0 and standard deviation 1, by the statistics of the training data. "
+               "Checkpoints contain these."}, &D::standardize, table);
+  add({.name = "standardize_target", .type = T::boolean,
+       .help = "The same for targets that are numbers. The loss is that of the standardized values; val_mae is not. Default: as "
+               "standardize."}, &D::standardize_target, table);
+  add({.name = "delimiter", .type = T::choice,
+       .help = "What separates cells. auto: the most frequent one in the first line.", .choices = {"auto", ",", ";", "tab", "|"},
+       .spellings = {{"\t", "tab"}, {"comma", ","}, {"semicolon", ";"}}}, &D::delimiter, {.needs = {"data.format", {"csv"}}});
+}
 
 const Facts jsonl{.needs = {"data.format", {"jsonl"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
 
@@ -143,14 +199,15 @@ void add_data(std::vector<Key>& keys) {
   using D = Recipe::Data;
   add({.name = "format", .type = T::choice,
        .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
-               "per line or in one array.",
-       .choices = {"text", "bin", "jsonl"}, .required = true}, &D::format);
+               "per line or in one array. csv: tables with a line of column names.",
+       .choices = {"text", "bin", "jsonl", "csv"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
                "sorted. Paths are relative to the recipe.", .required = true}, &D::train, {.needs = {"data.sources"}});
   add({.name = "validation", .type = T::paths, .help = "Validation files, or patterns."}, &D::validation);
   add({.name = "validation_fraction", .type = T::number,
-       .help = "Share of the training data, at its end, that is used for validation instead of files.", .minimum = 0,
+       .help = "Share of the training data that is used for validation instead of files: of text the end, of tables rows "
+               "drawn at random, always the same.", .minimum = 0,
        .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
   add({.name = "tokenizer", .type = T::path,
        .help = "\"bytes\", a tokenizer.json, SentencePiece model, tiktoken or GGUF file, a folder with one of them, or "
@@ -161,6 +218,7 @@ void add_data(std::vector<Key>& keys) {
   add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
        .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
   add_records(add);
+  add_tables(add);
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
        .minimum = 1}, &D::seq_len);
   add({.name = "shuffle", .type = T::boolean,

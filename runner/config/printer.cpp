@@ -71,7 +71,7 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
     defaults.model = family_defaults(recipe.model.name);
     return value != key.get(defaults);
   }
-  if (key.name == "tokenizer") return recipe.data.format != "bin" || given;
+  if (key.name == "tokenizer") return (recipe.data.format != "bin" && !recipe.data.is_table()) || given;
   if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
   return true;
 }
@@ -278,7 +278,7 @@ std::string recipe_help(const std::string& asked, const ForeignNames& names) {
       if (key.minimum)
         facts += fmt::format("; {} {}", key.above_minimum ? "above" : "at least", number_text(key, *key.minimum));
       if (key.maximum) facts += fmt::format("; at most {}", number_text(key, *key.maximum));
-      if (!key.family.empty()) facts += key.family == "gpt" ? "; gpt only" : "; not for gpt";
+      if (!key.family.empty()) facts += "; for " + key.family_text();
       if (!key.needs.key.empty()) facts += "; for " + key.needs_text();
       body += fmt::format("  {}\n      {}\n      {}\n", key.name, key.help, facts);
     }

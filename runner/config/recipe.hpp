@@ -109,6 +109,11 @@ struct Recipe {
     std::vector<std::string> frozen = {};  ///< globs over names of parameters that are not trained
     std::optional<std::string> init_from;  ///< a Hugging Face folder of safetensors, or a GGUF file
     int64_t loss_chunk_tokens = 1024;      ///< tokens whose logits are in memory at once; 0: all
+
+    // The options of models that are not language models.
+    std::vector<int64_t> hidden_sizes = {};  ///< mlp: widths of the hidden layers
+    std::optional<int64_t> num_features;     ///< mlp: inputs of a row; default: those of the data
+    std::optional<int64_t> num_labels;       ///< outputs: classes, labels or numbers; default: those of the data
   } model;
 
   struct Data {
@@ -152,6 +157,18 @@ struct Recipe {
     bool drop_last = false;
     std::optional<std::string> order;  ///< a Lua file that decides the order of training samples
     int64_t prefetch = 2;  ///< batches prepared ahead
+
+    // ---- tables
+    std::vector<std::string> target = {};       ///< the columns that are predicted
+    std::string target_type = "auto";           ///< class, binary or number; auto: see target_type_of()
+    std::vector<std::string> drop = {};         ///< columns that are not used
+    std::vector<std::string> categorical = {};  ///< numeric columns that are categories
+    std::string missing = "mean";               ///< what becomes of missing cells: mean, drop or error
+    std::vector<std::string> missing_values = {"NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"};
+    bool standardize = true;                 ///< features have mean 0 and standard deviation 1
+    std::optional<bool> standardize_target;  ///< targets that are numbers, too; default: as standardize
+    std::string delimiter = "auto";          ///< csv
+    bool is_table() const { return format == "csv" || !target.empty(); }
   } data;
 
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
@@ -251,12 +268,16 @@ struct Recipe {
     std::optional<int64_t> val_check_interval;  ///< in steps; default: at the end of each epoch, and at the end
     std::optional<int64_t> limit_val_batches;   ///< global batches of validation; default all
     std::string on_nonfinite = "stop";
+    std::optional<std::string>
+        loss;                    ///< default: cross_entropy for classes and tokens, bce for labels, mse for numbers
+    double label_smoothing = 0;  ///< cross_entropy
+    double huber_delta = 1;      ///< huber
     int64_t max_restarts = 0;
     struct EarlyStopping {  ///< unset without the table; see recipes/hooks/early_stopping.lua
       std::string monitor = "val_loss";
-      int64_t patience = 3;    ///< validations without an improvement
-      double min_delta = 0.0;  ///< a smaller change is not an improvement
-      std::string mode = "min";
+      int64_t patience = 3;       ///< validations without an improvement
+      double min_delta = 0.0;     ///< a smaller change is not an improvement
+      std::string mode = "auto";  ///< min or max; auto: what is better for the metric (validation_metrics.hpp)
     };
     std::optional<EarlyStopping> early_stopping;
     std::chrono::seconds grace_time{30};  ///< between Ctrl-C or SIGTERM and the kill

@@ -96,6 +96,14 @@ const Located* value_of(const Layer& layer, const std::string& key) {
 
 }  // namespace
 
+std::string target_of_loss(const std::string& loss) {
+  return loss == "cross_entropy" ? "class" : loss == "bce" ? "binary" : "number";
+}
+
+std::string loss_of_target(const std::string& target_type) {
+  return target_type == "class" ? "cross_entropy" : target_type == "binary" ? "bce" : "mse";
+}
+
 Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Diagnostic>& diagnostics) {
   Recipe recipe;
   recipe.file = file;
@@ -119,14 +127,18 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
     recipe.optimizer.betas = {optimizer->betas.begin(), optimizer->betas.end()};
   if (optimizer && !value_of(layer, "optimizer.momentum")) recipe.optimizer.momentum = optimizer->momentum;
   if (optimizer && !value_of(layer, "optimizer.nesterov")) recipe.optimizer.nesterov = optimizer->nesterov;
+  if (recipe.train.loss && recipe.data.target_type == "auto")
+    recipe.data.target_type = target_of_loss(*recipe.train.loss);
   if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
   return recipe;
 }
 
 void find_missing_keys(const Layer& layer, const std::string& file, const std::map<std::string, Origin>& removed,
                        std::vector<Diagnostic>& diagnostics) {
+  const auto* family = value_of(layer, "model.name");
+  const std::string name = family && family->value.is_string() ? family->value : "";
   for (const auto& key : key_table()) {
-    if (!key.required || value_of(layer, key.dotted())) continue;
+    if (!key.required || value_of(layer, key.dotted()) || !key.in_family(name)) continue;
     const bool replaced =
         !key.needs.key.empty() && key.needs.values.empty() && !key.needs.set && value_of(layer, key.needs.key);
     if (replaced) continue;

@@ -1,5 +1,6 @@
 // The keys of [train] and [checkpoint]: the steps of the training.
 #include "runner/config/key_adder.hpp"
+#include "runner/config/validation_metrics.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -55,7 +56,7 @@ void add_early_stopping(Adder<Recipe::Train>& add) {
   rule.add({.name = "monitor", .type = T::text, .wanted = "the name of a metric", .fits = not_empty}, &Rule::monitor)
       .add({.name = "patience", .type = T::integer, .minimum = 1}, &Rule::patience)
       .add({.name = "min_delta", .type = T::number, .minimum = 0}, &Rule::min_delta)
-      .add({.name = "mode", .type = T::choice, .choices = {"min", "max"}}, &Rule::mode);
+      .add({.name = "mode", .type = T::choice, .choices = {"auto", "min", "max"}}, &Rule::mode);
   add({.name = "early_stopping", .type = T::table,
        .help = "{ monitor, patience, min_delta, mode }: stop when a validation metric has not improved for `patience` "
                "validations.",
@@ -117,6 +118,17 @@ void add_train(std::vector<Key>& keys) {
   add({.name = "on_nonfinite", .type = T::choice,
        .help = "What to do when a loss or gradient is NaN or infinite: stop the run, or skip the step.",
        .choices = {"stop", "skip"}}, &R::on_nonfinite);
+  add({.name = "loss", .type = T::choice,
+       .help = "What is minimized. cross_entropy: classes and tokens. bce: targets of two values. mse, l1, huber: numbers. "
+               "Default: follows from the data.",
+       .choices = {"cross_entropy", "bce", "mse", "l1", "huber"},
+       .spellings = {{"ce", "cross_entropy"}, {"mae", "l1"}, {"l2", "mse"}, {"binary_cross_entropy", "bce"}}}, &R::loss);
+  add({.name = "label_smoothing", .type = T::number,
+       .help = "cross_entropy: this share of the target is spread evenly over all classes. Validation does not use it.",
+       .minimum = 0, .maximum = 0.999}, &R::label_smoothing);
+  add({.name = "huber_delta", .type = T::number,
+       .help = "huber: errors above it count linearly.", .minimum = 0, .above_minimum = true}, &R::huber_delta,
+      {.needs = {"train.loss", {"huber"}}});
   add_early_stopping(add);
   add({.name = "max_restarts", .type = T::integer,
        .help = "How often to restart from the last checkpoint after a failure.", .minimum = 0}, &R::max_restarts);
@@ -125,6 +137,16 @@ void add_train(std::vector<Key>& keys) {
   add({.name = "timeout", .type = T::duration,
        .help = "How long a rank waits in a collective before the run fails."}, &R::timeout);
 }
+
+namespace {
+
+std::vector<std::string> monitors() {
+  std::vector<std::string> names = {"val_loss", "loss"};
+  names.insert(names.end(), all_validation_metrics().begin(), all_validation_metrics().end());
+  return names;
+}
+
+}  // namespace
 
 void add_checkpoint(std::vector<Key>& keys) {
   Adder add(keys, "checkpoint", &Recipe::checkpoint);
@@ -138,8 +160,8 @@ void add_checkpoint(std::vector<Key>& keys) {
        .help = "Also keep the k best checkpoints. One is written at every validation.",
        .minimum = 0}, &C::save_top_k);
   add({.name = "monitor", .type = T::choice,
-       .help = "Metric that decides which checkpoints are best (lower is better).",
-       .choices = {"val_loss", "loss"}}, &C::monitor);
+       .help = "Metric that decides which checkpoints are best: the lowest loss or val_mae, or the highest of the others.",
+       .choices = monitors()}, &C::monitor);
   add({.name = "save_at_end", .type = T::boolean,
        .help = "Write a checkpoint at the end of the training."}, &C::save_at_end);
   add({.name = "async", .type = T::boolean, .help = "Write checkpoints in the background."}, &C::async);

@@ -14,6 +14,7 @@
 #include "runner/data/order.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/stream_dataset.hpp"
+#include "runner/data/table_data.hpp"
 #include "runner/data/tokenizers.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -33,6 +34,7 @@ const Format& find_format(const std::string& name) {
   if (found != formats.end()) return *found;
   std::vector<std::string> names;
   for (const auto& format : formats) names.emplace_back(format.name);
+  names.emplace_back("csv");
   auto near = nearest(name, names);
   throw usage_error("data.format = \"{}\": it can be {}{}", name, join_or(names),
                     near ? "; did you mean " + *near + "?" : "");
@@ -89,10 +91,11 @@ int64_t Dataset::sample_at(int64_t epoch, int64_t position, const SampleOrderOpt
 }
 
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
-                                      const std::string& cache_dir) {
-  RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
+                                      const std::string& cache_dir, const nlohmann::json& learned) {
   if (!data.validation.empty() && data.validation_fraction)
     throw usage_error("data.validation and data.validation_fraction exclude each other");
+  if (data.is_table()) return open_table(data, split, learned);
+  RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
   if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
   OpenData opened = open_files(data, split, vocab_size, cache_dir);
@@ -100,8 +103,8 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
                           : stream_dataset(data, split, std::move(opened.stream), seq_len);
 }
 
-// Each format can provide tokens only.
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
+  if (data.is_table()) return open_table(data, Split::train)->fields();
   find_format(data.format);
   return data.packs_sequences() ? packed_fields(seq_len) : token_fields(seq_len);
 }
@@ -119,12 +122,13 @@ void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
+  if (data.is_table()) throw usage_error("data.format = \"{}\" has no tokenizer", data.format);
   if (data.format == "bin") throw usage_error("data.format = \"bin\" contains tokens already and has no tokenizer");
   return open_tokenizer(data, cache_dir);
 }
 
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir) {
-  if (data.format == "bin") return std::nullopt;
+  if (data.format == "bin" || data.is_table()) return std::nullopt;
   if (data.tokenizer == "bytes") return bytes_vocab_size;
   if (data.tokenizer == "sentencepiece" && data.tokenizer_vocab_size) return data.tokenizer_vocab_size;
   return open_tokenizer(data, cache_dir)->vocab_size();

@@ -1,7 +1,8 @@
-// Token datasets, and the tokenizers that recipes name. Independent of torch.
+// Data sets, and the tokenizers that recipes name. Independent of torch.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +51,8 @@ class Dataset {
   virtual int64_t weight(int64_t sample) const = 0;
   /// The fields of a batch of these samples: fields(), or with smaller rows if none of the samples fills them.
   virtual std::vector<BatchField> fields_of(std::span<const int64_t> /*samples*/) const { return fields(); }
+  /// What the data set has learned from training data and needs to read others in the same way, for checkpoints. Null: nothing.
+  virtual nlohmann::json learned() const { return nullptr; }
   /// Writes a sample to row `row` of a batch that has fields_of() its samples, in that order.
   virtual void read(int64_t sample, HostBatch& batch, int64_t row) const = 0;
 };
@@ -61,8 +64,14 @@ std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);
 /// and position). The contents of up to 256 MiB of files are checked here; other contents are checked at each read(), so
 /// that opening is fast. With data.validation_fraction, the validation split is the last part of data.train, rounded to
 /// the nearest token, and the training split is the rest. Returns nullptr without a validation split.
+/// Of tables, `seq_len`, `vocab_size` and `cache_dir` are not used; `learned` is Dataset::learned() of a checkpoint, and replaces
+/// what data.train teaches.
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
-                                      const std::string& cache_dir);
+                                      const std::string& cache_dir, const nlohmann::json& learned = nullptr);
+
+/// Fills in what the data determine: of tables model.num_features, model.num_labels, data.target_type and train.loss. Origins
+/// name the data. Throws Error(usage) as open_dataset().
+void take_data_facts(Recipe& recipe);
 
 /// Whether text has to be tokenised before workers can open it.
 bool needs_tokenizing(const Recipe::Data& data);

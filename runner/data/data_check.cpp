@@ -14,6 +14,7 @@
 #include "runner/data/file_kind.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
+#include "runner/data/table_data.hpp"
 #include "runner/data/token_stream.hpp"
 #include "runner/data/tokenizers.hpp"
 #include "runner/data/utf8.hpp"
@@ -83,7 +84,9 @@ void find_packed_files(std::vector<DataProblem>& problems, const std::string& ke
   for (const auto& file : files)
     if (auto kind = other_than_text(file); !kind.empty())
       problems.push_back({key, fmt::format("{}: {} looks like {}; format = \"{}\" reads {}", key, file, kind, format,
-                                           format == "text" ? "plain text" : "JSON")});
+                                           format == "text"    ? "plain text"
+                                           : format == "jsonl" ? "JSON"
+                                                               : "tables of text")});
 }
 
 /// Existing files without regard to their names: two paths or links may name the same file.
@@ -243,6 +246,8 @@ namespace {
 std::vector<std::string> notes_of_source(const Recipe::Data& data) {
   std::vector<std::string> notes;
   note_repeated_files(data, notes);
+  if (data.is_table())
+    for (auto& note : table_notes(data)) notes.push_back(std::move(note));
   if (data.format != "text") return notes;
   if (auto note = unknown_text_note(data); !note.empty()) notes.push_back(note);
   constexpr size_t looked_at = 8;  // the first files are sufficient

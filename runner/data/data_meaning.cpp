@@ -111,6 +111,19 @@ json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
   return meaning;
 }
 
+/// What determines the numbers of a table's rows.
+json table_meaning(const Recipe::Data& data) {
+  return {{"data.target", data.target},
+          {"data.target_type", data.target_type},
+          {"data.drop", data.drop},
+          {"data.categorical", data.categorical},
+          {"data.missing", data.missing},
+          {"data.missing_values", data.missing_values},
+          {"data.standardize", data.standardize},
+          {"data.standardize_target", data.standardize_target.value_or(data.standardize)},
+          {"data.delimiter", data.delimiter}};
+}
+
 json source_meaning(const DataSource& source, const std::string& cache_dir) {
   json meaning = {{"name", source.name}, {"files", source.data.train.size()}, {"epochs", source.epochs}};
   if (source.weight) meaning["weight"] = *source.weight;
@@ -123,7 +136,7 @@ json source_meaning(const DataSource& source, const std::string& cache_dir) {
 
 json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::string& cache_dir, size_t hashed_bytes) {
   const auto& data = recipe.data;
-  json meaning = {{"data.seq_len", *data.seq_len},
+  json meaning = {{"data.seq_len", data.seq_len.value_or(1)},
                   {"data.shuffle", data.shuffle},
                   {"data.format", data.format},
                   {"data.validation_fraction", data.validation_fraction ? json(*data.validation_fraction) : json()},
@@ -142,7 +155,9 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     meaning["data.temperature"] = data.temperature;
     meaning["data.mixture_end"] = data.mixture_end;
   }
-  if (data.format == "bin") {
+  if (data.is_table()) {
+    meaning.update(table_meaning(data));
+  } else if (data.format == "bin") {
     meaning["data.token_dtype"] = data.token_dtype;
   } else {
     meaning["data.tokenizer"] = {{"name", data.tokenizer}};
@@ -152,16 +167,34 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
 }
 
 bool changes_meaning(const Recipe& recipe, const std::string& key) {
-  static const std::vector<std::string> keys = {"data.train",          "data.format",
-                                                "data.seq_len",        "data.shuffle",
-                                                "data.tokenizer",      "data.tokenizer_vocab_size",
-                                                "data.token_dtype",    "data.validation_fraction",
-                                                "data.layout",         "data.columns",
-                                                "data.packing",        "data.too_long",
-                                                "data.chat_template",  "data.train_on",
-                                                "data.train_on_input", "data.sources",
-                                                "data.temperature",    "data.mixture_end",
-                                                "data.group_by_length"};
+  static const std::vector<std::string> keys = {"data.train",
+                                                "data.format",
+                                                "data.seq_len",
+                                                "data.shuffle",
+                                                "data.tokenizer",
+                                                "data.tokenizer_vocab_size",
+                                                "data.token_dtype",
+                                                "data.validation_fraction",
+                                                "data.layout",
+                                                "data.columns",
+                                                "data.packing",
+                                                "data.too_long",
+                                                "data.chat_template",
+                                                "data.train_on",
+                                                "data.train_on_input",
+                                                "data.sources",
+                                                "data.temperature",
+                                                "data.mixture_end",
+                                                "data.group_by_length",
+                                                "data.target",
+                                                "data.target_type",
+                                                "data.drop",
+                                                "data.categorical",
+                                                "data.missing",
+                                                "data.missing_values",
+                                                "data.standardize",
+                                                "data.standardize_target",
+                                                "data.delimiter"};
   if (key == "run.seed") return recipe.data.shuffle;
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }

@@ -5,6 +5,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/validation_metrics.hpp"
 #include "runner/lua/script_error.hpp"
 
 namespace runner::lua {
@@ -26,7 +27,8 @@ StateOptions state_options(const Recipe& recipe, const HookSet::Talk& talk) {
 json given_options(const Recipe& recipe, const HookFile& hook) {
   if (hook.name == early_stopping && recipe.train.early_stopping) {
     const auto& rule = *recipe.train.early_stopping;
-    return {{"monitor", rule.monitor}, {"patience", rule.patience}, {"min_delta", rule.min_delta}, {"mode", rule.mode}};
+    const auto mode = rule.mode == "auto" ? (higher_is_better(rule.monitor) ? "max" : "min") : rule.mode;
+    return {{"monitor", rule.monitor}, {"patience", rule.patience}, {"min_delta", rule.min_delta}, {"mode", mode}};
   }
   return recipe.hooks.options.value(hook.name, json::object());
 }

@@ -5,6 +5,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/validation_metrics.hpp"
 #include "runner/lua/dry_run.hpp"
 #include "runner/lua/error.hpp"
 #include "runner/lua/hook_set.hpp"
@@ -52,14 +53,19 @@ bool begin_alike(const std::string& a, const std::string& b) {
 
 bool trainer_records(const Recipe& recipe, std::string_view name) {
   const bool validates = recipe.data.validates();
+  if (contains(validation_metrics(recipe), name)) return validates;
   return contains(trainer_metrics(), name) && (name != "val_loss" || validates);
 }
 
 KnownMetrics::Recorded KnownMetrics::recorded(const std::string& name) const {
   if (contains(names, name)) return Recorded::yes;
-  if (contains(trainer_metrics(), name)) return Recorded::no;  // hooks cannot log these
+  // Hooks do not log the trainer's metrics.
+  const auto of_trainer = [](const std::string& metric) {
+    return contains(trainer_metrics(), metric) || contains(all_validation_metrics(), metric);
+  };
+  if (of_trainer(name)) return Recorded::no;
   for (const auto& known : names)
-    if (!contains(trainer_metrics(), known) && begin_alike(name, known)) return Recorded::yes;
+    if (!of_trainer(known) && begin_alike(name, known)) return Recorded::yes;
   for (const auto& text : texts)
     if (text.find(name) != std::string::npos) return Recorded::yes;
   return complete ? Recorded::no : Recorded::maybe;
@@ -97,6 +103,8 @@ bool computes_names(std::string_view text) {
 KnownMetrics known_metrics(const Recipe& recipe) {
   KnownMetrics known;
   for (const auto& name : trainer_metrics())
+    if (trainer_records(recipe, name)) known.names.push_back(name);
+  for (const auto& name : validation_metrics(recipe))
     if (trainer_records(recipe, name)) known.names.push_back(name);
   if (recipe.hooks.files.empty()) return known;
   if (recipe.hooks.trusted) {  // a dry run could write files

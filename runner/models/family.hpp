@@ -22,6 +22,7 @@ struct Family {
 
 extern const Family gpt_family;
 extern const Family decoder_family;
+extern const Family mlp_family;
 
 /// Decides which parameters are trained.
 void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& parameter, size_t slot)>& trained);
@@ -48,6 +49,10 @@ inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
 
 /// The first block: its parameters and memory moments. The first of `parameters` is the token table.
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters);
+
+/// The last block of models that predict labels or numbers: head.weight [outputs, dim] and head.bias, as torch.nn.Linear draws
+/// them.
+BlockSpec task_head_block(int64_t dim, int64_t outputs);
 
 /// Number of elements in those `parameters` whose names end with one of `endings`.
 int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializer_list<std::string_view> endings);

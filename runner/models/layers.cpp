@@ -212,6 +212,12 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, StoredWeight 
   return RmsNormFunction::apply(x, weight, eps, stored);
 }
 
+Activation activation_named(const std::string& name) {
+  if (name == "silu") return Activation::silu;
+  if (name == "relu") return Activation::relu;
+  return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
+}
+
 Tensor activated(const Tensor& x, Activation activation) {
   if (activation == Activation::gelu) return gelu(x, Gelu::exact);
   if (activation == Activation::gelu_tanh) return gelu(x, Gelu::tanh);

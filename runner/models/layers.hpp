@@ -95,6 +95,8 @@ torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, doub
                        StoredWeight stored = StoredWeight::plain);
 
 enum class Activation { silu, gelu, gelu_tanh, relu };
+/// The activation with a name of model.activation.
+Activation activation_named(const std::string& name);
 
 /// The activation of x. x must be a temporary that has no other user, because gelu() may overwrite it.
 torch::Tensor activated(const torch::Tensor& x, Activation activation);

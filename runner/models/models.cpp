@@ -9,6 +9,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/models/family.hpp"
+#include "strategies/engine/row_batch.hpp"
 
 namespace runner {
 
@@ -16,6 +17,7 @@ namespace {
 
 const Family& family_named(const std::string& name) {
   if (name == "gpt") return gpt_family;
+  if (name == "mlp") return mlp_family;
   if (std::ranges::find(model_families(), name) != model_families().end()) return decoder_family;
   auto close = nearest(name, model_families());
   throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
@@ -68,15 +70,23 @@ void leave_out_inputs(ModelSpec& spec) {
 }
 
 /// The spec before the last step, leave_out_inputs().
-ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                     TaskSpec task = {}) {
   const auto& family = family_named(model.name);
-  check_shape(model, vocab_size, seq_len);
+  const bool tokens = is_language_model(model.name);
+  if (tokens) check_shape(model, vocab_size, seq_len);
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
   spec.family = model.name;
   spec.vocab_size = vocab_size;
-  spec.dim = model.dim;
   spec.seq_len = seq_len;
-  spec.loss_chunk_tokens = model.loss_chunk_tokens;
+  if (tokens) {
+    spec.dim = model.dim;
+    spec.loss_chunk_tokens = model.loss_chunk_tokens;
+  } else {
+    task.outputs = vocab_size;
+    spec.task = task;
+    spec.batch.push_back(task.classifies() ? labels_field() : targets_field(task.outputs));
+  }
   if (rows == RowKind::packed) add_joined_results(spec, model);
   if (!model.frozen.empty())
     train_only(spec, [&](const ParameterSpec& parameter, size_t) {
@@ -90,12 +100,24 @@ RowKind rows_of(const Recipe& recipe) {
   return recipe.data.packs_sequences() ? RowKind::packed : RowKind::one_sequence;
 }
 
+TaskSpec task_of(const Recipe::Train& train) {
+  TaskSpec task{.label_smoothing = train.label_smoothing, .huber_delta = train.huber_delta};
+  const auto loss = train.loss.value_or("cross_entropy");
+  task.loss = loss == "bce"     ? TaskSpec::Loss::bce
+              : loss == "mse"   ? TaskSpec::Loss::mse
+              : loss == "l1"    ? TaskSpec::Loss::l1
+              : loss == "huber" ? TaskSpec::Loss::huber
+                                : TaskSpec::Loss::cross_entropy;
+  return task;
+}
+
 }  // namespace
 
 void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& parameter, size_t slot)>& trained) {
   size_t slot = 0;
   for (auto& block : spec.blocks)
     for (auto& parameter : block.parameters) parameter.trainable = trained(parameter, slot++);
+  if (spec.task) return;
   // The head computes the gradient of its vocabulary projection in forward.
   auto& head = spec.blocks.back();
   const auto* projection =
@@ -136,7 +158,7 @@ std::vector<std::string> parameter_names(const ModelSpec& model) {
 const std::vector<std::string>& model_families() { return model_family_names(); }
 
 ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe));
+  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe.train));
   fine_tune(spec, recipe);
   leave_out_inputs(spec);
   mark_layers(spec);
@@ -144,7 +166,9 @@ ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
 }
 
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  return make_spec(recipe.model, vocab_size, seq_len, rows_of(recipe));
+  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe.train));
+  leave_out_inputs(spec);
+  return spec;
 }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
@@ -155,13 +179,15 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 }
 
 nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
-  nlohmann::json values = {{"name", model.name},
-                           {"n_layers", model.n_layers},
-                           {"dim", model.dim},
-                           {"n_heads", model.n_heads},
-                           {"vocab_size", vocab_size},
-                           {"norm_eps", model.norm_eps},
-                           {"tie_embeddings", model.tie_embeddings}};
+  nlohmann::json values = {{"name", model.name}, {"num_labels", vocab_size}};
+  if (is_language_model(model.name))
+    values = {{"name", model.name},
+              {"n_layers", model.n_layers},
+              {"dim", model.dim},
+              {"n_heads", model.n_heads},
+              {"vocab_size", vocab_size},
+              {"norm_eps", model.norm_eps},
+              {"tie_embeddings", model.tie_embeddings}};
   values.update(family_named(model.name).settings(model));
   nlohmann::json settings = nlohmann::json::object();
   for (const auto& [key, value] : values.items()) settings["model." + key] = value;
@@ -180,8 +206,9 @@ bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
-  const bool gpt = config.is_object() && config.contains("model_type") && config["model_type"] == "gpt2";
-  return (gpt ? gpt_family : decoder_family).model_from_hf_config(config);
+  const auto type = config.is_object() && config.contains("model_type") ? config["model_type"] : nlohmann::json();
+  const auto& family = type == "gpt2" ? gpt_family : type == "mlp" ? mlp_family : decoder_family;
+  return family.model_from_hf_config(config);
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {

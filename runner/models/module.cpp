@@ -3,6 +3,7 @@
 #include "runner/base/error.hpp"
 #include "runner/models/decoder/module.hpp"
 #include "runner/models/gpt/module.hpp"
+#include "runner/models/mlp/module.hpp"
 
 namespace runner {
 
@@ -10,6 +11,8 @@ std::unique_ptr<Model> build_model(const Recipe::Model& recipe, const ModelSpec&
   auto model = std::make_unique<Model>(spec);
   if (spec.family == "gpt")
     gpt::add_blocks(*model, recipe);
+  else if (spec.family == "mlp")
+    mlp::add_blocks(*model, recipe);
   else
     decoder::add_blocks(*model, recipe);
   RUNNER_CHECK(!model->blocks.empty(), "no module for the family `{}`", spec.family);

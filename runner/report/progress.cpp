@@ -168,7 +168,7 @@ void Progress::step(const StepReport& report) {
   impl_->printed_at = now;
 }
 
-void Progress::validation(int64_t step, double loss) { line(fmt::format("step {}  val_loss {:.4f}", step, loss)); }
+void Progress::validation(int64_t step, const std::string& metrics) { line(fmt::format("step {}  {}", step, metrics)); }
 
 void Progress::line(const std::string& text) {
   std::lock_guard lock(Impl::mutex);

@@ -16,6 +16,7 @@ struct StepReport {
   double loss = 0, lr = 0;
   std::optional<double> grad_norm;
   double tokens_per_s = 0;
+  std::string unit = "tokens";  ///< what tokens_per_s counts
   int64_t memory_bytes = 0;
   double data_wait_share = 0;  ///< share of the step's time spent waiting for data, 0 to 1
 };
@@ -27,7 +28,7 @@ class Progress {
     int64_t total_steps = 0;          ///< 0 = unknown
     int64_t print_every_n_steps = 1;  ///< plain lines: at most one in n steps and at most two in a second
     std::optional<bool>
-        terminal;   ///< draw a bar; default: whether stderr is a terminal and TERM is not dumb. log::color() decides on color
+        terminal;  ///< draw a bar; default: whether stderr is a terminal and TERM is not dumb. log::color() decides on color
     int width = 0;  ///< 0 = query the terminal's width at each redraw
     std::function<double()> clock = steady_seconds;
   };
@@ -36,7 +37,8 @@ class Progress {
   /// Sets Options::total_steps, once it is known.
   void set_total(int64_t steps);
   void step(const StepReport& report);
-  void validation(int64_t step, double loss);
+  /// `metrics`: "val_loss 2.2500".
+  void validation(int64_t step, const std::string& metrics);
   /// Prints a line above the bar.
   void line(const std::string& text);
   /// Shows what happens before the first step ("starting 2 workers", "loading weights"), with elapsed seconds.

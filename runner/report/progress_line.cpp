@@ -38,7 +38,7 @@ struct Field {
 std::vector<Field> fields(const ProgressState& state) {
   const StepReport& report = state.report;
   std::vector<Field> list = {{"loss " + format_loss(report.loss), 0}};
-  if (report.tokens_per_s > 0) list.push_back({format_count(report.tokens_per_s) + " tokens/s", 2});
+  if (report.tokens_per_s > 0) list.push_back({format_count(report.tokens_per_s) + " " + report.unit + "/s", 2});
   if (report.memory_bytes > 0) list.push_back({"mem " + format_bytes(report.memory_bytes), 4});
   if (state.eta_seconds) list.push_back({"eta " + format_duration(*state.eta_seconds), 1});
   if (report.data_wait_share >= data_wait_share_shown)

@@ -116,8 +116,7 @@ std::string table(const Recommendation& r, bool all) {
 
 std::string headline(const Recommendation& r) {
   const Candidate& chosen = r.plan.choice.plan();
-  std::string text = fmt::format("{}: {}, {} of {} tokens a step", r.recipe_file, label(chosen), batch_text(chosen.job),
-                                 chosen.job.model->seq_len);
+  std::string text = fmt::format("{}: {}, {}", r.recipe_file, label(chosen), step_size_text(chosen.job));
   if (chosen.every > 0)
     text += chosen.every == 1 ? ", all layers recomputed"
                               : fmt::format(", every {} layer recomputed", ordinal(chosen.every));
@@ -165,7 +164,12 @@ nlohmann::json number_or_null(const std::optional<int64_t>& number) {
 std::string batch_text(const Job& job) {
   std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, counted(job.data_ranks(), "rank"));
   if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
-  return text + fmt::format(" = {} sequences", job.micro_batch_size * job.data_ranks() * job.accumulation);
+  return text + fmt::format(" = {} {}", job.micro_batch_size * job.data_ranks() * job.accumulation,
+                            job.model->task ? "rows" : "sequences");
+}
+
+std::string step_size_text(const Job& job) {
+  return batch_text(job) + (job.model->task ? "" : fmt::format(" of {} tokens", job.model->seq_len)) + " a step";
 }
 
 std::optional<int64_t> Recommendation::changed_batch() const {

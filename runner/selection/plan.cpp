@@ -7,6 +7,7 @@
 
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
@@ -229,6 +230,11 @@ std::vector<std::string> frozen_groups(const Recipe& recipe, const ModelSpec& mo
 
 void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
   auto& recipe = plan.recipe;
+  if (!is_language_model(recipe.model.name)) {
+    plan.seq_len = 1;
+    plan.vocab_size = recipe.model.num_labels.value_or(1);
+    return;
+  }
   check_lengths(recipe, diagnostics);
   if (!recipe.data.seq_len) {
     recipe.data.seq_len = recipe.model.max_seq_len;

@@ -8,6 +8,7 @@
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/config/sweep_keys.hpp"
+#include "runner/config/validation_metrics.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_method.hpp"
@@ -107,7 +108,9 @@ class SweepReader {
   void simple_keys(const LocatedJson& table) {
     text(table, "name", sweep_.name);
     text(table, "metric", sweep_.metric);
-    sweep_.goal = one_of(table, "goal", {"min", "max"}) == "max" ? Goal::max : Goal::min;
+    const auto goal = one_of(table, "goal", {"min", "max"});
+    const bool larger = table.find("goal") ? goal == "max" : higher_is_better(sweep_.metric);
+    sweep_.goal = larger ? Goal::max : Goal::min;
     sweep_.best_value = one_of(table, "value", {"last", "best"}) == "best";
     integer(table, "seed", 0, sweep_.seed);
     read(table, {.name = "parallel", .type = Option::Type::integer_or_auto, .minimum = 1}, [&](const json& value) {

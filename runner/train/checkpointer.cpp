@@ -1,6 +1,7 @@
 #include "runner/train/checkpointer.hpp"
 
 #include <fmt/ranges.h>
+#include "runner/config/validation_metrics.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -87,6 +88,7 @@ void Checkpointer::retain() {
   runner::retain(options_.folder, {.keep_last = options_.keep_last,
                                    .save_top_k = options_.save_top_k,
                                    .monitor = options_.monitor,
+                                   .higher_is_better = higher_is_better(options_.monitor),
                                    .attempts = {{options_.attempt, start_}}});
 }
 

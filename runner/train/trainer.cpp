@@ -8,7 +8,9 @@
 #include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
+#include "runner/config/validation_metrics.hpp"
 #include "runner/lua/hook_set.hpp"
+#include "runner/models/task_metrics.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/planned_steps.hpp"
 #include "strategies/contract/initialize.hpp"
@@ -101,17 +103,28 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   tokens_ = state.at("tokens");
   loss_ = state_number(state.at("loss"));
   saved_step_ = step_;
-  if (auto found = state.find("val_loss"); found != state.end()) {
-    val_loss_ = state_number(*found);
-    validated_step_ = step_;
-  }
+  restore_validation(state);
   // Of another run's checkpoint (--checkpoint), only weights, optimizer state, step and data position matter.
   if (written_by(checkpoint, setup_.run_dir)) continue_course(state);
   progress_.step = step_;
   progress_.epoch = position_.epoch;
   if (step_ > 0) setup_.hooks.set_metric("loss", loss_);
-  if (validated_step_ == step_) setup_.hooks.set_metric("val_loss", val_loss_);
+  if (validated_step_ == step_) {
+    setup_.hooks.set_metric("val_loss", val_loss_);
+    for (const auto& [name, value] : val_metrics_) setup_.hooks.set_metric(name, value);
+  }
   setup_.hooks.load(checkpoint, progress_);
+}
+
+void Trainer::restore_validation(const TrainerState& state) {
+  const auto found = state.find("val_loss");
+  if (found == state.end()) return;
+  val_loss_ = state_number(*found);
+  validated_step_ = step_;
+  val_metrics_.clear();
+  for (const auto& name : validation_metrics(recipe_))
+    if (const auto value = state.find(name); value != state.end())
+      val_metrics_.emplace_back(name, state_number(*value));
 }
 
 void Trainer::continue_course(const TrainerState& state) {
@@ -138,7 +151,11 @@ TrainerState Trainer::trainer_state() const {
       {"model", setup_.model_sizes}};
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
   if (report_.skipped() > 0) state["skipped_steps"] = report_.skipped();
-  if (validated_step_ == step_) state["val_loss"] = val_loss_;
+  if (const auto learned = setup_.train.learned(); !learned.is_null()) state["data"]["learned"] = learned;
+  if (validated_step_ == step_) {
+    state["val_loss"] = val_loss_;
+    for (const auto& [name, value] : val_metrics_) state[name] = value;
+  }
   if (unfinished_) state["unfinished"] = to_json(*unfinished_);
   if (completing_ && !unfinished_) state["completed"] = true;
   return state;
@@ -196,27 +213,46 @@ bool Trainer::measure_validation() {
                                      .repeat = false});
   int64_t limit =
       recipe_.run.fast_dev_run > 0 ? recipe_.run.fast_dev_run : recipe_.train.limit_val_batches.value_or(INT64_MAX);
-  double sum = 0;
+  std::vector<double> sums = {0};
   int64_t weight = 0;
   StepBatch batch;
   for (int64_t n = 0; n < limit && loader.next(batch); ++n) {
     if (stop_agreed()) return false;
-    for (const auto& micro : batch.micro_batches) sum += setup_.engine.evaluate(micro);
+    for (const auto& micro : batch.micro_batches) {
+      const auto more = setup_.engine.evaluate_sums(micro);
+      sums.resize(more.size());
+      for (size_t i = 0; i < more.size(); ++i) sums[i] += more[i];
+    }
     weight += batch.weight;
   }
   if (weight == 0)
     throw usage_error(
         "the validation loss is undefined: no validated sample has a supervised token{}",
         limit == INT64_MAX ? "" : fmt::format("; train.limit_val_batches = {} leaves out later ones", limit));
-  double loss = setup_.engine.sum_over_ranks(sum) / static_cast<double>(weight);
-  if (setup_.world.rank == 0)
-    setup_.events.emit("validation",
-                       {{"step", step_}, {"loss", loss}, {"tokens", weight}, {"seconds", steady_seconds() - begun}});
+  sums = setup_.engine.sums_over_ranks(std::move(sums));
+  double loss = sums[0] / static_cast<double>(weight);
+  take_metrics(sums);
+  if (setup_.world.rank == 0) {
+    nlohmann::json event = {{"step", step_}, {"loss", loss}, {"tokens", weight}, {"seconds", steady_seconds() - begun}};
+    for (const auto& [name, value] : val_metrics_) event["metrics"][name] = value;
+    setup_.events.emit("validation", event);
+  }
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // an existing checkpoint of this step lacks the value
   setup_.hooks.set_metric("val_loss", loss);
+  for (const auto& [name, value] : val_metrics_) setup_.hooks.set_metric(name, value);
   return true;
+}
+
+void Trainer::take_metrics(std::span<const double> sums) {
+  val_metrics_.clear();
+  if (!setup_.task) return;
+  std::vector<double> scales;
+  const auto learned = setup_.train.learned();
+  if (setup_.task->regresses() && learned.is_object() && learned.contains("targets"))
+    for (const auto& target : learned.at("targets")) scales.push_back(target.value("scale", 1.0));
+  val_metrics_ = metrics_of(*setup_.task, sums, scales);
 }
 
 void Trainer::save(bool steps_follow) {

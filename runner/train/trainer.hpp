@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "runner/base/clock.hpp"
@@ -16,6 +17,7 @@
 #include "runner/train/hooks/hooks.hpp"
 #include "runner/train/profile.hpp"
 #include "runner/train/training_report.hpp"
+#include "strategies/contract/task_spec.hpp"
 #include "strategies/engine/engine.hpp"
 
 namespace runner {
@@ -29,6 +31,7 @@ struct TrainerSetup {
   Hooks& hooks;
   EventSink& events;
   fs::path run_dir;
+  std::optional<TaskSpec> task = {};               ///< of the model
   nlohmann::json model_sizes = {};                 ///< what `runner export` makes the spec from, stored in checkpoints
   double started = 0;                              ///< steady_seconds() at the worker's start
   const std::atomic<bool>* stop = nullptr;         ///< set by the signal handler
@@ -103,6 +106,9 @@ class Trainer {
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
   bool measure_validation();
+  /// What validation measured beside the loss, from its sums.
+  void take_metrics(std::span<const double> sums);
+  void restore_validation(const TrainerState& state);
   bool stop_agreed();
   void save(bool steps_follow);
   TrainerState trainer_state() const;
@@ -119,7 +125,8 @@ class Trainer {
   int64_t step_ = 0, max_steps_ = 0;
   int64_t tokens_ = 0;  ///< the sum of StepInput::weight
   DataPosition position_;
-  double loss_ = std::nan(""), val_loss_ = 0;  ///< val_loss_ belongs to validated_step_
+  double loss_ = std::nan(""), val_loss_ = 0;                ///< val_loss_ belongs to validated_step_
+  std::vector<std::pair<std::string, double>> val_metrics_;  ///< the same for those beside the loss
   int64_t saved_step_ = -1, validated_step_ = -1;
   std::optional<UnfinishedStep> unfinished_;  ///< of step_
   bool completing_ = false;                   ///< a resumed run completes step_

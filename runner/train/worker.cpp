@@ -12,6 +12,7 @@
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/cuda/module.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/data/scripted_order.hpp"
@@ -128,7 +129,8 @@ ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bo
     adapter = std::make_shared<AdapterFolder>(*recipe.fine_tune.adapter, recipe, spec);
   const auto initial =
       with_row_norms(spec, [=, seed = recipe.run.seed](size_t slot, int64_t offset, std::span<float> out) {
-        if (base_slots[slot] != SIZE_MAX) return base->read(base_slots[slot], offset, out);
+        if (base_slots[slot] != SIZE_MAX && base->has(base_slots[slot]))
+          return base->read(base_slots[slot], offset, out);
         initialize_slice(*specs[slot], seed, offset, out);
       });
   return [=](size_t slot, int64_t offset, std::span<float> out) {
@@ -169,10 +171,14 @@ void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
 
 ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events,
                const FailureReport& failures, const PeakMemory& peak_memory, double started) {
-  int64_t vocab = *recipe.model.vocab_size, seq_len = *recipe.data.seq_len;
+  int64_t vocab = outputs_of(recipe.model).value(), seq_len = recipe.data.seq_len.value_or(1);
+  std::optional<Checkpoint> checkpoint;  // the supervisor has verified it, so each rank reads only its own bytes
+  if (!options.resume_from.empty()) checkpoint.emplace(options.resume_from, /*verify=*/false);
+  const auto learned =
+      checkpoint ? checkpoint->state().at("data").value("learned", nlohmann::json()) : nlohmann::json();
   auto training =
-      with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir), recipe);
-  auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir);
+      with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir, learned), recipe);
+  auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir, learned);
   ModelSpec spec = make_spec(recipe, vocab, seq_len);
   auto model = build_model(recipe.model, spec);
   const auto& clip = recipe.train;
@@ -197,8 +203,6 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   OutOfMemory out_of_memory{job, entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
   nlohmann::json ready{{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}};
-  std::optional<Checkpoint> checkpoint;  // the supervisor has verified it, so each rank reads only its own bytes
-  if (!options.resume_from.empty()) checkpoint.emplace(options.resume_from, /*verify=*/false);
   int64_t steps = planned_steps(recipe, strategy->data_ranks(), training->size(),
                                 checkpoint ? start_of(checkpoint->state()) : TrainingStart());
   if (steps != INT64_MAX) ready["steps"] = steps;
@@ -219,6 +223,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                               .hooks = *hooks,
                               .events = events,
                               .run_dir = options.run_dir,
+                              .task = model->spec.task,
                               .model_sizes = {{"vocab_size", vocab}, {"seq_len", seq_len}},
                               .started = started,
                               .stop = &stop_requested,

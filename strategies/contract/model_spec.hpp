@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/contract/task_spec.hpp"
 #include "strategies/engine/batch_field.hpp"
 
 namespace runner {
@@ -41,7 +42,7 @@ struct ParameterSpec {
   }
 };
 
-/// What a block saves for its backward, per token of the micro-batch. It includes the block's input. It does not include the
+/// What a block saves for its backward, per token of the micro-batch. A row without a sequence counts as one token. It includes the block's input. It does not include the
 /// output, which is the next block's input.
 struct SavedActivations {
   double compute_elements_per_token = 0;  ///< elements of the compute dtype
@@ -81,6 +82,9 @@ struct SharedInput {
 };
 
 enum class BlockKind { embedding, transformer, head };
+
+// A hidden layer of a model without attention also has the kind `transformer`, and an input without parameters has the kind
+// `embedding`.
 
 /// One block of the chain. The first block takes the batch, the last one returns the summed loss, and the tensors between blocks
 /// are [B, T, dim]. A transformer layer is two blocks: attention and MLP, each with its norm and its residual.
@@ -122,7 +126,8 @@ struct ModelSpec {
   int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
   int64_t loss_chunk_tokens = 0;  ///< tokens for which the loss is computed at a time; 0: all
   std::optional<AdapterSpec> adapter = {};
-  int64_t buffer_elements = 0;  ///< of the compute dtype: tables that are not parameters and always exist
+  std::optional<TaskSpec> task = {};  ///< of models that predict labels or numbers; unset: the model predicts tokens
+  int64_t buffer_elements = 0;        ///< of the compute dtype: tables that are not parameters and always exist
 
   /// Elements of all parameters; tied ones are counted once.
   int64_t parameter_count() const;

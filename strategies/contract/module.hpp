@@ -52,7 +52,8 @@ class Block {
  public:
   virtual ~Block() = default;
   /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim]; head: [B, T, dim] -> scalar fp32, the loss
-  /// summed over everything that counts in the batch (StepInput::weight), or [B, vocab] fp32 if logits_of is set. The summed loss
+  /// summed over everything that counts in the batch (StepInput::weight), or [B, vocab] fp32 if logits_of is set. In validation a
+  /// head may return more sums, [n], of which the first one is the loss. The summed loss
   /// of a row with BatchField::padding in all fields is 0.
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };

@@ -289,12 +289,13 @@ void Strategy::use_trained() {
   if (std::exchange(copies_are_average_, false)) state_loaded();
 }
 
-double Strategy::evaluate(const HostBatch& given) {
+std::vector<double> Strategy::evaluate_sums(const HostBatch& given) {
   torch::NoGradGuard no_grad;
   use_average();
   const MicroBatch batch = to_device(given);
   ForwardContext context{&batch, false, 0};
-  return forward(context).to(torch::kFloat64).item<double>();
+  const auto sums = forward(context).to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
+  return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
 }
 
 std::vector<float> Strategy::logits(const HostBatch& given, int64_t position) {
@@ -428,10 +429,12 @@ void Strategy::load_scalars(const nlohmann::json& scalars) {
   load_own_scalars(scalars.value("own", nlohmann::json()));
 }
 
-double Strategy::sum_over_ranks(double value) {
-  std::vector<at::Tensor> sum{torch::tensor({value}, torch::kFloat64)};
-  if (world_.size > 1) world_.control->allreduce(sum, {c10d::ReduceOp::SUM})->wait();
-  return sum[0].item<double>();
+std::vector<double> Strategy::sums_over_ranks(std::vector<double> values) {
+  if (world_.size == 1) return values;
+  std::vector<at::Tensor> sums{torch::tensor(values, torch::kFloat64)};
+  world_.control->allreduce(sums, {c10d::ReduceOp::SUM})->wait();
+  const auto* first = sums[0].data_ptr<double>();
+  return {first, first + values.size()};
 }
 
 void Strategy::barrier() {

@@ -75,13 +75,15 @@ class Strategy : public Engine {
   int data_rank() const override { return job_.mesh.data_rank(world_.rank); }
   int data_ranks() const override { return job_.mesh.data_ranks(); }
   StepResult step(const StepInput& input) override;
-  double evaluate(const HostBatch& batch) override;
+  double evaluate(const HostBatch& batch) override { return evaluate_sums(batch).front(); }
+  std::vector<double> evaluate_sums(const HostBatch& batch) override;
   std::vector<float> logits(const HostBatch& batch, int64_t position) override;
   std::vector<StateView> state_views() override { return views_of(state()); }
   std::vector<StateView> views_to_save() override;
   nlohmann::json scalars() const override;
   void load_scalars(const nlohmann::json& scalars) override;
-  double sum_over_ranks(double value) override;
+  double sum_over_ranks(double value) override { return sums_over_ranks({value}).front(); }
+  std::vector<double> sums_over_ranks(std::vector<double> values) override;
   void barrier() override;
 
   // ---- what hooks need of LibTorch

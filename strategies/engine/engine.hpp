@@ -79,6 +79,8 @@ class Engine {
   /// loss of the micro-batches of all data ranks. Collective unless every rank updates all parameters: every rank must
   /// call it equally often.
   virtual double evaluate(const HostBatch& batch) = 0;
+  /// The same with what the model measures beside the loss (models/task_metrics.hpp): sums, of which the first one is the loss.
+  virtual std::vector<double> evaluate_sums(const HostBatch& batch) { return {evaluate(batch)}; }
   /// The logits [vocab] at position `position` of the batch's first row, without dropout. Collective as evaluate().
   virtual std::vector<float> logits(const HostBatch& batch, int64_t position) = 0;
 
@@ -98,6 +100,11 @@ class Engine {
 
   /// Collective. The sum of the ranks' values.
   virtual double sum_over_ranks(double value) = 0;
+  /// The same for each value of a list of the same length.
+  virtual std::vector<double> sums_over_ranks(std::vector<double> values) {
+    for (double& value : values) value = sum_over_ranks(value);
+    return values;
+  }
   /// Waits until all ranks have called it.
   virtual void barrier() = 0;
   /// Waits for the last update and frees the engine's resources.

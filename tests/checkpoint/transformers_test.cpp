@@ -74,7 +74,7 @@ TEST_CASE(
   Folder folder;
   std::vector<Recipe::Model> models;
   auto command = python + " " RUNNER_SOURCE_DIR "/tests/checkpoint/check_transformers.py";
-  for (const auto& name : model_families()) {
+  for (const auto& name : language_model_names()) {
     const bool newer = name == "qwen3" || name == "gemma3" || name == "smollm3";
     if (name == "gpt" || name == "llama" || (newer && !recent)) continue;
     auto model = family_recipe(name);

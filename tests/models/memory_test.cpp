@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
+#include "runner/config/model_families.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 
 using namespace runner;
@@ -24,7 +25,7 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const auto& name : model_families()) {
+  for (const auto& name : language_model_names()) {
     if (name == "gpt" || name == "llama") continue;
     for (double dropout : {0.0, 0.1})
       for (auto dtype : {torch::kFloat32, torch::kBFloat16}) {

@@ -66,7 +66,7 @@ inline std::vector<Recipe::Model> varied_recipes() {
       all.push_back(model);
     }
   }
-  for (const auto& name : model_families())
+  for (const auto& name : language_model_names())
     if (name != "gpt" && name != "llama") all.push_back(family_recipe(name));
   return all;
 }

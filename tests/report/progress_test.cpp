@@ -94,7 +94,8 @@ TEST_CASE("a bar is full at the end, has colour only on request, and is omitted 
 }
 
 TEST_CASE("a plain line also has the learning rate, the gradient norm and the wait for data") {
-  CHECK(plain_line(state_at(50)) == "step  50/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
+  CHECK(plain_line(state_at(50)) ==
+        "step  50/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
   ProgressState state = state_at(7);
   state.report.grad_norm = 0.25;
   state.report.data_wait_share = 0.5;
@@ -113,7 +114,7 @@ TEST_CASE("without a terminal there is a plain line every n steps, at most two p
     shown.progress->step(report_at(step));
     shown.now += 0.25;
   }
-  shown.progress->validation(12, 2.25);
+  shown.progress->validation(12, "val_loss 2.2500");
   shown.progress->tick();
   const std::string tail = "  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB";
   CHECK(shown.text() ==
@@ -210,7 +211,8 @@ TEST_CASE("the ETA uses the steps of the last minute and starts again after a re
   shown.now += 2;
   shown.progress->step(report_at(2));  // back to a checkpoint
   const std::string text = shown.text();
-  CHECK(text.find("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 2d") != std::string::npos);
+  CHECK(text.find("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 2d") !=
+        std::string::npos);
   CHECK(text.find("step   4/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB  eta 6m 32s\n") !=
         std::string::npos);
   CHECK(text.ends_with("step   2/200  loss 2.5000  lr 1.00e-03  12.3 k tokens/s  mem 1.50 GiB\n"));

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/config/config.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/models/models.hpp"
 
@@ -40,7 +41,7 @@ std::vector<Diagnostic> mistakes(const std::vector<BatchField>& needed) {
 }  // namespace
 
 TEST_CASE("text provides what the language models need") {
-  for (const auto& name : model_families()) {
+  for (const auto& name : language_model_names()) {
     Recipe::Model model = text_recipe().model;
     model.name = name;
     CHECK(mistakes(make_spec(model, 20, 128).batch).empty());

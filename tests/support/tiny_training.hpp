@@ -45,7 +45,11 @@ struct TinyRun {
   int64_t dim = 32, n_layers = 3, n_heads = 4, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy. If empty, the strategy is made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
-  int64_t short_last = 0;  ///< > 0: number of rows in the global batch of the last step
+  int64_t short_last = 0;              ///< > 0: number of rows in the global batch of the last step
+  std::string loss = "cross_entropy";  ///< of models without tokens, which have `vocab` outputs
+  int64_t features = 20;
+  bool has_tokens() const { return is_language_model(family); }
+  int64_t length() const { return has_tokens() ? seq_len : 1; }
 };
 
 struct TinyResult {
@@ -55,6 +59,9 @@ struct TinyResult {
 
 inline Recipe::Model tiny_model(const TinyRun& run) {
   Recipe::Model model = family_defaults(run.family);
+  model.hidden_sizes.assign(static_cast<size_t>(run.n_layers), run.dim);
+  model.num_features = run.features;
+  model.num_labels = run.vocab;
   model.n_layers = run.n_layers;
   model.dim = run.dim;
   model.n_heads = run.n_heads;
@@ -76,8 +83,9 @@ inline ModelSpec tiny_spec(const TinyRun& run) {
   Recipe recipe;
   recipe.model = tiny_model(run);
   recipe.fine_tune = run.fine_tune;
+  recipe.train.loss = run.loss;
   if (run.packed) recipe.data.packing = "best_fit";
-  return make_spec(recipe, run.vocab, run.seq_len);
+  return make_spec(recipe, run.vocab, run.length());
 }
 
 /// The position of token t of packed row `k` in its sequence. Sequences begin at other places in each row.
@@ -99,7 +107,28 @@ inline void tiny_row(const TinyRun& run, int64_t k, HostBatch& batch, int64_t ro
   for (int64_t t = 0; t < run.seq_len; ++t) positions[static_cast<size_t>(t)] = tiny_position(run, k, t);
 }
 
+/// The same for a model without tokens.
+inline HostBatch tiny_rows(const TinyRun& run, int64_t first_row, int64_t rows) {
+  const auto fields = tiny_spec(run).batch;
+  HostBatch batch(rows, fields);
+  const auto number = [](int64_t i) { return static_cast<float>(hashed_token(i, 2001) - 1000) / 500.0f; };
+  for (size_t field = 0; field < fields.size(); ++field) {
+    const int64_t elements = fields[field].row_elements();
+    const bool label = field == 1 && run.loss == "bce";
+    for (int64_t i = 0; i < rows * elements; ++i) {
+      const int64_t at = first_row * elements + i;
+      const auto place = static_cast<size_t>(i);
+      if (fields[field].type == ElementType::float32)
+        batch.values<float>(field)[place] = label ? static_cast<float>(number(at) > 0) : number(at);
+      else
+        batch.values<int64_t>(field)[place] = hashed_token(at, run.vocab);
+    }
+  }
+  return batch;
+}
+
 inline HostBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
+  if (!run.has_tokens()) return tiny_rows(run, first_row, rows);
   HostBatch batch(rows, run.packed ? packed_fields(run.seq_len) : token_fields(run.seq_len));
   for (int64_t r = 0; r < rows; ++r) tiny_row(run, first_row + r, batch, r);
   return batch;
@@ -139,7 +168,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
-  input.weight = rows * run.seq_len;
+  input.weight = rows * run.length();
   input.first_row = rows * rank * run.accumulation / parts;
   input.dropout_key = mix64(static_cast<uint64_t>(step));
   return input;

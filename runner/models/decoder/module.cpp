@@ -38,13 +38,6 @@ class Norm {
   Kind norm_;
 };
 
-Activation activation(const Recipe::Model& recipe) {
-  const auto name = activation_of(recipe);
-  if (name == "silu") return Activation::silu;
-  if (name == "relu") return Activation::relu;
-  return name == "gelu" ? Activation::gelu : Activation::gelu_tanh;
-}
-
 class Embedding : public Block {
  public:
   Embedding(const Model& model, const Recipe::Model& recipe)
@@ -164,7 +157,7 @@ class MlpBranch {
       : ends_(model, recipe, layer + ".mlp", DropoutSite::mlp_out, static_cast<uint64_t>(number) + 1),
         w1_(model, layer + ".mlp.w1"),
         w2_(model, layer + ".mlp.w2"),
-        activation_(activation(recipe)) {
+        activation_(activation_named(activation_of(recipe))) {
     if (recipe.gated_mlp) w3_.emplace(model, layer + ".mlp.w3");
   }
 

@@ -1,0 +1,18 @@
+// The metrics that validation measures beside val_loss, for models that predict labels or numbers.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+/// Of every task: val_accuracy, val_top5_accuracy, val_f1, val_auc, val_mae, val_r2.
+const std::vector<std::string>& all_validation_metrics();
+/// Those of train.loss and model.num_labels; of language models none. All that are possible while these are not known.
+std::vector<std::string> validation_metrics(const Recipe& recipe);
+
+/// Whether a larger value of a metric is better. False for names that the trainer does not record.
+bool higher_is_better(const std::string& metric);
+
+}  // namespace runner

@@ -1,0 +1,251 @@
+#include "runner/data/table_data.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "runner/base/error.hpp"
+#include "runner/data/order.hpp"
+#include "runner/data/source_files.hpp"
+#include "strategies/engine/row_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+Table read_table(const Recipe::Data& data, const std::vector<std::string>& files) {
+  return read_csv(files,
+                  {.as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter});
+}
+
+std::vector<int64_t> all_rows(const Table& table) {
+  std::vector<int64_t> rows(static_cast<size_t>(table.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+/// Moves the rows for validation to `validation`. Both stay in the order of the table.
+void split_rows(double fraction, std::vector<int64_t>& rows, std::vector<int64_t>& validation) {
+  const auto count = std::ssize(rows);
+  const auto taken = static_cast<int64_t>(std::llround(static_cast<double>(count) * fraction));
+  if (taken == 0 || taken == count)
+    throw usage_error("data.validation_fraction = {} leaves none of {} rows for {}", fraction, count,
+                      taken == 0 ? "validation" : "training");
+  const SampleOrder order(count, /*shuffle=*/true, /*seed=*/0, /*epoch=*/0);
+  std::vector<bool> validates(rows.size(), false);
+  for (int64_t i = 0; i < taken; ++i) validates[static_cast<size_t>(order[i])] = true;
+  std::vector<int64_t> training;
+  for (size_t i = 0; i < rows.size(); ++i) (validates[i] ? validation : training).push_back(rows[i]);
+  rows = std::move(training);
+}
+
+TrainingTable learn(const Recipe::Data& data) {
+  TrainingTable learned;
+  learned.table = read_table(data, data.train);
+  learned.rows = all_rows(learned.table);
+  for (const auto& name : data.target)
+    if (!learned.table.find(name)) learn_schema(data, learned.table, {});  // throws
+  leave_out_missing(data, learned.table, learned.rows);
+  if (learned.rows.empty()) throw usage_error("data.train: {} has no usable row", data.train.front());
+  if (data.validation_fraction) split_rows(*data.validation_fraction, learned.rows, learned.validation_rows);
+  learned.schema = learn_schema(data, learned.table, learned.rows);
+  return learned;
+}
+
+/// The values of a column for each row of the data set.
+struct EncodedFeature {
+  int64_t first = 0;                     ///< index of its first feature
+  std::vector<float> numbers = {};       ///< standardized
+  std::vector<bool> missing = {};        ///< empty: no feature marks missing cells
+  std::vector<int32_t> categories = {};  ///< -1: none of the training data
+};
+
+class TableDataset final : public Dataset {
+ public:
+  TableDataset(const Recipe::Data& data, const Table& table, const std::vector<int64_t>& rows, TableSchema schema)
+      : schema_(std::move(schema)), size_(std::ssize(rows)), inputs_(schema_.inputs()) {
+    int64_t first = 0;
+    for (const auto& feature : schema_.features) {
+      features_.push_back(encode(feature, column(table, feature.column), rows));
+      features_.back().first = first;
+      first += feature.width();
+    }
+    for (const auto& target : schema_.targets) encode(data, target, table, column(table, target.column), rows);
+  }
+
+  int64_t size() const override { return size_; }
+  std::string describe() const override {
+    return fmt::format("{} of {}", counted(size_, "row"), counted(inputs_, "feature"));
+  }
+  std::vector<BatchField> fields() const override {
+    return {features_field(inputs_),
+            schema_.target_type == "class" ? labels_field() : targets_field(std::ssize(targets_))};
+  }
+  int64_t weight(int64_t) const override { return 1; }
+  nlohmann::json learned() const override { return schema_.to_json(); }
+
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
+    const auto at = static_cast<size_t>(sample);
+    const auto values = batch.row<float>(row_field::input, row);
+    std::ranges::fill(values, 0.0f);
+    for (const auto& feature : features_) {
+      const auto first = static_cast<size_t>(feature.first);
+      if (!feature.categories.empty()) {
+        if (const auto category = feature.categories[at]; category >= 0)
+          values[first + static_cast<size_t>(category)] = 1;
+        continue;
+      }
+      values[first] = feature.numbers[at];
+      if (!feature.missing.empty()) values[first + 1] = feature.missing[at] ? 1.0f : 0.0f;
+    }
+    if (schema_.target_type == "class") {
+      batch.row<int64_t>(row_field::target, row)[0] = static_cast<int64_t>(targets_[0][at]);
+      return;
+    }
+    const auto targets = batch.row<float>(row_field::target, row);
+    for (size_t t = 0; t < targets_.size(); ++t) targets[t] = targets_[t][at];
+  }
+
+ private:
+  static const TableColumn& column(const Table& table, const std::string& name) {
+    const auto* found = table.find(name);
+    if (!found)
+      throw usage_error("{} has no column `{}`, which the training data have", table.files.front().path, name);
+    return *found;
+  }
+
+  static std::string text_of(const TableColumn& column, size_t row) {
+    if (column.missing(row)) return "";
+    return column.numeric ? number_text(column.numbers[row]) : column.texts[row];
+  }
+
+  static EncodedFeature encode(const TableSchema::Feature& feature, const TableColumn& column,
+                               const std::vector<int64_t>& rows) {
+    EncodedFeature encoded;
+    if (!feature.categorical) {
+      for (const auto row : rows) {
+        const auto at = static_cast<size_t>(row);
+        if (!column.numeric && !column.missing(at))
+          throw usage_error("`{}` is `{}` in a row, and the training data have numbers in this column", column.name,
+                            column.texts[at]);
+        const bool missing = column.missing(at);
+        const double number = missing ? feature.fill : column.numbers[at];
+        encoded.numbers.push_back(static_cast<float>((number - feature.mean) / feature.scale));
+        if (feature.marks_missing) encoded.missing.push_back(missing);
+      }
+      return encoded;
+    }
+    const auto index = indices_of(feature.categories);
+    for (const auto row : rows) {
+      const auto found = index.find(text_of(column, static_cast<size_t>(row)));
+      encoded.categories.push_back(found == index.end() ? -1 : found->second);
+    }
+    return encoded;
+  }
+
+  static std::map<std::string, int32_t> indices_of(const std::vector<std::string>& values) {
+    std::map<std::string, int32_t> index;
+    for (const auto& value : values) index.emplace(value, static_cast<int32_t>(index.size()));
+    return index;
+  }
+
+  void encode(const Recipe::Data& data, const TableSchema::Target& target, const Table& table,
+              const TableColumn& column, const std::vector<int64_t>& rows) {
+    auto& values = targets_.emplace_back();
+    const auto index = indices_of(target.classes);
+    for (const auto row : rows) {
+      const auto at = static_cast<size_t>(row);
+      if (schema_.target_type == "number") {
+        if (!column.numeric)
+          throw usage_error("{}: `{}` is not a number in the column `{}`", table.place(row), column.texts[at],
+                            column.name);
+        values.push_back(static_cast<float>((column.numbers[at] - target.mean) / target.scale));
+        continue;
+      }
+      const auto found = index.find(text_of(column, at));
+      if (found == index.end())
+        throw usage_error("{}: the class `{}` of `{}` is not in the training rows{}", table.place(row),
+                          text_of(column, at), column.name,
+                          data.validation_fraction ? "; another data.validation_fraction may help" : "");
+      values.push_back(static_cast<float>(found->second));
+    }
+  }
+
+  TableSchema schema_;
+  int64_t size_, inputs_;
+  std::vector<EncodedFeature> features_;
+  std::vector<std::vector<float>> targets_;  ///< for each target, of all rows; classes are exact up to 2^24
+};
+
+}  // namespace
+
+std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
+  check_source_files("data.train", data.train);
+  const nlohmann::json settings = {fingerprint(data.train),
+                                   data.validation_fraction.value_or(0),
+                                   data.target,
+                                   data.target_type,
+                                   data.drop,
+                                   data.categorical,
+                                   data.missing,
+                                   data.missing_values,
+                                   data.standardize,
+                                   data.standardize_target.value_or(data.standardize),
+                                   data.delimiter};
+  static std::mutex mutex;
+  static std::string last_settings;
+  static std::shared_ptr<const TrainingTable> last;
+  std::lock_guard lock(mutex);
+  if (const auto text = settings.dump(); !last || text != last_settings) {
+    last = std::make_shared<const TrainingTable>(learn(data));
+    last_settings = text;
+  }
+  return last;
+}
+
+std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const nlohmann::json& learned) {
+  if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
+  const auto training = training_table(data);
+  auto schema = learned.is_null() ? training->schema : TableSchema::from_json(learned);
+  if (split == Split::train)
+    return std::make_unique<TableDataset>(data, training->table, training->rows, std::move(schema));
+  if (data.validation.empty())
+    return std::make_unique<TableDataset>(data, training->table, training->validation_rows, std::move(schema));
+  check_source_files("data.validation", data.validation);
+  const auto table = read_table(data, data.validation);
+  auto rows = all_rows(table);
+  leave_out_missing(data, table, rows);
+  if (rows.empty()) throw usage_error("data.validation: {} has no usable row", data.validation.front());
+  return std::make_unique<TableDataset>(data, table, rows, std::move(schema));
+}
+
+std::vector<std::string> table_notes(const Recipe::Data& data) {
+  std::vector<std::string> notes, marked, constant;
+  const auto training = training_table(data);
+  for (const auto& feature : training->schema.features) {
+    if (feature.marks_missing) marked.push_back(feature.column);
+    const bool flat = feature.categorical ? feature.categories.size() < 2 : data.standardize && feature.scale == 1;
+    if (!flat) continue;
+    const auto* column = training->table.find(feature.column);
+    const auto same = [&](int64_t row) {
+      const auto at = static_cast<size_t>(row), first = static_cast<size_t>(training->rows.front());
+      return column->numeric ? column->numbers[at] == column->numbers[first]
+                             : column->texts[at] == column->texts[first];
+    };
+    if (std::ranges::all_of(training->rows, same)) constant.push_back(feature.column);
+  }
+  if (!marked.empty())
+    notes.push_back(
+        fmt::format("missing cells get the mean of their column, and a feature that says so: {}", join(marked, ", ")));
+  if (!constant.empty())
+    notes.push_back(
+        fmt::format("columns with the same value in all training rows teach nothing: {}", join(constant, ", ")));
+  const auto left_out = training->table.rows() - std::ssize(training->rows) - std::ssize(training->validation_rows);
+  if (left_out > 0)
+    notes.push_back(fmt::format("{} with a missing cell are left out of data.train", counted(left_out, "row")));
+  return notes;
+}
+
+}  // namespace runner

@@ -1,0 +1,29 @@
+// Data sets of tables: a row is a sample of features and a target (row_batch.hpp).
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "runner/data/data.hpp"
+#include "runner/data/table.hpp"
+#include "runner/data/table_schema.hpp"
+
+namespace runner {
+
+/// The table of data.train, its rows for training and, with data.validation_fraction, for validation, and what the former teach.
+struct TrainingTable {
+  Table table;
+  std::vector<int64_t> rows, validation_rows;
+  TableSchema schema;
+};
+
+/// Reads and learns. The result of the last call is kept, and returned again for the same settings and files. The rows for
+/// validation are drawn at random, always the same ones of the same number of rows. Throws Error(usage).
+std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data);
+
+/// As open_dataset(). `learned`: a schema of a checkpoint, which is used instead of that of the training data; null: none.
+std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const nlohmann::json& learned = nullptr);
+
+/// Notes about missing cells and categories.
+std::vector<std::string> table_notes(const Recipe::Data& data);
+
+}  // namespace runner

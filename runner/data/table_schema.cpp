@@ -1,0 +1,241 @@
+#include "runner/data/table_schema.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t categories_most = 1000, classes_asked_most = 20;
+
+const TableColumn& column_named(const Table& table, const std::string& key, const std::string& name) {
+  if (const auto* column = table.find(name)) return *column;
+  const auto names = table.names();
+  const auto near = nearest(name, names);
+  throw usage_error("{}: {} has no column `{}`{}; it has {}", key, table.files.front().path, name,
+                    near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(names, ", "));
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::ranges::find(list, name) != list.end();
+}
+
+/// The different cells: numbers in their order, texts in order of their bytes. Missing cells only if `with_missing`.
+std::vector<std::string> values_of(const TableColumn& column, std::span<const int64_t> rows, bool with_missing) {
+  std::set<std::string> texts;
+  std::set<double> numbers;
+  bool missing = false;
+  for (const auto row : rows) {
+    const auto at = static_cast<size_t>(row);
+    if (column.missing(at))
+      missing = true;
+    else if (column.numeric)
+      numbers.insert(column.numbers[at]);
+    else
+      texts.insert(column.texts[at]);
+  }
+  std::vector<std::string> values;
+  if (missing && with_missing) values.emplace_back();
+  for (const double number : numbers) values.push_back(number_text(number));
+  values.insert(values.end(), texts.begin(), texts.end());
+  return values;
+}
+
+struct Moments {
+  double mean = 0, deviation = 0;
+  int64_t missing = 0;
+};
+
+/// Mean and population standard deviation of the cells that are not missing.
+Moments moments_of(const TableColumn& column, std::span<const int64_t> rows) {
+  Moments moments;
+  int64_t count = 0;
+  double squares = 0;
+  for (const auto row : rows) {  // Welford (1962)
+    const double number = column.numbers[static_cast<size_t>(row)];
+    if (std::isnan(number)) {
+      ++moments.missing;
+      continue;
+    }
+    const double distance = number - moments.mean;
+    moments.mean += distance / static_cast<double>(++count);
+    squares += distance * (number - moments.mean);
+  }
+  if (count > 0) moments.deviation = std::sqrt(squares / static_cast<double>(count));
+  return moments;
+}
+
+TableSchema::Feature learn_feature(const Recipe::Data& data, const Table& table, const TableColumn& column,
+                                   std::span<const int64_t> rows) {
+  TableSchema::Feature feature{.column = column.name};
+  feature.categorical = !column.numeric || contains(data.categorical, column.name);
+  if (feature.categorical) {
+    feature.categories = values_of(column, rows, /*with_missing=*/true);
+    if (feature.categories.size() > categories_most)
+      throw usage_error(
+          "data.drop: the column `{}` of {} has {} different texts, and a column can have {} categories: add it to "
+          "data.drop",
+          column.name, table.files.front().path, feature.categories.size(), categories_most);
+    return feature;
+  }
+  const auto moments = moments_of(column, rows);
+  feature.fill = moments.mean;
+  feature.marks_missing = moments.missing > 0;
+  if (!data.standardize) return feature;
+  feature.mean = moments.mean;
+  if (moments.deviation > 0) feature.scale = moments.deviation;
+  return feature;
+}
+
+/// data.target_type, or what the target columns are if it is "auto".
+std::string target_type_of(const Recipe::Data& data, const Table& table, std::span<const int64_t> rows) {
+  if (data.target_type != "auto") return data.target_type;
+  const auto& first = column_named(table, "data.target", data.target.front());
+  for (const auto& name : data.target)
+    if (const auto& column = column_named(table, "data.target", name); !column.numeric && data.target.size() > 1)
+      throw usage_error(
+          "data.target: the column `{}` has texts; of several targets, each is a number, or has two values with "
+          "train.loss = \"bce\"",
+          name);
+  if (!first.numeric) return "class";
+  if (data.target.size() > 1) return "number";
+  const auto values = values_of(first, rows, false);
+  const bool whole = std::ranges::all_of(rows, [&](int64_t row) {
+    const double n = first.numbers[static_cast<size_t>(row)];
+    return n == std::floor(n) || std::isnan(n);
+  });
+  if (whole && values.size() <= classes_asked_most)
+    throw usage_error(
+        "data.target: the column `{}` has the whole numbers {}: are they classes or amounts? Set train.loss = "
+        "\"cross_entropy\" for classes, or \"mse\" for amounts",
+        first.name, join(values, ", "));
+  return "number";
+}
+
+TableSchema::Target learn_target(const Recipe::Data& data, const TableColumn& column, const std::string& type,
+                                 std::span<const int64_t> rows) {
+  TableSchema::Target target{.column = column.name};
+  if (type == "number") {
+    if (!column.numeric)
+      throw usage_error("data.target: the column `{}` has texts, and this loss needs numbers", column.name);
+    const auto moments = moments_of(column, rows);
+    if (data.standardize_target.value_or(data.standardize) && moments.deviation > 0) {
+      target.mean = moments.mean;
+      target.scale = moments.deviation;
+    }
+    return target;
+  }
+  target.classes = values_of(column, rows, false);
+  if (type == "binary" && target.classes.size() > 2)
+    throw usage_error("data.target: the column `{}` has {} values, and train.loss = \"bce\" needs two: {}", column.name,
+                      target.classes.size(), join(target.classes, ", "));
+  if (target.classes.size() < 2)
+    throw usage_error(
+        "data.target: the column `{}` has only one value in the training rows, so there is nothing to learn",
+        column.name);
+  if (target.classes.size() > categories_most * 100)
+    throw usage_error("data.target: the column `{}` has {} classes; for amounts set train.loss = \"mse\"", column.name,
+                      target.classes.size());
+  return target;
+}
+
+}  // namespace
+
+int64_t TableSchema::inputs() const {
+  int64_t count = 0;
+  for (const auto& feature : features) count += feature.width();
+  return count;
+}
+
+int64_t TableSchema::outputs() const {
+  return target_type == "class" ? std::ssize(targets.front().classes) : std::ssize(targets);
+}
+
+json TableSchema::to_json() const {
+  json list = {{"target_type", target_type}, {"features", json::array()}, {"targets", json::array()}};
+  for (const auto& feature : features) {
+    json one = {{"column", feature.column}};
+    if (feature.categorical)
+      one["categories"] = feature.categories;
+    else
+      one.update({{"mean", feature.mean},
+                  {"scale", feature.scale},
+                  {"fill", feature.fill},
+                  {"marks_missing", feature.marks_missing}});
+    list["features"].push_back(one);
+  }
+  for (const auto& target : targets) {
+    json one = {{"column", target.column}};
+    if (target_type == "number")
+      one.update({{"mean", target.mean}, {"scale", target.scale}});
+    else
+      one["classes"] = target.classes;
+    list["targets"].push_back(one);
+  }
+  return list;
+}
+
+TableSchema TableSchema::from_json(const json& value) {
+  TableSchema schema;
+  schema.target_type = value.at("target_type");
+  for (const auto& one : value.at("features")) {
+    Feature feature{.column = one.at("column"), .categorical = one.contains("categories")};
+    if (feature.categorical) {
+      feature.categories = one.at("categories");
+    } else {
+      feature.mean = one.at("mean");
+      feature.scale = one.at("scale");
+      feature.fill = one.at("fill");
+      feature.marks_missing = one.at("marks_missing");
+    }
+    schema.features.push_back(std::move(feature));
+  }
+  for (const auto& one : value.at("targets"))
+    schema.targets.push_back({.column = one.at("column"),
+                              .mean = one.value("mean", 0.0),
+                              .scale = one.value("scale", 1.0),
+                              .classes = one.value("classes", std::vector<std::string>())});
+  return schema;
+}
+
+void leave_out_missing(const Recipe::Data& data, const Table& table, std::vector<int64_t>& rows) {
+  std::erase_if(rows, [&](int64_t row) {
+    for (const auto& column : table.columns) {
+      const bool target = contains(data.target, column.name);
+      if (contains(data.drop, column.name) || !column.missing(static_cast<size_t>(row))) continue;
+      if (data.missing == "drop") return true;
+      if (target)
+        throw usage_error("{}: the target `{}` is missing; data.missing = \"drop\" leaves such rows out",
+                          table.place(row), column.name);
+      if (data.missing == "error")
+        throw usage_error("{}: `{}` is missing, and data.missing is \"error\"", table.place(row), column.name);
+    }
+    return false;
+  });
+}
+
+TableSchema learn_schema(const Recipe::Data& data, const Table& table, std::span<const int64_t> rows) {
+  TableSchema schema;
+  for (const auto& name : data.drop) column_named(table, "data.drop", name);
+  for (const auto& name : data.categorical) column_named(table, "data.categorical", name);
+  schema.target_type = target_type_of(data, table, rows);
+  for (const auto& name : data.target)
+    schema.targets.push_back(learn_target(data, column_named(table, "data.target", name), schema.target_type, rows));
+  for (const auto& column : table.columns)
+    if (!contains(data.drop, column.name) && !contains(data.target, column.name))
+      schema.features.push_back(learn_feature(data, table, column, rows));
+  if (schema.features.empty())
+    throw usage_error("data.drop: no column is left: {} has {}", table.files.front().path, join(table.names(), ", "));
+  return schema;
+}
+
+}  // namespace runner

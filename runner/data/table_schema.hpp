@@ -1,0 +1,54 @@
+// What a table of training data teaches: which columns are features and targets, and how their cells become numbers.
+//
+// Numbers are standardized to mean 0 and standard deviation 1 with the statistics of the training rows. A category becomes a
+// feature that is 0 or 1; a category that the training rows do not have is 0 in all of them. Checkpoints contain the schema as
+// JSON, so that data of a later time become the same numbers.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/data/table.hpp"
+
+namespace runner {
+
+struct TableSchema {
+  struct Feature {
+    std::string column;
+    double mean = 0, scale = 1;                ///< a number becomes (number - mean) / scale
+    double fill = 0;                           ///< the number of missing cells
+    bool marks_missing = false;                ///< one more feature is 1 where the number is missing
+    std::vector<std::string> categories = {};  ///< in order of their bytes; "" stands for missing cells
+    bool categorical = false;
+    int64_t width() const {
+      return categorical ? static_cast<int64_t>(categories.size()) : 1 + static_cast<int64_t>(marks_missing);
+    }
+  };
+  struct Target {
+    std::string column;
+    double mean = 0, scale = 1;
+    std::vector<std::string> classes = {};  ///< numbers in their order, texts in order of their bytes
+  };
+
+  std::vector<Feature> features;
+  std::vector<Target> targets;
+  std::string target_type;  ///< class, binary or number
+
+  int64_t inputs() const;   ///< numbers of a row after all columns have been encoded
+  int64_t outputs() const;  ///< classes, or target columns
+
+  nlohmann::json to_json() const;
+  static TableSchema from_json(const nlohmann::json& json);
+};
+
+/// Removes the rows from `rows` that data.missing leaves out. Throws Error(usage) with the place of a row without a target or,
+/// with data.missing = "error", without a feature.
+void leave_out_missing(const Recipe::Data& data, const Table& table, std::vector<int64_t>& rows);
+
+/// Learns from the rows of a table. Throws Error(usage) that begins with the recipe's key for a column that does not exist, for
+/// a target that does not fit data.target_type, or if target_type = "auto" cannot be decided.
+TableSchema learn_schema(const Recipe::Data& data, const Table& table, std::span<const int64_t> rows);
+
+}  // namespace runner

@@ -1,0 +1,130 @@
+// Multilayer perceptron over the features of a row: linear layers with an activation and dropout between them.
+#include <cmath>
+
+#include "runner/base/error.hpp"
+#include "runner/config/model_families.hpp"
+#include "runner/models/family.hpp"
+#include "runner/models/hf_config_reader.hpp"
+#include "strategies/engine/row_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+/// As torch.nn.Linear: weights and biases are uniform in +-1 / sqrt(in).
+void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in) {
+  const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(in))};
+  block.parameters.push_back({.name = name + ".weight", .shape = {out, in}, .init = init, .tensor_parallel_dim = 0});
+  block.parameters.push_back({.name = name + ".bias", .shape = {out}, .init = init, .tensor_parallel_dim = 0});
+}
+
+BlockSpec input_block(int64_t features) {
+  BlockSpec block{.name = "input", .kind = BlockKind::embedding};
+  block.output_elements_per_token = static_cast<double>(features);
+  return block;
+}
+
+BlockSpec layer_block(const Recipe::Model& model, size_t index, int64_t in, int64_t out) {
+  const auto name = fmt::format("layers.{}", index);
+  BlockSpec block{.name = name, .layer = name};
+  add_linear(block, name, out, in);
+  const auto f = static_cast<double>(in), h = static_cast<double>(out);
+  const bool relu = activation_of(model) == "relu";
+  block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
+  // The input, and what the activation saves: ReLU its result, which is the next block's input, others their own input.
+  block.saved.compute_elements_per_token = f + (relu ? 0 : h);
+  block.inputs = {{.matrices = {name + ".weight"}, .elements_per_token = f}};
+  block.output_elements_per_token = h;
+  const double mask = model.dropout > 0 ? h : 0;
+  const double input_gradient = index == 0 ? 0 : f;
+  if (model.dropout > 0)
+    block.forward_moments.push_back(
+        {.compute_elements_per_token = block.saved.compute_elements_per_token + h, .mask_bytes_per_token = mask});
+  block.backward_moments = {{.compute_elements_per_token = f + 3 * h, .mask_bytes_per_token = mask},
+                            {.compute_elements_per_token = f + h + input_gradient,
+                             .arriving = block.parameter_count(),
+                             .released_per_token = h,
+                             .out_features = out,
+                             .in_features = in},
+                            {.compute_elements_per_token = f + input_gradient, .arrived = block.parameter_count()}};
+  return block;
+}
+
+}  // namespace
+
+BlockSpec task_head_block(int64_t dim, int64_t outputs) {
+  BlockSpec block{.name = "head", .kind = BlockKind::head};
+  add_linear(block, "head", outputs, dim);
+  const auto d = static_cast<double>(dim), k = static_cast<double>(outputs);
+  block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
+  block.saved.compute_elements_per_token = d;
+  block.saved.float32_per_token = k;  // the log-softmax
+  block.backward_moments = {{.compute_elements_per_token = d + 3 * k},
+                            {.compute_elements_per_token = 2 * d + k,
+                             .arriving = block.parameter_count(),
+                             .released_per_token = k,
+                             .out_features = outputs,
+                             .in_features = dim},
+                            {.compute_elements_per_token = 2 * d, .arrived = block.parameter_count()}};
+  return block;
+}
+
+namespace mlp {
+
+namespace {
+
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
+  if (!model.num_features)
+    throw usage_error("model.num_features: mlp needs the number of features; data of format \"csv\" have it");
+  ModelSpec spec;
+  spec.batch = {features_field(*model.num_features)};
+  spec.blocks.push_back(input_block(*model.num_features));
+  int64_t width = *model.num_features;
+  for (size_t i = 0; i < model.hidden_sizes.size(); ++i) {
+    spec.blocks.push_back(layer_block(model, i, width, model.hidden_sizes[i]));
+    width = model.hidden_sizes[i];
+  }
+  spec.blocks.push_back(task_head_block(width, outputs));
+  spec.dim = width;
+  return spec;
+}
+
+nlohmann::json settings(const Recipe::Model& model) {
+  return {{"num_features", model.num_features ? nlohmann::json(*model.num_features) : nlohmann::json()},
+          {"hidden_sizes", model.hidden_sizes},
+          {"activation", activation_of(model)}};
+}
+
+/// An MLP has no class in transformers. Its folder has the names of our parameters, and a config.json of our own.
+Recipe::Model model_from_config(const nlohmann::json& config) {
+  HfConfigReader reader(config);
+  Recipe::Model model = family_defaults("mlp");
+  model.num_features = reader.require<int64_t>("num_features");
+  model.num_labels = reader.require<int64_t>("num_labels");
+  model.hidden_sizes = reader.require<std::vector<int64_t>>("hidden_sizes");
+  model.activation = reader.get<std::string>("hidden_act", "relu");
+  model.dropout = reader.get("dropout", 0.0);
+  return model;
+}
+
+nlohmann::json config_of(const Recipe::Model& model, const ModelSpec& spec) {
+  return {{"model_type", "mlp"},
+          {"num_features", *model.num_features},
+          {"num_labels", spec.task ? spec.task->outputs : spec.vocab_size},
+          {"hidden_sizes", model.hidden_sizes},
+          {"hidden_act", activation_of(model)},
+          {"dropout", model.dropout}};
+}
+
+}  // namespace
+
+}  // namespace mlp
+
+const Family mlp_family = {mlp::make_spec,
+                           mlp::settings,
+                           [](const auto&, const std::string& name) { return HfTensor{.name = name, .alias = ""}; },
+                           [](const auto&, const std::string&) { return false; },
+                           mlp::model_from_config,
+                           mlp::config_of};
+
+}  // namespace runner

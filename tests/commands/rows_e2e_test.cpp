@@ -1,0 +1,118 @@
+// Trainings on tables, end to end: scores of linear models, all strategies, resume, messages.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "resume_support.hpp"
+#include "tests/support/command.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+const std::string iris = RUNNER_SOURCE_DIR "/recipes/data/iris.csv",
+                  diabetes = RUNNER_SOURCE_DIR "/recipes/data/diabetes.csv";
+
+/// A recipe of a linear model that trains and validates on all rows of a table.
+std::string linear_recipe(const std::string& file, const std::string& target, const std::string& more = "") {
+  return "[model]\nname = \"mlp\"\n[data]\nformat = \"csv\"\ntrain = [\"" + file + "\"]\nvalidation = [\"" + file +
+         "\"]\ntarget = \"" + target +
+         "\"\n[devices]\naccelerator = \"cpu\"\n[optimizer]\nname = \"adamw\"\nlr = 0.05\nweight_decay = "
+         "0.0\n[lr_scheduler]\n"
+         "name = \"cosine\"\n[train]\nmax_steps = 600\nglobal_batch_size = 50\nval_check_interval = "
+         "600\nlog_every_n_steps = 50\n" +
+         more;
+}
+
+double metric(const Workplace& place, const std::string& name) {
+  const auto points = place.run({"metrics", "last", "--name", name, "--json"}).json().at("points");
+  REQUIRE_FALSE(points.empty());
+  return points.back().at(1);
+}
+
+}  // namespace
+
+// scikit-learn 1.x on standardized features, trained and scored on all rows: LogisticRegression 0.9733 on iris;
+// LinearRegression R2 0.51775 and mean absolute error 43.277 on diabetes.
+TEST_CASE("rank 17: iris and diabetes reach scikit-learn's linear scores", "[rank17][e2e]") {
+  Workplace place;
+  place.write("iris.toml", linear_recipe(iris, "species"));
+  auto result = place.run({"run", "iris.toml"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(metric(place, "val_accuracy") >= 0.9733 - 0.01);
+  CHECK(metric(place, "val_f1") >= 0.9733 - 0.01);
+  place.write("diabetes.toml", linear_recipe(diabetes, "progression"));
+  result = place.run({"run", "diabetes.toml"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(metric(place, "val_r2"), WithinRel(0.51775, 0.01));
+  CHECK_THAT(metric(place, "val_mae"), WithinRel(43.277, 0.01));
+}
+
+TEST_CASE("rank 17: a table trains alike under each strategy and number of ranks, and continues after a kill",
+          "[rank17][e2e]") {
+  Workplace place;
+  const auto text =
+      linear_recipe(iris, "species", "label_smoothing = 0.1\n[checkpoint]\nevery_n_steps = 10\nkeep_last = 0\n");
+  place.write("table.toml", text);
+  const std::vector<std::string> set = {"model.hidden_sizes=[16]", "model.dropout=0.2", "train.max_steps=40",
+                                        "train.val_check_interval=20"};
+  auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"run", "table.toml", "--json", "--set"};
+    words.insert(words.end(), set.begin(), set.end());
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = place.run(words);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result.json();
+  };
+  const auto single = run({});
+  for (const char* strategy : {"ddp", "fsdp", "zero"}) {
+    const auto other = run({"strategy.name=" + std::string(strategy), "devices.cpu_processes=2"});
+    CHECK_THAT(other.at("final_loss").get<double>(), WithinRel(single.at("final_loss").get<double>(), 1e-5));
+    CHECK_THAT(metric(place, "val_loss"), WithinRel(single.at("metric_value").get<double>(), 1e-5));
+  }
+  // The state of the last checkpoint has what the table taught.
+  const Checkpoint checkpoint(
+      list_checkpoints(fs::path(single.at("run_dir").get<std::string>()) / "checkpoints").back());
+  CHECK(checkpoint.state().at("data").at("learned").at("targets")[0].at("classes") ==
+        nlohmann::json({"setosa", "versicolor", "virginica"}));
+  CHECK(checkpoint.state().contains("val_accuracy"));
+  // From step 20 on, the same numbers again.
+  const auto from = fs::path(single.at("run_dir").get<std::string>()) / "checkpoints" / "step-000020";
+  std::vector<std::string> words = {"run", "table.toml", "--json", "--checkpoint", from.string(), "--set"};
+  words.insert(words.end(), set.begin(), set.end());
+  const auto again = place.run(words);
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(again.json().at("final_loss") == single.at("final_loss"));
+  CHECK(final_state(again.json().at("run_dir")) == final_state(single.at("run_dir")));
+}
+
+TEST_CASE("rank 17: mistakes in tables are reported at their keys", "[rank17][e2e]") {
+  Workplace place;
+  auto check = [&](const std::string& text) {
+    place.write("bad.toml", text);
+    const auto result = place.run({"check", "bad.toml"});
+    CHECK(result.code == 2);
+    return result.out + result.err;
+  };
+  CHECK_THAT(check(linear_recipe(iris, "specie")),
+             ContainsSubstring("bad.toml:7:10") && ContainsSubstring("did you mean `species`?"));
+  place.write("levels.csv", "x,y\n1,0\n2,1\n3,1\n4,0\n");
+  CHECK_THAT(check(linear_recipe("levels.csv", "y")),
+             ContainsSubstring("whole numbers 0, 1: are they classes or amounts?"));
+  place.write("holes.csv", "x,y\n1,a\n2,\n3,b\n");
+  CHECK_THAT(check(linear_recipe("holes.csv", "y")), ContainsSubstring("holes.csv:3: the target `y` is missing"));
+  CHECK_THAT(check(linear_recipe(iris, "species", "loss = \"mse\"\n")), ContainsSubstring("has texts"));
+  CHECK_THAT(check(linear_recipe(iris, "species", "early_stopping = { monitor = \"val_r2\" }\n")),
+             ContainsSubstring("`val_r2`, which this training never reports"));
+  CHECK_THAT(
+      check("[model]\nname = \"mlp\"\n[data]\nformat = \"text\"\ntrain = [\"" + iris + "\"]\n[train]\nmax_steps = 1\n"),
+      ContainsSubstring("mlp predicts labels or numbers of rows, and data of format \"text\" have tokens"));
+}

@@ -1,0 +1,86 @@
+// Models that predict labels or numbers of rows train alike under every strategy, in each loss, and use the memory that is
+// predicted.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "strategies/collective/libtorch.hpp"
+#include "tests/support/equal_training.hpp"
+#include "tests/support/measured_memory.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+TinyRun mlp_run() {
+  TinyRun run;
+  run.family = "mlp";
+  run.vocab = 5;
+  run.loss_chunk_tokens = 0;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("rank 17: an mlp trains alike under single, ddp, fsdp and zero, with each loss", "[rank17][parity]") {
+  at::set_num_threads(1);
+  TinyRun run = mlp_run();
+  run.loss = GENERATE(as<std::string>(), "cross_entropy", "bce", "mse", "l1", "huber");
+  run.dropout = run.loss == "mse" ? 0.2 : 0;
+  run.short_last = 7;  // the ranks have different numbers of rows
+  const auto single = train_tiny(run);
+  CHECK(single.losses.back() < single.losses.front() * 2);
+  run.world_size = 2;
+  run.strategy = "ddp";
+  const auto ddp = train_tiny(run);
+  REQUIRE(ddp.losses.size() == single.losses.size());
+  for (size_t i = 0; i < ddp.losses.size(); ++i)
+    CHECK_THAT(ddp.losses[i], Catch::Matchers::WithinRel(single.losses[i], 1e-5));
+  run.strategy = "fsdp";
+  for (const char* sharding : {"FULL_SHARD", "SHARD_GRAD_OP"}) {
+    run.options = {{"sharding_strategy", sharding}};
+    check_equal(train_tiny(run), ddp);
+  }
+  run.strategy = "zero";
+  for (int stage : {1, 2, 3}) {
+    run.options = {{"stage", stage}};
+    check_equal(train_tiny(run), ddp);
+  }
+}
+
+TEST_CASE("rank 17: a rank without rows takes part in the step", "[rank17][parity]") {
+  at::set_num_threads(1);
+  for (const char* loss : {"cross_entropy", "mse"}) {
+    TinyRun run = mlp_run();
+    run.loss = loss;
+    run.short_last = 1;
+    const auto single = train_tiny(run);
+    run.world_size = 3;
+    run.strategy = "fsdp";
+    const auto sharded = train_tiny(run);
+    CHECK_THAT(sharded.losses.back(), Catch::Matchers::WithinRel(single.losses.back(), 1e-5));
+  }
+}
+
+TEST_CASE("rank 17: memory of an mlp is as predicted", "[rank17][memory]") {
+  at::set_num_threads(1);
+  TinyRun run = mlp_run();
+  run.features = GENERATE(16, 300);
+  run.dim = GENERATE(32, 256);
+  run.global_batch = GENERATE(12, 960);
+  run.strategy = GENERATE(as<std::string>(), "single", "ddp", "fsdp");
+  run.world_size = run.strategy == "single" ? 1 : 2;
+  run.dropout = GENERATE(0.0, 0.1);
+  run.recompute = GENERATE(false, true);
+  const ModelSpec spec = tiny_spec(run);
+  const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
+  const auto measured = measure_memory(run);
+  INFO(run.strategy << ", features " << run.features << ", width " << run.dim << ", rows " << run.global_batch
+                    << ", dropout " << run.dropout << ", recompute " << run.recompute);
+  CHECK(measured.between_steps == claim.between_steps);
+  // Small temporaries are not predicted.
+  CHECK_THAT(static_cast<double>(claim.total()),
+             Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.05) ||
+                 Catch::Matchers::WithinAbs(static_cast<double>(measured.peak), 16384));
+}
