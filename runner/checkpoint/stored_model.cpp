@@ -9,6 +9,7 @@
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/run_weights.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
@@ -24,9 +25,20 @@ std::string main_dtype(const ModelSpec& spec, const std::function<std::string(si
   return dtype_of(largest);
 }
 
-StoredModel open_folder(const fs::path& folder) {
+void refuse_other_models(const Recipe::Model& model, const ModelPlace& place) {
+  if (!is_language_model(model.name))
+    throw usage_error(
+        "{} has a model of the family {}, which predicts labels or numbers: only language models can generate, chat, "
+        "be "
+        "evaluated and predict here; `runner show` has the results of a run's validation",
+        place.name, model.name);
+}
+
+StoredModel open_folder(const ModelPlace& place) {
+  const fs::path folder = place.folder;
   StoredModel model{.folder = folder};
   model.recipe.model = model_of_hf_folder(folder);
+  refuse_other_models(model.recipe.model, place);
   model.recipe.data.tokenizer = folder.string();
   model.recipe.data.format = "text";
   const auto& settings = model.recipe.model;
@@ -51,6 +63,7 @@ StoredModel open_checkpoint(const ModelPlace& place) {
   const Checkpoint checkpoint(place.checkpoint, /*verify=*/false);
   StoredModel model{.recipe = load_recipe((fs::path(place.run_dir) / "resolved.toml").string())};
   const Recipe& recipe = model.recipe;
+  refuse_other_models(recipe.model, place);
   const ModelSpec trained = spec_of(recipe, checkpoint);
   if (auto other = other_model(checkpoint, recipe.model, trained.vocab_size); !other.empty())
     throw usage_error("{} is of another model than {}:\n  {}", place.checkpoint, place.run_dir, join(other, "\n  "));
@@ -85,7 +98,7 @@ ModelPlace checkpoint_place(const fs::path& checkpoint, const fs::path& run_dir,
 }  // namespace
 
 StoredModel open_stored_model(const ModelPlace& place) {
-  return place.of_run() ? open_checkpoint(place) : open_folder(place.folder);
+  return place.of_run() ? open_checkpoint(place) : open_folder(place);
 }
 
 ModelPlace place_of_run(const std::string& run, const fs::path& run_dir, const Attempts& attempts) {

@@ -25,7 +25,7 @@ EvaluationData evaluation_data(const InferenceJob& job) {
   EvaluationData data{
       .settings = recipe.data, .seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len), .rows = nullptr};
   auto& settings = data.settings;
-  if (settings.packing) settings.packing = settings.format == "text" ? std::optional<std::string>("wrapped") : "none";
+  if (settings.packs_sequences()) settings.packing = "none";  // the loss per token is the same
   if (!job.request.data.empty()) {
     const bool records = fs::path(job.request.data).extension() == ".jsonl";
     if (settings.train.empty()) settings.format = records ? "jsonl" : "text";

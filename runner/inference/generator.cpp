@@ -1,6 +1,7 @@
 #include "runner/inference/generator.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
@@ -50,7 +51,12 @@ class Columns {
     return model_.next_logits(tokens, *cache_);
   }
   void append(size_t row, int32_t token) { rows_[row].push_back(token); }
-  int64_t longest() const { return std::ssize(rows_.front()); }
+  void keep_rows(const std::vector<int64_t>& rows) {
+    std::vector<std::vector<int64_t>> kept;
+    for (const int64_t row : rows) kept.push_back(std::move(rows_[static_cast<size_t>(row)]));
+    rows_ = std::move(kept);
+    cache_->keep_rows(rows);
+  }
 
  private:
   const LanguageModel& model_;
@@ -66,6 +72,22 @@ struct GrowingText {
   GeneratedText result = {};
   bool done() const { return !result.finish.empty(); }
 };
+
+/// Drops finished sequences when they are at least half of all. Returns false if all are finished.
+bool drop_finished(Columns& columns, const std::vector<GrowingText>& sequences, std::vector<size_t>& live) {
+  std::vector<int64_t> rows;
+  std::vector<size_t> kept;
+  for (size_t row = 0; row < live.size(); ++row)
+    if (!sequences[live[row]].done()) {
+      rows.push_back(static_cast<int64_t>(row));
+      kept.push_back(live[row]);
+    }
+  if (rows.empty()) return false;
+  if (2 * rows.size() > live.size()) return true;
+  columns.keep_rows(rows);
+  live = std::move(kept);
+  return true;
+}
 
 }  // namespace
 
@@ -107,6 +129,8 @@ std::vector<GeneratedText> Generator::run(const std::vector<GenerationStart>& st
     return token;
   };
 
+  std::vector<size_t> live(starts.size());  // the sequences of the columns' rows
+  std::iota(live.begin(), live.end(), size_t{0});
   for (const auto& start : starts) times_.prompt_tokens += std::ssize(start.tokens);
   times_.reused_tokens += reused;
   double before = steady_seconds();
@@ -115,11 +139,12 @@ std::vector<GeneratedText> Generator::run(const std::vector<GenerationStart>& st
     const double now = steady_seconds();
     (made == 0 ? times_.prompt_seconds : times_.token_seconds) += now - before;
     before = now;
-    for (size_t row = 0; row < sequences.size(); ++row) {
-      if (made > 0 && !sequences[row].done()) ++times_.tokens;
-      columns.append(row, advance(row, logits.data_ptr<float>() + static_cast<int64_t>(row) * logits.size(1), made));
+    for (size_t row = 0; row < live.size(); ++row) {
+      if (made > 0 && !sequences[live[row]].done()) ++times_.tokens;
+      float* of_row = logits.data_ptr<float>() + static_cast<int64_t>(row) * logits.size(1);
+      columns.append(row, advance(live[row], of_row, made));
     }
-    if (std::ranges::all_of(sequences, &GrowingText::done)) break;
+    if (!drop_finished(columns, sequences, live)) break;
   }
   times_.token_seconds += steady_seconds() - before;
   if (read) columns.keep(*read);

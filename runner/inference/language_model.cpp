@@ -60,6 +60,15 @@ Tensor tensor_of_tokens(int64_t rows, std::span<const int64_t> tokens) {
   return tensor;
 }
 
+/// Inputs [rows, length]. Throws Error(usage) for a token that the model does not know.
+Tensor tensor_of_inputs(int64_t rows, std::span<const int64_t> tokens, int64_t vocab_size) {
+  const auto unknown = std::ranges::find_if(tokens, [&](int64_t token) { return token < 0 || token >= vocab_size; });
+  if (unknown != tokens.end())
+    throw usage_error("token {} is not one of the model's {}: its tokenizer belongs to another model", *unknown,
+                      vocab_size);
+  return tensor_of_tokens(rows, tokens);
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const LoadRequest& request)
@@ -91,7 +100,7 @@ Tensor LanguageModel::run(const MicroBatch& batch, ForwardContext context) const
 
 Tensor LanguageModel::next_logits(std::span<const int64_t> tokens, KeyValueCache& cache) const {
   const torch::InferenceMode inference;
-  const auto inputs = tensor_of_tokens(cache.rows(), tokens);
+  const auto inputs = tensor_of_inputs(cache.rows(), tokens, vocab_size());
   MicroBatch batch{.rows = cache.rows(), .fields = {inputs.to(device_), Tensor()}, .host_fields = {inputs, Tensor()}};
   cache.begin(inputs.size(1));
   auto logits = run(batch, {.logits_of = inputs.size(1) - 1, .cache = &cache});
@@ -114,10 +123,8 @@ LanguageModel::Scores LanguageModel::score(int64_t rows, std::span<const int64_t
     return -chosen;
   };
   MicroBatch batch{.rows = rows};
-  for (const auto& field : {inputs, targets}) {
-    batch.host_fields.push_back(tensor_of_tokens(rows, field));
-    batch.fields.push_back(batch.host_fields.back().to(device_));
-  }
+  batch.host_fields = {tensor_of_inputs(rows, inputs, vocab_size()), tensor_of_tokens(rows, targets)};
+  for (const auto& field : batch.host_fields) batch.fields.push_back(field.to(device_));
   run(batch, {.token_loss = &collect});
   return scores;
 }

@@ -60,6 +60,17 @@ void KeyValueCache::end() {
 
 void KeyValueCache::keep(int64_t columns) { length_ = std::min(length_, columns); }
 
+void KeyValueCache::keep_rows(const std::vector<int64_t>& rows) {
+  std::vector<int64_t> padding;
+  for (const int64_t row : rows) padding.push_back(this->padding(row));
+  padding_ = std::move(padding);
+  padded_ = std::ranges::any_of(padding_, [](int64_t columns) { return columns > 0; });
+  const auto index = torch::tensor(rows, torch::kInt64).to(options_.device());
+  for (auto* stores : {&keys_, &values_})
+    for (auto& store : *stores)
+      if (store.defined()) store = store.index_select(0, index);
+}
+
 void KeyValueCache::append(int64_t layer, const Tensor& k, const Tensor& v) {
   const auto place = [&](std::vector<Tensor>& stores, const Tensor& x) {
     stores[static_cast<size_t>(layer)].narrow(2, length_, new_).copy_(x.transpose(1, 2));

@@ -38,6 +38,8 @@ class KeyValueCache {
   void end();
   /// Forgets all columns from `columns` on.
   void keep(int64_t columns);
+  /// Forgets all sequences but these, in this order.
+  void keep_rows(const std::vector<int64_t>& rows);
 
   /// The positions of the new tokens in their sequences, [rows, new columns]; 0 for padding. Between begin() and end().
   const TokenPositions& positions() const { return positions_; }

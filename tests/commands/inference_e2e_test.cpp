@@ -231,3 +231,23 @@ TEST_CASE("rank 7: chat keeps the conversation and its cache between messages of
   CHECK(plain.code == 0);
   CHECK(plain.out.ends_with("\n"));
 }
+
+TEST_CASE("rank 5: SmolLM2 answers a question", "[e2e][rank5]") {
+  const std::string file = RUNNER_SOURCE_DIR "/.deps/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!fs::exists(file)) SKIP("scripts/setup --smollm2 downloads the model");
+  const Workplace place;
+  const auto answer = place.run({"generate", file, "What is the capital of France?", "--chat", "--temperature", "0",
+                                 "--max-new-tokens", "24", "--json"});
+  INFO(answer.err);
+  REQUIRE(answer.code == 0);
+  CHECK_THAT(answer.json()["text"].get<std::string>(), ContainsSubstring("Paris"));
+  const auto dialogue = piped(place, {"chat", file, "--temperature", "0", "--max-new-tokens", "24", "--json"},
+                              "What is the capital of France?\nAnd of Italy?\n");
+  INFO(dialogue.err);
+  REQUIRE(dialogue.code == 0);
+  const auto answers = lines_of(dialogue.out);
+  REQUIRE(answers.size() == 2);
+  CHECK(answers[0]["text"] == answer.json()["text"]);
+  CHECK_THAT(answers[1]["text"].get<std::string>(), ContainsSubstring("Rome"));
+  CHECK(answers[1]["reused_tokens"].get<int>() > 20);
+}

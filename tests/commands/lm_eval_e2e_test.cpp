@@ -68,6 +68,29 @@ TEST_CASE("rank 13: multiple choice has lm-eval's sums, acc, acc_norm and acc_by
   }
 }
 
+TEST_CASE("rank 13: the loss of a folder's model on records and on text does not depend on the batch",
+          "[e2e][rank13]") {
+  const Workplace place;
+  write_model(place);
+  const auto loss = [&](const std::string& data, const std::string& batch) {
+    const auto result =
+        place.run({"evaluate", "model", "--data", data, "--json", "--batch-size", batch, "--threads", "1"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result.json().at("metrics");
+  };
+  const auto records = (reference / "documents.jsonl").string();
+  const auto one = loss(records, "1"), three = loss(records, "3");
+  CHECK_THAT(one.at("loss").get<double>(), WithinAbs(three.at("loss").get<double>(), 1e-6));
+  CHECK(one.at("tokens") == three.at("tokens"));
+  place.write("text.txt", slurp(reference / "documents.jsonl"));
+  CHECK_THAT(loss("text.txt", "1").at("loss").get<double>(),
+             WithinAbs(loss("text.txt", "5").at("loss").get<double>(), 1e-6));
+  const auto none = place.run({"evaluate", "model"});
+  CHECK(none.code == 2);
+  CHECK(none.err.find("a Hugging Face folder has no validation data: --data FILE names the data") != std::string::npos);
+}
+
 TEST_CASE("rank 13: rolling perplexity has lm-eval's sums, words, bytes and bits_per_byte", "[e2e][rank13]") {
   const Workplace place;
   write_model(place);

@@ -122,6 +122,33 @@ TEST_CASE("rank 5: in bfloat16, logits with the cache are those without it, and 
   }
 }
 
+TEST_CASE("sequences that end leave the batch, and the others do not change", "[rank5]") {
+  const auto& family = reference().at("families").at("qwen2");
+  const Folder folder(family.at("config"));
+  const LanguageModel model(folder.request());
+  const auto tokenizer = make_bytes_tokenizer();
+  auto prompts = reference().at("prompts").get<Tokens>();
+  for (int i = 2; i < 6; ++i) prompts.push_back({static_cast<int32_t>(3 * i), 1, static_cast<int32_t>(i)});
+  Tokens ends = generated(model, prompts, 12);
+  const std::vector<int32_t> eos{ends[1][2], ends[3][1], ends[4][5]};
+  const GenerationSettings settings{.max_new_tokens = 12, .sampling = {}, .eos = eos, .stop = {}};
+  const auto run = [&](const Tokens& of) {
+    Generator generator(model, *tokenizer, settings, 0);
+    std::vector<GenerationStart> starts;
+    for (const auto& prompt : of) starts.push_back({.tokens = prompt});
+    return generator.run(starts, [](size_t, const std::string&) {});
+  };
+  const auto together = run(prompts);
+  int ended = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto alone = run({prompts[i]}).front();
+    CHECK(together[i].tokens == alone.tokens);
+    CHECK(together[i].finish == alone.finish);
+    ended += alone.finish == "eos";
+  }
+  CHECK(ended >= 3);
+}
+
 TEST_CASE("a sequence that was read is reused for a prompt that begins with it", "[rank5]") {
   const Folder folder(reference().at("families").at("mistral").at("config"));
   const LanguageModel model(folder.request());

@@ -90,3 +90,26 @@ TEST_CASE("an unknown metric of a run is refused with the nearest name") {
   CHECK(error_of([&] { ledger.points(id, "accuracy"); }) ==
         "2: run " + id + " has no metric \"accuracy\"; it has loss, lr");
 }
+
+TEST_CASE("a run that reads the model of another is linked with it, and is not the last one") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const auto training = ledger.begin_run(new_run(folder));
+  auto evaluation = new_run(folder);
+  evaluation.strategy = "evaluate";
+  evaluation.parent = training;
+  evaluation.parent_kind = "evaluated";
+  const auto child = ledger.begin_run(evaluation);
+  ledger.metrics(child, {{.name = "perplexity", .step = 7, .value = 3.5}});
+  ledger.flush();
+  CHECK(ledger.find_run("last") == training);
+  const auto of_training = ledger.show(training), of_child = ledger.show(child);
+  CHECK(of_training["parents"].empty());
+  REQUIRE(of_training["children"].size() == 1);
+  CHECK(of_training["children"][0]["id"] == child);
+  CHECK(of_training["children"][0]["kind"] == "evaluated");
+  CHECK(of_training["children"][0]["metrics"]["perplexity"]["last"] == 3.5);
+  REQUIRE(of_child["parents"].size() == 1);
+  CHECK(of_child["parents"][0]["id"] == training);
+  CHECK(of_child["children"].empty());
+}
