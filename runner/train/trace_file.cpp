@@ -47,14 +47,18 @@ void write_trace_file(const std::filesystem::path& file, int rank, std::vector<T
   lines.push_back(metadata("process_sort_index", rank, 0, {{"sort_index", rank}}).dump());
   for (const auto& [name, track] : tracks)
     lines.push_back(metadata("thread_name", rank, track, {{"name", name}}).dump());
+  constexpr int64_t day = int64_t{24} * 3600 * 1'000'000'000;
+  int64_t midnight = events.empty() ? 0 : events.front().begin;
+  for (const auto& event : events) midnight = std::min(midnight, event.begin);
+  midnight -= midnight % day;
   const auto microseconds = [](int64_t nanoseconds) {
     return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
   };
   for (const auto& event : events)
     lines.push_back(fmt::format(R"({{"ph":"X","name":{},"cat":{},"ts":{},"dur":{},"pid":{},"tid":{},"args":{}}})",
                                 json(event.name).dump(-1, ' ', false, json::error_handler_t::replace),
-                                json(event.category).dump(), microseconds(event.begin), microseconds(event.nanoseconds),
-                                rank, tracks.at(event.track), event.arguments.dump()));
+                                json(event.category).dump(), microseconds(event.begin - midnight),
+                                microseconds(event.nanoseconds), rank, tracks.at(event.track), event.arguments.dump()));
   write_file_atomic(file, fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", join(lines, ",\n")));
 }
 

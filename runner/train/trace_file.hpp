@@ -16,7 +16,7 @@ struct TraceEvent {
   nlohmann::json arguments = nlohmann::json::object();
 };
 
-/// The process of the trace is `rank`. One event per line, between a first and a last line that all such files have, so that files of
+/// The process of the trace is `rank`. Times begin at midnight (UTC), because readers take them as doubles. One event per line, between a first and a last line that all such files have, so that files of
 /// several ranks can be joined line by line (report/joined_traces.hpp).
 void write_trace_file(const std::filesystem::path& file, int rank, std::vector<TraceEvent> events);
 
