@@ -109,7 +109,7 @@ class Finder {
              "the files are named here");
     if (data.tokenizer == "sentencepiece" && !data.tokenizer_vocab_size && data.format == "text")
       report("data.tokenizer", "tokenizer = \"sentencepiece\" trains a model and needs tokenizer_vocab_size");
-    if (data.tokenizer == "sentencepiece" && data.format == "jsonl")
+    if (data.tokenizer == "sentencepiece" && data.has_records())
       report("data.tokenizer",
              "tokenizer = \"sentencepiece\" trains a model on plain text; for records, name the file of a tokenizer",
              "data.format", "format is set here");

@@ -96,7 +96,7 @@ namespace {
 /// The keys of tables.
 void add_tables(Adder<Recipe::Data>& add) {
   using D = Recipe::Data;
-  const Facts table{.needs = {"data.format", {"csv"}}};
+  const Facts table{.needs = {"data.format", {"csv", "parquet"}}};
   add({.name = "target", .type = T::texts, .help = "Tables: the column that the model predicts, or a list of columns."},
       &D::target, table);
   add({.name = "target_type", .type = T::choice,
@@ -124,7 +124,7 @@ void add_tables(Adder<Recipe::Data>& add) {
        .spellings = {{"\t", "tab"}, {"comma", ","}, {"semicolon", ";"}}}, &D::delimiter, {.needs = {"data.format", {"csv"}}});
 }
 
-const Facts jsonl{.needs = {"data.format", {"jsonl"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
+const Facts records{.needs = {"data.format", {"jsonl", "parquet"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
 
 /// The columns that data.layout knows.
 std::vector<Option> column_options() {
@@ -144,31 +144,31 @@ void add_records(Adder<Recipe::Data>& add) {
                "value. auto: decided by the columns of the first record.",
        .choices = {"auto", "text", "messages", "prompt_completion", "alpaca", "sharegpt"},
        .spellings = {{"chat", "messages"}, {"openai", "messages"}, {"prompt-completion", "prompt_completion"}}},
-      &D::layout, jsonl);
+      &D::layout, records);
   add({.name = "chat_template", .type = T::path,
        .help = "The template of conversations: chatml, llama3, llama2, mistral, gemma, phi3, zephyr, alpaca, vicuna, a file, or a "
-               "folder with one. Default: the tokenizer's."}, &D::chat_template, jsonl);
+               "folder with one. Default: the tokenizer's."}, &D::chat_template, records);
   add({.name = "train_on", .type = T::texts,
        .help = "Messages whose tokens are supervised: assistant, last (of the assistant), all, or a list of roles."},
-      &D::train_on, jsonl);
+      &D::train_on, records);
   add({.name = "train_on_input", .type = T::boolean,
-       .help = "The prompts of prompt_completion are supervised, too."}, &D::train_on_input, jsonl);
+       .help = "The prompts of prompt_completion are supervised, too."}, &D::train_on_input, records);
   add({.name = "packing", .type = T::choice,
        .help = "none: each record is a sample. best_fit: a row of a batch contains several records, which do not see each other. "
                "wrapped: records are joined and cut into samples of equal length. Default: wrapped for plain text, none for all "
                "other layouts.",
        .choices = {"none", "best_fit", "wrapped"},
-       .spellings = {{"false", "none"}, {"true", "best_fit"}, {"bfd", "best_fit"}, {"ffd", "best_fit"}}}, &D::packing, jsonl);
+       .spellings = {{"false", "none"}, {"true", "best_fit"}, {"bfd", "best_fit"}, {"ffd", "best_fit"}}}, &D::packing, records);
   add({.name = "too_long", .type = T::choice,
        .help = "What happens to a record with more than seq_len + 1 tokens. truncate: its end is left out. drop: it is left "
                "out. split: it becomes several samples. error: the run does not start.",
-       .choices = {"truncate", "drop", "split", "error"}, .spellings = {{"raise", "error"}}}, &D::too_long, jsonl);
+       .choices = {"truncate", "drop", "split", "error"}, .spellings = {{"raise", "error"}}}, &D::too_long, records);
   add({.name = "columns", .type = T::table,
        .help = "The names of columns in the records, if they differ: { text = \"content\" }.",
-       .fields = column_options()}, &D::columns, jsonl);
+       .fields = column_options()}, &D::columns, records);
   add({.name = "group_by_length", .type = T::boolean,
        .help = "Samples of a batch have similar lengths, so that rows need little padding. For packing = \"none\" with shuffle."},
-      &D::group_by_length, jsonl);
+      &D::group_by_length, records);
   using S = D::Source;
   OptionTable<S> sources;
   sources.add({.name = "name", .type = T::text, .required = true}, &S::name)
@@ -199,8 +199,9 @@ void add_data(std::vector<Key>& keys) {
   using D = Recipe::Data;
   add({.name = "format", .type = T::choice,
        .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
-               "per line or in one array. csv: tables with a line of column names.",
-       .choices = {"text", "bin", "jsonl", "csv"}, .required = true}, &D::format);
+               "per line or in one array. parquet: the same records as rows of Parquet files (scripts/setup --parquet); with "
+               "data.target, a table. csv: tables with a line of column names.",
+       .choices = {"text", "bin", "jsonl", "parquet", "csv"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
                "sorted. Paths are relative to the recipe.", .required = true}, &D::train, {.needs = {"data.sources"}});

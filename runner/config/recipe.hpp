@@ -125,16 +125,18 @@ struct Recipe {
         "bytes";  ///< "bytes", the path of a tokenizer or its folder, or "sentencepiece" (trained once, cached)
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
     std::string token_dtype = "uint16";           ///< bin
-    std::string layout = "auto";                  ///< jsonl: what the columns of a record mean
+    /// Whether the files have records with columns, whose meaning is `layout`.
+    bool has_records() const { return !is_table() && (format == "jsonl" || format == "parquet"); }
+    std::string layout = "auto";  ///< records: what the columns of a record mean
     using Columns = std::map<std::string, std::string>;
-    std::optional<Columns> columns;                     ///< jsonl: the names of columns that have other names
+    std::optional<Columns> columns;                     ///< records: the names of columns that have other names
     std::optional<std::string> chat_template;           ///< a name or a file; default: the tokenizer's
     std::vector<std::string> train_on = {"assistant"};  ///< messages whose tokens are supervised
     bool train_on_input = false;                        ///< prompts are supervised, too
     std::optional<std::string> packing;                 ///< default: "wrapped" for text, "none" for all others
     /// Whether a row of a batch contains several sequences that do not see each other.
     bool packs_sequences() const { return packing == "best_fit"; }
-    bool group_by_length = false;       ///< jsonl: samples of similar lengths are neighbours
+    bool group_by_length = false;       ///< records: samples of similar lengths are neighbours
     std::string too_long = "truncate";  ///< what happens to longer samples
     struct Source {  ///< [[data.sources]]: one of several sources, instead of `train` and `validation`
       std::string name = "";

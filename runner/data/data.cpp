@@ -26,8 +26,10 @@ struct Format {
   const char* name;
   OpenData (*open)(const Source& source);
 };
-constexpr std::array<Format, 3> formats{
-    {{.name = "text", .open = open_text}, {.name = "bin", .open = open_bin}, {.name = "jsonl", .open = open_jsonl}}};
+constexpr std::array<Format, 4> formats{{{.name = "text", .open = open_text},
+                                         {.name = "bin", .open = open_bin},
+                                         {.name = "jsonl", .open = open_record_files},
+                                         {.name = "parquet", .open = open_record_files}}};
 
 const Format& find_format(const std::string& name) {
   auto found = std::ranges::find(formats, name, &Format::name);
@@ -110,7 +112,7 @@ std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
 }
 
 bool needs_tokenizing(const Recipe::Data& data) {
-  return data.format == "jsonl" || (data.format == "text" && data.tokenizer != "bytes");
+  return data.has_records() || (data.format == "text" && data.tokenizer != "bytes");
 }
 
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {

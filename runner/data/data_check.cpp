@@ -66,10 +66,10 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
   collect(problems, key, [&] {
     const auto reader = make_record_reader(data, files, cache_dir);
     for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
-      const JsonRecords records(file);
+      const auto records = open_records(data.format, file);
       int64_t read = 0;
-      for (const auto& part : records.parts(size_t{1} << 20)) {
-        records.for_each(part, [&](const JsonRecord& record, size_t) {
+      for (const auto& part : records->parts(size_t{1} << 20)) {
+        records->for_each(part, [&](const JsonRecord& record, size_t) {
           reader->read(record);
           return ++read < records_most;
         });
@@ -81,6 +81,7 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
 
 void find_packed_files(std::vector<DataProblem>& problems, const std::string& key, const std::string& format,
                        const std::vector<std::string>& files) {
+  if (format == "parquet") return;  // reading them says what is wrong
   for (const auto& file : files)
     if (auto kind = other_than_text(file); !kind.empty())
       problems.push_back({key, fmt::format("{}: {} looks like {}; format = \"{}\" reads {}", key, file, kind, format,
@@ -186,7 +187,7 @@ std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
 std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                        const std::string& cache_dir) {
   std::vector<DataProblem> problems;
-  if (data.format == "jsonl") {
+  if (data.has_records()) {
     check_records(problems, "data.train", data, data.train, cache_dir);
     if (!data.validation.empty()) check_records(problems, "data.validation", data, data.validation, cache_dir);
     return problems;

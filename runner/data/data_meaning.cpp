@@ -102,7 +102,7 @@ void compare_files(const json& before, const json& now, std::vector<std::string>
 
 /// What determines the documents of records, and the samples that they become.
 json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
-  if (data.format != "jsonl") return json::object();
+  if (!data.has_records()) return json::object();
   const auto reader = make_record_reader(data, data.train, cache_dir);
   json meaning = reader->settings();
   meaning["data.packing"] = reader->packing();

@@ -15,12 +15,12 @@ namespace runner {
 namespace {
 
 struct RecordPart {
-  const JsonRecords* file;
-  JsonRecords::Range range;
+  const Records* file;
+  Records::Range range;
   std::string name;  ///< in the cache
 };
 
-std::vector<RecordPart> record_parts(const JsonRecords& file, const RecordReader& reader) {
+std::vector<RecordPart> record_parts(const Records& file, const RecordReader& reader) {
   const std::string identity =
       reader.settings().dump() + reader.tokenizer_hash() + "\n" + fingerprint({file.path().string()});
   std::vector<RecordPart> parts;
@@ -32,18 +32,25 @@ std::vector<RecordPart> record_parts(const JsonRecords& file, const RecordReader
   return parts;
 }
 
+/// The bytes of the file up to `position` of its ranges.
+size_t bytes_up_to(const Records& file, size_t position) {
+  return static_cast<size_t>(static_cast<double>(position) * static_cast<double>(file.bytes()) /
+                             static_cast<double>(std::max<size_t>(1, file.size())));
+}
+
 void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheWriter& out,
                       TokenizingProgress& progress) {
   DocumentWriter writer(out, token_bytes(reader.vocab_size()));
-  size_t reported = part.range.begin;
+  size_t reported = bytes_up_to(*part.file, part.range.begin);
   int64_t tokens = 0;
-  auto report = [&](size_t done) {
+  auto report = [&](size_t end) {
+    const size_t done = bytes_up_to(*part.file, end);
     progress.add(done - std::exchange(reported, done), writer.tokens() - std::exchange(tokens, writer.tokens()));
   };
   part.file->for_each(part.range, [&](const JsonRecord& record, size_t end) {
     writer.add(reader.read(record));
     constexpr size_t between_reports = 256 * 1024;
-    if (end - reported >= between_reports) report(end);
+    if (bytes_up_to(*part.file, end) - reported >= between_reports) report(end);
     return true;
   });
   writer.finish();
@@ -52,13 +59,13 @@ void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheW
 
 }  // namespace
 
-std::vector<fs::path> document_files(const std::vector<std::string>& files, const RecordReader& reader,
-                                     const std::string& cache_dir) {
-  std::vector<std::unique_ptr<JsonRecords>> opened;
+std::vector<fs::path> document_files(const std::string& format, const std::vector<std::string>& files,
+                                     const RecordReader& reader, const std::string& cache_dir) {
+  std::vector<std::unique_ptr<Records>> opened;
   std::vector<RecordPart> parts;
   size_t total_bytes = 0;
   for (const auto& file : files) {
-    opened.push_back(std::make_unique<JsonRecords>(file));
+    opened.push_back(open_records(format, file));
     std::ranges::move(record_parts(*opened.back(), reader), std::back_inserter(parts));
     total_bytes += opened.back()->bytes();
   }
@@ -71,7 +78,7 @@ std::vector<fs::path> document_files(const std::vector<std::string>& files, cons
       cached = false;
       tokenize_records(part, reader, out, progress);
     });
-    if (cached) progress.skip(part.range.end - part.range.begin);
+    if (cached) progress.skip(bytes_up_to(*part.file, part.range.end) - bytes_up_to(*part.file, part.range.begin));
   });
   progress.finish();
   return made;

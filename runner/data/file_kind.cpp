@@ -49,7 +49,7 @@ const std::vector<Kind>& packed_kinds() {
       {0, "\xfd\x37zXZ\0"sv, "an xz file", unpack},
       {0, "BZh"sv, "a bzip2 file", unpack},
       {257, "ustar"sv, "a tar archive", unpack},
-      {0, "PAR1"sv, "a Parquet file", extract},
+      {0, "PAR1"sv, "a Parquet file", "use data.format = \"parquet\""},
       {0, "ARROW1\0\0"sv, "an Arrow file", extract},
       {0, "%PDF-"sv, "a PDF file", extract},
       {0, "\x93NUMPY"sv, "a NumPy file", "write its tokens with array.tofile(), and use data.format = \"bin\""},

@@ -30,8 +30,8 @@ OpenData open_text(const Source& source);
 /// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
 OpenData open_bin(const Source& source);
 
-/// Records as JSON, one per line or in one array (data.layout), from the cache.
-OpenData open_jsonl(const Source& source);
+/// Records (data.layout) as JSON, one per line or in one array, or as rows of Parquet files; from the cache.
+OpenData open_record_files(const Source& source);
 
 /// Throws Error(usage) if the tokenizer has more tokens than the model's vocabulary.
 void check_vocab_size(const Source& source, int64_t tokenizer_vocab_size);

@@ -120,10 +120,10 @@ chat::RecordReader layout_of(const Recipe::Data& data, const std::vector<std::st
   if (data.layout != "auto") return chat::RecordReader(chat::layout_of_name(data.layout), columns);
   std::optional<chat::RecordReader> found;
   for (const auto& file : files) {
-    const JsonRecords records(file);
+    const auto records = open_records(data.format, file);
     constexpr size_t enough = 1 << 20;
-    for (const auto& part : records.parts(enough)) {
-      records.for_each(part, [&](const JsonRecord& record, size_t) {
+    for (const auto& part : records->parts(enough)) {
+      records->for_each(part, [&](const JsonRecord& record, size_t) {
         found = chat::RecordReader::detect(record, columns);
         return false;
       });

@@ -6,7 +6,7 @@
 
 #include "runner/config/recipe.hpp"
 #include "runner/data/document_file.hpp"
-#include "runner/data/json_records.hpp"
+#include "runner/data/records.hpp"
 
 namespace runner {
 

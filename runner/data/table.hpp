@@ -49,6 +49,10 @@ struct TableReading {
 /// columns, in any order. Throws Error(usage) with file and line.
 Table read_csv(const std::vector<std::string>& files, const TableReading& reading);
 
+/// Reads Parquet files, whose types decide which columns have numbers: integers, floating point numbers and booleans. The files have the
+/// same columns, in any order. Throws Error(usage) with file, row and column, and Error(environment) without the Parquet module.
+Table read_parquet(const std::vector<std::string>& files, const TableReading& reading);
+
 /// A number as a text: 1.0 becomes "1", 0.5 becomes "0.5".
 std::string number_text(double number);
 

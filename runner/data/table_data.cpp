@@ -16,8 +16,9 @@ namespace runner {
 namespace {
 
 Table read_table(const Recipe::Data& data, const std::vector<std::string>& files) {
-  return read_csv(files,
-                  {.as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter});
+  const TableReading reading{
+      .as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter};
+  return data.format == "parquet" ? read_parquet(files, reading) : read_csv(files, reading);
 }
 
 std::vector<int64_t> all_rows(const Table& table) {

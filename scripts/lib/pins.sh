@@ -52,6 +52,9 @@ transformers_pins=(
 # For the tests: the chat templates in this wheel (Apache-2.0).
 trl_pin="trl 1.16.0 c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396"
 
+# Arrow's C++ libraries and headers, which read Parquet files. They are in pyarrow's wheel.
+arrow_pin="pyarrow 26.0.1 c718bf97a92a6dea97fd1062c3b9f9e2e83cb9cc926e752289fa4ffff41738f9"
+
 # Debian packages, unpacked if the system's own are missing or too old. After the hash: the folder in Debian's pool, and a file
 # below /usr or /usr/local that makes the download unnecessary. Catch2 is only for the tests.
 deb_pins=(

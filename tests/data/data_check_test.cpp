@@ -86,10 +86,11 @@ TEST_CASE("a text file that looks like JSON gives a note, other files do not") {
 
 TEST_CASE("compressed and binary files are named as what they are") {
   DataFolder folder;
-  const std::vector<std::pair<std::string, std::string>> files = {{"\x1f\x8b\x08 some bytes", "a gzip file: unpack"},
-                                                                  {std::string("PK\x03\x04\0\xff", 6), "a zip archive"},
-                                                                  {"\x28\xb5\x2f\xfd....", "a zstd file: unpack"},
-                                                                  {"PAR1\x15\x04\xff..", "a Parquet file: extract"}};
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"\x1f\x8b\x08 some bytes", "a gzip file: unpack"},
+      {std::string("PK\x03\x04\0\xff", 6), "a zip archive"},
+      {"\x28\xb5\x2f\xfd....", "a zstd file: unpack"},
+      {"PAR1\x15\x04\xff..", "a Parquet file: use data.format = \"parquet\""}};
   for (const auto& [bytes, kind] : files) {
     auto found = problems_of(text_data({folder.write("packed", bytes)}), 2);
     REQUIRE(found.size() == 1);

@@ -112,9 +112,10 @@ TEST_CASE("files that cannot be read as data are refused with key, path and near
 TEST_CASE("an unknown format is refused with the nearest known one") {
   auto data = text_data({"x"});
   data.format = "txt";
-  CHECK(opening_error(data) == "usage: data.format = \"txt\": it can be text, bin or jsonl; did you mean text?");
-  data.format = "parquet";
-  CHECK(opening_error(data) == "usage: data.format = \"parquet\": it can be text, bin or jsonl");
+  CHECK(opening_error(data) ==
+        "usage: data.format = \"txt\": it can be text, bin, jsonl or parquet; did you mean text?");
+  data.format = "orc";
+  CHECK(opening_error(data) == "usage: data.format = \"orc\": it can be text, bin, jsonl or parquet");
 }
 
 TEST_CASE("text too short for one sample is refused with the required size") {

@@ -37,7 +37,8 @@ class FrontScripts(unittest.TestCase):
           source scripts/lib/pins.sh
           mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin .deps/trl/trl/chat_templates
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
-          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "${transformers_pins[@]}"; do
+          mkdir -p .deps/arrow/include/parquet/arrow && touch .deps/arrow/include/parquet/arrow/reader.h
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "$arrow_pin" "${transformers_pins[@]}"; do
             echo "$pin" >".deps/.pins/${pin%% *}"
           done
           for pin in "${transformers_pins[@]}"; do mkdir -p ".deps/transformers/${pin%% *}"; done

@@ -1,4 +1,4 @@
-// The data format "jsonl": records of columns, as documents of tokens from the cache.
+// The data formats of records ("jsonl", "parquet"): rows of columns, as documents of tokens from the cache.
 #include "runner/base/error.hpp"
 #include "runner/data/document_cache.hpp"
 #include "runner/data/formats.hpp"
@@ -6,13 +6,13 @@
 
 namespace runner {
 
-OpenData open_jsonl(const Source& source) {
+OpenData open_record_files(const Source& source) {
   const auto reader = make_record_reader(source.data, source.files, source.cache_dir);
   check_vocab_size(source, reader->vocab_size());
   std::vector<std::unique_ptr<TokenFile>> files;
   DocumentIndex documents;
   int64_t begin = 0;
-  for (const auto& path : document_files(source.files, *reader, source.cache_dir)) {
+  for (const auto& path : document_files(source.data.format, source.files, *reader, source.cache_dir)) {
     auto file = std::make_unique<DocumentFile>(path);
     for (int64_t end : file->ends()) documents.ends.push_back(begin + end);
     documents.targets.insert(documents.targets.end(), file->targets().begin(), file->targets().end());

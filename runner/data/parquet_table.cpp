@@ -1,0 +1,83 @@
+// Tables in Parquet files: the types of the file decide which columns have numbers.
+#include <algorithm>
+#include <set>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/table.hpp"
+#include "runner/parquet/module.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The columns of the first file. Throws Error(usage) if another file has others.
+void take_columns(const std::string& path, const ParquetFile& file, const TableReading& reading, Table& table) {
+  std::set<std::string> names;
+  for (const auto& column : file.columns())
+    if (!names.insert(column.name).second) throw usage_error("{}: two columns have the name `{}`", path, column.name);
+  if (table.files.empty()) {
+    for (const auto& column : file.columns()) table.columns.push_back({.name = column.name});
+  } else {
+    for (const auto& column : table.columns)
+      if (!names.contains(column.name))
+        throw usage_error("{}: there is no column `{}`, which {} has", path, column.name, table.files.front().path);
+    if (names.size() != table.columns.size())
+      throw usage_error("{}: there are {} columns, and {} has {}", path, names.size(), table.files.front().path,
+                        table.columns.size());
+  }
+  for (auto& column : table.columns) {
+    const auto found = std::ranges::find(file.columns(), column.name, &ParquetFile::Column::name);
+    column.numeric =
+        column.numeric && found->number && std::ranges::find(reading.as_text, column.name) == reading.as_text.end();
+  }
+}
+
+/// The text of a cell; empty: it is missing.
+std::string text_cell(const nlohmann::ordered_json& value, const TableReading& reading, const std::string& place) {
+  if (value.is_number()) return number_text(value.get<double>());
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (!value.is_string())
+    throw usage_error("{}: a cell of a table must be a number or a text, not {}", place, value.type_name());
+  const auto& text = value.get_ref<const std::string&>();
+  return std::ranges::find(reading.missing_values, text) == reading.missing_values.end() ? text : "";
+}
+
+double number_cell(const nlohmann::ordered_json& value, const std::string& place) {
+  const double number = value.is_boolean() ? (value.get<bool>() ? 1.0 : 0.0) : value.get<double>();
+  if (std::isinf(number)) throw usage_error("{}: a number must be finite", place);
+  return number;
+}
+
+void add_row(const ParquetRow& row, const TableReading& reading, const std::string& place, Table& table) {
+  for (auto& column : table.columns) {
+    const auto cell = row.find(column.name);
+    const auto where = [&] { return fmt::format("{}, column `{}`", place, column.name); };
+    if (column.numeric)
+      column.numbers.push_back(cell == row.end() ? std::nan("") : number_cell(*cell, where()));
+    else
+      column.texts.push_back(cell == row.end() ? "" : text_cell(*cell, reading, where()));
+  }
+}
+
+}  // namespace
+
+Table read_parquet(const std::vector<std::string>& paths, const TableReading& reading) {
+  Table table;
+  std::vector<std::unique_ptr<ParquetFile>> files;
+  for (const auto& path : paths) {
+    files.push_back(load_parquet_module().open(path));
+    take_columns(path, *files.back(), reading, table);
+    table.files.push_back({.path = path});
+  }
+  for (size_t f = 0; f < files.size(); ++f)
+    for (int64_t group = 0; group < files[f]->row_groups(); ++group)
+      files[f]->for_each(group, [&](const ParquetRow& row) {
+        const int64_t number = ++table.files[f].rows;
+        add_row(row, reading, fmt::format("{}, row {}", paths[f], number), table);
+        return true;
+      });
+  return table;
+}
+
+}  // namespace runner

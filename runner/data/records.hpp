@@ -1,0 +1,39 @@
+// The records of a file: rows with named columns. Each format of records implements this interface.
+#pragma once
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runner/base/files.hpp"
+
+namespace runner {
+
+/// A record keeps the order of its keys: chat templates print tools and arguments in that order.
+using JsonRecord = nlohmann::ordered_json;
+
+/// Functions may be called from several threads.
+class Records {
+ public:
+  /// A part of a file. What the numbers count is decided by the format: bytes of a text, rows of a table.
+  struct Range {
+    size_t begin, end;
+  };
+  virtual ~Records() = default;
+  virtual const fs::path& path() const = 0;
+  /// The end of the last range.
+  virtual size_t size() const = 0;
+  /// The size of the file.
+  virtual size_t bytes() const = 0;
+  /// All records, in ranges of about `bytes` of the file each. The cuts are between records and depend only on the file and `bytes`.
+  virtual std::vector<Range> parts(size_t bytes) const = 0;
+  /// Calls use(record, the number behind it) for each record of a range of parts(), in order, until it returns false. Throws
+  /// Error(usage) with file and place if a record cannot be read; an Error of `use` gets file and place in front of its message.
+  virtual void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const = 0;
+};
+
+/// Opens a file of the format of records that data.format names.
+std::unique_ptr<Records> open_records(const std::string& format, const fs::path& path);
+
+}  // namespace runner

@@ -1,0 +1,121 @@
+#include "runner/parquet/json_values.hpp"
+
+#include <arrow/array.h>
+#include <arrow/scalar.h>
+#include <arrow/type.h>
+#include <arrow/util/utf8.h>
+
+namespace runner {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json text_or_bytes(std::string_view bytes) {
+  if (arrow::util::ValidateUTF8(bytes)) return std::string(bytes);
+  return Json::binary({});
+}
+
+template <typename Array>
+Json list_of(const Array& list, int64_t row) {
+  Json items = Json::array();
+  for (int64_t i = list.value_offset(row); i < list.value_offset(row) + list.value_length(row); ++i)
+    items.push_back(json_of(*list.values(), i));
+  return items;
+}
+
+Json object_of(const arrow::StructArray& values, int64_t row) {
+  Json object = Json::object();
+  for (int f = 0; f < values.num_fields(); ++f)
+    if (auto value = json_of(*values.field(f), row); !value.is_null())
+      object[values.type()->field(f)->name()] = std::move(value);
+  return object;
+}
+
+/// An object if the keys are texts, otherwise a list of pairs.
+Json map_of(const arrow::MapArray& map, int64_t row) {
+  const bool named = map.keys()->type_id() == arrow::Type::STRING || map.keys()->type_id() == arrow::Type::LARGE_STRING;
+  Json entries = named ? Json::object() : Json::array();
+  for (int64_t i = map.value_offset(row); i < map.value_offset(row) + map.value_length(row); ++i) {
+    auto value = json_of(*map.items(), i);
+    if (!named)
+      entries.push_back({json_of(*map.keys(), i), std::move(value)});
+    else if (!value.is_null())
+      entries[json_of(*map.keys(), i).get<std::string>()] = std::move(value);
+  }
+  return entries;
+}
+
+template <typename Type>
+Json number_of(const arrow::Array& array, int64_t row) {
+  return static_cast<const typename arrow::TypeTraits<Type>::ArrayType&>(array).Value(row);
+}
+
+template <typename Array>
+Json bytes_of(const arrow::Array& array, int64_t row) {
+  return text_or_bytes(static_cast<const Array&>(array).GetView(row));
+}
+
+Json dictionary_value(const arrow::DictionaryArray& array, int64_t row) {
+  return json_of(*array.dictionary(), array.GetValueIndex(row));
+}
+
+Json as_text(const arrow::Array& array, int64_t row) {
+  const auto scalar = array.GetScalar(row);
+  return scalar.ok() ? Json((*scalar)->ToString()) : Json();
+}
+
+}  // namespace
+
+Json json_of(const arrow::Array& array, int64_t row) {
+  using T = arrow::Type;
+  if (array.IsNull(row)) return nullptr;
+  switch (array.type_id()) {
+    case T::BOOL:
+      return number_of<arrow::BooleanType>(array, row);
+    case T::INT8:
+      return number_of<arrow::Int8Type>(array, row);
+    case T::INT16:
+      return number_of<arrow::Int16Type>(array, row);
+    case T::INT32:
+      return number_of<arrow::Int32Type>(array, row);
+    case T::INT64:
+      return number_of<arrow::Int64Type>(array, row);
+    case T::UINT8:
+      return number_of<arrow::UInt8Type>(array, row);
+    case T::UINT16:
+      return number_of<arrow::UInt16Type>(array, row);
+    case T::UINT32:
+      return number_of<arrow::UInt32Type>(array, row);
+    case T::UINT64:
+      return number_of<arrow::UInt64Type>(array, row);
+    case T::FLOAT:
+      return number_of<arrow::FloatType>(array, row);
+    case T::DOUBLE:
+      return number_of<arrow::DoubleType>(array, row);
+    case T::STRING:
+    case T::BINARY:
+      return bytes_of<arrow::BinaryArray>(array, row);
+    case T::LARGE_STRING:
+    case T::LARGE_BINARY:
+      return bytes_of<arrow::LargeBinaryArray>(array, row);
+    case T::LIST:
+      return list_of(static_cast<const arrow::ListArray&>(array), row);
+    case T::LARGE_LIST:
+      return list_of(static_cast<const arrow::LargeListArray&>(array), row);
+    case T::FIXED_SIZE_LIST:
+      return list_of(static_cast<const arrow::FixedSizeListArray&>(array), row);
+    case T::MAP:
+      return map_of(static_cast<const arrow::MapArray&>(array), row);
+    case T::STRUCT:
+      return object_of(static_cast<const arrow::StructArray&>(array), row);
+    case T::DICTIONARY:
+      return dictionary_value(static_cast<const arrow::DictionaryArray&>(array), row);
+    case T::NA:
+      return nullptr;
+    default:
+      return as_text(array, row);
+  }
+}
+
+}  // namespace runner

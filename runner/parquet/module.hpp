@@ -1,0 +1,46 @@
+// The Parquet module: reads Parquet files with Arrow's libraries. It is a library of its own that is loaded when a recipe names such
+// files, so that programs start without Arrow, and can be built without it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+/// A row with the columns of the file, in their order. Nested lists, structs and maps become JSON's. A null is left out: of the row, or
+/// of the struct that it is in; in a list it remains. Bytes that are not UTF-8 become JSON's binary value, without its content. Values of
+/// other types (times, decimals) become their text.
+using ParquetRow = nlohmann::ordered_json;
+
+/// A file. Functions may be called from several threads. They throw Error(usage) with the file, and with the row if it is known.
+class ParquetFile {
+ public:
+  struct Column {
+    std::string name, type;  ///< type: Arrow's, as a text ("list<element: string>")
+    bool number;             ///< an integer, a floating point number or a boolean
+  };
+  virtual ~ParquetFile() = default;
+  virtual int64_t row_groups() const = 0;
+  virtual int64_t rows(int64_t row_group) const = 0;
+  /// The size of a row group in the file.
+  virtual int64_t bytes(int64_t row_group) const = 0;
+  virtual const std::vector<Column>& columns() const = 0;
+  /// Calls `use` for each row of a row group, in order, until it returns false.
+  virtual void for_each(int64_t row_group, const std::function<bool(const ParquetRow& row)>& use) const = 0;
+};
+
+struct ParquetModule {
+  static constexpr int current_version = 1;  ///< to be raised with every change of this file
+  int version;
+  std::unique_ptr<ParquetFile> (*open)(const std::string& path);
+};
+
+/// Loads the module. Throws Error(environment) that says how to install it.
+const ParquetModule& load_parquet_module();
+
+}  // namespace runner
+
+extern "C" const runner::ParquetModule* runner_parquet_module();
