@@ -17,6 +17,7 @@
 #include "runner/lua/known_metrics.hpp"
 #include "runner/lua/order_file.hpp"
 #include "runner/models/models.hpp"
+#include "runner/models/plugin/spec.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_sweep.hpp"
@@ -180,6 +181,7 @@ Plan plan_on(const Recipe& given, const Topology& topology, bool several_supervi
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   // The time of a simulation says nothing about the devices, and the time of devices nothing about a simulation.
   StepClock clock = topology.simulated ? StepClock() : source.clock(threads);
+  keep_plugin_descriptions(data_cache());
   Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), clock);
   if (!topology.simulated) plan.where = source.circumstances(plan.job, threads);
   return plan;

@@ -16,6 +16,7 @@
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/models/plugin/spec.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -153,6 +154,7 @@ ExitCode recommend(RecommendOptions options) {
   Topology topology = options.device_kind.empty() ? topology_here(recipe, facts) : imagined(options, recipe);
   const auto asked_batch = recipe.train.global_batch_size;
   if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.data_ranks());
+  keep_plugin_descriptions(data_cache());
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size) vocab = tokenizer_vocab_size(recipe.data, data_cache());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));

@@ -86,6 +86,7 @@ class Finder {
 
   void model() {
     const auto& model = recipe_.model;
+    if (family_kind(model.name) == "plugin") return;
     if (model.dim % model.n_heads != 0 && !model.head_dim)
       report("model.n_heads", fmt::format("n_heads = {} does not divide dim = {}", model.n_heads, model.dim),
              "model.dim", "dim is set here", divisors_of(model.dim));

@@ -117,7 +117,7 @@ std::string activation_of(const Model& model) {
   return model.activation.value_or(row ? row->activation : "gelu");
 }
 
-std::string family_kind(const std::string& name) { return name == "gpt" || name == "mlp" ? name : "decoder"; }
+std::string family_kind(const std::string& name) { return name == "gpt" || name == "mlp" || name == "plugin" ? name : "decoder"; }
 
 bool is_language_model(const std::string& name) { return family_kind(name) != "mlp"; }
 

@@ -11,7 +11,16 @@ using nlohmann::json;
 
 namespace {
 
-const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"}, language{.family = language_models};
+const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"}, language{.family = language_models},
+    plugin{.family = "plugin"}, of_tokens{.family = "gpt decoder plugin"}, of_this_project{.family = "gpt decoder mlp"};
+
+std::optional<std::string> not_a_table(json& value) { return value.is_object() ? std::nullopt : std::optional<std::string>(""); }
+
+std::vector<std::string> model_names() {
+  auto names = model_family_names();
+  names.emplace_back("plugin");
+  return names;
+}
 
 }  // namespace
 
@@ -42,8 +51,13 @@ void add_rows(Adder<Recipe::Model>& add) {
 void add_model(std::vector<Key>& keys) {
   Adder add(keys, "model", &Recipe::model);
   using M = Recipe::Model;
-  add({.name = "name", .type = T::choice, .help = "Model family.", .choices = model_family_names(),
-       .required = true}, &M::name);
+  add({.name = "name", .type = T::choice, .help = "Model family; plugin: a model of your own (model.plugin).",
+       .choices = model_names(), .required = true}, &M::name);
+  add({.name = "plugin", .type = T::path, .help = "The library of your model, built with include/runner/plugin.hpp.",
+       .required = true}, &M::plugin, plugin);
+  add({.name = "options", .type = T::other, .help = "The options of the plug-in: numbers, strings, true, false, and lists.",
+       .wanted = "a table such as { width = 64 }", .fits = not_a_table}, &M::options,
+      {.family = "plugin", .schema = {{"type", "object"}}});
   add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
        .required = true}, &M::n_layers, language);
   add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
@@ -54,9 +68,9 @@ void add_model(std::vector<Key>& keys) {
        .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
       &M::n_kv_heads, decoder);
   add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
-       .minimum = 1}, &M::vocab_size, language);
+       .minimum = 1}, &M::vocab_size, of_tokens);
   add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
-       .minimum = 1, .required = true}, &M::max_seq_len, language);
+       .minimum = 1, .required = true}, &M::max_seq_len, of_tokens);
   add({.name = "hidden_dim", .type = T::integer,
        .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, language);
   add({.name = "multiple_of", .type = T::integer,
@@ -77,11 +91,11 @@ void add_model(std::vector<Key>& keys) {
        .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
       &M::tie_embeddings, language);
   add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
-       .maximum = 0.999}, &M::dropout);
+       .maximum = 0.999}, &M::dropout, of_this_project);
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
        .minimum = 0}, &M::init_std, language);
   add({.name = "init_from", .type = T::path,
-       .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from);
+       .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from, of_this_project);
   add({.name = "frozen", .type = T::texts,
        .help = "Parameters that are not trained, as globs over their names: \"embedding.*\". They have no gradients and no "
                "optimizer state."}, &M::frozen);

@@ -104,6 +104,10 @@ struct Recipe {
     double residual_multiplier = 1.0;            ///< of what attention and feed-forward add to the stream
     double logits_scaling = 1.0;                 ///< logits are divided by this
 
+    // The options of plug-ins.
+    std::optional<std::string> plugin;                  ///< the library
+    nlohmann::json options = nlohmann::json::object();  ///< the plug-in's own options
+
     double dropout = 0.0;
     double init_std = 0.02;
     std::vector<std::string> frozen = {};  ///< globs over names of parameters that are not trained

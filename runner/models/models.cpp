@@ -18,6 +18,7 @@ namespace {
 const Family& family_named(const std::string& name) {
   if (name == "gpt") return gpt_family;
   if (name == "mlp") return mlp_family;
+  if (name == "plugin") return plugin_family;
   if (std::ranges::find(model_families(), name) != model_families().end()) return decoder_family;
   auto close = nearest(name, model_families());
   throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
@@ -73,7 +74,7 @@ void leave_out_inputs(ModelSpec& spec) {
 ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                      TaskSpec task = {}) {
   const auto& family = family_named(model.name);
-  const bool tokens = is_language_model(model.name);
+  const bool own = family_kind(model.name) == "plugin", tokens = !own && is_language_model(model.name);
   if (tokens) check_shape(model, vocab_size, seq_len);
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
   spec.family = model.name;
@@ -82,7 +83,7 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
   if (tokens) {
     spec.dim = model.dim;
     spec.loss_chunk_tokens = model.loss_chunk_tokens;
-  } else {
+  } else if (!own) {
     task.outputs = vocab_size;
     spec.task = task;
     spec.batch.push_back(task.classifies() ? labels_field() : targets_field(task.outputs));
@@ -117,7 +118,7 @@ void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& p
   size_t slot = 0;
   for (auto& block : spec.blocks)
     for (auto& parameter : block.parameters) parameter.trainable = trained(parameter, slot++);
-  if (spec.task) return;
+  if (spec.task || spec.family == "plugin") return;
   // The head computes the gradient of its vocabulary projection in forward.
   auto& head = spec.blocks.back();
   const auto* projection =
@@ -159,6 +160,8 @@ const std::vector<std::string>& model_families() { return model_family_names(); 
 
 ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
   auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe.train));
+  if (spec.family == "plugin" && recipe.fine_tune.adapts())
+    throw usage_error("fine_tune.method: the matrices of a plug-in have no adapters");
   fine_tune(spec, recipe);
   leave_out_inputs(spec);
   mark_layers(spec);
@@ -179,15 +182,15 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 }
 
 nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
-  nlohmann::json values = {{"name", model.name}, {"num_labels", vocab_size}};
-  if (is_language_model(model.name))
-    values = {{"name", model.name},
-              {"n_layers", model.n_layers},
-              {"dim", model.dim},
-              {"n_heads", model.n_heads},
-              {"vocab_size", vocab_size},
-              {"norm_eps", model.norm_eps},
-              {"tie_embeddings", model.tie_embeddings}};
+  nlohmann::json values = {{"name", model.name}};
+  const bool own = family_kind(model.name) == "plugin";
+  values[is_language_model(model.name) ? "vocab_size" : "num_labels"] = vocab_size;
+  if (!own && is_language_model(model.name))
+    values.update({{"n_layers", model.n_layers},
+                   {"dim", model.dim},
+                   {"n_heads", model.n_heads},
+                   {"norm_eps", model.norm_eps},
+                   {"tie_embeddings", model.tie_embeddings}});
   values.update(family_named(model.name).settings(model));
   nlohmann::json settings = nlohmann::json::object();
   for (const auto& [key, value] : values.items()) settings["model." + key] = value;

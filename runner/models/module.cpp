@@ -4,12 +4,17 @@
 #include "runner/models/decoder/module.hpp"
 #include "runner/models/gpt/module.hpp"
 #include "runner/models/mlp/module.hpp"
+#include "runner/models/plugin/module.hpp"
 
 namespace runner {
 
 std::unique_ptr<Model> build_model(const Recipe::Model& recipe, const ModelSpec& spec) {
   auto model = std::make_unique<Model>(spec);
-  if (spec.family == "gpt")
+  if (spec.family == "plugin")
+    plugin::add_blocks(*model, make_plugin_model(*recipe.plugin, recipe.options,
+                                                 {.vocab_size = spec.vocab_size, .seq_len = spec.seq_len})
+                                   .blocks);
+  else if (spec.family == "gpt")
     gpt::add_blocks(*model, recipe);
   else if (spec.family == "mlp")
     mlp::add_blocks(*model, recipe);

@@ -280,6 +280,19 @@ Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& top
   return job;
 }
 
+/// The spec of the plan's model. A mistake of a plug-in is one of the key that names it.
+static ModelSpec spec_of(const Plan& plan) {
+  try {
+    return make_spec(plan.recipe, plan.vocab_size, plan.seq_len);
+  } catch (const Error& error) {
+    if (!plan.recipe.model.plugin || error.code() != ExitCode::usage) throw;
+    const std::string message = error.what();
+    const char* const key =
+        message.starts_with("model.options") || message.starts_with("the option") ? "model.options" : "model.plugin";
+    throw RecipeError({{plan.recipe.origin(key), "plugin", message}});
+  }
+}
+
 Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
                const StepClock& clock, const std::optional<Form>& own) {
   Plan plan;
@@ -296,7 +309,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
-  plan.model = std::make_shared<ModelSpec>(make_spec(plan.recipe, plan.vocab_size, plan.seq_len));
+  plan.model = std::make_shared<ModelSpec>(spec_of(plan));
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back(
         {recipe.origin("activation_checkpointing.blocks"), "no-match",

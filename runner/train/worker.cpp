@@ -21,6 +21,7 @@
 #include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
+#include "runner/models/plugin/spec.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -262,6 +263,7 @@ ExitCode run_worker(const WorkerOptions& options) {
   World world;
   FailureReport failures(events, world);
   return failures.during([&] {
+    keep_plugin_descriptions(options.cache_dir);
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     lua::restore_hook_places(recipe, options.run_dir);
     WorldOptions options_of_world = world_options(recipe);

@@ -54,6 +54,7 @@ class Install(unittest.TestCase):
     def test_installed_recipes_are_read_and_name_the_installed_schema(self):
         for words in (("recipes", "llm_fsdp.toml"), ("recipes", "sweeps", "lr.toml"), ("recipes", "hooks", "README.md")):
             self.assertTrue(os.path.exists(self.installed("share", "runner", *words)), words)
+        self.assertTrue(os.path.exists(self.installed("include", "runner", "plugin.hpp")))
         recipe = self.installed("share", "runner", "recipes", "llm_fsdp.toml")
         self.assertEqual(self.runner("print", "print", recipe).returncode, 0)
         with open(recipe, encoding="utf-8") as file:

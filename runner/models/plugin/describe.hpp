@@ -1,0 +1,18 @@
+// Describes the model of a plug-in for the torch-free spec (spec.cpp): its blocks and parameters, and the memory of each block, which
+// is measured.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace runner {
+
+/// `request`: {"plugin", "options", "vocab_size", "seq_len"}. Returns {"batch": [...], "blocks": [{"name", "parameters", "shared",
+/// "flops_per_token", "saved", "forward_peak", "backward_peak", "output"}]}. The last four are {"elements", "bytes"} per token of the
+/// batch: elements of the compute dtype, and bytes beside them. Forward and backward of each block run on rows of one and of two
+/// sequences, and the difference is what a sequence needs. Throws Error(usage).
+nlohmann::json describe_plugin(const nlohmann::json& request);
+
+/// `runner-worker --describe-plugin QUESTION ANSWER`: files with a request and its description, or {"error"}. Returns the exit status.
+int answer_plugin_request(const std::string& question, const std::string& answer);
+
+}  // namespace runner

@@ -1,0 +1,169 @@
+#include "runner/models/plugin/spec.hpp"
+
+#include <sys/stat.h>
+
+#include <map>
+#include <mutex>
+
+#include "runner/base/capture.hpp"
+#include "runner/base/error.hpp"
+#include "runner/base/own_program.hpp"
+#include "runner/base/scratch_folder.hpp"
+#include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/models/family.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+struct Kept {
+  std::mutex mutex;
+  fs::path folder;
+  std::map<std::string, json> descriptions;  ///< by key
+};
+
+Kept& kept() {
+  static Kept kept;
+  return kept;
+}
+
+/// The worker measures, so its descriptions belong to it.
+std::string worker_identity(const fs::path& worker) {
+  struct stat status {};
+  if (::stat(worker.c_str(), &status) != 0)
+    throw environment_error("model.plugin needs {}, which is missing: build it, or install it beside this program",
+                            worker.string());
+  return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+}
+
+json described_by_worker(const fs::path& worker, const json& request) {
+  const ScratchFolder scratch(fs::temp_directory_path());
+  const auto question = scratch.path() / "request.json", answer = scratch.path() / "description.json";
+  write_file_atomic(question, request.dump());
+  constexpr std::chrono::minutes longest{5};
+  const auto ended = capture({worker.string(), "--describe-plugin", question.string(), answer.string()},
+                             {.timeout = longest, .with_stderr = true});
+  if (ended.too_late)
+    throw usage_error("model.plugin: describing the model of {} took more than {} minutes",
+                      request.at("plugin").get<std::string>(), longest.count());
+  if (!fs::exists(answer))
+    throw usage_error("model.plugin: the process that described the model of {} ended with status {}: {}",
+                      request.at("plugin").get<std::string>(), ended.status, trim(ended.output));
+  json description = json::parse(read_file(answer));
+  if (const auto error = description.find("error"); error != description.end())
+    throw usage_error("{}", error->get<std::string>());
+  return description;
+}
+
+json description_of_plugin(const json& request) {
+  const auto worker = beside_program("runner-worker");
+  const std::string library = request.at("plugin");
+  if (!fs::is_regular_file(library)) throw usage_error("model.plugin: there is no file {}", library);
+  const std::string key = xxh3_hex(request.dump() + worker_identity(worker) + xxh3_hex(MappedFile(library).bytes()));
+  auto& memory = kept();
+  const std::lock_guard lock(memory.mutex);
+  if (const auto found = memory.descriptions.find(key); found != memory.descriptions.end()) return found->second;
+  const auto file = memory.folder / ("plugin-" + key + ".json");
+  json description;
+  if (!memory.folder.empty() && fs::exists(file)) {
+    description = json::parse(read_file(file));
+  } else {
+    description = described_by_worker(worker, request);
+    if (!memory.folder.empty()) {
+      fs::create_directories(memory.folder);
+      write_file_atomic(file, description.dump(1) + "\n");
+    }
+  }
+  return memory.descriptions.emplace(key, std::move(description)).first->second;
+}
+
+[[noreturn]] void refuse_hugging_face() {
+  throw usage_error(
+      "the model of a plug-in has no Hugging Face class; the checkpoints' safetensors files have its parameters by "
+      "name");
+}
+
+ElementType type_of(const std::string& name) {
+  if (name == "int32") return ElementType::int32;
+  if (name == "uint8") return ElementType::uint8;
+  if (name == "boolean") return ElementType::boolean;
+  return name == "float32" ? ElementType::float32 : ElementType::int64;
+}
+
+BlockSpec block_of(const json& from) {
+  BlockSpec block{.name = from.at("name"), .shared = from.at("shared").get<std::vector<std::string>>()};
+  for (const auto& parameter : from.at("parameters"))
+    block.parameters.push_back(
+        {.name = parameter.at("name"),
+         .shape = parameter.at("shape").get<std::vector<int64_t>>(),
+         .init = {static_cast<Init::Kind>(parameter.at("init").get<int>()), parameter.at("scale")}});
+  const double flops = from.at("flops_per_token");
+  block.forward_flops_per_token = flops > 0 ? flops : matrix_flops_per_token(block.parameters);
+  const auto elements = [&](const char* key) { return from.at(key).at("elements").get<double>(); };
+  const auto bytes = [&](const char* key) { return from.at(key).at("bytes").get<double>(); };
+  block.saved = {.compute_elements_per_token = elements("saved"), .float32_per_token = bytes("saved") / 4};
+  block.output_elements_per_token = elements("output");
+  block.forward_moments = {
+      {.compute_elements_per_token = elements("forward_peak"), .mask_bytes_per_token = bytes("forward_peak")}};
+  block.backward_moments = {
+      {.compute_elements_per_token = elements("backward_peak"),
+       .mask_bytes_per_token = bytes("backward_peak"),
+       .arriving = block.parameter_count()},
+      {.compute_elements_per_token = 2 * block.output_elements_per_token, .arrived = block.parameter_count()}};
+  return block;
+}
+
+}  // namespace
+
+void keep_plugin_descriptions(const fs::path& folder) {
+  const std::lock_guard lock(kept().mutex);
+  kept().folder = folder;
+}
+
+ModelSpec plugin_spec_of(const json& description, int64_t vocab_size, int64_t seq_len) {
+  ModelSpec spec;
+  spec.family = "plugin";
+  spec.vocab_size = vocab_size;
+  spec.seq_len = seq_len;
+  for (const auto& field : description.at("batch"))
+    spec.batch.push_back({.name = field.at("name"),
+                          .type = type_of(field.at("type")),
+                          .row = field.at("row").get<std::vector<int64_t>>(),
+                          .padding = field.at("padding")});
+  if (spec.batch.empty()) spec.batch = token_fields(seq_len);
+  for (const auto& block : description.at("blocks")) spec.blocks.push_back(block_of(block));
+  spec.blocks.front().kind = BlockKind::embedding;
+  spec.blocks.back().kind = BlockKind::head;
+  spec.dim = static_cast<int64_t>(spec.blocks.front().output_elements_per_token);
+  return spec;
+}
+
+const Family plugin_family = {
+    [](const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+      if (rows == RowKind::packed)
+        throw usage_error(
+            "data.packing = \"best_fit\": a plug-in does not know which sequences of a row do not see each other");
+      return plugin_spec(model, vocab_size, seq_len);
+    },
+    [](const Recipe::Model& model) {
+      return json{{"plugin", fs::path(model.plugin.value_or("")).filename().string()}, {"options", model.options}};
+    },
+    [](const Recipe::Model&, const std::string& name) {
+      return HfTensor{name, ""};
+    },
+    [](const Recipe::Model&, const std::string&) { return false; },
+    [](const json&) -> Recipe::Model { refuse_hugging_face(); },
+    [](const Recipe::Model&, const ModelSpec&) -> json { refuse_hugging_face(); }};
+
+ModelSpec plugin_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
+  if (!model.plugin) throw usage_error("model.name = \"plugin\" needs model.plugin, the library of the model");
+  const json request = {
+      {"plugin", *model.plugin}, {"options", model.options}, {"vocab_size", vocab_size}, {"seq_len", seq_len}};
+  return plugin_spec_of(description_of_plugin(request), vocab_size, seq_len);
+}
+
+}  // namespace runner
