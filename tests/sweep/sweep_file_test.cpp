@@ -349,7 +349,8 @@ TEST_CASE("requirements of method and metric on the recipe are checked before an
                    "method = { name = \"pbt\", interval = 5, generations = 2 }\n" +
                    space) ==
         "s.toml:5:10: error: pbt changes train.max_steps in each generation, and lr_scheduler.name = \"cosine\" "
-        "depends on it: use \"constant\" or \"step\"\n    5 | method = { name = \"pbt\", interval = 5, generations = 2 }\n"
+        "depends on it: use \"constant\", \"step\" or \"inverse_sqrt\"\n    5 | method = { name = \"pbt\", interval = "
+        "5, generations = 2 }\n"
         "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
@@ -463,7 +464,9 @@ TEST_CASE("device slots are groups of GPUs or of cores") {
 
 TEST_CASE("an unknown method is the only mistake of a sweep without a budget") {
   Place place;
-  const std::string wrong = place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"bayes\"\n[sweep.space]\n\"optimizer.lr\" = [0.1]\n");
+  const std::string wrong = place.said(
+      "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"bayes\"\n[sweep.space]\n\"optimizer.lr\" = "
+      "[0.1]\n");
   CHECK(wrong.find("there is no method \"bayes\"") != std::string::npos);
   CHECK(wrong.find("needs an end") == std::string::npos);
 }
