@@ -86,6 +86,11 @@ LanguageModel::LanguageModel(const LoadRequest& request)
 }
 
 KeyValueCache LanguageModel::new_cache(std::vector<int64_t> padding) const {
+  if (settings().name == "plugin")
+    throw usage_error(
+        "the model of a plug-in keeps no keys and values of earlier tokens, so it cannot generate text; `runner "
+        "evaluate` "
+        "measures it");
   return {KeyValueCache::Shape::of(settings()), torch::TensorOptions().dtype(dtype_).device(device_),
           std::move(padding)};
 }
