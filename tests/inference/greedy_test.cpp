@@ -118,7 +118,7 @@ TEST_CASE("rank 5: in bfloat16, logits with the cache are those without it, and 
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto alone = generated(model, {prompts[i]}, 16).front();
     CHECK(alone == together[i]);
-    CHECK(cache_error(model, prompts[i], alone) < 0.02);  // a few units of bfloat16, 2^-8 each
+    CHECK(cache_error(model, prompts[i], alone) < 0.04);  // about ten units of bfloat16, 2^-8 each
   }
 }
 
