@@ -191,8 +191,8 @@ void RunRecord::on_step(const nlohmann::json& event) {
                                      {"memory_bytes", steps_, static_cast<double>(report.memory_bytes)},
                                      {"epoch", steps_, static_cast<double>(report.epoch)}};
   if (report.grad_norm) points.push_back({"grad_norm", steps_, *report.grad_norm});
-  for (const auto& [group, rate] : event.value("group_lr", nlohmann::json::object()).items())
-    points.push_back({"lr/" + group, steps_, rate.get<double>()});
+  const auto group_rates = event.value("group_lr", nlohmann::json::object());  // items() must not refer to a temporary
+  for (const auto& [group, rate] : group_rates.items()) points.push_back({"lr/" + group, steps_, rate.get<double>()});
   add_points(std::move(points));
 }
 
