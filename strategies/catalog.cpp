@@ -36,6 +36,15 @@ std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& p
       job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
 }
 
+/// Parameters in NF4 are in units of their own under every strategy.
+void with_quantized_units(Entry& entry) {
+  entry.plan = [plan = entry.plan](const Job& job) {
+    auto made = plan(job);
+    quantize_units(job, made);
+    return made;
+  };
+}
+
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
@@ -71,7 +80,10 @@ std::vector<Entry> make_catalog() {
                          {"hpu_single", "hpu_parallel", "SingleHPUStrategy", "HPUParallelStrategy"}, cpu_and_cuda));
   list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy", "IPUStrategy"}, cpu_and_cuda));
   for (auto& entry : list)
-    if (entry.plan) predict_from_plan(entry);
+    if (entry.plan) {
+      with_quantized_units(entry);
+      predict_from_plan(entry);
+    }
   return list;
 }
 

@@ -141,6 +141,10 @@ json settings_of_tensors(const Recipe& resolved) {
   settings["fine_tune.rslora"] = fine_tune.rslora;
   settings["fine_tune.targets"] = fine_tune.targets;
   settings["fine_tune.modules_to_save"] = fine_tune.modules_to_save;
+  settings["fine_tune.quantization"] = fine_tune.quantization;
+  if (fine_tune.quantizes()) settings["fine_tune.double_quantization"] = fine_tune.double_quantization;
+  // Quantized parameters are not in checkpoints, so they are drawn again.
+  if (fine_tune.quantizes() && !resolved.model.init_from) settings["the seed of the base"] = resolved.run.seed;
   if (resolved.model.init_from) settings["the weights of model.init_from"] = base_digest(*resolved.model.init_from);
   return settings;
 }
@@ -152,7 +156,7 @@ std::vector<std::string> other_model(const Checkpoint& checkpoint, const Recipe:
 std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& resolved, const ModelSpec& spec) {
   const json before = settings_in(checkpoint), now = settings_of_tensors(resolved);
   auto problems = differences(before, now, "model.");
-  for (const char* section : {"fine_tune.", "the weights"})
+  for (const char* section : {"fine_tune.", "the weights", "the seed"})
     for (const auto& text : differences(before, now, section)) problems.push_back(text);
   const bool same_model = problems.empty();
   for (const auto& text : other_optimizer(before, now)) problems.push_back(text);

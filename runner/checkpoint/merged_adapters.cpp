@@ -101,12 +101,13 @@ ParameterReader merged_reader(const ModelSpec& spec, const ModelSpec& base, Para
   };
   const auto last = std::make_shared<Last>();
   const auto reader = std::make_shared<ParameterReader>(std::move(read));
-  return [=, &spec](size_t slot, int64_t offset, std::span<float> out) {
+  const auto own = std::make_shared<const ModelSpec>(spec);
+  return [=](size_t slot, int64_t offset, std::span<float> out) {
     const auto& place = places[slot];
     if (!place.adapter) return (*reader)(place.slot, offset, out);
     if (last->slot != slot) {
       last->matrix.reset();
-      last->matrix.emplace(spec, *reader, place.slot, *place.adapter);
+      last->matrix.emplace(*own, *reader, place.slot, *place.adapter);
       last->slot = slot;
     }
     last->matrix->read(offset, out);

@@ -8,6 +8,7 @@
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/models/adapters.hpp"
+#include "strategies/contract/quantized_source.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
@@ -82,9 +83,23 @@ ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint,
   return averages ? average_reader(checkpoint, spec, recipe.optimizer.betas.at(0), read) : read;
 }
 
+namespace {
+
+/// A base without a folder: its initial values.
+ParameterReader drawn_again(const ModelSpec& spec, int64_t seed) {
+  std::vector<ParameterSpec> parameters;
+  for (const auto* parameter : spec.parameters()) parameters.push_back(*parameter);
+  return [=](size_t slot, int64_t offset, std::span<float> out) {
+    initialize_slice(parameters[slot], seed, offset, out);
+  };
+}
+
+}  // namespace
+
 ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,
                             const Checkpoint& checkpoint) {
   if (std::ranges::none_of(spec.parameters(), &ParameterSpec::of_base)) return {};
+  if (!recipe.model.init_from) return dequantized_source(spec, drawn_again(spec, recipe.run.seed));
   const auto& folder = *recipe.model.init_from;
   const auto trained_from = checkpoint.state().value("/settings/the weights of model.init_from"_json_pointer, "");
   if (!fs::exists(folder))
@@ -98,7 +113,9 @@ ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const M
   std::vector<size_t> slots;
   for (const auto* parameter : spec.parameters())
     slots.push_back(adapted_matrix(parameter->name).empty() ? base.slot(parameter->name) : SIZE_MAX);
-  return [source, slots](size_t slot, int64_t offset, std::span<float> out) { source->read(slots[slot], offset, out); };
+  return dequantized_source(spec, [source, slots](size_t slot, int64_t offset, std::span<float> out) {
+    source->read(slots[slot], offset, out);
+  });
 }
 
 }  // namespace runner

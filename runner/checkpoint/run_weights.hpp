@@ -19,8 +19,8 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
 ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint, const ModelSpec& spec,
                              const ParameterReader& base);
 
-/// A reader of the folder that training started from, by the slots of `spec`; empty if checkpoints contain all parameters. `base`: the
-/// spec without adapters. Throws Error(environment) if the folder is missing or has other weights now.
+/// A reader of the weights that training started from, by the slots of `spec`; empty if checkpoints contain all parameters. Weights that
+/// were stored in NF4 are dequantized. `base`: the spec without adapters. Throws Error(environment) if the folder is missing or has other weights now.
 ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,
                             const Checkpoint& checkpoint);
 

@@ -35,6 +35,13 @@ void add_fine_tune(std::vector<Key>& keys) {
   add({.name = "lora_plus_ratio", .type = T::number,
        .help = "The learning rate of B relative to that of A (LoRA+; its paper suggests 16). Default: equal rates.",
        .minimum = 0, .above_minimum = true}, &F::lora_plus_ratio, lora);
+  add({.name = "quantization", .type = T::choice,
+       .help = "nf4 (QLoRA): the frozen matrices of layers are stored in 4 bits, and computed with in the precision of the run. Not "
+               "norms, embeddings and the head.",
+       .choices = {"none", "nf4"}, .spellings = {{"NF4", "nf4"}}}, &F::quantization, lora);
+  add({.name = "double_quantization", .type = T::boolean,
+       .help = "The factors of the 4-bit blocks have 8 bits instead of 32: 0.52 bytes per weight instead of 0.56."},
+      &F::double_quantization, {.needs = {"fine_tune.quantization", {"nf4"}}});
   add({.name = "trainable", .type = T::texts,
        .help = "Globs over the names of the parameters that are trained: \"head.*\", \"blocks.11.*\"."}, &F::trainable, freeze);
 }

@@ -194,8 +194,11 @@ struct Recipe {
     std::vector<std::string> trainable = {};            ///< freeze: globs over the parameters that are trained
     std::optional<std::string> adapter;                 ///< lora: a folder of PEFT with the initial adapter
     std::optional<double> lora_plus_ratio;              ///< lora: the learning rate of B, relative to that of A
+    std::string quantization = "none";  ///< lora: none, or nf4: the frozen matrices of layers have 4 bits
+    bool double_quantization = false;   ///< nf4: the factors of blocks have 8 bits
     bool adapts() const { return method == "lora" || method == "dora"; }
     bool has_magnitudes() const { return method == "dora"; }
+    bool quantizes() const { return adapts() && quantization != "none"; }
     double scale() const { return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)); }
   } fine_tune;
 

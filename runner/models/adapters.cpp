@@ -254,8 +254,13 @@ void fine_tune(ModelSpec& spec, const Recipe& recipe) {
   train_only(spec, [&](const ParameterSpec& parameter, size_t slot) {
     return parameter.trainable && modules.saved_whole(slot);
   });
+  if (settings.quantizes()) spec.quantization = {.double_quantization = settings.double_quantization};
   for (auto& block : spec.blocks)
-    for (auto& parameter : block.parameters) parameter.of_base = !parameter.trainable && recipe.model.init_from;
+    for (auto& parameter : block.parameters) {
+      parameter.quantized =
+          settings.quantizes() && block.kind == BlockKind::transformer && is_matrix(parameter) && !parameter.trainable;
+      parameter.of_base = !parameter.trainable && (recipe.model.init_from || parameter.quantized);
+    }
   spec.adapter = {.rank = settings.rank,
                   .scale = settings.scale(),
                   .dropout = settings.dropout,

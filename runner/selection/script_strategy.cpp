@@ -25,6 +25,7 @@ ParallelPlan script_plan(const Job& job, const std::function<bool(const Paramete
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
   plan.own_reducer = true;
+  quantize_units(job, plan);
   return plan;
 }
 

@@ -9,6 +9,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
+#include "strategies/contract/quantized_source.hpp"
 
 namespace runner {
 
@@ -138,10 +139,11 @@ ParameterSource with_row_norms(const ModelSpec& model, ParameterSource source) {
     matrices[slot] = {matrix, parameters[matrix]->shape.back()};
   }
   if (matrices.empty()) return source;
-  return [=, source = std::move(source)](size_t slot, int64_t offset, std::span<float> out) {
+  return [=, values = dequantized_source(model, source), source = std::move(source)](size_t slot, int64_t offset,
+                                                                                     std::span<float> out) {
     const auto found = matrices.find(slot);
     if (found == matrices.end()) return source(slot, offset, out);
-    read_row_norms(source, found->second.slot, found->second.columns, offset, out);
+    read_row_norms(values, found->second.slot, found->second.columns, offset, out);
   };
 }
 

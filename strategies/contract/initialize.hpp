@@ -19,7 +19,8 @@ void initialize_slice(const ParameterSpec& parameter, int64_t seed, int64_t offs
 /// file).
 using ParameterSource = std::function<void(size_t slot, int64_t offset, std::span<float> out)>;
 
-/// Adds the parameters with Init::Kind::row_norms, computed in double from the matrices that `source` has.
+/// Adds the parameters with Init::Kind::row_norms, computed in double from the matrices that `source` has; from the
+/// dequantized values of those that are stored in NF4.
 ParameterSource with_row_norms(const ModelSpec& model, ParameterSource source);
 
 /// A generator key from a seed and a name: FNV-1a of the name's bytes, mixed with the seed by SplitMix64.

@@ -24,7 +24,7 @@ int64_t ModelSpec::state_elements(int states) const {
   int64_t count = 0;
   for (const auto& block : blocks)
     for (const auto& parameter : block.parameters)
-      count += parameter.numel() * (1 + (parameter.trainable ? states : 0));
+      count += parameter.numel() * ((parameter.of_base ? 0 : 1) + (parameter.trainable ? states : 0));
   return count;
 }
 

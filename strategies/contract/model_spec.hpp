@@ -34,6 +34,8 @@ struct ParameterSpec {
   int64_t layers_above = 0;
   /// Its value is that of the folder that training started from. Checkpoints do not contain it.
   bool of_base = false;
+  /// Stored in NF4 (ModelSpec::quantization). Only for frozen parameters.
+  bool quantized = false;
 
   int64_t numel() const {
     int64_t n = 1;
@@ -116,6 +118,11 @@ struct AdapterSpec {
   bool magnitudes = false;  ///< the norms of the rows are parameters of their own (DoRA)
 };
 
+/// How parameters with ParameterSpec::quantized are stored (nf4.hpp).
+struct QuantizationSpec {
+  bool double_quantization = false;  ///< the factors of blocks have 8 bits, too
+};
+
 struct ModelSpec {
   std::string family;  ///< "gpt", "llama"
   std::vector<BlockSpec> blocks;
@@ -126,6 +133,7 @@ struct ModelSpec {
   int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
   int64_t loss_chunk_tokens = 0;  ///< tokens for which the loss is computed at a time; 0: all
   std::optional<AdapterSpec> adapter = {};
+  std::optional<QuantizationSpec> quantization = {};
   std::optional<TaskSpec> task = {};  ///< of models that predict labels or numbers; unset: the model predicts tokens
   int64_t buffer_elements = 0;        ///< of the compute dtype: tables that are not parameters and always exist
 
@@ -142,7 +150,7 @@ struct ModelSpec {
   double backward_flops_per_token(size_t block) const;
   /// Training FLOPs per token: forward and backward, without recomputation.
   double training_flops_per_token() const;
-  /// Elements of parameters, and of `states` optimizer states for each that is trained.
+  /// Elements of checkpoints: of parameters that are not of_base, and of `states` optimizer states for each that is trained.
   int64_t state_elements(int states) const;
   /// All parameters in block order. An index into this list is called a slot.
   std::vector<const ParameterSpec*> parameters() const;

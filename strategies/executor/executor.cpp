@@ -222,15 +222,23 @@ class Executor : public Strategy {
   /// Registers this rank's shard of the unit with the optimizer, and puts the unsharded parameters into the model's slots.
   void make_parameters(size_t u) {
     Shard& shard = (*store_)[u];
-    int64_t begin = shard.first, end = begin + shard.layout.shard;
-    for (const auto& item : shard.layout.items) {
-      int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
-      if (from < to) make_local(u, item, from - begin, to - from);
-    }
+    if (plan_.units[u].quantized)
+      store_->quantize(u, source_);  // it has no masters
+    else
+      make_locals(u);
     const auto specs = model_.spec.parameters();
     for (const auto& item : shard.layout.items)
       graphs_.place_parameter(item.slot, shard.full.narrow(0, item.offset, item.numel).view(specs[item.slot]->shape));
     if (!shard.gathered) empty_storage(shard.full);
+  }
+
+  void make_locals(size_t u) {
+    const Shard& shard = (*store_)[u];
+    const int64_t begin = shard.first, end = begin + shard.layout.shard;
+    for (const auto& item : shard.layout.items) {
+      const int64_t from = std::max(begin, item.offset), to = std::min(end, item.offset + item.numel);
+      if (from < to) make_local(u, item, from - begin, to - from);
+    }
   }
 
   /// Initializes elements [begin, begin + count) of the shard, which belong to `item`, and registers them with the optimizer.

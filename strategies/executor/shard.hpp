@@ -7,6 +7,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/transfers.hpp"
+#include "strategies/executor/quantized_shard.hpp"
 #include "strategies/offload/swapped_read.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
@@ -16,11 +17,14 @@ struct Shard {
   FlatLayout layout;
   int64_t first = 0;  ///< first element of this rank's shard in the layout
   ShardPlaces places;
-  torch::Tensor local;    ///< master: [layout.shard], master dtype, where the update runs; may be a view of `full` in a
-                          ///< resident unit; undefined if it is in the file
-  torch::Tensor sent;     ///< [layout.shard], gathered dtype: what gathers send, if it is a separate tensor in memory
-  torch::Tensor written;  ///< [layout.shard], gathered dtype: the update also writes its new values here
-  int64_t begin = 0;      ///< first element of the shard in the file's arrays
+  torch::Tensor local;  ///< master: [layout.shard], master dtype, where the update runs; may be a view of `full` in a
+                        ///< resident unit; undefined if it is in the file
+  torch::Tensor
+      sent;  ///< [layout.shard], gathered dtype: what gathers send, if it is a separate tensor in memory; of a
+             ///< quantized unit: bytes
+  std::optional<QuantizedShard> quantized;  ///< converts `sent`
+  torch::Tensor written;                 ///< [layout.shard], gathered dtype: the update also writes its new values here
+  int64_t begin = 0;                     ///< first element of the shard in the file's arrays
   std::unique_ptr<SwappedRead> reading;  ///< a read of the shard from the file, started in advance
   torch::Tensor full;                    ///< [layout.total], gathered dtype; storage empty unless gathered
   bool gathered = false;

@@ -19,7 +19,7 @@ ShardStore::ShardStore(const ParallelPlan& plan, const BoundMesh& mesh, const Mo
     shards_[u].places = plan_.places(plan_.units[u]);
   }
   make_file(states, label);
-  for (size_t u = 0; u < shards_.size(); ++u) make_tensors(u);
+  for (size_t u = 0; u < shards_.size(); ++u) plan_.units[u].quantized ? make_quantized(u, model) : make_tensors(u);
 }
 
 /// Creates this rank's file and assigns the units' shards to ranges of its arrays, if some tier is NVMe.
@@ -83,6 +83,23 @@ void ShardStore::make_tensors(size_t u) {
     shard.written = torch::zeros({shard.layout.shard}, beside);
 }
 
+void ShardStore::make_quantized(size_t u, const ModelSpec& model) {
+  Shard& shard = shards_[u];
+  shard.quantized.emplace(model, shard.layout, device_);
+  shard.full = without_memory(shard.layout.total, torch::dtype(scalar_type(plan_.compute)).device(device_));
+  auto bytes = torch::dtype(torch::kUInt8).device(device_);
+  if (plan_.units[u].tier == Tier::host) bytes = bytes.device(torch::kCPU).pinned_memory(plan_.pin_memory);
+  shard.sent = torch::zeros({shard.quantized->bytes()}, bytes);
+}
+
+void ShardStore::quantize(size_t u, const ParameterSource& source) {
+  Shard& shard = shards_[u];
+  if (shard.sent.is_cpu()) return shard.quantized->fill(source, shard.first, shard.sent);
+  const auto packed = torch::zeros({shard.sent.numel()}, torch::kUInt8);
+  shard.quantized->fill(source, shard.first, packed);
+  shard.sent.copy_(packed);
+}
+
 torch::Tensor ShardStore::own_part(const Shard& shard) const {
   return shard.full.narrow(0, shard.first, shard.layout.shard);
 }
@@ -98,7 +115,8 @@ void ShardStore::spread(bool updated) {
   Works gathers;
   for (size_t u = 0; u < shards_.size(); ++u) {
     Shard& shard = shards_[u];
-    if (shard.places.sent == Sent::shared || (updated && plan_.units[u].frozen)) continue;
+    if (shard.places.sent == Sent::shared || shard.places.sent == Sent::packed) continue;
+    if (updated && plan_.units[u].frozen) continue;
     RUNNER_CHECK(!shard.reading, "a shard was read ahead and not used");
     if (shard.places.sent == Sent::file) {
       if (sent_array_ != master_array_ && (!updated || shard.local.defined())) write_sent(shard);
@@ -191,6 +209,7 @@ torch::Tensor ShardStore::shard_to_send(size_t u) {
   Shard& shard = shards_[u];
   if (shard.places.sent == Sent::master) return as_sent(shard, shard.local);
   if (shard.places.sent == Sent::memory) return as_sent(shard, shard.sent);
+  if (shard.places.sent == Sent::packed) return shard.sent.to(device_, /*non_blocking=*/plan_.pin_memory);
   auto read = torch::from_blob(shard.reading->wait(), {shard.layout.shard}, torch::dtype(scalar_type(plan_.parameter)));
   auto mine = read.to(shard.full.options(), /*non_blocking=*/false, /*copy=*/true);
   shard.reading.reset();
@@ -208,13 +227,17 @@ void ShardStore::start_gather(size_t u) {
   start_read(u);  // must come before `incoming` is set, because lacks(u) is false afterwards
   // The buffer is allocated on the compute stream, which also frees it. The shard to send is allocated on the side
   // stream.
-  if (plan_.shards() > 1) shard.incoming = torch::empty({shard.layout.total}, shard.full.options());
+  const bool packed = shard.places.sent == Sent::packed, sharded = is_sharded(plan_, plan_.units[u]);
+  if (sharded)
+    shard.incoming = packed ? torch::empty({plan_.shards() * shard.sent.numel()}, shard.sent.options().device(device_))
+                            : torch::empty({shard.layout.total}, shard.full.options());
   auto beside = gathers_.enter();
   auto mine = shard_to_send(u);
-  if (plan_.shards() > 1) {
+  if (sharded) {
     shard.gather = mesh_.group(Axis::shard)._allgather_base(shard.incoming, mine);
   } else {
-    shard.incoming = mine.is_same(shard.local) || mine.is_same(shard.sent) ? mine.clone() : mine;
+    const bool kept = !packed && (mine.is_same(shard.local) || mine.is_same(shard.sent));
+    shard.incoming = kept ? mine.clone() : mine;
     shard.copied = gathers_.now();
   }
 }
@@ -226,9 +249,15 @@ void ShardStore::gather(size_t u) {
   if (shard.gather) shard.gather->wait();
   shard.gather.reset();
   std::exchange(shard.copied, {}).wait_on_device();
+  if (shard.quantized) shard.incoming = dequantized(shard);
   hand_over(shard.incoming, shard.full);
   shard.incoming.reset();
   shard.gathered = true;
+}
+
+torch::Tensor ShardStore::dequantized(const Shard& shard) const {
+  torch::NoGradGuard no_grad;
+  return shard.quantized->values(shard.incoming, shard.full.scalar_type());
 }
 
 void ShardStore::release(size_t u) {

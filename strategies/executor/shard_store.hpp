@@ -25,6 +25,8 @@ class ShardStore {
   const std::optional<OptimizerSwap>& optimizer_swap() const { return swap_; }
   /// Masters are cast and written to the file in parts of this many elements.
   static constexpr int64_t piece = 1 << 20;
+  /// Quantizes this rank's shard of a quantized unit, whose values `source` has.
+  void quantize(size_t u, const ParameterSource& source);
   /// Writes `values` (fp32, in host memory) to a master in the file. `begin`: first element, relative to the unit's shard.
   void write_master(size_t u, int64_t begin, const torch::Tensor& values);
 
@@ -53,6 +55,7 @@ class ShardStore {
 
   void make_file(const std::vector<std::string>& states, const std::string& label);
   void make_tensors(size_t u);
+  void make_quantized(size_t u, const ModelSpec& model);
   void start_gather_resident(const Shard& shard, Works& gathers);
   void cast_master(const Shard& shard, const torch::Tensor& target, bool updated);
   void write_sent(const Shard& shard);
@@ -60,6 +63,7 @@ class ShardStore {
   void for_pieces(const Shard& shard, Body&& body);
   torch::Tensor as_sent(const Shard& shard, torch::Tensor from) const;
   torch::Tensor shard_to_send(size_t u);
+  torch::Tensor dequantized(const Shard& shard) const;
 
   const ParallelPlan& plan_;
   const BoundMesh& mesh_;

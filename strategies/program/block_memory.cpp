@@ -42,9 +42,13 @@ int64_t BlockMemory::input(size_t block) const { return output_bytes(job_, block
 
 int64_t BlockMemory::output(size_t block) const { return output_bytes(job_, block); }
 
-int64_t BlockMemory::cast_bytes(size_t block) const {
+int64_t BlockMemory::cast_bytes(size_t block, int64_t elements) const {
   const auto& spec = job_.model->blocks[block];
-  return leaf_ != job_.precision.compute && spec.kind == BlockKind::transformer ? spec.parameter_count() * compute_ : 0;
+  if (leaf_ == job_.precision.compute || spec.kind != BlockKind::transformer) return 0;
+  int64_t bytes = 0;
+  for (size_t i = spec.parameters.size(); i-- > 0 && elements > 0; elements -= elements_[first_slot_[block] + i])
+    bytes += spec.parameters[i].quantized ? 0 : elements_[first_slot_[block] + i] * compute_;
+  return bytes;
 }
 
 int64_t BlockMemory::saved(size_t block) const {
@@ -67,17 +71,14 @@ int64_t BlockMemory::moment_bytes(const MemoryMoment& moment, int64_t element_by
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
   auto element = static_cast<double>(element_bytes), wide = overwrites_logits() ? 0 : static_cast<double>(wide_);
-  return whole(tokens *
-                   ((moment.compute_elements_per_token + (joins() ? moment.joined_per_token : 0)) * element +
-                    moment.mask_bytes_per_token + widened_bytes(moment)) +
+  return whole(tokens * ((moment.compute_elements_per_token + (joins() ? moment.joined_per_token : 0)) * element +
+                         moment.mask_bytes_per_token + widened_bytes(moment)) +
                chunk_tokens *
                    (moment.compute_elements_per_chunk_token * element + moment.float32_per_chunk_token * wide)) +
          (several_chunks ? moment.summed_over_chunks * wide_ : 0);
 }
 
-bool BlockMemory::joins() const {
-  return !job_.accelerator.host_kernels || job_.precision.compute != DType::float32;
-}
+bool BlockMemory::joins() const { return !job_.accelerator.host_kernels || job_.precision.compute != DType::float32; }
 
 bool BlockMemory::overwrites_logits() const {
   return job_.accelerator.host_kernels && job_.precision.compute == DType::bfloat16 && !job_.own_loss;
@@ -179,7 +180,7 @@ class BlockMemory::Backward {
     for (const auto& moment : spec_.backward_moments) {
       // The cast of a weight is freed after its backward.
       const bool end = &moment == &spec_.backward_moments.back();
-      const int64_t left = end || casts == 0 ? 0 : casts - moment.arrived * memory_.compute_;
+      const int64_t left = end || casts == 0 ? 0 : casts - memory_.cast_bytes(block_, moment.arrived);
       kept ? add_moment_keeping(moment, left + waiting) : add_moment(moment, left + waiting);
     }
     add(Kind::level, waiting);

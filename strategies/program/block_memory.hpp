@@ -67,8 +67,10 @@ class BlockMemory {
   /// Scratch bytes of the moment's two matrix products over `tokens` tokens: for the gradient of the input and of the weight.
   int64_t input_scratch(const MemoryMoment& moment, int64_t tokens) const;
   int64_t weight_scratch(const MemoryMoment& moment, int64_t tokens) const;
-  /// Bytes of the block's weights, cast to the compute dtype; autograd keeps these casts with the activations.
-  int64_t cast_bytes(size_t block) const;
+  /// Bytes of the casts of the block's last parameters, which have `elements` elements together, to the compute dtype. Autograd keeps
+  /// these casts with the activations. Quantized parameters are gathered in the compute dtype.
+  int64_t cast_bytes(size_t block, int64_t elements) const;
+  int64_t cast_bytes(size_t block) const { return cast_bytes(block, job_.model->blocks[block].parameter_count()); }
 
   const Job& job_;
   DType leaf_;

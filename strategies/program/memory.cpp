@@ -7,6 +7,7 @@
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/program/rank_sums.hpp"
 #include "strategies/program/update_memory.hpp"
 
 namespace runner {
@@ -19,6 +20,7 @@ struct UnitBytes {
   int64_t unsharded = 0;  ///< its unsharded gradients in the dtype of accumulation
   int64_t sent = 0;       ///< its unsharded gradients in the dtype of reduction
   int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
+  std::optional<QuantizedBytes> quantized = {};
   bool cast = false;      ///< a gather sends a temporary copy of the shard
   int64_t sending = 0;    ///< bytes of that copy, from the start of the gather until a block waits for it
   bool arriving = false;  ///< the buffer of gradients exists
@@ -37,12 +39,13 @@ class Replay {
         on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
         takes_(plan.takes_gradients()),
         in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
-        held_(static_cast<size_t>(plan.shards()) + 1),
-        stored_(held_.size()),
-        state_bytes_(held_.size()),
+        held_(plan.shards()),
+        stored_(plan.shards()),
+        state_bytes_(plan.shards()),
         held_by_(job.model->blocks.size()),
         added_(job.model->parameters().size()) {
     const int64_t element = bytes_of(plan.master);
+    const auto parameters = job.model->parameters();
     int read_units = 0;
     unit_of_slot_.resize(job.model->parameters().size());
     for (size_t u = 0; u < plan.units.size(); ++u) {
@@ -53,6 +56,10 @@ class Replay {
       units_.push_back({shared ? 0 : layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
                         layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
+      if (unit.quantized) {
+        add_quantized(unit, layout);
+        continue;
+      }
       if (unit.resident) now_.parameters += units_[u].gathered;
       int64_t sent = layout.shard * bytes_of(plan.parameter), masters = layout.shard * element;
       if (places.master == ShardPlaces::Master::memory)
@@ -69,19 +76,23 @@ class Replay {
         read_ahead_ = std::max(read_ahead_, sent);
         ++read_units;
       }
-      count(stored_, layout, unit.replicated);
+      FlatLayout own = layout;  // without the base of adapters
+      std::erase_if(own.items, [&](const auto& item) { return parameters[item.slot]->of_base; });
+      stored_.add_elements(own, unit.replicated);
       if (unit.frozen) continue;
-      count_states(layout, unit.replicated);
+      state_bytes_.add(layout, unit.replicated, [&](const FlatLayout::Item& item, int64_t elements) {
+        return job.state_bytes(*parameters[item.slot], elements, element);
+      });
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
       if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
-      count(held_, layout, unit.replicated);
+      held_.add_elements(layout, unit.replicated);
       for (const auto& item : layout.items) largest_part_ = std::max(largest_part_, std::min(item.numel, layout.shard));
     }
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
-    held_most_ = most_of(held_);
+    held_most_ = held_.most();
     now_.held = held_most_;
-    now_.stored = most_of(stored_);
-    const int64_t state = most_of(state_bytes_);
+    now_.stored = stored_.most();
+    const int64_t state = state_bytes_.most();
     if (plan.optimizer == Tier::device) now_.optimizer = state;
     if (plan.optimizer == Tier::host) host_ += state;
   }
@@ -114,6 +125,16 @@ class Replay {
   }
 
  private:
+  /// The unit has neither a master nor a state.
+  void add_quantized(const Unit& unit, const FlatLayout& layout) {
+    auto& own = units_.back();
+    own.gathered = layout.total * bytes_of(plan_.compute);
+    own.quantized = quantized_bytes(job_, plan_, unit);
+    now_.parameters += own.quantized->constants;
+    (unit.tier == Tier::device ? now_.parameters : host_) +=
+        unit.tier == Tier::device ? own.quantized->shard : pinned(own.quantized->shard);
+  }
+
   void count(const Instruction& instruction) {
     switch (instruction.op) {
       case Op::start_gather:
@@ -294,12 +315,24 @@ class Replay {
   /// Counts the gathered unit, and this rank's shard in the gathered dtype.
   void start_gather(size_t u) {
     if (units_[u].gathered == 0) return;
+    if (const auto& quantized = units_[u].quantized) {
+      units_[u].sending = quantized->sent;
+      now_.gathered += quantized->sent;
+      return note();
+    }
     units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards() : 0;
     now_.gathered += units_[u].gathered + units_[u].sending;
     note();
   }
 
-  void wait_gather(size_t u) { now_.gathered -= std::exchange(units_[u].sending, 0); }
+  void wait_gather(size_t u) {
+    if (const auto& quantized = units_[u].quantized) {
+      now_.gathered += units_[u].gathered + quantized->scratch;
+      note();
+      now_.gathered -= quantized->scratch;
+    }
+    now_.gathered -= std::exchange(units_[u].sending, 0);
+  }
 
   void release(size_t u) { now_.gathered -= units_[u].gathered; }
 
@@ -307,47 +340,6 @@ class Replay {
   int64_t pinned(int64_t bytes) const {
     bool rounded = plan_.pin_memory && bytes > 0;
     return rounded ? pinned_bytes(bytes) : bytes;
-  }
-
-  /// Calls add(item, first, last, elements) for the ranks [first, last) whose shards the item covers: parts of the first and the
-  /// last shard, and all of those between.
-  template <typename Add>
-  void for_each_part(const FlatLayout& layout, bool by_all, Add&& add) {
-    for (const auto& item : layout.items) {
-      if (item.numel == 0) continue;
-      if (by_all) {
-        add(item, 0, plan_.shards(), item.numel);
-        continue;
-      }
-      int64_t end = item.offset + item.numel, first = item.offset / layout.shard, last = (end - 1) / layout.shard;
-      add(item, first, first + 1, std::min(end, (first + 1) * layout.shard) - item.offset);
-      if (last == first) continue;
-      if (last > first + 1) add(item, first + 1, last, layout.shard);
-      add(item, last, last + 1, end - last * layout.shard);
-    }
-  }
-  /// `ranks` contains the differences between consecutive ranks.
-  static void add_to(std::vector<int64_t>& ranks, int64_t first, int64_t last, int64_t amount) {
-    ranks[static_cast<size_t>(first)] += amount;
-    ranks[static_cast<size_t>(last)] -= amount;
-  }
-  /// Adds the elements of each item to the ranks that have them.
-  void count(std::vector<int64_t>& ranks, const FlatLayout& layout, bool by_all) {
-    for_each_part(layout, by_all, [&](const FlatLayout::Item&, int64_t first, int64_t last, int64_t elements) {
-      add_to(ranks, first, last, elements);
-    });
-  }
-  void count_states(const FlatLayout& layout, bool by_all) {
-    const auto parameters = job_.model->parameters();
-    for_each_part(layout, by_all, [&](const FlatLayout::Item& item, int64_t first, int64_t last, int64_t elements) {
-      add_to(state_bytes_, first, last, job_.state_bytes(*parameters[item.slot], elements, bytes_of(plan_.master)));
-    });
-  }
-  /// The largest number of elements of a rank.
-  static int64_t most_of(const std::vector<int64_t>& ranks) {
-    int64_t elements = 0, most = 0;
-    for (int64_t more : ranks) most = std::max(most, elements += more);
-    return most;
   }
 
   /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than
@@ -404,9 +396,8 @@ class Replay {
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
   MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
-  /// For each rank of a copy of the model, its parameter elements with optimizer state, and all of them, without padding, minus
-  /// those of the rank before it. In the same way, bytes of optimizer state.
-  std::vector<int64_t> held_, stored_, state_bytes_;
+  /// Parameter elements with optimizer state, and all that checkpoints contain; bytes of optimizer state.
+  RankSums held_, stored_, state_bytes_;
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists

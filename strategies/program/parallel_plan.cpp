@@ -67,6 +67,7 @@ bool shares_masters(const ParallelPlan& plan) {
 ShardPlaces ParallelPlan::places(const Unit& unit) const {
   using Master = ShardPlaces::Master;
   using Sent = ShardPlaces::Sent;
+  if (unit.quantized) return {Master::none, Sent::packed};
   if (shares_masters(*this)) return {Master::memory, Sent::shared};
   // Without separate device memory and with equal dtypes, the update works directly on the copy that gathers send. Then only the
   // optimizer state is in the file.

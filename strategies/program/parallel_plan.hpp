@@ -20,17 +20,20 @@ struct SwapPlan {
 
 /// Where a shard's two copies are stored: the master, which the optimizer updates, and the copy that gathers send.
 struct ShardPlaces {
-  enum class Master { whole, memory, file };  ///< `whole`: in the unsharded buffer of a resident unit
+  enum class Master { none, whole, memory, file };  ///< `whole`: in the unsharded buffer of a resident unit
   /// `shared`: no second copy and no gather, blocks use the master. `master`: no second copy, the master is cast when it is sent.
-  enum class Sent { shared, master, whole, memory, file };
+  /// `packed`: the only copy, in NF4.
+  enum class Sent { shared, master, whole, memory, file, packed };
   Master master = Master::memory;
   Sent sent = Sent::master;
 };
 
 struct ParallelPlan {
-  Mesh mesh;                          ///< of the job, with its axis `data` split into `replicate` and `shard`
-  DType master = DType::float32;      ///< dtype of the values that the optimizer updates
-  DType parameter = DType::float32;   ///< dtype of gathered parameters
+  Mesh mesh;                         ///< of the job, with its axis `data` split into `replicate` and `shard`
+  DType master = DType::float32;     ///< dtype of the values that the optimizer updates
+  DType parameter = DType::float32;  ///< dtype of gathered parameters
+  DType compute =
+      DType::float32;  ///< dtype of gathered quantized parameters: that of computation, so that blocks do not cast them
   DType accumulate = DType::float32;  ///< dtype in which gradients are accumulated before they are reduced
   DType reduce = DType::float32;      ///< dtype in which gradients are reduced
   DType gradient = DType::float32;    ///< dtype of reduced gradients until the update
@@ -65,6 +68,7 @@ struct ParallelPlan {
   int shards() const { return mesh.size(Axis::shard); }
   int copies() const { return mesh.size(Axis::replicate); }
   ShardPlaces places(const Unit& unit) const;
+  DType gathered(const Unit& unit) const { return unit.quantized ? compute : parameter; }
   /// Gradients stay the tensors that autograd computed, instead of being copied to a flat buffer: there is nothing to reduce or
   /// to cast.
   bool takes_gradients() const;
@@ -89,6 +93,20 @@ ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_b
 
 /// ParallelPlan::alignment: blocks of an optimizer's quantised state are not cut.
 int64_t alignment_of(const Job& job);
+
+/// Puts the quantized parameters of each unit into units of their own, at the end of the list: one for each layer, or one for each
+/// block if the unit was resident.
+void quantize_units(const Job& job, ParallelPlan& plan);
+
+/// Bytes of a quantized unit.
+struct QuantizedBytes {
+  int64_t shard = 0;      ///< packed, on each rank; in the unit's tier
+  int64_t constants = 0;  ///< of the second level of quantization, on the device of each rank
+  int64_t sent = 0;       ///< all shards, if a gather sends them
+  int64_t scratch = 0;    ///< temporary tensors of dequantization
+};
+QuantizedBytes quantized_bytes(const Job& job, const ParallelPlan& plan, const Unit& unit);
+
 /// The job's mesh, with its data ranks split into groups of `shards` neighbours. Each group shares one copy of the parameters.
 Mesh mesh_with_shards(const Job& job, int shards);
 /// The error message if the ranks cannot be split into groups of `group` ranks, with the sizes that `option` may have; otherwise

@@ -62,10 +62,13 @@ class UnitCollectives {
   /// nullopt: none. A Reducer's collectives are not known.
   std::optional<Call> of(const Instruction& instruction) const;
   const FlatLayout& layout(size_t unit) const { return layouts_[unit]; }
+  /// Of a quantized unit.
+  const QuantizedBytes& packed(size_t unit) const { return packed_[unit]; }
 
  private:
   const ParallelPlan& plan_;
   std::vector<FlatLayout> layouts_;
+  std::vector<QuantizedBytes> packed_;
 };
 
 /// "start_gather".

@@ -22,7 +22,10 @@ void for_each_of_units(const Job& job, const ParallelPlan& plan, Use&& use) {
 }  // namespace
 
 UnitCollectives::UnitCollectives(const Job& job, const ParallelPlan& plan) : plan_(plan) {
-  for (const auto& unit : plan.units) layouts_.push_back(layout_of(*job.model, plan, unit));
+  for (const auto& unit : plan.units) {
+    layouts_.push_back(layout_of(*job.model, plan, unit));
+    packed_.push_back(unit.quantized ? quantized_bytes(job, plan, unit) : QuantizedBytes());
+  }
 }
 
 std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) const {
@@ -34,7 +37,10 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
             .stride = mesh.stride(i.axis),
             .calls = 1,
             .bytes = layouts_[i.unit].total};
-  if (call.ranks == 1) return std::nullopt;
+  const bool quantized = plan_.units[i.unit].quantized;
+  if (call.ranks == 1 || (quantized && !is_sharded(plan_, plan_.units[i.unit]))) return std::nullopt;
+  if (quantized) call.bytes = packed_[i.unit].sent;
+  if (quantized) return call;
   call.bytes *= bytes_of(gathers ? plan_.parameter : plan_.reduce);
   if (i.axis == Axis::replicate) call.bytes /= plan_.shards();
   if (!gathers)
@@ -114,7 +120,9 @@ HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
     }
     if (i.op == Op::start_reduce && i.axis == last_axis && on_host)
       work.copied_bytes += count * shard * bytes_of(plan.gradient);
-    if (i.op == Op::start_gather && !on_device) work.copied_bytes += count * shard * bytes_of(plan.parameter);
+    if (i.op == Op::start_gather && !on_device)
+      work.copied_bytes +=
+          count * (plan.units[i.unit].quantized ? collectives.packed(i.unit).shard : shard * bytes_of(plan.parameter));
   });
   return work;
 }

@@ -21,6 +21,9 @@ struct Unit {
   bool replicated = false;
   /// Its parameters are not trained (ParameterSpec::trainable): no gradients, no optimizer state, no update.
   bool frozen = false;
+  /// Stored in NF4, in shards without masters. A gather sends the packed bytes, and the unit is dequantized when a block waits for it.
+  /// Every rank has all of it if `replicated` or if nothing is sharded. Frozen and not resident.
+  bool quantized = false;
   // ---- only for units that are not resident
   std::vector<size_t> blocks = {};  ///< blocks that need the unit gathered, ascending; a block may need several units
   /// The lowest block whose backward reads the unit's parameters (an embedding's backward does not). The model's number of blocks

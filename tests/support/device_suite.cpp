@@ -122,6 +122,39 @@ TEST_CASE("a training on the device follows the one on the CPU within rounding",
     }
 }
 
+namespace {
+
+/// Adapters of a base in NF4.
+std::vector<TinyRun> quantized_forms() {
+  json offloaded{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"offload_parameters", true}};
+  std::vector<TinyRun> runs{device_run("single", 1),
+                            device_run("ddp", 2),
+                            device_run("zero", 2, {{"stage", 2}}),
+                            device_run("fsdp", 3),
+                            device_run("fsdp", 2, {{"cpu_offload", true}}),
+                            device_run("zero", 2, offloaded)};
+  for (auto& run : runs) {
+    run.family = "llama";
+    run.fine_tune.method = "dora";
+    run.fine_tune.rank = 4;
+    run.fine_tune.quantization = "nf4";
+    run.fine_tune.double_quantization = &run != &runs.front();
+  }
+  return runs;
+}
+
+}  // namespace
+
+TEST_CASE("a base in NF4 computes on the device as on the CPU", "[gpu][parity][quantization][rank20]") {
+  at::set_num_threads(1);
+  for (const auto& device : test_devices())
+    for (TinyRun run : quantized_forms()) {
+      run = fitted(run, device);
+      INFO(device.name << ": " << describe(run));
+      check_follows(train_tiny(run, device.launch), train_tiny(run), tolerance_of(run, device));
+    }
+}
+
 // ---- memory
 
 namespace {
@@ -192,6 +225,7 @@ std::vector<TinyRun> memory_forms() {
   }
   runs.push_back(device_run("fsdp", 2));
   runs.back().packed = true;
+  for (const auto& run : quantized_forms()) runs.push_back(run);
   return runs;
 }
 

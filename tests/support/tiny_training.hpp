@@ -45,6 +45,8 @@ struct TinyRun {
   int64_t dim = 32, n_layers = 3, n_heads = 4, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy. If empty, the strategy is made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
+  /// Changes the source of initial values.
+  std::function<ParameterSource(const ModelSpec&, ParameterSource)> change_source;
   int64_t short_last = 0;              ///< > 0: number of rows in the global batch of the last step
   std::string loss = "cross_entropy";  ///< of models without tokens, which have `vocab` outputs
   int64_t features = 20;
@@ -179,9 +181,11 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   ModelSpec spec = tiny_spec(run);
   auto model = build_model(tiny_model(run), spec);
   auto specs = model->spec.parameters();
-  const auto source = with_row_norms(model->spec, [&](size_t slot, int64_t offset, std::span<float> out) {
+  ParameterSource drawn = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
-  });
+  };
+  if (run.change_source) drawn = run.change_source(model->spec, drawn);
+  const auto source = with_row_norms(model->spec, drawn);
   Job job = tiny_job(run, model->spec);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};

@@ -136,7 +136,8 @@ void HookContext::skip_step() {
 
 std::vector<std::string> HookContext::parameter_names() {
   std::vector<std::string> names;
-  for (const auto* parameter : setup_.model.parameters()) names.push_back(parameter->name);
+  for (const auto* parameter : setup_.model.parameters())
+    if (!parameter->of_base) names.push_back(parameter->name);  // the base of adapters is not of this training
   return names;
 }
 
@@ -154,6 +155,8 @@ Value HookContext::handle(ScriptTensor::Kind kind, const std::string& name, cons
 Value HookContext::parameter(const std::string& name) {
   require_moment("parameter", at_any, "");
   if (exchange_.alone()) throw ScriptMistake("parameter: not in on_exception: a step may be incomplete");
+  if (spec_of(name).quantized)
+    throw ScriptMistake("parameter: `" + name + "` is stored in 4 bits (fine_tune.quantization)");
   if (!parameter_pieces_) parameter_pieces_ = setup_.strategy.parameters();
   return handle(ScriptTensor::Kind::parameter, name, *parameter_pieces_, 1);
 }
