@@ -163,20 +163,21 @@ ExitCode recommend(RecommendOptions options) {
   auto answer = [&](const Plan& plan, const std::string& shortfall) {
     const Job& job = plan.choice.candidates.front().job;
     const Rates* rates = source.rates(job, threads);
-    return print(options, {.plan = plan,
-                           .recipe_file = options.recipe,
-                           .devices = describe_devices(topology),
-                           .peak_flops = rates ? rates->peak_flops : 0,
-                           .peak_name = rates ? rates->peak_name : "",
-                           .times = source.describe(job, threads),
-                           .earlier_runs = source.runs(job, threads),
-                           .what_if = what_if(plan.request, clock, shortfall.empty()),
-                           .shortfall = shortfall,
-                           .asked_batch = asked_batch,
-                           .unset = unset_keys(options.overrides),
-                           .read = [](const std::string& text) {
-                             return parse_recipe(text, "recommended.toml", {}, reader_help());
-                           }});
+    return print(
+        options,
+        {.plan = plan,
+         .recipe_file = options.recipe,
+         .devices = describe_devices(topology),
+         .peak_flops = rates ? rates->peak_flops : 0,
+         .peak_name = rates ? rates->peak_name : "",
+         .times = source.describe(job, threads),
+         .earlier_runs = source.runs(job, threads),
+         .what_if = what_if(plan.request, clock, shortfall.empty()),
+         .offers = needs_offers(plan.choice) ? make_offers(plan.request, clock) : std::vector<Offer>(),
+         .shortfall = shortfall,
+         .asked_batch = asked_batch,
+         .unset = unset_keys(options.overrides),
+         .read = [](const std::string& text) { return parse_recipe(text, "recommended.toml", {}, reader_help()); }});
   };
   try {
     return answer(make_plan(recipe, topology, vocab, clock, own), "");

@@ -223,6 +223,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
     if (auto words = difference(choice, other.choice); !words.empty())
       changes += fmt::format("  {}: {}\n", other.change, words);
   if (!changes.empty() && choice.fits()) text += "what would change the answer:\n" + changes;
+  if (const auto offered = offers_text(r.offers); !offered.empty() && choice.fits()) text += offered + "\n";
   return text;
 }
 
@@ -291,6 +292,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
           {"times", {{"source", r.times}, {"earlier_runs", r.earlier_runs}}},
           {"advice", choice.advice},
           {"what_if", changes},
+          {"offers", offers_json(r.offers)},
           {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};
 }
 

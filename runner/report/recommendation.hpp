@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "runner/selection/offers.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/what_if.hpp"
 
@@ -16,7 +17,8 @@ struct Recommendation {
   std::string peak_name, times;      ///< device of that peak; source of the predicted times, or why there are none
   size_t earlier_runs = 0;           ///< number of runs that the predicted times are based on
   std::vector<WhatIf> what_if;
-  std::string shortfall;  ///< the missing memory if nothing fits
+  std::vector<Offer> offers = {};  ///< if nothing fits, or only with state outside the device
+  std::string shortfall;           ///< the missing memory if nothing fits
   /// The recipe's global batch size. The plan's is different if this one cannot be divided among the ranks.
   std::optional<int64_t> asked_batch;
   std::vector<std::string> unset;                       ///< keys that the command line removes from the recipe

@@ -6,6 +6,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/models/models.hpp"
+#include "runner/selection/offers.hpp"
 
 namespace runner {
 
@@ -150,9 +151,7 @@ std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& cl
 }
 
 std::string explain_shortfall(const SelectionRequest& request, const Choice& choice, const StepClock& clock) {
-  const Candidate* least = nullptr;
-  for (const auto& candidate : choice.candidates)
-    if (candidate.refused.empty() && (!least || candidate.bytes < least->bytes)) least = &candidate;
+  const Candidate* least = least_candidate(choice);
   if (!least) {
     std::string text = "no strategy can run this recipe here:";
     for (const auto& candidate : choice.candidates)
@@ -185,8 +184,10 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
       factor = 4096;  // one is enough
     }
   }
-  return ways.empty() ? text + "; no single change would make it fit"
-                      : text + "\npossible changes, cheapest first:" + join(ways, "");
+  text +=
+      ways.empty() ? "; no single change would make it fit" : "\npossible changes, cheapest first:" + join(ways, "");
+  const auto offered = offers_text(make_offers(request, clock));
+  return offered.empty() ? text : text + "\n" + offered;
 }
 
 }  // namespace runner

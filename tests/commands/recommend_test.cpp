@@ -332,3 +332,37 @@ emit '{"event":"calibration","what":"verdict","disturbed":"other work took the C
                                    "--calibrate` again"));
   CHECK(answer["candidates"][0]["step_seconds"].is_null());
 }
+
+TEST_CASE("D.9: a 7B model that does not fit one GPU of 24 GB gets LoRA and QLoRA as answers", "[rank20]") {
+  const std::vector<std::string> card = {"--device-kind", "rtx4090", "--devices", "1", "--host-memory", "32GiB"};
+  const auto result = recommend("llama-7b.toml", card);
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("other ways of training, and what to write in the recipe:\n"));
+  CHECK_THAT(result.err,
+             ContainsSubstring("\n  LoRA: low-rank adapters are trained, and the base is frozen (single, "));
+  CHECK_THAT(result.err, ContainsSubstring("\n    fine_tune.method = \"lora\"\n"));
+  CHECK_THAT(result.err, ContainsSubstring("\n    fine_tune.quantization = \"nf4\"\n"));
+  auto arguments = card;
+  arguments.emplace_back("--json");
+  const auto json = nlohmann::json::parse(recommend("llama-7b.toml", arguments).out);
+  const auto& offers = json["offers"];
+  REQUIRE(offers.size() >= 2);
+  const auto &lora = offers[offers.size() - 2], &qlora = offers.back();
+  const int64_t limit = json["limit_bytes_per_rank"];
+  for (const auto* offer : {&lora, &qlora}) {
+    CHECK((*offer)["fits"] == true);
+    CHECK((*offer)["memory_bytes_per_rank"] < limit);
+  }
+  // What the lines say is what was predicted.
+  std::vector<std::string> lines = card;
+  lines.emplace_back("--json");
+  lines.emplace_back("--set");
+  for (const auto& line : qlora["lines"]) {
+    const auto text = line.get<std::string>();
+    if (!text.starts_with("model.")) lines.push_back(text);
+  }
+  const auto with = nlohmann::json::parse(recommend("llama-7b.toml", lines).out);
+  CHECK(with["chosen"]["strategy"] == "single");
+  CHECK(with["offers"].empty());
+}
