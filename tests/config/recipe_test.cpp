@@ -31,7 +31,8 @@ Recipe read(const std::string& more, const std::vector<std::string>& overrides =
 
 TEST_CASE("shipped recipes print back to the same recipe") {
   std::vector<fs::path> files = {fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_fsdp.toml",
-                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/finetune_chat.toml"};
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/finetune_chat.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/lora.toml"};
   for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/strategies"))
     files.push_back(entry.path());
   for (const auto& file : files) {
