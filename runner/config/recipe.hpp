@@ -230,9 +230,9 @@ struct Recipe {
     struct Group {                         ///< [[optimizer.groups]]
       std::optional<std::string> pattern;  ///< glob over parameter names; first match wins
       std::optional<double> lr, weight_decay;
-      std::vector<std::string> params = {};  ///< several globs, instead of `pattern`
+      std::optional<std::vector<std::string>> params;  ///< several globs, instead of `pattern`
       std::optional<double> lr_factor = {};  ///< of optimizer.lr, instead of `lr`
-      std::vector<std::string> patterns() const { return pattern ? std::vector{*pattern} : params; }
+      std::vector<std::string> patterns() const { return pattern ? std::vector{*pattern} : params.value_or(std::vector<std::string>()); }
     };
     std::vector<Group> groups;
     double decay_rate = 0.8;       ///< adafactor: the average's weight of the past at step t is 1 - t^-decay_rate

@@ -38,7 +38,7 @@ TEST_CASE("an unknown verb or option is refused with the nearest one", "[e2e]") 
   const std::vector<Row> rows = {
       {{"lss"}, "error: runner has no verb `lss`: did you mean `ls`?; `runner --help` lists all\n"},
       {{"train", "tiny.toml"}, "error: runner has no verb `train`: did you mean `run`?; `runner --help` lists all\n"},
-      {{"generate"}, "error: runner has no verb `generate`; `runner --help` lists all\n"},
+      {{"download"}, "error: runner has no verb `download`; `runner --help` lists all\n"},
       {{"sweep", "stats"},
        "error: runner sweep has no verb `stats`: did you mean `status`?; `runner sweep --help` lists all\n"},
       {{"ls", "--sord", "steps"},
@@ -145,8 +145,9 @@ TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs
   CHECK(complete(place, {"ls", "--sort", "st"}) == "started\nstatus\nstrategy\nsteps\n");
   CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "model.n_h"}), StartsWith("model.n_heads=\t"));
   CHECK(complete(place, {"run", "tiny.toml", "--set", "optimizer.name=ad"}) ==
-        "optimizer.name=adamw\noptimizer.name=adam\n");
-  CHECK(complete(place, {"run", "--set", "model.dim=8", "optimizer.name=s"}) == "optimizer.name=sgd\n");
+        "optimizer.name=adamw\noptimizer.name=adam\noptimizer.name=adamw_8bit\noptimizer.name=adafactor\n");
+  CHECK(complete(place, {"run", "--set", "model.dim=8", "optimizer.name=s"}) ==
+        "optimizer.name=sgd\noptimizer.name=schedule_free_adamw\n");
   CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strategy.name=fs"}), StartsWith("strategy.name=fsdp\n"));
   CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strategy=fs"}), StartsWith("strategy=fsdp\n"));
   CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "strate"}), StartsWith("strategy=\t"));

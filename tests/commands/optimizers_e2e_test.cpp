@@ -19,7 +19,7 @@ std::string optimizer_section(const std::string& name) {
 /// The values of a metric by step.
 std::map<int64_t, double> metric(const Workplace& place, const std::string& name) {
   std::map<int64_t, double> values;
-  const auto result = place.run({"metrics", "last", name, "--json"});
+  const auto result = place.run({"metrics", "last", "--name", name, "--json"});
   INFO(result.err);
   REQUIRE(result.code == 0);
   const auto json = result.json();

@@ -8,6 +8,7 @@
 
 #include "recipes.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 #include "runner/models/decoder/decoder.hpp"
 #include "runner/models/decoder/rope.hpp"
 
@@ -293,8 +294,7 @@ TEST_CASE("a model that cannot be built is rejected with the key, the value and 
   };
   refuses(
       [](auto& m) { m.name = "lama"; },
-      "model.name = \"lama\": no such family; allowed: gpt, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi3, "
-      "gpt_neox, olmo2, smollm3 or granite (did you mean \"llama\"?)");
+      "model.name = \"lama\": no such family; allowed: " + join_or(model_families()) + " (did you mean \"llama\"?)");
   refuses([](auto& m) { m.n_heads = 5; }, "model.n_heads = 5: does not divide model.dim = 32");
   refuses([](auto& m) { m.n_layers = 0; }, "model.n_layers = 0: must be at least 1");
   refuses([](auto& m) { m.dropout = 1.0; }, "model.dropout = 1: must be at least 0 and below 1");
