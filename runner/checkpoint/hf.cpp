@@ -142,9 +142,20 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   std::set<std::string> used;
   auto names = hf_names(model, spec);
   auto parameters = spec.parameters();
+  const auto is_stored = [&](const HfTensor& tensor) {
+    return stored.contains(tensor.name) ||
+           std::ranges::any_of(tensor.aliases, [&](const std::string& alias) { return stored.contains(alias); });
+  };
+  const bool no_head =
+      std::ranges::none_of(names, [&](const HfTensor& tensor) { return tensor.replaceable && is_stored(tensor); });
   for (size_t slot = 0; slot < names.size(); ++slot) {
     auto found = stored.find(names[slot].name);
-    if (found == stored.end()) found = stored.find(names[slot].alias);
+    for (const auto& alias : names[slot].aliases)
+      if (found == stored.end()) found = stored.find(alias);
+    if (found == stored.end() && names[slot].replaceable && no_head) {
+      sources_.emplace_back();
+      continue;
+    }
     const bool of_task_head = spec.task && parameters[slot]->name.starts_with("head.");
     if (found == stored.end() && of_task_head) {
       other_head_ = "no head";

@@ -22,6 +22,7 @@ class HfSource {
  public:
   /// A head of a task (ModelSpec::task) with another number of outputs, or none, is no mistake: has() is false for it.
   HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec);
+  /// Whether the files have the parameter. They may lack a head (HfTensor::replaceable).
   bool has(size_t slot) const { return sources_.at(slot).tensor != nullptr; }
   /// What the folder has instead of the model's head; empty: the same. "a head of 3 outputs", "no head".
   const std::string& other_head() const { return other_head_; }

@@ -32,7 +32,7 @@ std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, c
   if (options.naming == WeightsFolder::Naming::hugging_face) names = hf_names(model, spec);
   auto parameters = spec.parameters();
   for (size_t slot = 0; slot < parameters.size(); ++slot) {
-    HfTensor name = names.empty() ? HfTensor{parameters[slot]->name, ""} : names[slot];
+    HfTensor name = names.empty() ? HfTensor{parameters[slot]->name, {}} : names[slot];
     auto shape = parameters[slot]->shape;
     if (name.transposed) std::swap(shape.at(0), shape.at(1));
     if (name.rows) shape[0] = name.rows->all;

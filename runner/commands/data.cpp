@@ -24,6 +24,7 @@ namespace {
 /// A sample, or one sequence of a packed sample.
 struct Sample {
   int64_t index;
+  bool masked;  ///< the target of a token is the token itself, and not the next one
   std::vector<int64_t> inputs, targets;
   std::vector<int64_t> positions;  ///< empty: the sample is one sequence
   int64_t supervised() const {
@@ -31,15 +32,18 @@ struct Sample {
   }
 };
 
-Sample read_sample(const Dataset& data, int64_t index) {
+Sample read_sample(const Dataset& data, int64_t index, const Recipe& recipe) {
   HostBatch batch(1, data.fields_of(std::span(&index, 1)));
-  data.read(index, batch, 0);
+  data.draw(index, batch, 0, {.epoch = 0, .seed = recipe.run.seed});
   auto values = [&](size_t field) {
     const auto row = batch.row<int64_t>(field, 0);
     return std::vector<int64_t>(row.begin(), row.end());
   };
-  Sample sample{
-      .index = index, .inputs = values(token_field::inputs), .targets = values(token_field::targets), .positions = {}};
+  Sample sample{.index = index,
+                .masked = recipe.data.masks_tokens(),
+                .inputs = values(token_field::inputs),
+                .targets = values(token_field::targets),
+                .positions = {}};
   if (batch.fields.size() > token_field::positions) sample.positions = values(token_field::positions);
   return sample;
 }
@@ -50,7 +54,8 @@ std::vector<Sample> sequences_in(const Sample& sample) {
   std::vector<Sample> sequences;
   for (size_t t = 0; t < sample.inputs.size(); ++t) {
     if (sample.positions[t] == 0)
-      sequences.push_back({.index = sample.index, .inputs = {}, .targets = {}, .positions = {}});
+      sequences.push_back(
+          {.index = sample.index, .masked = sample.masked, .inputs = {}, .targets = {}, .positions = {}});
     sequences.back().inputs.push_back(sample.inputs[t]);
     sequences.back().targets.push_back(sample.targets[t]);
   }
@@ -75,12 +80,13 @@ std::string marked_text(const Sample& sample, const Tokenizer& tokenizer) {
   size_t length = sample.inputs.size();
   while (length > 0 && sample.targets[length - 1] == ignored_target && sample.inputs[length - 1] == 0) --length;
   for (size_t t = 0; t <= length; ++t) {
-    const bool last = t == sample.inputs.size();
-    if (last && sample.targets[t - 1] == ignored_target) break;
-    const bool supervised = t > 0 && sample.targets[t - 1] != ignored_target;
+    const size_t place = sample.masked ? t : t - 1;  // of the token as a target
+    const bool supervised = place < sample.targets.size() && sample.targets[place] != ignored_target;
+    if (t == length && (sample.masked || !supervised)) break;
     if (supervised != marked) flush();
     marked = supervised;
-    run.push_back(static_cast<int32_t>(last ? sample.targets[t - 1] : sample.inputs[t]));
+    // Behind the last input there is padding, and the last target.
+    run.push_back(static_cast<int32_t>(supervised && !sample.masked ? sample.targets[place] : sample.inputs[t]));
   }
   flush();
   return text;
@@ -184,7 +190,7 @@ ExitCode show_data(const Options& options) {
   if (!options.json) log::info("{}", data->describe());
   auto list = nlohmann::json::array();
   for (int64_t position = options.first; position < end; ++position) {
-    const auto sample = read_sample(*data, data->sample_at(0, position, order));
+    const auto sample = read_sample(*data, data->sample_at(0, position, order), recipe);
     if (options.json) {
       list.push_back({{"sample", sample.index}, {"inputs", sample.inputs}, {"targets", sample.targets}});
       if (!sample.positions.empty()) list.back()["positions"] = sample.positions;

@@ -145,10 +145,25 @@ std::string new_head_note(const Recipe& recipe) {
       *recipe.model.init_from, source.other_head(), counted(outputs, "output"));
 }
 
+/// A note if the files of model.init_from lack the model's head.
+void note_new_head(const Recipe& recipe, std::vector<std::string>& notes) {
+  if (!recipe.model.init_from || !recipe.model.vocab_size) return;
+  const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
+  const auto spec = make_spec(recipe.model, *recipe.model.vocab_size, seq_len);
+  const HfSource source(*recipe.model.init_from, recipe.model, spec);
+  int64_t missing = 0;
+  for (size_t slot = 0; slot < spec.parameters().size(); ++slot) missing += source.has(slot) ? 0 : spec.numel(slot);
+  if (missing > 0)
+    notes.push_back(
+        fmt::format("{} has no head for data.objective = \"{}\": its {} parameters start from random values",
+                    *recipe.model.init_from, recipe.data.objective, format_parameters(missing)));
+}
+
 }  // namespace
 
 std::vector<std::string> input_notes(const Recipe& recipe) {
   auto notes = data_notes(recipe.data);
+  note_new_head(recipe, notes);
   const bool tokens = is_language_model(recipe.model.name);
   const auto tokenizer =
       tokens && recipe.model.init_from ? unused_tokenizer(*recipe.model.init_from, recipe.data) : fs::path();

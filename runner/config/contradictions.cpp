@@ -35,6 +35,7 @@ class Finder {
     loss();
     devices();
     family();
+    objective();
     needs();
   }
 
@@ -271,6 +272,17 @@ class Finder {
           report(key.dotted(),
                  fmt::format("`{}` is for {}, not for {}", key.name, key.family_text(), recipe_.model.name),
                  "model.name", "the family is set here");
+  }
+
+  /// An encoder sees the next token, and other models do not see what follows a hidden one.
+  void objective() {
+    const bool encoder = family_kind(recipe_.model.name) == "encoder";
+    if (encoder == recipe_.data.masks_tokens()) return;
+    report("data.objective",
+           fmt::format("objective = \"{}\" is not for {}: {}", recipe_.data.objective, recipe_.model.name,
+                       encoder ? "its tokens see all others, also the next one; \"masked_lm\" is"
+                               : "its tokens see only those before them; \"next_token\" is"),
+           "model.name", "the family is set here");
   }
 
   /// Keys that do not apply because of the value of another key.

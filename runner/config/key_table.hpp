@@ -21,7 +21,7 @@ struct Need {
 };
 
 /// Key::family of keys that every language model has.
-inline constexpr const char* language_models = "gpt decoder";
+inline constexpr const char* language_models = "gpt decoder encoder";
 
 struct Key : Option {
   std::string section = "";

@@ -67,6 +67,16 @@ void smollm3(Model& model) {
   model.tie_embeddings = true;
 }
 
+void bert(Model& model) {
+  model.norm_eps = 1e-12;
+  model.tie_embeddings = true;
+}
+
+void roberta(Model& model) {
+  bert(model);
+  model.position_offset = 2;
+}
+
 // clang-format off
 const Row rows[] = {
     {"gpt", "gelu", nullptr},
@@ -83,6 +93,8 @@ const Row rows[] = {
     {"smollm3", "silu", smollm3},
     {"granite", "silu", [](Model& model) { model.norm_eps = 1e-6, model.attention_scale = 1.0; }},
     {"mlp", "relu", [](Model&) {}},
+    {"bert", "gelu", bert},
+    {"roberta", "gelu", roberta},
 };
 // clang-format on
 
@@ -117,7 +129,10 @@ std::string activation_of(const Model& model) {
   return model.activation.value_or(row ? row->activation : "gelu");
 }
 
-std::string family_kind(const std::string& name) { return name == "gpt" || name == "mlp" || name == "plugin" ? name : "decoder"; }
+std::string family_kind(const std::string& name) {
+  if (name == "gpt" || name == "mlp" || name == "plugin") return name;
+  return name == "bert" || name == "roberta" ? "encoder" : "decoder";
+}
 
 bool is_language_model(const std::string& name) { return family_kind(name) != "mlp"; }
 

@@ -11,8 +11,9 @@ using nlohmann::json;
 
 namespace {
 
-const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"}, language{.family = language_models},
-    plugin{.family = "plugin"}, of_tokens{.family = "gpt decoder plugin"}, of_this_project{.family = "gpt decoder mlp"};
+const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"}, encoder{.family = "encoder"}, language{.family = language_models},
+    plugin{.family = "plugin"}, of_tokens{.family = "gpt decoder encoder plugin"},
+    of_this_project{.family = "gpt decoder encoder mlp"};
 
 std::optional<std::string> not_a_table(json& value) { return value.is_object() ? std::nullopt : std::optional<std::string>(""); }
 
@@ -72,7 +73,7 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
        .minimum = 1, .required = true}, &M::max_seq_len, of_tokens);
   add({.name = "hidden_dim", .type = T::integer,
-       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, language);
+       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox, bert, roberta), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, language);
   add({.name = "multiple_of", .type = T::integer,
        .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
       &M::multiple_of, {.family = "decoder", .needs = {"model.hidden_dim"}});
@@ -82,7 +83,7 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
        .above_minimum = true}, &M::norm_eps, language);
   add.add({.name = "activation", .type = T::choice,
-           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt has only these two. Default: the "
+           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt, bert and roberta have only these two. Default: the "
                    "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
           [](M& model, const json& value) { model.activation = value.get<std::string>(); },
           [](const M& model) { return model.activation || model.name == "gpt" ? json(activation_of(model)) : json(); });
@@ -90,6 +91,11 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "tie_embeddings", .type = T::boolean,
        .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
       &M::tie_embeddings, language);
+  add({.name = "type_vocab_size", .type = T::integer, .help = "Rows of the table of token types.", .minimum = 1},
+      &M::type_vocab_size, encoder);
+  add({.name = "position_offset", .type = T::integer,
+       .help = "Unused rows at the beginning of the table of positions. Default: 0 for bert, 2 for roberta.", .minimum = 0},
+      &M::position_offset, encoder);
   add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
        .maximum = 0.999}, &M::dropout, of_this_project);
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
@@ -232,6 +238,15 @@ void add_data(std::vector<Key>& keys) {
        .minimum = 300}, &D::tokenizer_vocab_size, {.needs = {"data.tokenizer", {"sentencepiece"}}});
   add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
        .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
+  add({.name = "objective", .type = T::choice,
+       .help = "What is predicted. next_token: each next token. masked_lm: tokens that are hidden. Default: masked_lm for bert and "
+               "roberta, next_token for all others.",
+       .choices = {"next_token", "masked_lm"}, .spellings = {{"mlm", "masked_lm"}, {"clm", "next_token"}, {"causal_lm", "next_token"}}},
+      &D::objective, {.quiet = true});
+  add({.name = "mlm_probability", .type = T::number,
+       .help = "Share of the tokens that are predicted. Of these, 80 % are replaced by the mask token and 10 % by random ones.",
+       .minimum = 0, .maximum = 1, .above_minimum = true}, &D::mlm_probability,
+      {.needs = {"data.objective", {"masked_lm"}}});
   add_records(add);
   add_tables(add);
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",

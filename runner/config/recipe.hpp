@@ -72,6 +72,9 @@ struct Recipe {
     bool bias = true;                       ///< gpt: biases in linears and LayerNorm
     bool tie_embeddings = true;             ///< head shares the embedding's weight
 
+    int64_t type_vocab_size = 2;            ///< encoders: rows of the table of types
+    int64_t position_offset = 0;            ///< encoders: unused rows at the beginning of the table of positions
+
     // The options of decoders. The initialisers are llama's; model_families.cpp has those of the other families.
     std::optional<int64_t> head_dim;      ///< width of a head; default dim / n_heads
     std::string norm = "rms";             ///< rms, or layer (with biases)
@@ -138,8 +141,11 @@ struct Recipe {
     std::vector<std::string> train_on = {"assistant"};  ///< messages whose tokens are supervised
     bool train_on_input = false;                        ///< prompts are supervised, too
     std::optional<std::string> packing;                 ///< default: "wrapped" for text, "none" for all others
-    /// Whether a row of a batch contains several sequences that do not see each other.
-    bool packs_sequences() const { return packing == "best_fit"; }
+    std::string objective = "next_token";               ///< what is predicted: next_token or masked_lm
+    double mlm_probability = 0.15;                      ///< masked_lm: share of the tokens that are predicted
+    bool masks_tokens() const { return objective == "masked_lm"; }
+    /// Whether a row of a batch contains several sequences that do not see each other. With masked_lm, padding is one.
+    bool packs_sequences() const { return packing == "best_fit" || masks_tokens(); }
     bool group_by_length = false;       ///< records: samples of similar lengths are neighbours
     std::string too_long = "truncate";  ///< what happens to longer samples
     struct Source {  ///< [[data.sources]]: one of several sources, instead of `train` and `validation`

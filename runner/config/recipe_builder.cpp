@@ -108,7 +108,10 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
   Recipe recipe;
   recipe.file = file;
   const auto* family = value_of(layer, "model.name");
-  if (family && family->value.is_string()) recipe.model = family_defaults(family->value);
+  if (family && family->value.is_string()) {
+    recipe.model = family_defaults(family->value);
+    if (family_kind(recipe.model.name) == "encoder") recipe.data.objective = "masked_lm";
+  }
   for (const auto& [dotted, located] : layer) {
     if (located.value.is_null()) continue;
     recipe.origins[dotted] = located.origin;

@@ -10,6 +10,7 @@
 #include "runner/data/data_sources.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
+#include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
 #include "runner/data/order.hpp"
 #include "runner/data/source_files.hpp"
@@ -101,6 +102,11 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
   OpenData opened = open_files(data, split, vocab_size, cache_dir);
+  if (data.masks_tokens()) {
+    if (data.format == "bin")
+      throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
+    return masked_dataset(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir));
+  }
   return opened.documents ? document_dataset(data, split, std::move(opened), seq_len)
                           : stream_dataset(data, split, std::move(opened.stream), seq_len);
 }

@@ -35,6 +35,11 @@ struct SampleOrderOptions {
   int64_t seed = 0;
 };
 
+/// What draws of a sample depend on, beside the sample.
+struct SampleDraw {
+  int64_t epoch = 0, seed = 0;
+};
+
 /// Samples, each of which becomes a row of a batch. All functions may be called from several threads.
 class Dataset {
  public:
@@ -55,6 +60,10 @@ class Dataset {
   virtual nlohmann::json learned() const { return nullptr; }
   /// Writes a sample to row `row` of a batch that has fields_of() its samples, in that order.
   virtual void read(int64_t sample, HostBatch& batch, int64_t row) const = 0;
+  /// The same for data whose samples differ from epoch to epoch, as a function of the arguments.
+  virtual void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& /*draw*/) const {
+    read(sample, batch, row);
+  }
 };
 /// The fields of the data sets that open_dataset() opens for these settings.
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);

@@ -141,15 +141,6 @@ TooLong too_long_of(const std::string& name) {
   return TooLong::truncate;
 }
 
-/// The number of documents in front of those for validation.
-int64_t training_documents(const DocumentIndex& documents, double fraction) {
-  const int64_t tokens = documents.ends.back();
-  const auto wanted = tokens - static_cast<int64_t>(std::llround(static_cast<double>(tokens) * fraction));
-  const auto after = std::ranges::lower_bound(documents.ends, wanted);
-  const int64_t index = after - documents.ends.begin();
-  return *after - wanted < wanted - documents.begin(index) ? index + 1 : index;
-}
-
 [[noreturn]] void refuse_empty(const Recipe::Data& data, Split split, const DocumentCounts& counts, int64_t seq_len) {
   const char* key = split == Split::validation && !data.validation.empty() ? "data.validation" : "data.train";
   const char* name = split == Split::validation ? "validation" : "training";
@@ -168,6 +159,14 @@ int64_t training_documents(const DocumentIndex& documents, double fraction) {
 }
 
 }  // namespace
+
+int64_t training_documents(const DocumentIndex& documents, double fraction) {
+  const int64_t tokens = documents.ends.back();
+  const auto wanted = tokens - static_cast<int64_t>(std::llround(static_cast<double>(tokens) * fraction));
+  const auto after = std::ranges::lower_bound(documents.ends, wanted);
+  const int64_t index = after - documents.ends.begin();
+  return *after - wanted < wanted - documents.begin(index) ? index + 1 : index;
+}
 
 DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long) {
   DocumentPieces cut;
@@ -200,7 +199,7 @@ std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split,
     (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
   auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
   if (pieces.empty()) refuse_empty(data, split, counts, seq_len);
-  auto rows = data.packs_sequences() ? pack(std::move(pieces), seq_len) : Rows{.pieces = std::move(pieces)};
+  auto rows = data.packing == "best_fit" ? pack(std::move(pieces), seq_len) : Rows{.pieces = std::move(pieces)};
   return std::make_unique<DocumentDataset>(std::move(opened.stream), std::move(rows), counts, seq_len, data);
 }
 

@@ -28,6 +28,9 @@ struct DocumentPieces {
 /// Cuts documents [first, last) into pieces of at most seq_len + 1 tokens. Throws Error(usage) with TooLong::refuse.
 DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long);
 
+/// The number of documents in front of those for validation.
+int64_t training_documents(const DocumentIndex& documents, double fraction);
+
 /// The documents of a split as rows of token_fields(). With data.validation_fraction, the last documents are for validation: those
 /// that end nearest to this share of the tokens. A batch is as long as its longest row, rounded up to a multiple of 8; shorter rows
 /// are padded with token 0 and ignored targets. The padding follows the tokens, so causal attention never sees it. Throws

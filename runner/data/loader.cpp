@@ -88,7 +88,7 @@ struct Loader::Impl {
     for (int64_t row = 0; row < rows.count; ++row) samples[static_cast<size_t>(row)] = sample_at(rows.begin + row);
     HostBatch batch(rows.count, dataset.fields_of(samples));
     for (int64_t row = 0; row < rows.count && !stopping(); ++row)
-      dataset.read(samples[static_cast<size_t>(row)], batch, row);
+      dataset.draw(samples[static_cast<size_t>(row)], batch, row, {.epoch = position.epoch, .seed = options.seed});
     return batch;
   }
 

@@ -60,6 +60,10 @@ class MixtureDataset final : public Dataset {
     const auto [source, own] = find(sample);
     source->read(own, batch, row);
   }
+  void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
+    const auto [source, own] = find(sample);
+    source->draw(own, batch, row, draw);
+  }
 
  private:
   struct Place {

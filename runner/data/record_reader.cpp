@@ -36,7 +36,9 @@ class LayoutReader final : public RecordReader {
       : layout_(layout),
         columns_(data.columns.value_or(chat::Columns())),
         train_on_(chat::TrainOn::from_names(data.train_on)),
-        packing_(data.packing.value_or(layout.layout() == chat::Layout::text ? "wrapped" : "none")),
+        packing_(
+            data.packing.value_or(layout.layout() == chat::Layout::text && !data.masks_tokens() ? "wrapped" : "none")),
+        masks_(data.masks_tokens()),
         tokenizer_(std::move(tokenizer)),
         special_(tokenizer_->special_tokens()) {
     train_on_.input = data.train_on_input;
@@ -46,6 +48,7 @@ class LayoutReader final : public RecordReader {
       settings_["data.train_on"] = data.train_on;
       settings_["data.train_on_input"] = data.train_on_input;
     }
+    if (masks_) settings_["data.objective"] = data.objective;
     if (!template_) return;
     settings_["data.chat_template"] = {
         {"name", template_->chosen(false).name()},
@@ -82,9 +85,9 @@ class LayoutReader final : public RecordReader {
     Supervised supervised(text.spans);
     for (const auto& token : tokenizer_->encode_with_offsets(text.text, whole_text)) {
       document.tokens.push_back(token.id);
-      document.supervised.push_back(supervised(token));
+      document.supervised.push_back(supervised(token) && !(masks_ && tokenizer_->is_special(token.id)));
     }
-    if (whole_text) add_end(document);
+    if (whole_text && !masks_) add_end(document);
     return document;
   }
 
@@ -108,6 +111,7 @@ class LayoutReader final : public RecordReader {
   chat::Columns columns_;
   chat::TrainOn train_on_;
   std::string packing_;
+  bool masks_;  ///< the tokens are for masked language modelling, so special ones are not supervised
   std::unique_ptr<Tokenizer> tokenizer_;
   SpecialTokens special_;
   std::optional<chat::ChatTemplate> template_;

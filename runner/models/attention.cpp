@@ -22,8 +22,8 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
     values = values.repeat_interleave(group, 1);
     group = 1;
   }
-  return at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                                          /*is_causal=*/true, form.scale, /*enable_gqa=*/group > 1);
+  return at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0.0, form.causal,
+                                          form.scale, /*enable_gqa=*/group > 1);
 }
 
 /// [B, H, T, head_dim] -> [B * T, H * head_dim].
@@ -33,6 +33,7 @@ Tensor rows_of(const Tensor& heads) {
 
 /// Attention without dropout in rows that are one sequence each.
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+  if (!form.causal) return rows_of(fused_attention(q, k, v, form));
   const bool windowed = form.window > 0 && form.window < q.size(1);
   if (form.softcap == 0 && !windowed && bfloat16_attention_takes(q, k, v)) return bfloat16_attention(q, k, v, form);
   if (form.softcap > 0 || windowed) return tiled_attention(q, k, v, form);
@@ -65,6 +66,15 @@ Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
     return rows_of(dropout_attention(q, k, v, form, dropout.p(), dropout.place(context, DropoutSite::attention),
                                      positions.on_device));
   if (form.softcap == 0 && host_attention_takes(q, k, v)) return host_attention(q, k, v, form, positions.on_host);
+  return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
+}
+
+Tensor bidirectional_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
+                               const ForwardContext& context, const TokenPositions& positions) {
+  const AttentionForm form{.causal = false};
+  if (dropout.active(context))
+    return rows_of(dropout_attention(q, k, v, form, dropout.p(), dropout.place(context, DropoutSite::attention),
+                                     positions.on_device));
   return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
 }
 

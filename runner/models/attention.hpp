@@ -1,4 +1,4 @@
-// Causal self-attention over heads, in every form: with and without dropout, windows and soft caps.
+// Self-attention over heads, in every form: causal or not, with and without dropout, windows and soft caps.
 #pragma once
 
 #include "runner/models/attention_form.hpp"
@@ -26,5 +26,11 @@ torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, c
 /// The same without dropout, in rows that are one sequence each.
 torch::Tensor undropped_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                   const AttentionForm& form = {});
+
+/// softmax(Q K^T / sqrt(head_dim)) V, in which each query sees all keys of its sequence. ATen's fused kernel runs once for each
+/// sequence of packed rows; attention with dropout is written in single operations.
+torch::Tensor bidirectional_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                      const Dropout& dropout, const ForwardContext& context,
+                                      const TokenPositions& positions = {});
 
 }  // namespace runner

@@ -15,8 +15,8 @@ using torch::autograd::variable_list;
 namespace {
 
 /// Logits with a soft cap. `tanh` receives tanh(logit / cap), which the gradient needs, if there is a cap.
-Tensor capped_logits(const Tensor& hidden, const Tensor& weight, double softcap, Tensor& tanh) {
-  auto logits = at::linear(hidden, weight);
+Tensor capped_logits(const Tensor& hidden, const Tensor& weight, const Tensor& bias, double softcap, Tensor& tanh) {
+  auto logits = at::linear(hidden, weight, bias);
   if (softcap == 0) return logits;
   tanh = logits.div_(softcap).tanh_();
   return tanh * softcap;
@@ -59,9 +59,10 @@ struct LossGradient {
 
 /// The summed loss of rows of hidden states. d loss / d logits = softmax - onehot, also for ignored targets unless the
 /// logits are overwritten.
-LossGradient loss_gradient(const Tensor& rows, const Tensor& weight, const Tensor& target, double softcap) {
+LossGradient loss_gradient(const Tensor& rows, const Tensor& weight, const Tensor& bias, const Tensor& target,
+                           double softcap) {
   Tensor tanh;
-  auto logits = capped_logits(rows, weight, softcap, tanh);
+  auto logits = capped_logits(rows, weight, bias, softcap, tanh);
   if (overwrites_logits(rows)) {
     auto loss = overwriting_loss(logits, target);
     through_cap(logits, tanh);
@@ -81,26 +82,31 @@ LossGradient loss_gradient(const Tensor& rows, const Tensor& weight, const Tenso
 class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        int64_t chunk_tokens, double softcap) {
+                        int64_t chunk_tokens, double softcap, const std::optional<Tensor>& of_bias) {
     int64_t tokens = hidden.size(0);
     bool one_chunk = chunk_tokens <= 0 || chunk_tokens >= tokens;
     auto cast_weight = weight.to(hidden.scalar_type());
+    const auto bias = of_bias.value_or(Tensor());
+    const auto cast_bias = bias.defined() ? bias.to(hidden.scalar_type()) : Tensor();
+    const bool biased = bias.defined() && bias.requires_grad();
     auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
     auto hidden_gradient = at::empty_like(hidden);
-    Tensor weight_gradient;
+    Tensor weight_gradient, bias_gradient;
+    if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(loss_dtype(hidden)));
     if (weight.requires_grad() && (!one_chunk || tokens == 0))
       weight_gradient = at::zeros_like(weight, weight.options().dtype(loss_dtype(hidden)));
 
     for_each_chunk(tokens, chunk_tokens, [&](int64_t start, int64_t count) {
       auto rows = hidden.narrow(0, start, count);
       auto target = targets.narrow(0, start, count);
-      auto [chunk_loss, logit_gradient] = loss_gradient(rows, cast_weight, target, softcap);
+      auto [chunk_loss, logit_gradient] = loss_gradient(rows, cast_weight, cast_bias, target, softcap);
       loss.add_(chunk_loss);
       // Rows of ignored targets are zeroed on the hidden side, which is narrower.
       auto counted = target.ne(ignored_target).unsqueeze(1).to(rows.scalar_type());
       auto rows_gradient = hidden_gradient.narrow(0, start, count);
       at::mm_out(rows_gradient, logit_gradient, cast_weight);
       rows_gradient.mul_(counted);
+      if (biased) bias_gradient.add_(at::mv(logit_gradient.t(), counted.squeeze(1)));
       if (!weight.requires_grad()) return;
       auto counted_rows = rows * counted;
       if (one_chunk)
@@ -110,7 +116,8 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     });
     cast_weight = Tensor();  // before the copy of the gradient exists
     if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
-    context->save_for_backward({hidden_gradient, weight_gradient});
+    if (biased) bias_gradient = bias_gradient.to(bias.scalar_type());
+    context->save_for_backward({hidden_gradient, weight_gradient, bias_gradient});
     return loss;
   }
 
@@ -119,23 +126,25 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     auto saved = context->get_saved_variables();
     for (auto& gradient : saved)
       if (gradient.defined()) gradient.mul_(gradients[0]);
-    return {saved[0], saved[1], Tensor(), Tensor(), Tensor()};
+    return {saved[0], saved[1], Tensor(), Tensor(), Tensor(), saved[2]};
   }
 };
 
 }  // namespace
 
 Tensor chunked_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens,
-                             double softcap) {
+                             double softcap, const Tensor& bias) {
   RUNNER_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0));
   if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
-    return ChunkedCrossEntropy::apply(hidden, weight, targets, chunk_tokens, softcap);
+    return ChunkedCrossEntropy::apply(hidden, weight, targets, chunk_tokens, softcap,
+                                      bias.defined() ? std::optional(bias) : std::nullopt);
 
   auto cast_weight = weight.to(hidden.scalar_type());
+  const auto cast_bias = bias.defined() ? bias.to(hidden.scalar_type()) : Tensor();
   auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
     auto rows = hidden.narrow(0, start, count), target = targets.narrow(0, start, count);
-    auto logits = soft_capped(at::linear(rows, cast_weight), softcap);
+    auto logits = soft_capped(at::linear(rows, cast_weight, cast_bias), softcap);
     loss.add_(overwrites_logits(hidden) ? overwriting_loss(logits, target)
                                         : summed_loss(log_probabilities(std::move(logits), rows), target));
   });

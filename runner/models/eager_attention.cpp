@@ -45,29 +45,31 @@ void save_form(AutogradContext* context, const AttentionForm& form, int64_t head
   context->saved_data["scale"] = form.scale_for(head_dim);
   context->saved_data["window"] = form.window;
   context->saved_data["softcap"] = form.softcap;
+  context->saved_data["causal"] = form.causal;
 }
 
 AttentionForm saved_form(AutogradContext* context) {
   return {.scale = context->saved_data["scale"].toDouble(),
           .window = context->saved_data["window"].toInt(),
+          .causal = context->saved_data["causal"].toBool(),
           .softcap = context->saved_data["softcap"].toDouble()};
 }
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-/// [B, 1, T, T], true also for keys of other sequences: those further back than the query's position in its sequence.
-Tensor hidden_in_packed(const Tensor& hidden, const Tensor& positions) {
-  const auto places = at::arange(positions.size(1), positions.options());
-  return hidden.logical_or((places.unsqueeze(1) - places > positions.unsqueeze(-1)).unsqueeze(1));
+/// [B, 1, T, T], true for keys of other sequences: those that begin at another place of the row.
+Tensor other_sequences(const Tensor& positions) {
+  const auto begins = at::arange(positions.size(1), positions.options()) - positions;
+  return begins.unsqueeze(-1).ne(begins.unsqueeze(1)).unsqueeze(1);
 }
 
 /// `positions` [B, T]: of packed rows, or undefined.
-Tensor causal_probabilities(const Tensor& q, const Tensor& k, const AttentionForm& form, const Tensor& positions,
+Tensor masked_probabilities(const Tensor& q, const Tensor& k, const AttentionForm& form, const Tensor& positions,
                             Tensor& tanh) {
   auto scores = in_form(at::matmul(q, k.transpose(-2, -1)), form, q.size(-1), tanh);
-  auto hidden = hidden_keys({0, q.size(-2)}, {0, k.size(-2)}, form, q.device());
-  if (positions.defined()) hidden = hidden_in_packed(hidden, positions);
-  return at::softmax(scores.masked_fill_(hidden, minus_infinity), -1);
+  if (form.causal) scores.masked_fill_(hidden_keys({0, q.size(-2)}, {0, k.size(-2)}, form, q.device()), minus_infinity);
+  if (positions.defined()) scores.masked_fill_(other_sequences(positions), minus_infinity);
+  return at::softmax(scores, -1);
 }
 
 /// All tensors are [B, H, T, head_dim]. Saves q, k and v; backward recomputes probabilities and mask.
@@ -81,7 +83,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     save_place(context, place);
     save_form(context, form, q.size(-1));
     Tensor tanh;
-    auto probabilities = causal_probabilities(q, k, form, positions, tanh);
+    auto probabilities = masked_probabilities(q, k, form, positions, tanh);
     tanh = Tensor();
     auto kept = probabilities.mul_(keep_mask(probabilities.sizes(), q.device(), p, place));
     return at::matmul(kept, v).mul_(1 / (1 - p));
@@ -94,7 +96,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     const auto form = saved_form(context);
     auto gradient = at::mul(gradients[0], 1 / (1 - p));
     Tensor tanh;
-    auto probabilities = causal_probabilities(q, k, form, saved[3], tanh);
+    auto probabilities = masked_probabilities(q, k, form, saved[3], tanh);
     auto mask = keep_mask(probabilities.sizes(), q.device(), p, saved_place(context));
     auto v_gradient = at::matmul(at::mul(probabilities, mask).transpose(-2, -1), gradient);
     auto probability_gradient = at::matmul(gradient, v.transpose(-2, -1)).mul_(mask);

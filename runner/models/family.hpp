@@ -24,6 +24,7 @@ extern const Family gpt_family;
 extern const Family decoder_family;
 extern const Family mlp_family;
 extern const Family plugin_family;
+extern const Family encoder_family;
 
 /// Decides which parameters are trained.
 void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& parameter, size_t slot)>& trained);

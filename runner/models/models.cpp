@@ -19,6 +19,7 @@ const Family& family_named(const std::string& name) {
   if (name == "gpt") return gpt_family;
   if (name == "mlp") return mlp_family;
   if (name == "plugin") return plugin_family;
+  if (family_kind(name) == "encoder") return encoder_family;
   if (std::ranges::find(model_families(), name) != model_families().end()) return decoder_family;
   auto close = nearest(name, model_families());
   throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
@@ -30,9 +31,14 @@ void add_joined_results(ModelSpec& spec, const Recipe::Model& model) {
   if (model.dropout > 0) return;
   for (auto& block : spec.blocks) {
     if (block.kind != BlockKind::transformer || block.name.ends_with(".mlp")) continue;
-    block.saved.joined_per_token =
-        static_cast<double>(model.n_heads * model.head_dim.value_or(model.dim / model.n_heads));
-    for (auto& moment : block.backward_moments) moment.joined_per_token = block.saved.joined_per_token;
+    const auto joined = static_cast<double>(model.n_heads * model.head_dim.value_or(model.dim / model.n_heads));
+    if (family_kind(model.name) == "encoder") {  // no kernel takes all sequences at once
+      block.saved.compute_elements_per_token += joined;
+      for (auto& moment : block.backward_moments) moment.compute_elements_per_token += joined;
+      continue;
+    }
+    block.saved.joined_per_token = joined;
+    for (auto& moment : block.backward_moments) moment.joined_per_token = joined;
   }
 }
 
@@ -209,8 +215,12 @@ bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
-  const auto type = config.is_object() && config.contains("model_type") ? config["model_type"] : nlohmann::json();
-  const auto& family = type == "gpt2" ? gpt_family : type == "mlp" ? mlp_family : decoder_family;
+  const auto type = config.is_object() ? config.value("model_type", nlohmann::json()) : nlohmann::json();
+  const bool encoder = type == "bert" || type == "roberta";
+  const auto& family = type == "gpt2"  ? gpt_family
+                       : type == "mlp" ? mlp_family
+                       : encoder       ? encoder_family
+                                       : decoder_family;
   return family.model_from_hf_config(config);
 }
 

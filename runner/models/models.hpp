@@ -48,8 +48,11 @@ struct HfRows {
 /// Name and layout of a parameter in a Hugging Face checkpoint of the family.
 struct HfTensor {
   std::string name;         ///< e.g. "transformer.h.0.attn.c_attn.weight", as export writes it
-  std::string alias;        ///< name in a checkpoint of the bare model, without "transformer." or "model."; or empty
+  /// Other names: in a checkpoint of the bare model, without "transformer." or "model."; in old files.
+  std::vector<std::string> aliases = {};
   bool transposed = false;  ///< stored as [in, out], by GPT-2's Conv1D
+  /// A part of a head, which a checkpoint of the bare model does not have. Then the whole head starts from random values.
+  bool replaceable = false;
   std::optional<HfRows> rows = {};  ///< the parameter is a part of the tensor, as in Phi-3 and GPT-NeoX
 };
 /// One for each of spec.parameters(), in that order.

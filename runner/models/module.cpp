@@ -1,7 +1,9 @@
 #include "runner/models/module.hpp"
 
 #include "runner/base/error.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/decoder/module.hpp"
+#include "runner/models/encoder/module.hpp"
 #include "runner/models/gpt/module.hpp"
 #include "runner/models/mlp/module.hpp"
 #include "runner/models/plugin/module.hpp"
@@ -18,6 +20,8 @@ std::unique_ptr<Model> build_model(const Recipe::Model& recipe, const ModelSpec&
     gpt::add_blocks(*model, recipe);
   else if (spec.family == "mlp")
     mlp::add_blocks(*model, recipe);
+  else if (family_kind(spec.family) == "encoder")
+    encoder::add_blocks(*model, recipe);
   else
     decoder::add_blocks(*model, recipe);
   RUNNER_CHECK(!model->blocks.empty(), "no module for the family `{}`", spec.family);

@@ -17,14 +17,23 @@ struct Counted {
   bool any() const { return index.numel() > 0; }
 };
 
-Counted counted(const Tensor& hidden, const Tensor& cast_weight, const Tensor& targets, int64_t start, int64_t count) {
+/// The weight and the bias of the logits in the compute dtype. The bias may be undefined.
+struct Projection {
+  Tensor weight, bias;
+};
+
+Counted counted(const Tensor& hidden, const Projection& cast, const Tensor& targets, int64_t start, int64_t count) {
   Counted chunk;
   chunk.index = targets.narrow(0, start, count).ne(ignored_target).nonzero().squeeze(1) + start;
   if (!chunk.any()) return chunk;
   chunk.rows = hidden.index_select(0, chunk.index);
   chunk.targets = targets.index_select(0, chunk.index);
-  chunk.logits = at::linear(chunk.rows, cast_weight).to(loss_dtype(hidden));
+  chunk.logits = at::linear(chunk.rows, cast.weight, cast.bias).to(loss_dtype(hidden));
   return chunk;
+}
+
+Projection cast_to(const Tensor& hidden, const Tensor& weight, const Tensor& bias) {
+  return {weight.to(hidden.scalar_type()), bias.defined() ? bias.to(hidden.scalar_type()) : Tensor()};
 }
 
 Tensor summed(const Counted& chunk, const TokenLoss& loss, double softcap) {
@@ -36,14 +45,18 @@ Tensor summed(const Counted& chunk, const TokenLoss& loss, double softcap) {
 class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        int64_t chunk_tokens, const TokenLoss& loss, double softcap) {
-    auto cast_weight = weight.to(hidden.scalar_type());
+                        int64_t chunk_tokens, const TokenLoss& loss, double softcap,
+                        const std::optional<Tensor>& of_bias) {
+    const auto bias = of_bias.value_or(Tensor());
+    const bool biased = bias.defined() && bias.requires_grad();
+    auto cast = cast_to(hidden, weight, bias);
     auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
     auto hidden_gradient = at::zeros_like(hidden);
-    Tensor weight_gradient;
+    Tensor weight_gradient, bias_gradient;
+    if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(loss_dtype(hidden)));
     if (weight.requires_grad()) weight_gradient = at::zeros_like(weight, weight.options().dtype(loss_dtype(hidden)));
     for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
-      auto chunk = counted(hidden, cast_weight, targets, start, count);
+      auto chunk = counted(hidden, cast, targets, start, count);
       if (!chunk.any()) return;
       chunk.logits.requires_grad_(true);
       Tensor sum, gradient;
@@ -53,12 +66,14 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
         gradient = torch::autograd::grad({sum}, {chunk.logits})[0].to(chunk.rows.scalar_type());
       }
       total.add_(sum.detach());
-      hidden_gradient.index_copy_(0, chunk.index, at::mm(gradient, cast_weight));
+      hidden_gradient.index_copy_(0, chunk.index, at::mm(gradient, cast.weight));
+      if (biased) bias_gradient.add_(gradient.sum(at::IntArrayRef{0}));
       if (weight_gradient.defined()) add_product(weight_gradient, gradient, chunk.rows);
     });
-    cast_weight = Tensor();  // before the copy of the gradient exists
+    cast = {};  // before the copy of the gradient exists
     if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
-    context->save_for_backward({hidden_gradient, weight_gradient});
+    if (biased) bias_gradient = bias_gradient.to(bias.scalar_type());
+    context->save_for_backward({hidden_gradient, weight_gradient, bias_gradient});
     return total;
   }
 
@@ -66,21 +81,22 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
     auto saved = context->get_saved_variables();
     for (auto& gradient : saved)
       if (gradient.defined()) gradient.mul_(gradients[0]);
-    return {saved[0], saved[1], Tensor(), Tensor(), Tensor(), Tensor()};
+    return {saved[0], saved[1], Tensor(), Tensor(), Tensor(), Tensor(), saved[2]};
   }
 };
 
 }  // namespace
 
 Tensor chunked_token_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens,
-                          const TokenLoss& loss, double softcap) {
+                          const TokenLoss& loss, double softcap, const Tensor& bias) {
   RUNNER_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0));
   if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
-    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, softcap);
-  auto cast_weight = weight.to(hidden.scalar_type());
+    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, softcap,
+                                   bias.defined() ? std::optional(bias) : std::nullopt);
+  const auto cast = cast_to(hidden, weight, bias);
   auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
-    auto chunk = counted(hidden, cast_weight, targets, start, count);
+    auto chunk = counted(hidden, cast, targets, start, count);
     if (chunk.any()) total.add_(summed(chunk, loss, softcap));
   });
   return total;

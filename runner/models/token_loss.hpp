@@ -9,7 +9,9 @@ namespace runner {
 /// computes a chunk's gradient while its logits exist, and backward works only once. `loss` gets the chunk's tokens
 /// with valid targets, in order, at least one. Its intermediate tensors and the logits' gradient use memory in addition
 /// to the logits. With a soft cap, it gets cap * tanh(logit / cap).
+/// `bias` of the logits may be undefined.
 torch::Tensor chunked_token_loss(const torch::Tensor& hidden, const torch::Tensor& weight, const torch::Tensor& targets,
-                                 int64_t chunk_tokens, const TokenLoss& loss, double softcap = 0);
+                                 int64_t chunk_tokens, const TokenLoss& loss, double softcap = 0,
+                                 const torch::Tensor& bias = {});
 
 }  // namespace runner

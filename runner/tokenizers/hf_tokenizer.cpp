@@ -143,6 +143,8 @@ HfTokenizer::HfTokenizer(const fs::path& file) : impl_(std::make_unique<Impl>())
   if (file.filename() == "tokenizer.json") read_token_roles(file.has_parent_path() ? file.parent_path() : ".", impl);
   if (const auto unknown = impl.model->unknown_token(); unknown && !impl.roles.unk)
     impl.roles.unk = token_to_id(*unknown);
+  for (const char* usual : {"[MASK]", "<mask>"})
+    if (!impl.roles.mask) impl.roles.mask = token_to_id(usual);
   impl.finish();
 }
 

@@ -53,6 +53,7 @@ void read_token_roles(const fs::path& folder, HfTokenizer::Impl& tokenizer) {
     take(roles.eos, "eos_token");
     take(roles.pad, "pad_token");
     take(roles.unk, "unk_token");
+    take(roles.mask, "mask_token");
     if (name == std::string_view("tokenizer_config.json")) apply_frame(root, tokenizer);
   }
 }

@@ -23,7 +23,7 @@ struct Token {
 
 /// The ids of tokens with a role; nullopt: the tokenizer has no such token.
 struct SpecialTokens {
-  std::optional<int32_t> bos, eos, pad, unk;
+  std::optional<int32_t> bos = {}, eos = {}, pad = {}, unk = {}, mask = {};
 };
 
 /// All functions are safe to call from several threads. Texts are UTF-8.

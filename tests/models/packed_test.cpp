@@ -72,6 +72,9 @@ void check_packed(const Recipe::Model& recipe, torch::ScalarType dtype, double t
   CHECK_THAT(together.loss, WithinRel(each.loss, tolerance));
   for (size_t i = 0; i < each.gradients.size(); ++i) {
     CAPTURE(recipe.name, packed.model->spec.parameters()[i]->name);
+    // The same number added to all scores changes nothing, so without rotary positions this gradient is rounding.
+    const bool encoder = family_kind(recipe.name) == "encoder";
+    if (encoder && packed.model->spec.parameters()[i]->name.ends_with("wk.bias")) continue;
     CHECK(relative_error(together.gradients[i], each.gradients[i]) < 10 * tolerance);
   }
 }
@@ -86,12 +89,12 @@ TEST_CASE("packed rows have the loss and the gradients of separate sequences, in
 }
 
 TEST_CASE("packed rows in bfloat16 are near those of separate sequences") {
-  for (const auto& recipe : {gpt_recipe(), llama_recipe(), family_recipe("mistral")})
+  for (const auto& recipe : {gpt_recipe(), llama_recipe(), family_recipe("mistral"), family_recipe("bert")})
     check_packed(recipe, torch::kBFloat16, 1e-2);
 }
 
 TEST_CASE("a token of a packed row is not affected by other sequences, also with dropout") {
-  for (auto recipe : {gpt_recipe(), llama_recipe(), family_recipe("gemma2")})
+  for (auto recipe : {gpt_recipe(), llama_recipe(), family_recipe("gemma2"), family_recipe("bert")})
     for (double dropout : {0.0, 0.3}) {
       recipe.dropout = dropout;
       TestModel test(recipe, Weights::seeded, vocabulary, row_length, torch::kFloat32, RowKind::packed);

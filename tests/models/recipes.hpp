@@ -32,6 +32,7 @@ inline Recipe::Model family_recipe(const std::string& name) {
   model.n_heads = 4;
   model.max_seq_len = 16;
   model.hidden_dim = 88;
+  if (family_kind(name) == "encoder") return model;
   if (name != "gpt" && name != "gpt_neox") model.n_kv_heads = 2;
   if (name != "gpt" && name != "gpt_neox" && name != "phi3" && name != "olmo2") model.head_dim = 12;
   if (model.sliding_window > 0) model.sliding_window = 5;

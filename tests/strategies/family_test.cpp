@@ -13,9 +13,10 @@ using namespace runner::testing;
 TEST_CASE("families train alike under single, ddp, fsdp and zero", "[parity][families]") {
   at::set_num_threads(1);
   TinyRun run;
-  run.family = GENERATE(as<std::string>(), "gemma2", "gemma3", "gpt_neox", "olmo2", "granite");
+  run.family = GENERATE(as<std::string>(), "gemma2", "gemma3", "gpt_neox", "olmo2", "granite", "roberta");
   run.recompute = GENERATE(false, true);
-  run.tied = run.family.starts_with("gemma");
+  run.tied = run.family.starts_with("gemma") || run.family == "roberta";
+  run.packed = run.family == "roberta";
   run.n_layers = 2;
   run.steps = 3;
   run.optimizer.lr = 1e-3;
@@ -43,6 +44,7 @@ TEST_CASE("recomputation gives each family the same losses", "[recompute][famili
     if (family == "gpt" || family == "llama") continue;
     TinyRun run;
     run.family = family;
+    run.tied = family_kind(family) == "encoder";
     run.n_layers = 2;
     run.steps = 2;
     INFO(family);

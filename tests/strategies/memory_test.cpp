@@ -59,7 +59,7 @@ TEST_CASE("memory of single is as predicted for each family", "[memory][families
       for (bool recompute : {false, true}) {
         TinyRun run = sized(family, wide);
         run.recompute = recompute;
-        run.tied = family.starts_with("gemma");
+        run.tied = family.starts_with("gemma") || family_kind(family) == "encoder";
         check_memory_claim(run);
       }
   }
@@ -68,10 +68,12 @@ TEST_CASE("memory of single is as predicted for each family", "[memory][families
 TEST_CASE("memory of models with other norms and biases is as predicted for long sequences, with dropout and in bf16",
           "[memory][families]") {
   at::set_num_threads(1);
-  for (const char* family : {"qwen3", "olmo2", "gpt_neox"})
+  for (const std::string family : {"qwen3", "olmo2", "gpt_neox", "bert"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
       for (double dropout : {0.0, 0.1}) {
         TinyRun run = sized(family, false);
+        run.tied = family == "bert";
+        run.packed = family == "bert";
         run.precision = precision;
         run.dropout = dropout;
         run.global_batch = 2;

@@ -19,12 +19,14 @@ inline uint32_t hash32(uint32_t h) {
   return h ^ (h >> 16);
 }
 
-/// Key of a matrix: embedding.tokens 0, embedding.positions 1, head 2. In block l: 100 (l + 1) + index of the matrix in
+/// Key of a matrix: embedding.tokens 0, embedding.positions 1, head 2, embedding.types 3, head.transform 4. In block l: 100 (l + 1) + index of the matrix in
 /// the block.
 inline uint32_t hashed_key(const std::string& name) {
   if (name == "embedding.tokens.weight") return 0;
   if (name == "embedding.positions.weight") return 1;
   if (name == "head.weight") return 2;
+  if (name == "embedding.types.weight") return 3;
+  if (name == "head.transform.weight") return 4;
   static const std::vector<std::vector<std::string>> places = {
       {".attention.qkv.weight", ".attention.out.weight", ".mlp.up.weight", ".mlp.down.weight"},
       {".attention.wq.weight", ".attention.wk.weight", ".attention.wv.weight", ".attention.wo.weight", ".mlp.w1.weight",

@@ -67,7 +67,7 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   model.n_layers = run.n_layers;
   model.dim = run.dim;
   model.n_heads = run.n_heads;
-  if (run.family != "gpt" && run.family != "gpt_neox")
+  if (run.family != "gpt_neox" && family_kind(run.family) == "decoder")
     model.n_kv_heads = run.n_heads % 2 == 0 ? run.n_heads / 2 : run.n_heads;
   if (model.sliding_window > 0) model.sliding_window = run.seq_len / 4;
   if (model.layer_types.size() > 2) model.layer_types = {"sliding_attention", "full_attention"};

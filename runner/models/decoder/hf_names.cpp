@@ -87,11 +87,11 @@ std::optional<HfRows> shared_rows(const Recipe::Model& model, const std::string&
 
 HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
   const bool neox = model.name == "gpt_neox";
-  auto inside = [&](const std::string& theirs) { return HfTensor{(neox ? "gpt_neox." : "model.") + theirs, theirs}; };
+  auto inside = [&](const std::string& theirs) { return HfTensor{(neox ? "gpt_neox." : "model.") + theirs, {theirs}}; };
   const auto parts = split(name, '.');
   const auto& kind = parts.back();
   if (name == "embedding.tokens.weight") return inside(neox ? "embed_in.weight" : "embed_tokens.weight");
-  if (name == "head.weight") return {neox ? "embed_out.weight" : "lm_head.weight", ""};
+  if (name == "head.weight") return {neox ? "embed_out.weight" : "lm_head.weight", {}};
   if (parts[0] == "head") return inside((neox ? "final_layer_norm." : "norm.") + kind);
   const auto begin = parts[0].size() + parts[1].size() + 2;
   const auto ours = name.substr(begin, name.size() - begin - kind.size() - 1);

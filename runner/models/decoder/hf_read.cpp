@@ -86,7 +86,7 @@ const HfFamily& family_of_type(const nlohmann::json& config) {
   std::string type = config.is_object() && config.contains("model_type") && config["model_type"].is_string()
                          ? config["model_type"].get<std::string>()
                          : "";
-  std::vector<std::string> known = {"gpt2"};
+  std::vector<std::string> known = {"gpt2", "bert", "roberta"};
   for (const auto& family : hf_families()) {
     if (family.type == type) return family;
     known.push_back(family.type);

@@ -25,11 +25,11 @@ constexpr GptBlockName gpt_block_names[] = {
 
 HfTensor hf_tensor(const std::string& name) {
   auto inside = [](std::string theirs, bool transposed = false) {
-    return HfTensor{"transformer." + theirs, theirs, transposed};
+    return HfTensor{"transformer." + theirs, {theirs}, transposed};
   };
   if (name == "embedding.tokens.weight") return inside("wte.weight");
   if (name == "embedding.positions.weight") return inside("wpe.weight");
-  if (name == "head.weight") return {"lm_head.weight", "", false};
+  if (name == "head.weight") return {"lm_head.weight", {}, false};
   auto parts = split(name, '.');
   if (parts[0] == "head") return inside("ln_f." + parts.back());
   for (const auto& entry : gpt_block_names) {

@@ -122,7 +122,7 @@ nlohmann::json config_of(const Recipe::Model& model, const ModelSpec& spec) {
 
 const Family mlp_family = {mlp::make_spec,
                            mlp::settings,
-                           [](const auto&, const std::string& name) { return HfTensor{.name = name, .alias = ""}; },
+                           [](const auto&, const std::string& name) { return HfTensor{.name = name}; },
                            [](const auto&, const std::string&) { return false; },
                            mlp::model_from_config,
                            mlp::config_of};
