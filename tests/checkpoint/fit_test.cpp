@@ -111,7 +111,7 @@ TEST_CASE("settings that leave the tensors usable may change") {
              r.optimizer.lr = 1, r.optimizer.weight_decay = 0.3, r.optimizer.betas = {0.5, 0.6};
            },
            [](Recipe& r) {
-             r.optimizer.groups = {{"head.*", 0.1, {}}};
+             r.optimizer.groups = {{.pattern = "head.*", .lr = 0.1, .weight_decay = {}, .params = {}}};
            },
            [](Recipe& r) { r.precision.mode = "bf16-true", r.strategy.name = "ddp", r.train.max_steps = 9; }}) {
     Recipe now = llama;

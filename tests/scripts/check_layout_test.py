@@ -45,12 +45,12 @@ class CheckLayout(unittest.TestCase):
 
     def test_libraries_in_one_layer_must_not_include_each_other(self):
         self.assertEqual(self.violations({
-            "runner/data/data.hpp": '#include "runner/devices/devices.hpp"\n',
+            "runner/ledger/ledger.hpp": '#include "runner/devices/devices.hpp"\n',
             "runner/devices/devices.hpp": "",
             "strategies/ddp/entry.cpp": '#include "strategies/fsdp/entry.hpp"\n',
             "strategies/fsdp/entry.hpp": "",
         }), [
-            "runner/data/data.hpp:1: includes runner/devices/devices.hpp: runner/devices (layer 3) is in the same layer; runner/data is in layer 3",
+            "runner/ledger/ledger.hpp:1: includes runner/devices/devices.hpp: runner/devices (layer 3) is in the same layer; runner/ledger is in layer 3",
             "strategies/ddp/entry.cpp:1: includes strategies/fsdp/entry.hpp: strategies/fsdp (layer 5) is in the same layer; strategies/ddp is in layer 5",
         ])
 

@@ -94,7 +94,8 @@ TEST_CASE("contradicting values are refused") {
         "no block is called `blocks.7`; names are \"embedding\", \"blocks.0\" to \"blocks.1\", \"head\", and parts "
         "such as \"blocks.0.mlp\"");
   r = small_recipe();
-  r.optimizer.groups = {{"blocks.*", 1e-4, {}}, {"blokcs.*", 1e-9, {}}};
+  r.optimizer.groups = {{.pattern = "blocks.*", .lr = 1e-4, .weight_decay = {}, .params = {}},
+                        {.pattern = "blokcs.*", .lr = 1e-9, .weight_decay = {}, .params = {}}};
   CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `blokcs.*` of optimizer.groups");
   r = small_recipe();
   r.model.frozen = {"embedding.*", "haed.*"};
@@ -123,7 +124,7 @@ TEST_CASE("settings without an effect in this plan give notes") {
   auto frozen = r;
   frozen.model.frozen = {"embedding.*", "blocks.*"};
   frozen.activation_checkpointing.every = 1;
-  frozen.optimizer.groups = {{"embedding.*", 1e-4, {}}};
+  frozen.optimizer.groups = {{.pattern = "embedding.*", .lr = 1e-4, .weight_decay = {}, .params = {}}};
   plan = make_plan(frozen, cpus(2), 256);
   CHECK(
       has(plan,

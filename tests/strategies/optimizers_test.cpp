@@ -158,9 +158,9 @@ TEST_CASE("a checkpoint in one file has every state in its own shape and dtype",
         for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(run, world.rank, step));
         collect_state(strategy, expected, mutex);
         for (const auto& view : strategy.views_to_save()) {
-          const auto bytes = view.read(0, view.count).bytes;
+          const auto read = view.read(0, view.count);
           const auto values =
-              torch::from_blob(const_cast<std::byte*>(bytes.data()), {view.count}, scalar_type_named(view.dtype))
+              torch::from_blob(const_cast<std::byte*>(read.bytes.data()), {view.count}, scalar_type_named(view.dtype))
                   .to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true);
           std::lock_guard lock(mutex);
           saved[view.name].assign(values.data_ptr<float>(), values.data_ptr<float>() + values.numel());

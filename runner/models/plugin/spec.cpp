@@ -153,7 +153,7 @@ const Family plugin_family = {
       return json{{"plugin", fs::path(model.plugin.value_or("")).filename().string()}, {"options", model.options}};
     },
     [](const Recipe::Model&, const std::string& name) {
-      return HfTensor{name, ""};
+      return HfTensor{.name = name};
     },
     [](const Recipe::Model&, const std::string&) { return false; },
     [](const json&) -> Recipe::Model { refuse_hugging_face(); },
