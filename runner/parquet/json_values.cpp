@@ -12,6 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json text_or_bytes(std::string_view bytes) {
+  static const bool ready = (arrow::util::InitializeUTF8(), true);  // Arrow validates only after this call
+  static_cast<void>(ready);
   if (arrow::util::ValidateUTF8(bytes)) return std::string(bytes);
   return Json::binary({});
 }

@@ -153,12 +153,16 @@ TEST_CASE("15 % of the tokens are predicted: 80 % masked, 10 % random, 10 % kept
 TEST_CASE("the choice depends only on seed, epoch and sample, on any ranks and after a resume", "[rank15]") {
   const MaskedData place(22);
   const auto data = place.open(), again = place.open();
+  int64_t other_epoch = 0, other_seed = 0;
   for (int64_t sample = 0; sample < data->size(); ++sample) {
     const auto row = draw(*data, sample, {.epoch = 1, .seed = 7});
     CHECK(row == draw(*again, sample, {.epoch = 1, .seed = 7}));
-    CHECK(row != draw(*data, sample, {.epoch = 2, .seed = 7}));
-    CHECK(row != draw(*data, sample, {.epoch = 1, .seed = 8}));
+    other_epoch += row != draw(*data, sample, {.epoch = 2, .seed = 7});
+    other_seed += row != draw(*data, sample, {.epoch = 1, .seed = 8});
   }
+  // Short samples may have the same choice by chance.
+  CHECK(other_epoch >= data->size() - 4);
+  CHECK(other_seed >= data->size() - 4);
   const auto trim = [](std::vector<MaskedRow> rows) {  // the length of a row depends on the others of its micro-batch
     for (auto& row : rows)
       while (!row.inputs.empty() && row.inputs.back() == pad)
@@ -184,7 +188,8 @@ TEST_CASE("a document is [CLS], its tokens and [SEP]; padding is a sequence of i
   CHECK(row.positions == positions);
   CHECK(std::ranges::count(row.inputs, pad) == 4);
   CHECK(data->weight(1) == 3);  // round(0.15 x 18)
-  CHECK_THAT(data->describe(), ContainsSubstring("3 samples of at most 64 tokens (15."));
+  CHECK_THAT(data->describe(),
+             ContainsSubstring("3 samples of at most 64 tokens (16.7 % of the tokens are predicted)"));
 }
 
 TEST_CASE("windows of a text have the tokens around them", "[rank15]") {
@@ -209,5 +214,6 @@ TEST_CASE("data without a mask token, and too long documents", "[rank15]") {
   place.data.tokenizer = place.write("other.json", tokenizer_json(false));
   CHECK_THAT(error_of([&] { place.open(16); }), ContainsSubstring("has no mask token, such as [MASK] or <mask>"));
   place.data.tokenizer = "bytes";
-  CHECK_THAT(error_of([&] { place.open(16); }), ContainsSubstring("the tokenizer \"bytes\" has no mask token"));
+  CHECK_THAT(error_of([&] { open_dataset(place.data, Split::train, 16, 256, place / "cache"); }),
+             ContainsSubstring("the tokenizer \"bytes\" has no mask token"));
 }

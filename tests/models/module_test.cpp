@@ -21,6 +21,7 @@ TEST_CASE("forward and backward use every slot with the shape in the spec") {
       REQUIRE(gradient.defined());
       CHECK(gradient.sizes() == at::IntArrayRef(parameters[i]->shape));
       // A bias on the keys shifts all scores of a row equally, so the gradient of that part may be (nearly) zero.
+      if (is_key_bias_without_rotation(recipe, parameters[i]->name)) continue;
       CHECK(gradient.abs().max().item<float>() > 1e-6f);
     }
   }

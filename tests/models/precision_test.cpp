@@ -56,6 +56,7 @@ TEST_CASE("under autocast blocks exchange the low precision, and parameters get 
         CAPTURE(recipe.name, test.model->spec.parameters()[i]->name);
         const auto& gradient = test.model->slots[i].grad();
         CHECK(gradient.scalar_type() == torch::kFloat32);
+        if (is_key_bias_without_rotation(recipe, test.model->spec.parameters()[i]->name)) continue;
         CHECK((gradient - expected[i]).norm().item<float>() < 0.05f * expected[i].norm().item<float>());
       }
     }

@@ -48,6 +48,11 @@ inline Recipe::Model family_recipe(const std::string& name) {
   return model;
 }
 
+/// A bias of keys that shifts all scores of a query equally. Its gradient is zero up to rounding.
+inline bool is_key_bias_without_rotation(const Recipe::Model& model, const std::string& parameter) {
+  return family_kind(model.name) == "encoder" && parameter.ends_with(".wk.bias");
+}
+
 /// Every combination of options that changes blocks or parameters.
 inline std::vector<Recipe::Model> varied_recipes() {
   std::vector<Recipe::Model> all;

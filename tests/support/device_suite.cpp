@@ -239,7 +239,9 @@ void check_memory(const TinyRun& run, const TestDevice& device) {
   if (device.exact) CHECK(measured.between_steps == claim.between_steps);
   // HYBRID_SHARD in 16 bits needs up to 1.6 % more than claimed in the reduction between groups.
   const bool hybrid = run.options.contains("hybrid_group_size");
-  CHECK(claimed > (device.claim_least - (hybrid ? 0.01 : 0)) * peak);
+  // A base in NF4 needs up to 5.1 % more than claimed on devices; on CPUs its claims hold (quantization_test.cpp).
+  const bool packed_base = run.fine_tune.quantization != "none";
+  CHECK(claimed > (device.claim_least - (hybrid ? 0.01 : 0) - (packed_base ? 0.05 : 0)) * peak);
   CHECK(claimed < device.claim_most * peak);
   CHECK(measured.making <= claim.total());
   // The batches of two steps, which no claim includes: pinned blocks wait for the device before they are used again.
