@@ -1,4 +1,4 @@
-// The metrics that validation measures beside val_loss, for models that predict labels or numbers.
+// The metrics that validation measures in addition to val_loss, for models that predict labels or numbers.
 #pragma once
 #include <string>
 #include <vector>

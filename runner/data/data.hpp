@@ -35,7 +35,7 @@ struct SampleOrderOptions {
   int64_t seed = 0;
 };
 
-/// What draws of a sample depend on, beside the sample.
+/// What the random draws for a sample depend on, in addition to the sample itself.
 struct SampleDraw {
   int64_t epoch = 0, seed = 0;
 };
