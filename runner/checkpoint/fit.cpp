@@ -76,7 +76,7 @@ WantedOf wanted_states(const json& settings, const std::string& name) {
 void compare_tensors(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& kind,
                      const WantedOf& wanted_of, std::vector<std::string>& problems) {
   std::vector<std::string> expected;
-  for (const auto* parameter : spec.parameters()) {
+  for (const auto* parameter : spec.stored()) {
     const auto wanted = wanted_of(*parameter);
     if (!wanted) continue;
     const auto& name = expected.emplace_back(kind + parameter->name);

@@ -141,7 +141,7 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   std::vector<std::string> missing, misshapen, unknown;
   std::set<std::string> used;
   auto names = hf_names(model, spec);
-  auto parameters = spec.parameters();
+  auto parameters = spec.stored();
   const auto is_stored = [&](const HfTensor& tensor) {
     return stored.contains(tensor.name) ||
            std::ranges::any_of(tensor.aliases, [&](const std::string& alias) { return stored.contains(alias); });
@@ -156,7 +156,8 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
       sources_.emplace_back();
       continue;
     }
-    const bool of_task_head = spec.task && parameters[slot]->name.starts_with("head.");
+    const bool of_task_head =
+        spec.task && (parameters[slot]->name == "head.weight" || parameters[slot]->name == "head.bias");
     if (found == stored.end() && of_task_head) {
       other_head_ = "no head";
       sources_.emplace_back();
@@ -231,8 +232,8 @@ HfSource::Stored HfSource::stored(size_t slot) const {
   stored.bytes = file->mapped(*tensor);
   if (!rows || stored.bytes.empty()) return stored;
   const size_t row_bytes = stored.bytes.size() / static_cast<size_t>(tensor->shape[0]);
-  stored.bytes = stored.bytes.subspan(static_cast<size_t>(rows->first) * row_bytes,
-                                      static_cast<size_t>(rows->count) * row_bytes);
+  stored.bytes =
+      stored.bytes.subspan(static_cast<size_t>(rows->first) * row_bytes, static_cast<size_t>(rows->count) * row_bytes);
   return stored;
 }
 

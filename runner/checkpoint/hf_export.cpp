@@ -30,7 +30,7 @@ std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, c
   std::vector<Output> list;
   std::vector<HfTensor> names;
   if (options.naming == WeightsFolder::Naming::hugging_face) names = hf_names(model, spec);
-  auto parameters = spec.parameters();
+  auto parameters = spec.stored();
   for (size_t slot = 0; slot < parameters.size(); ++slot) {
     HfTensor name = names.empty() ? HfTensor{parameters[slot]->name, {}} : names[slot];
     auto shape = parameters[slot]->shape;

@@ -87,10 +87,10 @@ ParameterReader merged_reader(const ModelSpec& spec, const ModelSpec& base, Para
     std::optional<AdapterNames> adapter = {};
   };
   std::map<std::string, size_t> slots;
-  const auto parameters = spec.parameters();
+  const auto parameters = spec.stored();
   for (size_t slot = 0; slot < parameters.size(); ++slot) slots[parameters[slot]->name] = slot;
   std::vector<Place> places;
-  for (const auto* parameter : base.parameters()) {
+  for (const auto* parameter : base.stored()) {
     const auto names = adapter_names(parameter->name);
     const bool adapted = adapted_matrix(names.a) == parameter->name && slots.contains(names.a);  // not the bias
     places.push_back({.slot = slots.at(parameter->name), .adapter = adapted ? std::optional(names) : std::nullopt});

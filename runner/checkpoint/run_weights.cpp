@@ -28,7 +28,7 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
 ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place,
                                  const ParameterReader& base) {
   std::vector<std::string> problems, names;
-  for (const auto* parameter : spec.parameters()) {
+  for (const auto* parameter : spec.stored()) {
     const auto& name = names.emplace_back(place + parameter->name);
     if (!checkpoint.has(name) && parameter->of_base)
       names.back().clear();

@@ -1,9 +1,11 @@
 // `runner data`: the samples of a recipe as a training sees them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -154,9 +156,16 @@ ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& 
     if (options.json) continue;
     log::info("sample {} at position {}", index, position);
     for (const auto& [field, values] : sample.items())
-      for (size_t i = 0; values.is_array() && i < values.size(); ++i)
-        std::printf("%s = %s\n", (field == "features" && i < names.size() ? names[i] : field).c_str(),
-                    values[i].dump().c_str());
+      if (constexpr size_t printed_most = 1000; values.is_array() && values.size() > printed_most) {
+        const auto numbers = values.get<std::vector<double>>();
+        const double sum = std::accumulate(numbers.begin(), numbers.end(), 0.0);
+        std::printf("%s = %zu values from %.4g to %.4g, mean %.4g\n", field.c_str(), numbers.size(),
+                    *std::ranges::min_element(numbers), *std::ranges::max_element(numbers),
+                    sum / static_cast<double>(numbers.size()));
+      } else
+        for (size_t i = 0; values.is_array() && i < values.size(); ++i)
+          std::printf("%s = %s\n", (field == "features" && i < names.size() ? names[i] : field).c_str(),
+                      values[i].dump().c_str());
   }
   if (options.json)
     std::printf(

@@ -121,7 +121,7 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     return add(missing);
   }
   const auto cache = data_cache();
-  if (recipe.data.is_table()) return check_rows(recipe, diagnostics);
+  if (recipe.data.has_rows()) return check_rows(recipe, diagnostics);
   check_metrics(recipe, diagnostics);
   const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
   auto vocab = recipe.model.vocab_size;

@@ -116,18 +116,24 @@ class Finder {
              "tokenizer = \"sentencepiece\" trains a model on plain text; for records, name the file of a tokenizer",
              "data.format", "format is set here");
     if (data.is_table()) table();
+    if (data.has_rows()) rows();
     if (data.format == "bin" && given("data.tokenizer"))
       report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
+  }
+
+  void rows() {
+    for (const char* key : {"data.tokenizer", "data.seq_len", "data.sources"})
+      if (given(key))
+        report(key, fmt::format("{} is for text; tables and images have no tokens", key), "data.format",
+               "format is set here");
+    if (recipe_.data.is_images() && recipe_.train.loss.value_or("cross_entropy") != "cross_entropy")
+      report("train.loss", "images have classes: the loss is cross_entropy", "data.format", "format is set here");
   }
 
   void table() {
     const auto& data = recipe_.data;
     if (data.target.empty())
       report("data.format", "tables need data.target: the column that the model predicts, or a list of columns");
-    for (const char* key : {"data.tokenizer", "data.seq_len", "data.sources"})
-      if (given(key))
-        report(key, fmt::format("{} is for text; rows of a table have no tokens", key), "data.format",
-               "format is set here");
     if (data.target.size() > 1 && data.target_type == "class")
       report("data.target",
              "classes have one target column; several columns of two values are labels: train.loss = \"bce\"",
@@ -142,7 +148,7 @@ class Finder {
   void loss() {
     const auto& train = recipe_.train;
     const bool tokens = is_language_model(recipe_.model.name);
-    const bool has_rows = recipe_.data.is_table();
+    const bool has_rows = recipe_.data.has_rows();
     if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && tokens == has_rows)
       report("model.name",
              fmt::format("{} predicts {}, and data of format \"{}\" have {}", recipe_.model.name,

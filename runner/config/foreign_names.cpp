@@ -148,6 +148,28 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"epochs", "train.max_epochs"},
     {"limit_train_batches", "train.max_steps"},
     {"scheduler", "lr_scheduler.name"},
+    // scikit-learn, pandas, torchvision, timm
+    {"hidden_layer_sizes", "model.hidden_sizes"},
+    {"hidden_channels", "model.hidden_sizes"},
+    {"num_classes", "model.num_labels"},
+    {"n_classes", "model.num_labels"},
+    {"in_features", "model.num_features"},
+    {"img_size", "model.image_size"},
+    {"sync_bn", "model.sync_batchnorm"},
+    {"target_column", "data.target"},
+    {"label_column", "data.target"},
+    {"drop_columns", "data.drop"},
+    {"sep", "data.delimiter"},
+    {"na_values", "data.missing_values"},
+    {"data_dir", "data.train"},
+    {"workers", "data.num_workers"},
+    {"scale", "data.crop_scale"},
+    {"ratio", "data.crop_ratio"},
+    {"criterion", "train.loss"},
+    {"loss_fn", "train.loss"},
+    {"loss_function", "train.loss"},
+    {"smoothing", "train.label_smoothing"},
+    {"label_smoothing_factor", "train.label_smoothing"},
 };
 
 }  // namespace

@@ -84,6 +84,8 @@ class Adder {
 void add_run(std::vector<Key>& keys);
 void add_model(std::vector<Key>& keys);
 void add_decoder(std::vector<Key>& keys);
+void add_row_models(Adder<Recipe::Model>& add);
+void add_row_data(Adder<Recipe::Data>& add);
 void add_data(std::vector<Key>& keys);
 void add_fine_tune(std::vector<Key>& keys);
 void add_strategy(std::vector<Key>& keys);

@@ -46,8 +46,13 @@ bool Key::in_family(const std::string& name) const {
 
 std::string Key::family_text() const {
   std::vector<std::string> texts;
-  if (family == language_models) return "language models";
-  for (const auto& kind : split(family, ' '))
+  std::string kinds = family;
+  if (kinds.starts_with(language_models)) {
+    texts.emplace_back("language models");
+    kinds.erase(0, std::string(language_models).size() + 1);  // and the space
+    if (kinds.empty()) return texts[0];
+  }
+  for (const auto& kind : split(kinds, ' '))
     texts.push_back(kind == "decoder" ? "models with rotary positions such as llama" : kind + " models");
   return join_or(texts);
 }

@@ -77,6 +77,11 @@ void roberta(Model& model) {
   model.position_offset = 2;
 }
 
+void resnet(Model& model) {
+  model.hidden_sizes = {256, 512, 1024, 2048};
+  model.depths = {3, 4, 6, 3};
+}
+
 // clang-format off
 const Row rows[] = {
     {"gpt", "gelu", nullptr},
@@ -95,6 +100,8 @@ const Row rows[] = {
     {"mlp", "relu", [](Model&) {}},
     {"bert", "gelu", bert},
     {"roberta", "gelu", roberta},
+    {"vit", "gelu", [](Model& model) { model.norm_eps = 1e-12; }},
+    {"resnet", "relu", resnet},
 };
 // clang-format on
 
@@ -130,11 +137,14 @@ std::string activation_of(const Model& model) {
 }
 
 std::string family_kind(const std::string& name) {
-  if (name == "gpt" || name == "mlp" || name == "plugin") return name;
+  if (name == "gpt" || name == "mlp" || name == "vit" || name == "resnet" || name == "plugin") return name;
   return name == "bert" || name == "roberta" ? "encoder" : "decoder";
 }
 
-bool is_language_model(const std::string& name) { return family_kind(name) != "mlp"; }
+bool is_language_model(const std::string& name) {
+  const auto kind = family_kind(name);
+  return kind != "mlp" && kind != "vit" && kind != "resnet";
+}
 
 std::vector<std::string> language_model_names() {
   auto names = model_family_names();

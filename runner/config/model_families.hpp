@@ -14,7 +14,8 @@ const std::vector<std::string>& model_family_names();
 /// Those of language models.
 std::vector<std::string> language_model_names();
 
-/// What has the same options: "gpt", "decoder", "encoder", "mlp" or "plugin". A name that is not a family is a decoder's.
+/// What has the same options: "gpt", "decoder", "encoder", "mlp", "vit", "resnet" or "plugin". A name that is not a family is a
+/// decoder's.
 std::string family_kind(const std::string& name);
 
 /// Whether the model predicts tokens. The others have a label or numbers as the target of each row.

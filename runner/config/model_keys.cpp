@@ -11,9 +11,9 @@ using nlohmann::json;
 
 namespace {
 
-const Facts decoder{.family = "decoder"}, gpt{.family = "gpt"}, encoder{.family = "encoder"}, language{.family = language_models},
-    plugin{.family = "plugin"}, of_tokens{.family = "gpt decoder encoder plugin"},
-    of_this_project{.family = "gpt decoder encoder mlp"};
+const Facts decoder{.family = "decoder"}, gpt_or_vit{.family = "gpt vit"}, encoder{.family = "encoder"},
+    language{.family = language_models}, layered{.family = "gpt decoder encoder vit"}, plugin{.family = "plugin"},
+    of_tokens{.family = "gpt decoder encoder plugin"}, of_this_project{.family = "gpt decoder encoder mlp vit resnet"};
 
 std::optional<std::string> not_a_table(json& value) { return value.is_object() ? std::nullopt : std::optional<std::string>(""); }
 
@@ -21,30 +21,6 @@ std::vector<std::string> model_names() {
   auto names = model_family_names();
   names.emplace_back("plugin");
   return names;
-}
-
-}  // namespace
-
-namespace {
-
-/// Refuses all but lists of whole numbers from 1 on.
-std::optional<std::string> widths_problem(json& value) {
-  for (auto& width : value)
-    if (!to_integer(width) || width.get<int64_t>() < 1) return "";
-  return std::nullopt;
-}
-
-/// The keys of models whose rows are not sequences of tokens.
-void add_rows(Adder<Recipe::Model>& add) {
-  using M = Recipe::Model;
-  const Facts mlp{.family = "mlp"};
-  add({.name = "hidden_sizes", .type = T::list,
-       .help = "Widths of the hidden layers. Without them the model is linear.", .wanted = "a list of widths such as [64, 64]",
-       .fits = widths_problem}, &M::hidden_sizes, mlp);
-  add({.name = "num_features", .type = T::integer, .help = "Inputs of a row. Default: those of the data.", .minimum = 1},
-      &M::num_features, mlp);
-  add({.name = "num_labels", .type = T::integer,
-       .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels, mlp);
 }
 
 }  // namespace
@@ -60,11 +36,11 @@ void add_model(std::vector<Key>& keys) {
        .wanted = "a table such as { width = 64 }", .fits = not_a_table}, &M::options,
       {.family = "plugin", .schema = {{"type", "object"}}});
   add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
-       .required = true}, &M::n_layers, language);
+       .required = true}, &M::n_layers, layered);
   add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
-       .required = true}, &M::dim, language);
+       .required = true}, &M::dim, layered);
   add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
-       .maximum = 1 << 16, .required = true}, &M::n_heads, language);
+       .maximum = 1 << 16, .required = true}, &M::n_heads, layered);
   add({.name = "n_kv_heads", .type = T::integer,
        .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
       &M::n_kv_heads, decoder);
@@ -73,7 +49,7 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
        .minimum = 1, .required = true}, &M::max_seq_len, of_tokens);
   add({.name = "hidden_dim", .type = T::integer,
-       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox, bert, roberta), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, language);
+       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox, bert, roberta, vit), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, layered);
   add({.name = "multiple_of", .type = T::integer,
        .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
       &M::multiple_of, {.family = "decoder", .needs = {"model.hidden_dim"}});
@@ -81,13 +57,13 @@ void add_model(std::vector<Key>& keys) {
        .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
       {.family = "decoder", .needs = {"model.hidden_dim"}});
   add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
-       .above_minimum = true}, &M::norm_eps, language);
+       .above_minimum = true}, &M::norm_eps, layered);
   add.add({.name = "activation", .type = T::choice,
            .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt, bert and roberta have only these two. Default: the "
                    "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
           [](M& model, const json& value) { model.activation = value.get<std::string>(); },
           [](const M& model) { return model.activation || model.name == "gpt" ? json(activation_of(model)) : json(); });
-  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt);
+  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt_or_vit);
   add({.name = "tie_embeddings", .type = T::boolean,
        .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
       &M::tie_embeddings, language);
@@ -99,7 +75,7 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
        .maximum = 0.999}, &M::dropout, of_this_project);
   add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
-       .minimum = 0}, &M::init_std, language);
+       .minimum = 0}, &M::init_std, layered);
   add({.name = "init_from", .type = T::path,
        .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from, of_this_project);
   add({.name = "frozen", .type = T::texts,
@@ -108,41 +84,10 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "loss_chunk_tokens", .type = T::integer,
        .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
        .minimum = 0}, &M::loss_chunk_tokens, language);
-  add_rows(add);
+  add_row_models(add);
 }
 
 namespace {
-
-/// The keys of tables.
-void add_tables(Adder<Recipe::Data>& add) {
-  using D = Recipe::Data;
-  const Facts table{.needs = {"data.format", {"csv", "parquet"}}};
-  add({.name = "target", .type = T::texts, .help = "Tables: the column that the model predicts, or a list of columns."},
-      &D::target, table);
-  add({.name = "target_type", .type = T::choice,
-       .help = "What the target is. class: one of several classes. binary: each target column has two values. number: a number. "
-               "Default: follows from train.loss, or from the column.",
-       .choices = {"auto", "class", "binary", "number"}}, &D::target_type, table);
-  add({.name = "drop", .type = T::texts, .help = "Tables: columns that are not used."}, &D::drop, table);
-  add({.name = "categorical", .type = T::texts,
-       .help = "Tables: columns of numbers that are categories. Columns of texts always are. A category becomes a feature that "
-               "is 0 or 1."}, &D::categorical, table);
-  add({.name = "missing", .type = T::choice,
-       .help = "What becomes of a missing cell of a feature. mean: it gets the mean of the training data, and a further feature "
-               "says that it is missing; of categories, missing is one more. drop: the row is left out. error: the run does not "
-               "start.", .choices = {"mean", "drop", "error"}}, &D::missing, table);
-  add({.name = "missing_values", .type = T::texts, .help = "Texts that stand for a missing cell, beside an empty cell."},
-      &D::missing_values, table);
-  add({.name = "standardize", .type = T::boolean,
-       .help = "Features that are numbers get mean 0 and standard deviation 1, by the statistics of the training data. "
-               "Checkpoints contain these."}, &D::standardize, table);
-  add({.name = "standardize_target", .type = T::boolean,
-       .help = "The same for targets that are numbers. The loss is that of the standardized values; val_mae is not. Default: as "
-               "standardize."}, &D::standardize_target, table);
-  add({.name = "delimiter", .type = T::choice,
-       .help = "What separates cells. auto: the most frequent one in the first line.", .choices = {"auto", ",", ";", "tab", "|"},
-       .spellings = {{"\t", "tab"}, {"comma", ","}, {"semicolon", ";"}}}, &D::delimiter, {.needs = {"data.format", {"csv"}}});
-}
 
 const Facts records{.needs = {"data.format", {"jsonl", "parquet"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
 
@@ -220,8 +165,9 @@ void add_data(std::vector<Key>& keys) {
   add({.name = "format", .type = T::choice,
        .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
                "per line or in one array. parquet: the same records as rows of Parquet files (scripts/setup --parquet); with "
-               "data.target, a table. csv: tables with a line of column names.",
-       .choices = {"text", "bin", "jsonl", "parquet", "csv"}, .required = true}, &D::format);
+               "data.target, a table. csv: tables with a line of column names. images: a folder with a folder of .jpg and .png "
+               "files for each class.",
+       .choices = {"text", "bin", "jsonl", "parquet", "csv", "images"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
                "sorted. Paths are relative to the recipe.", .required = true}, &D::train, {.needs = {"data.sources"}});
@@ -248,7 +194,7 @@ void add_data(std::vector<Key>& keys) {
        .minimum = 0, .maximum = 1, .above_minimum = true}, &D::mlm_probability,
       {.needs = {"data.objective", {"masked_lm"}}});
   add_records(add);
-  add_tables(add);
+  add_row_data(add);
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
        .minimum = 1}, &D::seq_len);
   add({.name = "shuffle", .type = T::boolean,

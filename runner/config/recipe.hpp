@@ -118,9 +118,16 @@ struct Recipe {
     int64_t loss_chunk_tokens = 1024;      ///< tokens whose logits are in memory at once; 0: all
 
     // The options of models that are not language models.
-    std::vector<int64_t> hidden_sizes = {};  ///< mlp: widths of the hidden layers
+    std::vector<int64_t> hidden_sizes = {};  ///< mlp: widths of the hidden layers; resnet: channels of the stages
     std::optional<int64_t> num_features;     ///< mlp: inputs of a row; default: those of the data
     std::optional<int64_t> num_labels;       ///< outputs: classes, labels or numbers; default: those of the data
+    int64_t image_size = 224;                ///< vit, resnet: width and height of images
+    int64_t patch_size = 16;                 ///< vit
+    std::vector<int64_t> depths = {};        ///< resnet: layers of each stage
+    int64_t embedding_size = 64;             ///< resnet: channels of the stem
+    std::string layer_type = "bottleneck";   ///< resnet: bottleneck, or basic
+    bool downsample_in_first_stage = false, downsample_in_bottleneck = false;  ///< resnet
+    bool sync_batchnorm = false;  ///< BatchNorm uses the rows of all ranks of a micro-batch
   } model;
 
   struct Data {
@@ -168,7 +175,7 @@ struct Recipe {
     bool shuffle = true;
     bool drop_last = false;
     std::optional<std::string> order;  ///< a Lua file that decides the order of training samples
-    int64_t prefetch = 2;  ///< batches prepared ahead
+    int64_t prefetch = 2;              ///< batches prepared ahead
 
     // ---- tables
     std::vector<std::string> target = {};       ///< the columns that are predicted
@@ -181,6 +188,22 @@ struct Recipe {
     std::optional<bool> standardize_target;  ///< targets that are numbers, too; default: as standardize
     std::string delimiter = "auto";          ///< csv
     bool is_table() const { return format == "csv" || !target.empty(); }
+
+    // ---- images
+    int64_t image_size = 224;                          ///< model.image_size
+    bool augment = true;                               ///< training images are changed at random
+    std::vector<double> crop_scale = {0.08, 1.0};      ///< share of the area of a random crop
+    std::vector<double> crop_ratio = {0.75, 4.0 / 3};  ///< width to height of a random crop
+    double hflip = 0.5, vflip = 0;                     ///< probabilities
+    double color_jitter = 0;                           ///< strength
+    double crop_pct = 0.875;                           ///< share of the shorter side that validation sees
+    std::string interpolation = "bilinear";            ///< or bicubic
+    std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};  ///< of the channels, in [0, 1]
+    int64_t num_workers = 2;                                                        ///< threads that decode
+    bool skip_corrupt = false;                                                      ///< damaged images are left out
+    bool is_images() const { return format == "images"; }
+    /// Whether rows have labels or numbers instead of tokens.
+    bool has_rows() const { return is_table() || is_images(); }
   } data;
 
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.

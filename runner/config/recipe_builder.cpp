@@ -88,6 +88,25 @@ void set_option(Recipe& recipe, const std::string& section, const std::string& n
       path ? json(absolute(located.value.get<std::string>(), located.folder)) : script_at(located);
 }
 
+/// If data.train is one folder with the folders of splits, and the recipe has no other validation data: data.train and
+/// data.validation become these folders.
+void take_split_folders(Recipe& recipe) {
+  auto& data = recipe.data;
+  if (data.train.size() != 1 || !data.validation.empty() || data.validation_fraction) return;
+  const auto below = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names)
+      if (const auto folder = fs::path(data.train[0]) / name; fs::is_directory(folder)) return folder.string();
+    return std::string();
+  };
+  const auto train = below({"train", "training"}), validation = below({"validation", "val", "valid", "test"});
+  if (train.empty()) return;
+  const Origin decided{.kind = Origin::Kind::decided, .note = "the folders in " + data.train[0]};
+  data.train = {train};
+  if (validation.empty()) return;
+  data.validation = {validation};
+  recipe.origins["data.validation"] = decided;
+}
+
 /// The value of a key; nullptr if it is unset.
 const Located* value_of(const Layer& layer, const std::string& key) {
   const auto found = layer.find(key);
@@ -132,6 +151,8 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
   if (optimizer && !value_of(layer, "optimizer.nesterov")) recipe.optimizer.nesterov = optimizer->nesterov;
   if (recipe.train.loss && recipe.data.target_type == "auto")
     recipe.data.target_type = target_of_loss(*recipe.train.loss);
+  recipe.data.image_size = recipe.model.image_size;
+  if (recipe.data.is_images()) take_split_folders(recipe);
   if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
   return recipe;
 }

@@ -10,6 +10,7 @@
 #include "runner/data/data_sources.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
+#include "runner/data/image_data.hpp"
 #include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
 #include "runner/data/order.hpp"
@@ -17,6 +18,7 @@
 #include "runner/data/stream_dataset.hpp"
 #include "runner/data/table_data.hpp"
 #include "runner/data/tokenizers.hpp"
+#include "strategies/engine/row_batch.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner {
@@ -37,7 +39,7 @@ const Format& find_format(const std::string& name) {
   if (found != formats.end()) return *found;
   std::vector<std::string> names;
   for (const auto& format : formats) names.emplace_back(format.name);
-  names.emplace_back("csv");
+  names.insert(names.end(), {"csv", "images"});
   auto near = nearest(name, names);
   throw usage_error("data.format = \"{}\": it can be {}{}", name, join_or(names),
                     near ? "; did you mean " + *near + "?" : "");
@@ -98,6 +100,7 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (!data.validation.empty() && data.validation_fraction)
     throw usage_error("data.validation and data.validation_fraction exclude each other");
   if (data.is_table()) return open_table(data, split, learned);
+  if (data.is_images()) return open_images(data, split, cache_dir, learned);
   RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
   if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
@@ -113,6 +116,7 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
 
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
   if (data.is_table()) return open_table(data, Split::train)->fields();
+  if (data.is_images()) return {pixels_field(data.image_size), labels_field()};
   find_format(data.format);
   return data.packs_sequences() ? packed_fields(seq_len) : token_fields(seq_len);
 }
@@ -130,13 +134,13 @@ void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
-  if (data.is_table()) throw usage_error("data.format = \"{}\" has no tokenizer", data.format);
+  if (data.has_rows()) throw usage_error("data.format = \"{}\" has no tokenizer", data.format);
   if (data.format == "bin") throw usage_error("data.format = \"bin\" contains tokens already and has no tokenizer");
   return open_tokenizer(data, cache_dir);
 }
 
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir) {
-  if (data.format == "bin" || data.is_table()) return std::nullopt;
+  if (data.format == "bin" || data.has_rows()) return std::nullopt;
   if (data.tokenizer == "bytes") return bytes_vocab_size;
   if (data.tokenizer == "sentencepiece" && data.tokenizer_vocab_size) return data.tokenizer_vocab_size;
   return open_tokenizer(data, cache_dir)->vocab_size();

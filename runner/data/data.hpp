@@ -64,6 +64,8 @@ class Dataset {
   virtual void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& /*draw*/) const {
     read(sample, batch, row);
   }
+  /// Threads that read the samples of a batch.
+  virtual int64_t readers() const { return 1; }
 };
 /// The fields of the data sets that open_dataset() opens for these settings.
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);

@@ -172,6 +172,7 @@ std::vector<DataProblem> of_all_sources(const Recipe::Data& data, Find&& find) {
 
 std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
   std::vector<DataProblem> problems;
+  if (data.is_images()) return problems;  // find_problems() lists the folders
   for (const auto& message : source_file_problems("data.train", data.train))
     problems.push_back({"data.train", message});
   if (!data.validation.empty())
@@ -226,6 +227,11 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
                          bool tokenized) {
   FileSet all;
   uintmax_t bytes = 0;
+  if (data.is_images()) {
+    const auto images = open_dataset(data, Split::train, 1, 1, cache_dir);
+    const auto validated = open_dataset(data, Split::validation, 1, 1, cache_dir);
+    return images->describe() + (validated ? fmt::format(", and {} to validate", validated->size()) : "");
+  }
   for (const auto& source : sources_of(data))
     for (const auto* list : {&source.data.train, &source.data.validation})
       for (const auto& file : *list) {
@@ -246,6 +252,7 @@ namespace {
 
 std::vector<std::string> notes_of_source(const Recipe::Data& data) {
   std::vector<std::string> notes;
+  if (data.is_images()) return notes;
   note_repeated_files(data, notes);
   if (data.is_table())
     for (auto& note : table_notes(data)) notes.push_back(std::move(note));

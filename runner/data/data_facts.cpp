@@ -3,6 +3,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/image_folder.hpp"
 #include "runner/data/table_data.hpp"
 
 namespace runner {
@@ -22,7 +23,13 @@ void take(Recipe& recipe, const std::string& key, std::optional<int64_t>& value,
 }  // namespace
 
 void take_data_facts(Recipe& recipe) {
-  if (!recipe.data.is_table() || is_language_model(recipe.model.name)) return;
+  if (is_language_model(recipe.model.name)) return;
+  if (recipe.data.is_images()) {
+    take(recipe, "model.num_labels", recipe.model.num_labels, std::ssize(image_classes(recipe.data)), "the classes",
+         true);
+    recipe.train.loss = "cross_entropy";
+  }
+  if (!recipe.data.is_table()) return;
   const auto training = training_table(recipe.data);
   const auto& schema = training->schema;
   take(recipe, "model.num_features", recipe.model.num_features, schema.inputs(), "the features", /*or_more=*/false);

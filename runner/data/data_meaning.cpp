@@ -12,6 +12,7 @@
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
 #include "runner/data/data_sources.hpp"
+#include "runner/data/image_folder.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -111,6 +112,27 @@ json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
   return meaning;
 }
 
+/// What determines the pixels of images: the list of files with their sizes, and the changes.
+json image_meaning(const Recipe::Data& data, json meaning) {
+  const auto folder = list_images(data, Split::train);
+  std::string list;
+  for (const auto& entry : folder.entries)
+    list += fmt::format("{}/{} {}\n", folder.classes[static_cast<size_t>(entry.label)],
+                        fs::path(entry.path).filename().string(), fs::file_size(entry.path));
+  meaning["the images of data.train"] = xxh3_hex(list);
+  meaning.update({{"data.augment", data.augment},
+                  {"data.crop_scale", data.crop_scale},
+                  {"data.crop_ratio", data.crop_ratio},
+                  {"data.hflip", data.hflip},
+                  {"data.vflip", data.vflip},
+                  {"data.color_jitter", data.color_jitter},
+                  {"data.interpolation", data.interpolation},
+                  {"data.mean", data.mean},
+                  {"data.std", data.std},
+                  {"data.skip_corrupt", data.skip_corrupt}});
+  return meaning;
+}
+
 /// What determines the numbers of a table's rows.
 json table_meaning(const Recipe::Data& data) {
   return {{"data.target", data.target},
@@ -150,6 +172,7 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     else
       meaning["data.sources"].push_back(source_meaning(source, cache_dir));
   }
+  if (data.is_images()) return image_meaning(data, std::move(meaning));
   meaning["files"] = cached_digests(files, cache_dir, hashed_bytes);
   if (!data.sources.empty()) {
     meaning["data.temperature"] = data.temperature;

@@ -11,6 +11,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/parallel_for.hpp"
 
 namespace runner {
 
@@ -87,8 +88,18 @@ struct Loader::Impl {
     std::vector<int64_t> samples(static_cast<size_t>(rows.count));
     for (int64_t row = 0; row < rows.count; ++row) samples[static_cast<size_t>(row)] = sample_at(rows.begin + row);
     HostBatch batch(rows.count, dataset.fields_of(samples));
-    for (int64_t row = 0; row < rows.count && !stopping(); ++row)
-      dataset.draw(samples[static_cast<size_t>(row)], batch, row, {.epoch = position.epoch, .seed = options.seed});
+    const SampleDraw draw{.epoch = position.epoch, .seed = options.seed};
+    const auto read_every = [&](int64_t first, int64_t step) {
+      for (int64_t row = first; row < rows.count && !stopping(); row += step)
+        dataset.draw(samples[static_cast<size_t>(row)], batch, row, draw);
+    };
+    const int64_t readers = std::min(dataset.readers(), rows.count);
+    if (readers <= 1)
+      read_every(0, 1);
+    else
+      parallel_for(
+          static_cast<size_t>(readers), [&](size_t reader) { read_every(static_cast<int64_t>(reader), readers); },
+          static_cast<size_t>(readers));
     return batch;
   }
 

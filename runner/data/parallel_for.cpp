@@ -9,7 +9,7 @@
 
 namespace runner {
 
-void parallel_for(size_t count, const std::function<void(size_t)>& work) {
+void parallel_for(size_t count, const std::function<void(size_t)>& work, size_t wanted) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   size_t failed = count;
@@ -27,7 +27,8 @@ void parallel_for(size_t count, const std::function<void(size_t)>& work) {
   };
   {
     std::vector<std::jthread> others;
-    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, std::max<size_t>(count, 1));
+    const size_t most = wanted > 0 ? wanted : std::thread::hardware_concurrency();
+    const size_t threads = std::clamp<size_t>(most, 1, std::max<size_t>(count, 1));
     for (size_t thread = 1; thread < threads; ++thread) others.emplace_back(drain);
     drain();
   }

@@ -40,6 +40,11 @@ class ScriptedOrder final : public Dataset {
     return data_->fields_of(samples);
   }
   void read(int64_t sample, HostBatch& batch, int64_t row) const override { data_->read(sample, batch, row); }
+  void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
+    data_->draw(sample, batch, row, draw);
+  }
+  int64_t readers() const override { return data_->readers(); }
+  nlohmann::json learned() const override { return data_->learned(); }
 
  private:
   std::unique_ptr<Dataset> data_;

@@ -23,6 +23,8 @@ struct Family {
 extern const Family gpt_family;
 extern const Family decoder_family;
 extern const Family mlp_family;
+extern const Family vit_family;
+extern const Family resnet_family;
 extern const Family plugin_family;
 extern const Family encoder_family;
 

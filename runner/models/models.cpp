@@ -18,6 +18,8 @@ namespace {
 const Family& family_named(const std::string& name) {
   if (name == "gpt") return gpt_family;
   if (name == "mlp") return mlp_family;
+  if (name == "vit") return vit_family;
+  if (name == "resnet") return resnet_family;
   if (name == "plugin") return plugin_family;
   if (family_kind(name) == "encoder") return encoder_family;
   if (std::ranges::find(model_families(), name) != model_families().end()) return decoder_family;
@@ -85,7 +87,7 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
   spec.family = model.name;
   spec.vocab_size = vocab_size;
-  spec.seq_len = seq_len;
+  if (spec.seq_len == 0) spec.seq_len = seq_len;  // images have as many tokens as patches
   if (tokens) {
     spec.dim = model.dim;
     spec.loss_chunk_tokens = model.loss_chunk_tokens;
@@ -205,7 +207,7 @@ nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
 
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec) {
   std::vector<HfTensor> names;
-  for (const auto* parameter : spec.parameters())
+  for (const auto* parameter : spec.stored())
     names.push_back(family_named(model.name).hf_tensor(model, parameter->name));
   return names;
 }
@@ -217,10 +219,12 @@ bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   const auto type = config.is_object() ? config.value("model_type", nlohmann::json()) : nlohmann::json();
   const bool encoder = type == "bert" || type == "roberta";
-  const auto& family = type == "gpt2"  ? gpt_family
-                       : type == "mlp" ? mlp_family
-                       : encoder       ? encoder_family
-                                       : decoder_family;
+  const auto& family = type == "gpt2"     ? gpt_family
+                       : type == "mlp"    ? mlp_family
+                       : type == "vit"    ? vit_family
+                       : type == "resnet" ? resnet_family
+                       : encoder          ? encoder_family
+                                          : decoder_family;
   return family.model_from_hf_config(config);
 }
 

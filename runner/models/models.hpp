@@ -55,7 +55,7 @@ struct HfTensor {
   bool replaceable = false;
   std::optional<HfRows> rows = {};  ///< the parameter is a part of the tensor, as in Phi-3 and GPT-NeoX
 };
-/// One for each of spec.parameters(), in that order.
+/// One for each of spec.stored(), in that order.
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec);
 /// Tensors in a Hugging Face folder that are not parameters (buffers, the tied head).
 bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name);

@@ -7,6 +7,8 @@
 #include "runner/models/gpt/module.hpp"
 #include "runner/models/mlp/module.hpp"
 #include "runner/models/plugin/module.hpp"
+#include "runner/models/resnet/module.hpp"
+#include "runner/models/vit/module.hpp"
 
 namespace runner {
 
@@ -20,6 +22,10 @@ std::unique_ptr<Model> build_model(const Recipe::Model& recipe, const ModelSpec&
     gpt::add_blocks(*model, recipe);
   else if (spec.family == "mlp")
     mlp::add_blocks(*model, recipe);
+  else if (spec.family == "vit")
+    vit::add_blocks(*model, recipe);
+  else if (spec.family == "resnet")
+    resnet::add_blocks(*model, recipe);
   else if (family_kind(spec.family) == "encoder")
     encoder::add_blocks(*model, recipe);
   else

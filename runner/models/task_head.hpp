@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// x [B, dim] -> the summed loss of the rows; without `training` the sums of task_metrics.hpp; with `logits_of` the outputs [B,
+/// features(x) [B, dim] -> the summed loss of the rows; without `training` the sums of task_metrics.hpp; with `logits_of` the outputs [B,
 /// outputs].
 class TaskHead : public Block {
  public:
@@ -18,7 +18,7 @@ class TaskHead : public Block {
 
   torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) override {
     ComputeScope compute(x);
-    auto outputs = linear_(x.to(compute.dtype), context);
+    auto outputs = linear_(features(x.to(compute.dtype)), context);
     if (outputs.scalar_type() != torch::kFloat64) outputs = outputs.to(torch::kFloat32);
     if (context.logits_of) return outputs;
     const auto& target = context.batch->fields[target_];
@@ -29,6 +29,10 @@ class TaskHead : public Block {
     if (counted.numel() == 0) return outputs.sum() * 0;
     return (*context.token_loss)(outputs.index_select(0, counted), target.index_select(0, counted)).sum();
   }
+
+ protected:
+  /// The output of the block before as [B, dim].
+  virtual torch::Tensor features(const torch::Tensor& x) { return x; }
 
  private:
   TaskSpec task_;

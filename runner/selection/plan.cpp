@@ -333,8 +333,13 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
       (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))
     plan.notes.push_back(fmt::format(
         "[selection] has no effect: it is for strategy = \"auto\", and the recipe names `{}`", recipe.strategy.name));
-  if (recipe.run.benchmark)
-    plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and no model here has any");
+  if (recipe.run.benchmark && recipe.model.name != "resnet")
+    plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and this model has none");
+  if (!plan.model->buffers.empty() && !recipe.model.sync_batchnorm)
+    plan.notes.push_back(
+        fmt::format("BatchNorm uses the mean and variance of each micro-batch of {} rows on one rank: with another "
+                    "micro-batch the losses differ; model.sync_batchnorm = true uses the rows of all ranks",
+                    plan.job.micro_batch_size));
   for (const auto& note : frozen_groups(recipe, *plan.model)) plan.notes.push_back(note);
   for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);
   if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);

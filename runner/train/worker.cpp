@@ -115,7 +115,7 @@ OptimizerConfig optimizer_config(const Recipe& recipe) {
 /// Initial values from the folders of a base model and of an adapter, or random ones from the seed. A checkpoint replaces them except
 /// those of the base, so the others are random if `resumes`: the folders may be gone.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
-  const auto specs = spec.parameters();
+  const auto specs = spec.stored();
   const bool reads_base = recipe.model.init_from && (!resumes || std::ranges::any_of(specs, &ParameterSpec::of_base));
   std::shared_ptr<HfSource> base;
   std::vector<size_t> base_slots(specs.size(), SIZE_MAX);
@@ -123,7 +123,7 @@ ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bo
     const auto base_spec = make_base_spec(recipe, spec.vocab_size, spec.seq_len);
     base = std::make_shared<HfSource>(*recipe.model.init_from, recipe.model, base_spec);
     for (size_t slot = 0; slot < specs.size(); ++slot)
-      if (adapted_matrix(specs[slot]->name).empty()) base_slots[slot] = base_spec.slot(specs[slot]->name);
+      if (adapted_matrix(specs[slot]->name).empty()) base_slots[slot] = base_spec.stored_index(specs[slot]->name);
   }
   std::shared_ptr<AdapterFolder> adapter;
   if (recipe.fine_tune.adapts() && recipe.fine_tune.adapter && !resumes)

@@ -1,6 +1,6 @@
 # The system packages that scripts/setup installs with apt. Sourced by it.
 
-packages_pin="packages 3"  # increase when the lists below grow
+packages_pin="packages 4"  # increase when the lists below grow
 test_packages_pin="test_packages 2"
 
 # Each row: package, a command or header that shows that it is installed, and its purpose.
@@ -23,6 +23,8 @@ libsentencepiece-dev include/sentencepiece_processor.h tokenizer
 libxxhash-dev        include/xxhash.h                  checksums
 libpcre2-dev         include/pcre2.h                   regular expressions of tokenizers
 libutf8proc-dev      include/utf8proc.h                characters and normal forms
+libjpeg62-turbo-dev  include/jpeglib.h                 JPEG images
+libpng-dev           include/png.h                     PNG images
 '
 
 # The launchers, and a Python with torch and those dependencies of transformers that have no pinned wheels. The system's torch

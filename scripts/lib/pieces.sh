@@ -114,6 +114,12 @@ bring_sqlite() {
   mark "$sqlite_pin"
 }
 
+make_digits() {
+  say "images of digits, the data of recipes/vision.toml, from recipes/data"
+  mkdir -p "$deps/data"
+  python3 "$(dirname "${BASH_SOURCE[0]}")/make_digits.py" "$deps/data/digits"
+}
+
 bring_shakespeare() {
   local file
   say "Shakespeare's works, the default recipe's corpus: 5.4 MB"

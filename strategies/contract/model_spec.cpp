@@ -96,6 +96,23 @@ std::vector<const ParameterSpec*> ModelSpec::parameters() const {
   return all;
 }
 
+std::vector<const ParameterSpec*> ModelSpec::stored() const {
+  auto all = parameters();
+  for (const auto& buffer : buffers) all.push_back(&buffer);
+  return all;
+}
+
+size_t ModelSpec::buffer(const std::string& name) const {
+  const auto found = std::ranges::find(buffers, name, &ParameterSpec::name);
+  RUNNER_CHECK(found != buffers.end(), "no buffer `{}` in the model", name);
+  return static_cast<size_t>(found - buffers.begin());
+}
+
+size_t ModelSpec::stored_index(const std::string& name) const {
+  const bool is_buffer = std::ranges::find(buffers, name, &ParameterSpec::name) != buffers.end();
+  return is_buffer ? parameters().size() + buffer(name) : slot(name);
+}
+
 int64_t ModelSpec::numel(size_t slot) const {
   for (const auto& block : blocks) {
     if (slot < block.parameters.size()) return block.parameters[slot].numel();

@@ -135,7 +135,9 @@ struct ModelSpec {
   std::optional<AdapterSpec> adapter = {};
   std::optional<QuantizationSpec> quantization = {};
   std::optional<TaskSpec> task = {};  ///< of models that predict labels or numbers; unset: the model predicts tokens
-  int64_t buffer_elements = 0;        ///< of the compute dtype: tables that are not parameters and always exist
+  /// Tensors that training changes without gradients: running statistics. Each rank has them completely, in fp32.
+  std::vector<ParameterSpec> buffers = {};
+  int64_t buffer_elements = 0;  ///< of the compute dtype: tables that are not parameters and always exist
 
   /// Elements of all parameters; tied ones are counted once.
   int64_t parameter_count() const;
@@ -158,6 +160,11 @@ struct ModelSpec {
   int64_t numel(size_t slot) const;
   /// Throws std::logic_error if there is no parameter with this name.
   size_t slot(const std::string& parameter_name) const;
+  /// parameters() and then `buffers`: all tensors of the model in checkpoints and files.
+  std::vector<const ParameterSpec*> stored() const;
+  /// Indices of `buffers` and of stored(). Throw std::logic_error if there is none with this name.
+  size_t buffer(const std::string& name) const;
+  size_t stored_index(const std::string& name) const;
   /// The index of a field of `batch`. Throws std::logic_error if there is no field with this name.
   size_t batch_field(const std::string& name) const;
   /// Bytes of one row of a micro-batch: of all fields.

@@ -18,6 +18,7 @@ namespace runner {
 /// One micro-batch on the device.
 struct MicroBatch {
   int64_t rows = 0;
+  bool padding = false;  ///< the only row stands for no sample (BatchField::padding)
   /// One for each of ModelSpec::batch, in that order: [rows, shape of a row]. A block asks for the index of a field once, when it is
   /// made (ModelSpec::batch_field()).
   std::vector<torch::Tensor> fields = {};
@@ -43,6 +44,7 @@ struct ForwardContext {
   const TokenLoss* token_loss = nullptr;  ///< replaces cross entropy if not null
   /// The block runs only for its graph (recomputation): nothing reads the values of its output, so its last product is not computed.
   bool output_unused = false;
+  bool recomputes = false;                ///< this forward repeats an earlier one of the same micro-batch
   std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
   /// If not null, the batch continues the sequences in the cache, and attention adds its keys and values. Without gradients.
   KeyValueCache* cache = nullptr;
@@ -58,6 +60,27 @@ class Block {
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };
 
+/// What the forward passes of a step hand over for ModelSpec::buffers: values, of which the mean over all micro-batches and ranks
+/// moves the buffers.
+class StepStatistics {
+ public:
+  void add(size_t buffer, const torch::Tensor& value) {
+    if (sums_.size() <= buffer) sums_.resize(buffer + 1), counts_.resize(buffer + 1);
+    const auto wide = value.to(torch::kFloat32);
+    sums_[buffer] = sums_[buffer].defined() ? sums_[buffer] + wide : wide;
+    ++counts_[buffer];
+  }
+  /// The sum and the number of values of a buffer; undefined and 0 without any.
+  std::pair<torch::Tensor, int64_t> of(size_t buffer) const {
+    return buffer < sums_.size() ? std::pair(sums_[buffer], counts_[buffer]) : std::pair(torch::Tensor(), int64_t{0});
+  }
+  void clear() { sums_.clear(), counts_.clear(); }
+
+ private:
+  std::vector<torch::Tensor> sums_;
+  std::vector<int64_t> counts_;
+};
+
 class Model {
  public:
   explicit Model(ModelSpec spec) : spec(std::move(spec)), slots(this->spec.parameters().size()) {}
@@ -67,6 +90,11 @@ class Model {
   const ModelSpec spec;
   /// One for each of spec.parameters(), in that order; undefined until a strategy sets them.
   std::vector<torch::Tensor> slots;
+  /// One for each of spec.buffers, in that order, fp32. The strategy makes and changes them.
+  std::vector<torch::Tensor> buffers;
+  StepStatistics statistics;
+  /// Adds a tensor of the same shape of all ranks in place. The strategy sets it. Every rank must call it equally often.
+  std::function<void(torch::Tensor&)> sum_over_ranks = {};
   /// One for each of spec.blocks, in that order. Blocks have references to elements of `slots`.
   std::vector<std::unique_ptr<Block>> blocks;
 };

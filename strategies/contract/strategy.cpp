@@ -103,7 +103,7 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
 }
 
 MicroBatch Strategy::to_device(const HostBatch& batch) const {
-  MicroBatch copy{.rows = std::max<int64_t>(1, batch.rows)};
+  MicroBatch copy{.rows = std::max<int64_t>(1, batch.rows), .padding = batch.rows == 0};
   copy.host_fields = batch.rows == 0 ? padding_row(model_.spec.batch) : host_fields(batch);
   // A copy from pinned memory does not block. LibTorch frees that memory after the copy.
   for (const auto& field : copy.host_fields)
@@ -260,6 +260,7 @@ StepResult Strategy::step(const StepInput& input) {
   } else {                 // the loss is computed before scaling, so no other scale makes it finite
     result.finite = skip_nonfinite_ || decision.skip;
   }
+  move_buffers(control.finite);
   if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
   gradients.clear();
   timed({Phase::collective, "gather updated"}, [&] { after_update(updates); });
@@ -368,7 +369,8 @@ std::vector<StateTensor> Strategy::trained_state() {
 }
 
 std::vector<StateTensor> Strategy::state() {
-  auto list = trained_state(), own = own_state();
+  auto list = trained_state(), own = own_state(), buffers = buffer_state();
+  list.insert(list.end(), buffers.begin(), buffers.end());
   list.insert(list.end(), own.begin(), own.end());
   return list;
 }
@@ -408,6 +410,8 @@ std::vector<StateView> Strategy::views_to_save() {
           : state.type == OptimizerState::Type::float32 ? torch::kFloat32
                                                         : torch::kUInt8);
   }
+  if (world_.rank == 0)
+    for (auto& buffer : buffer_state()) whole.push_back(view_of(std::move(buffer)));
   return whole;
 }
 

@@ -163,7 +163,9 @@ class Strategy : public Engine {
   void restore_masters();
   /// The piece of a state of a trained local parameter, without values.
   StateTensor optimizer_piece(size_t local, const OptimizerState& state) const;
-  /// state() without own_state().
+  /// Allocates Model::buffers and writes the initial values.
+  void make_buffers();
+  /// state() without buffers and own_state().
   std::vector<StateTensor> trained_state();
   /// Calls `work` in a span.
   template <typename Work>
@@ -205,6 +207,10 @@ class Strategy : public Engine {
   Control exchange(double loss, double squared_norm, uint32_t votes);
   /// Sum of the squares of this rank's gradients for which counts_in_norm() is true.
   double squared_norm(const std::vector<torch::Tensor>& gradients) const;
+  /// Collective. Moves the buffers towards the mean of what the forward passes of the step handed over: momentum 0.1, as in PyTorch.
+  /// Without `takes`, drops it.
+  void move_buffers(bool takes);
+  std::vector<StateTensor> buffer_state() const;
   /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);
 

@@ -8,13 +8,19 @@
 namespace runner {
 
 namespace row_field {
-inline constexpr const char *features_name = "features", *labels_name = "labels", *targets_name = "targets";
+inline constexpr const char *features_name = "features", *pixels_name = "pixels", *labels_name = "labels",
+                            *targets_name = "targets";
 inline constexpr size_t input = 0, target = 1;
 }  // namespace row_field
 
 /// The features of a row: numbers.
 inline BatchField features_field(int64_t count) {
   return {.name = row_field::features_name, .type = ElementType::float32, .row = {count}};
+}
+
+/// An image: red, green and blue, normalized.
+inline BatchField pixels_field(int64_t size) {
+  return {.name = row_field::pixels_name, .type = ElementType::float32, .row = {3, size, size}};
 }
 
 /// The class of a row, int64. ignored_target: the row does not count.

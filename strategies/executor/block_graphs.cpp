@@ -147,8 +147,9 @@ void BlockGraphs::recompute(size_t block) {
     graph.input = std::exchange(x_, {}).requires_grad_(true);
   const bool next_follows = joins_recomputation(model_.spec, recompute_, block + 1);
   context_.output_unused = !next_follows;
+  context_.recomputes = true;
   const auto output = run(block, graph.input);
-  context_.output_unused = false;
+  context_.output_unused = context_.recomputes = false;
   graph.output = torch::autograd::impl::gradient_edge(output);
   if (next_follows) x_ = output.detach();
 }

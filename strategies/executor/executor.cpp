@@ -92,6 +92,7 @@ class Executor : public Strategy {
     for (const bool frozen : {false, true})
       for (size_t u = 0; u < store_->size(); ++u)
         if (plan_.units[u].frozen == frozen) make_parameters(u);
+    make_buffers();
     source_ = {};  // frees the files of initial values
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
     if (optimizer_.config().spec().needs_matrix && plan_.shards() > 1) share_matrices();

@@ -3,6 +3,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+#include <cstdlib>
 
 #include "resume_support.hpp"
 #include "tests/support/command.hpp"
@@ -115,4 +117,118 @@ TEST_CASE("rank 17: mistakes in tables are reported at their keys", "[rank17][e2
   CHECK_THAT(
       check("[model]\nname = \"mlp\"\n[data]\nformat = \"text\"\ntrain = [\"" + iris + "\"]\n[train]\nmax_steps = 1\n"),
       ContainsSubstring("mlp predicts labels or numbers of rows, and data of format \"text\" have tokens"));
+}
+
+namespace {
+
+/// The digits of scikit-learn as PNG files.
+std::string digits(const Workplace& place) {
+  const auto folder = (place.path() / "digits").string();
+  const std::string command = "python3 " RUNNER_SOURCE_DIR "/scripts/lib/make_digits.py " + folder;
+  REQUIRE(std::system(command.c_str()) == 0);
+  return folder;
+}
+
+/// recipes/vision.toml with the images in `folder`.
+std::vector<std::string> vision(const std::string& folder, const std::vector<std::string>& set) {
+  std::vector<std::string> words = {"run", RUNNER_SOURCE_DIR "/recipes/vision.toml", "--json", "--set",
+                                    "data.train=[\"" + folder + "\"]"};
+  words.insert(words.end(), set.begin(), set.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("rank 11: images train alike under each strategy, and continue from a checkpoint", "[rank11][e2e]") {
+  Workplace place;
+  const auto folder = digits(place);
+  const auto model = GENERATE(as<std::string>(), "resnet", "vit");
+  std::vector<std::string> set = {"train.max_epochs=1",         "train.max_steps=6",      "train.micro_batch_size=16",
+                                  "checkpoint.every_n_steps=3", "checkpoint.keep_last=0", "train.val_check_interval=3",
+                                  "train.limit_val_batches=2"};
+  if (model == "vit") {
+    place.write("vit.toml", "extends = \"" RUNNER_SOURCE_DIR
+                            "/recipes/vision.toml\"\nunset = [\"model\"]\n[model]\nname = \"vit\"\n"
+                            "image_size = 16\npatch_size = 4\nn_layers = 2\ndim = 32\nn_heads = 4\ndropout = 0.1\n");
+  }
+  auto run = [&](const std::vector<std::string>& more) {
+    auto words = vision(folder, set);
+    if (model == "vit") words[1] = "vit.toml";
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = place.run(words);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result.json();
+  };
+  const auto single = run({});
+  for (const char* strategy : {"ddp", "fsdp", "zero"}) {
+    const auto other = run({"strategy.name=" + std::string(strategy), "devices.cpu_processes=2"});
+    CHECK_THAT(other.at("final_loss").get<double>(), WithinRel(single.at("final_loss").get<double>(), 1e-4));
+  }
+  const auto from = fs::path(single.at("run_dir").get<std::string>()) / "checkpoints" / "step-000003";
+  const Checkpoint checkpoint(from);
+  CHECK(checkpoint.state().at("data").at("learned").at("id2label").at("7") == "7");
+  if (model == "resnet") CHECK(checkpoint.has("param/stem.norm.running_var"));
+  auto words = vision(folder, set);
+  if (model == "vit") words[1] = "vit.toml";
+  words.insert(words.begin() + 3, {"--checkpoint", from.string()});
+  const auto again = place.run(words);
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(again.json().at("final_loss") == single.at("final_loss"));
+  CHECK(final_state(again.json().at("run_dir")) == final_state(single.at("run_dir")));
+}
+
+TEST_CASE("rank 11: a killed run of a resnet under ddp ends as an unbroken one, to the bit", "[rank11][e2e]") {
+  Workplace place;
+  const auto words =
+      vision(digits(place), {"strategy=ddp", "devices.cpu_processes=2", "train.micro_batch_size=8",
+                             "train.max_epochs=1", "train.max_steps=9", "checkpoint.every_n_steps=3",
+                             "checkpoint.keep_last=0", "train.val_check_interval=3", "train.limit_val_batches=2"});
+  const auto unbroken = place.run(words);
+  INFO(unbroken.err);
+  REQUIRE(unbroken.code == 0);
+  const auto killed = place.run(words, {{"RUNNER_FAULT", "step:5"}});
+  CHECK(killed.code != 0);
+  const auto resumed = place.run({"resume", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  REQUIRE(resumed.json().at("run_dir") != unbroken.json().at("run_dir"));
+  CHECK(resumed.json().at("final_loss") == unbroken.json().at("final_loss"));
+  const auto state = final_state(resumed.json().at("run_dir"));
+  CHECK(state.contains("param/stem.norm.running_mean"));
+  CHECK(state == final_state(unbroken.json().at("run_dir")));
+}
+
+TEST_CASE("rank 11 and 17: a new number of labels replaces the head, and the output says so", "[rank11][rank17][e2e]") {
+  Workplace place;
+  place.write("iris.toml", linear_recipe(iris, "species"));
+  REQUIRE(place.run({"run", "iris.toml", "--set", "train.max_steps=2", "model.hidden_sizes=[8]"}).code == 0);
+  const auto exported = place.run({"export", "last", "--output", "weights"});
+  INFO(exported.err);
+  REQUIRE(exported.code == 0);
+  place.write("two.csv",
+              "sepal_length,sepal_width,petal_length,petal_width,kind\n5.1,3.5,1.4,0.2,a\n6,3,4,1,b\n5,3,1,0.1,a\n");
+  place.write("two.toml", linear_recipe("two.csv", "kind"));
+  const auto result = place.run({"run", "two.toml", "--set", "train.max_steps=2", "model.hidden_sizes=[8]",
+                                 "model.init_from=weights", "train.global_batch_size=2"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(
+      result.err,
+      ContainsSubstring("has a head of 3 outputs, and the model has 2 outputs: the head is replaced by a new one"));
+}
+
+// 97 % is reached in about a minute on two cores; the nightly run has this test.
+TEST_CASE("rank 11: digits as PNG files reach 97 % in two minutes", "[.nightly][rank11]") {
+  Workplace place;
+  const auto folder = digits(place);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto result =
+      place.run(vision(folder, {"devices.cpu_processes=2", "strategy=ddp", "train.micro_batch_size=16"}));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("metric_value").get<double>() >= 0.97);
+  CHECK(seconds.count() < 120);
 }

@@ -50,6 +50,8 @@ struct TinyRun {
   int64_t short_last = 0;              ///< > 0: number of rows in the global batch of the last step
   std::string loss = "cross_entropy";  ///< of models without tokens, which have `vocab` outputs
   int64_t features = 20;
+  std::string layer_type = "basic";  ///< resnet
+  bool sync_batchnorm = false;       ///< resnet
   bool has_tokens() const { return is_language_model(family); }
   int64_t length() const { return has_tokens() ? seq_len : 1; }
 };
@@ -64,6 +66,15 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   model.hidden_sizes.assign(static_cast<size_t>(run.n_layers), run.dim);
   model.num_features = run.features;
   model.num_labels = run.vocab;
+  model.image_size = 16;
+  model.patch_size = 4;
+  model.embedding_size = 8;
+  model.layer_type = run.layer_type;
+  model.sync_batchnorm = run.sync_batchnorm;
+  if (run.family == "resnet") {
+    model.hidden_sizes = {16, 32};
+    model.depths = {1, 2};
+  }
   model.n_layers = run.n_layers;
   model.dim = run.dim;
   model.n_heads = run.n_heads;
@@ -180,7 +191,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
   ModelSpec spec = tiny_spec(run);
   auto model = build_model(tiny_model(run), spec);
-  auto specs = model->spec.parameters();
+  auto specs = model->spec.stored();
   ParameterSource drawn = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
   };

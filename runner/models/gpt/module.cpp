@@ -107,6 +107,11 @@ class GptMlp : public Block {
 
 }  // namespace
 
+std::unique_ptr<Block> make_mlp(const Model& model, const Recipe::Model& recipe, const std::string& layer,
+                                uint64_t index) {
+  return std::make_unique<GptMlp>(model, recipe, layer, index);
+}
+
 void add_blocks(Model& model, const Recipe::Model& recipe) {
   model.blocks.push_back(std::make_unique<GptEmbedding>(model, recipe));
   for (int64_t i = 0; i < recipe.n_layers; ++i) {

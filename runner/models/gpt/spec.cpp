@@ -102,6 +102,8 @@ std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Mode
           {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
 }
 
+}  // namespace
+
 BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   BlockSpec block{.name = layer + ".mlp", .layer = layer};
   const int64_t dim = model.dim, hidden = hidden_dim(model);
@@ -119,8 +121,6 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   block.backward_moments = mlp_moments(block, model);
   return block;
 }
-
-}  // namespace
 
 int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
 

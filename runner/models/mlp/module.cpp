@@ -4,6 +4,7 @@
 
 #include "runner/config/model_families.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/row_input.hpp"
 #include "runner/models/task_head.hpp"
 
 namespace runner::mlp {
@@ -11,23 +12,6 @@ namespace runner::mlp {
 using torch::Tensor;
 
 namespace {
-
-/// The features of the batch in the compute dtype.
-class Input : public Block {
- public:
-  explicit Input(const Model& model)
-      : field_(model.spec.batch_field(row_field::features_name)),
-        reference_(model, model.spec.parameters().front()->name) {}
-
-  Tensor forward(const Tensor&, const ForwardContext& context) override {
-    ComputeScope compute(reference_.get());
-    return context.batch->fields[field_].to(compute.dtype);
-  }
-
- private:
-  size_t field_;
-  Parameter reference_;
-};
 
 class Layer : public Block {
  public:
@@ -53,7 +37,7 @@ class Layer : public Block {
 }  // namespace
 
 void add_blocks(Model& model, const Recipe::Model& recipe) {
-  model.blocks.push_back(std::make_unique<Input>(model));
+  model.blocks.push_back(std::make_unique<RowInput>(model));
   for (size_t i = 0; i < recipe.hidden_sizes.size(); ++i)
     model.blocks.push_back(std::make_unique<Layer>(model, recipe, i));
   model.blocks.push_back(std::make_unique<TaskHead>(model));

@@ -195,6 +195,7 @@ std::vector<int64_t> HookContext::prompt_of(const lua::Generation& wanted, int64
 json HookContext::generate(const lua::Generation& wanted) {
   require_moment("generate", outside_steps,
                  "a step is in progress; generate between steps, such as in on_validation_end");
+  if (setup_.model.task) throw ScriptMistake("generate: the model predicts labels or numbers, not tokens");
   json request = {{"prompt", wanted.text ? json(*wanted.text) : json(wanted.tokens)},
                   {"max_new_tokens", wanted.max_new_tokens},
                   {"temperature", wanted.temperature},

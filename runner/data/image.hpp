@@ -1,0 +1,38 @@
+// Images in host memory: decoding of JPEG and PNG files, and resizing as Pillow does it.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+/// Pixels of 8 bits for each of red, green and blue: [height, width, 3].
+struct Image {
+  int64_t width = 0, height = 0;
+  std::vector<uint8_t> pixels = {};
+};
+
+/// Decodes a JPEG (libjpeg-turbo) or PNG file (libpng) to RGB, with the pixels of Pillow's Image.open(path).convert("RGB"):
+/// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, of 16
+/// bits the upper 8 are taken. An EXIF rotation is not applied. Throws Error(environment) with path and reason for a damaged or
+/// truncated file, and Error(usage) for another kind of file.
+Image read_image(const std::string& path);
+
+/// Names of files that read_image() reads end with one of these, in any case: .jpg, .jpeg, .png.
+bool is_image_name(const std::string& name);
+
+/// The part of an image that becomes the result: [left, left + width) x [top, top + height).
+struct ImageBox {
+  int64_t left = 0, top = 0, width = 0, height = 0;
+};
+
+enum class Interpolation { bilinear, bicubic };
+
+/// Crops to the box and resizes to width x height, with antialiasing: the filter is widened by the scale. The pixels are those of
+/// Pillow's image.crop(box).resize((width, height), ...): rows and columns one after the other, each rounded to 8 bits, with
+/// weights of 22 bits (libImaging/Resample.c).
+Image crop_and_resize(const Image& image, const ImageBox& box, int64_t width, int64_t height,
+                      Interpolation interpolation);
+
+}  // namespace runner

@@ -1,0 +1,38 @@
+// Which part of an image a model sees, and how it is changed in training: a pure function of (seed, epoch, sample).
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "runner/base/hash.hpp"
+#include "runner/config/recipe.hpp"
+#include "runner/data/image.hpp"
+
+namespace runner {
+
+/// Random numbers of one sample in one epoch.
+class SampleRandom {
+ public:
+  SampleRandom(int64_t seed, int64_t epoch, int64_t sample)
+      : key_(mix64(mix64(mix64(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(epoch)) +
+                   static_cast<uint64_t>(sample))) {}
+  /// Uniform in [0, 1).
+  double uniform() { return static_cast<double>(mix64(key_ + ++drawn_) >> 11) * 0x1p-53; }
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+
+ private:
+  uint64_t key_, drawn_ = 0;
+};
+
+/// A random box as torchvision's RandomResizedCrop draws it: in 10 tries an area of data.crop_scale times that of the image and
+/// a ratio of width to height between the values of data.crop_ratio, uniform in its logarithm; if none fits, the largest centred
+/// box with an allowed ratio.
+ImageBox random_box(const Recipe::Data& data, const Image& image, SampleRandom& random);
+
+/// The image of a training sample, data.image_size wide and high: a random box, mirrored with probability data.hflip (left and right)
+/// and data.vflip (top and bottom), and with data.color_jitter other brightness, contrast and saturation.
+Image training_image(const Recipe::Data& data, const Image& image, SampleRandom& random);
+
+/// The image of a validation sample: the shorter side becomes image_size / crop_pct, and the centre is taken.
+Image validation_image(const Recipe::Data& data, const Image& image);
+
+}  // namespace runner

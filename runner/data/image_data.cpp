@@ -1,0 +1,119 @@
+#include "runner/data/image_data.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/data/cache.hpp"
+#include "runner/data/image.hpp"
+#include "runner/data/image_augment.hpp"
+#include "runner/data/image_folder.hpp"
+#include "runner/data/parallel_for.hpp"
+#include "runner/data/source_files.hpp"
+#include "strategies/engine/row_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+class ImageDataset final : public Dataset {
+ public:
+  ImageDataset(Recipe::Data data, ImageFolder folder, bool training, int64_t left_out)
+      : data_(std::move(data)), folder_(std::move(folder)), training_(training), left_out_(left_out) {
+    for (size_t c = 0; c < 3; ++c)
+      for (size_t value = 0; value < 256; ++value)
+        normalized_[c][value] = static_cast<float>((static_cast<double>(value) / 255 - data_.mean[c]) / data_.std[c]);
+  }
+
+  int64_t size() const override { return std::ssize(folder_.entries); }
+  std::string describe() const override {
+    return fmt::format("{} of {}{}", counted(size(), "image"),
+                       folder_.classes.size() == 1 ? "1 class" : fmt::format("{} classes", folder_.classes.size()),
+                       left_out_ > 0 ? fmt::format(", without {} that are damaged", left_out_) : "");
+  }
+  std::vector<BatchField> fields() const override { return {pixels_field(data_.image_size), labels_field()}; }
+  int64_t weight(int64_t) const override { return 1; }
+  int64_t readers() const override { return data_.num_workers; }
+  nlohmann::json learned() const override {
+    nlohmann::json names = nlohmann::json::object(), indices = nlohmann::json::object();
+    for (size_t c = 0; c < folder_.classes.size(); ++c) {
+      names[std::to_string(c)] = folder_.classes[c];
+      indices[folder_.classes[c]] = c;
+    }
+    return {{"id2label", names}, {"label2id", indices}};
+  }
+
+  void read(int64_t sample, HostBatch& batch, int64_t row) const override { draw(sample, batch, row, {}); }
+
+  void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
+    const auto& entry = folder_.entries[static_cast<size_t>(sample)];
+    const Image image = read_image(entry.path);
+    SampleRandom random(draw.seed, draw.epoch, sample);
+    const Image seen =
+        training_ && data_.augment ? training_image(data_, image, random) : validation_image(data_, image);
+    const auto values = batch.row<float>(row_field::input, row);
+    const auto plane = static_cast<size_t>(data_.image_size * data_.image_size);
+    for (size_t at = 0; at < plane; ++at)
+      for (size_t c = 0; c < 3; ++c) values[c * plane + at] = normalized_[c][seen.pixels[at * 3 + c]];
+    batch.row<int64_t>(row_field::target, row)[0] = entry.label;
+  }
+
+ private:
+  Recipe::Data data_;
+  ImageFolder folder_;
+  bool training_;
+  int64_t left_out_;
+  float normalized_[3][256];
+};
+
+/// The damaged ones of these images, from the cache.
+std::set<std::string> corrupt_images(const ImageFolder& folder, const std::string& cache_dir) {
+  std::vector<std::string> paths;
+  for (const auto& entry : folder.entries) paths.push_back(entry.path);
+  const auto name = "corrupt-images-" + xxh3_hex(fingerprint(paths)) + ".json";
+  const auto cached = make_once(cache_dir, name, [&](CacheWriter& out) {
+    std::vector<uint8_t> damaged(paths.size(), 0);
+    parallel_for(paths.size(), [&](size_t i) {
+      try {
+        read_image(paths[i]);
+      } catch (const Error&) {
+        damaged[i] = 1;
+      }
+    });
+    nlohmann::json list = nlohmann::json::array();
+    for (size_t i = 0; i < paths.size(); ++i)
+      if (damaged[i]) list.push_back(paths[i]);
+    const std::string text = list.dump(1) + "\n";
+    out.append(std::as_bytes(std::span(text)));
+  });
+  return nlohmann::json::parse(read_file(cached)).get<std::set<std::string>>();
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
+                                     const nlohmann::json& learned) {
+  auto folder = list_images(data, split);
+  if (folder.entries.empty()) return nullptr;
+  if (learned.is_object() && learned.contains("label2id")) {
+    std::vector<std::string> before;
+    for (const auto& [name, index] : learned.at("label2id").items()) before.push_back(name);
+    std::ranges::sort(before);
+    if (before != folder.classes)
+      throw usage_error("data.train has the classes {}, and the checkpoint was trained with {}",
+                        join(folder.classes, ", "), join(before, ", "));
+  }
+  int64_t left_out = 0;
+  if (data.skip_corrupt) {
+    const auto damaged = corrupt_images(folder, cache_dir);
+    left_out = std::erase_if(folder.entries, [&](const auto& entry) { return damaged.contains(entry.path); });
+    if (folder.entries.empty()) throw usage_error("data.train: all images are damaged");
+  }
+  return std::make_unique<ImageDataset>(data, std::move(folder), split == Split::train, left_out);
+}
+
+}  // namespace runner

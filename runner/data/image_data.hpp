@@ -1,0 +1,14 @@
+// Data sets of image files: a sample is the pixels of an image and its class (row_batch.hpp).
+#pragma once
+#include <memory>
+
+#include "runner/data/data.hpp"
+
+namespace runner {
+
+/// As open_dataset(). `learned`: that of a checkpoint, whose classes must be those of the folders; null: none.
+/// With data.skip_corrupt, all images are decoded once, and `cache_dir` keeps the names of the damaged ones.
+std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
+                                     const nlohmann::json& learned = nullptr);
+
+}  // namespace runner

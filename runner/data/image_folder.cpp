@@ -1,0 +1,112 @@
+#include "runner/data/image_folder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/image.hpp"
+#include "runner/data/order.hpp"
+
+namespace runner {
+
+namespace {
+
+bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+std::vector<fs::path> folders_in(const fs::path& folder) {
+  std::vector<fs::path> list;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory() && !hidden(entry.path())) list.push_back(entry.path());
+  std::ranges::sort(list);
+  return list;
+}
+
+std::vector<std::string> images_below(const fs::path& folder) {
+  std::vector<std::string> list;
+  const auto follow = fs::directory_options::follow_directory_symlink;
+  for (fs::recursive_directory_iterator entry(folder, follow), end; entry != end; ++entry) {
+    if (hidden(entry->path())) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+    } else if (entry->is_regular_file() && is_image_name(entry->path().filename().string())) {
+      list.push_back(entry->path().string());
+    }
+  }
+  std::ranges::sort(list);
+  return list;
+}
+
+void check_folders(const std::string& key, const std::vector<std::string>& folders) {
+  if (folders.empty()) throw usage_error("{} names no folder", key);
+  for (const auto& folder : folders) {
+    if (!fs::exists(folder)) throw usage_error("{}: {} does not exist", key, folder);
+    if (!fs::is_directory(folder))
+      throw usage_error("{}: {} is a file; images are read from a folder with a folder for each class", key, folder);
+  }
+}
+
+/// The images of each class in these folders.
+std::map<std::string, std::vector<std::string>> by_class(const std::string& key,
+                                                         const std::vector<std::string>& folders) {
+  std::map<std::string, std::vector<std::string>> classes;
+  for (const auto& folder : folders) {
+    for (const auto& of_class : folders_in(folder)) {
+      const auto images = images_below(of_class);
+      if (images.empty()) continue;
+      auto& list = classes[of_class.filename().string()];
+      list.insert(list.end(), images.begin(), images.end());
+    }
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file() && is_image_name(entry.path().filename().string()))
+        throw usage_error("{}: {} is not in the folder of a class; a folder for each class contains its images", key,
+                          entry.path().string());
+  }
+  if (classes.empty()) throw usage_error("{}: {} has no folder with .jpg, .jpeg or .png files", key, folders.front());
+  return classes;
+}
+
+/// Keeps the images of one split of those of the training folders.
+void keep_part(std::vector<ImageFolder::Entry>& entries, double fraction, Split split) {
+  const auto count = std::ssize(entries);
+  const auto taken = static_cast<int64_t>(std::llround(static_cast<double>(count) * fraction));
+  if (taken == 0 || taken == count)
+    throw usage_error("data.validation_fraction = {} leaves none of {} images for {}", fraction, count,
+                      taken == 0 ? "validation" : "training");
+  const SampleOrder order(count, /*shuffle=*/true, /*seed=*/0, /*epoch=*/0);
+  std::vector<bool> validates(entries.size(), false);
+  for (int64_t i = 0; i < taken; ++i) validates[static_cast<size_t>(order[i])] = true;
+  std::vector<ImageFolder::Entry> kept;
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (validates[i] == (split == Split::validation)) kept.push_back(std::move(entries[i]));
+  entries = std::move(kept);
+}
+
+}  // namespace
+
+ImageFolder list_images(const Recipe::Data& data, Split split) {
+  check_folders("data.train", data.train);
+  const auto training = by_class("data.train", data.train);
+  ImageFolder list;
+  for (const auto& [name, images] : training) list.classes.push_back(name);
+  const bool own = split == Split::validation && !data.validation.empty();
+  if (own) check_folders("data.validation", data.validation);
+  if (split == Split::validation && !own && !data.validation_fraction) return list;
+  const auto chosen = own ? by_class("data.validation", data.validation) : training;
+  for (const auto& [name, images] : chosen) {
+    const auto found = std::ranges::lower_bound(list.classes, name);
+    if (found == list.classes.end() || *found != name) {
+      const auto near = nearest(name, list.classes);
+      throw usage_error("data.validation: the class `{}` is not in data.train{}; it has {}", name,
+                        near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(list.classes, ", "));
+    }
+    for (const auto& image : images) list.entries.push_back({image, found - list.classes.begin()});
+  }
+  if (!own && data.validation_fraction) keep_part(list.entries, *data.validation_fraction, split);
+  return list;
+}
+
+std::vector<std::string> image_classes(const Recipe::Data& data) { return list_images(data, Split::train).classes; }
+
+}  // namespace runner

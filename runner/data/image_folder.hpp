@@ -1,0 +1,28 @@
+// The files of an image data set: a folder with a folder of images for each class.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/data/data.hpp"
+
+namespace runner {
+
+struct ImageFolder {
+  struct Entry {
+    std::string path;
+    int64_t label = 0;  ///< index of a class
+  };
+  std::vector<std::string> classes = {};  ///< in order of their bytes
+  std::vector<Entry> entries = {};        ///< in order of the bytes of their paths, class by class
+};
+
+/// Lists the images of a split. A folder of data.train has a folder for each class. With data.validation_fraction, images drawn at random, always the same, are for
+/// validation. Images in folders below that of a class belong to it; hidden names are left out. Empty entries: the recipe has no
+/// such split. Throws Error(usage) with the recipe's key.
+ImageFolder list_images(const Recipe::Data& data, Split split);
+
+/// The classes of the training images.
+std::vector<std::string> image_classes(const Recipe::Data& data);
+
+}  // namespace runner

@@ -1,0 +1,38 @@
+// What the parts of the resnet family share: the shapes of its layers.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/models/models.hpp"
+
+namespace runner::resnet {
+
+/// A convolution without bias, and the BatchNorm after it.
+struct Conv {
+  std::string name;  ///< of the module: "stages.0.layers.1.0"; its parts are NAME.conv and NAME.norm
+  int64_t in = 0, out = 0, kernel = 1, stride = 1;
+  int64_t size_in = 0;  ///< width and height of its input
+  int64_t padding() const { return kernel / 2; }
+  int64_t size_out() const { return (size_in + 2 * padding() - kernel) / stride + 1; }
+  int64_t values_in() const { return in * size_in * size_in; }
+  int64_t values_out() const { return out * size_out() * size_out(); }
+};
+
+/// A residual layer: the convolutions of its branch, and of its shortcut if that changes the shape.
+struct ResidualLayer {
+  std::string name;  ///< "stages.0.layers.1"
+  std::vector<Conv> branch = {};
+  std::vector<Conv> shortcut = {};  ///< none or one
+};
+
+Conv stem_of(const Recipe::Model& model);
+/// Width and height after the stem's pooling.
+int64_t pooled_size(const Recipe::Model& model);
+std::vector<ResidualLayer> layers_of(const Recipe::Model& model);
+
+/// As Hugging Face's ResNetForImageClassification.
+HfTensor hf_tensor(const std::string& parameter);
+Recipe::Model model_from_hf_config(const nlohmann::json& config);
+nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);
+
+}  // namespace runner::resnet

@@ -1,0 +1,140 @@
+// Image files have Pillow's pixels (make_images.py), also after resizing; folders become classes; changes depend on seed, epoch and
+// sample only.
+#include <catch2/catch_test_macros.hpp>
+#include <set>
+
+#include "runner/data/image.hpp"
+#include "runner/data/image_augment.hpp"
+#include "runner/data/image_data.hpp"
+#include "runner/data/image_folder.hpp"
+#include "runner/data/loader.hpp"
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+
+namespace {
+
+const fs::path images = fs::path(RUNNER_SOURCE_DIR) / "tests/data/reference/images";
+
+std::vector<std::string> reference_files() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(images))
+    if (is_image_name(entry.path().string())) names.insert(entry.path().string());
+  return {names.begin(), names.end()};
+}
+
+Recipe::Data image_data(const std::string& folder) {
+  Recipe::Data data;
+  data.format = "images";
+  data.train = {folder};
+  data.image_size = 16;
+  return data;
+}
+
+void copy_image(const DataFolder& folder, const std::string& name, const std::string& to) {
+  fs::create_directories(fs::path(folder / to).parent_path());
+  fs::copy_file(images / name, folder / to);
+}
+
+std::vector<float> pixels_of(const Dataset& data, int64_t sample, const SampleDraw& draw) {
+  HostBatch batch(1, data.fields());
+  data.draw(sample, batch, 0, draw);
+  const auto values = batch.values<float>(0);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+TEST_CASE("rank 11: decoded and resized pixels are Pillow's", "[rank11][images]") {
+  const auto expected = read_file(images / "pixels.bin");
+  size_t at = 0;
+  const auto check = [&](const std::string& file, const Image& image) {
+    REQUIRE(at + image.pixels.size() <= expected.size());
+    int most = 0;
+    for (const uint8_t value : image.pixels)
+      most = std::max(most, std::abs(value - static_cast<uint8_t>(expected[at++])));
+    INFO(file << ", " << image.width << " x " << image.height);
+    CHECK(most <= 1);
+  };
+  const auto files = reference_files();
+  REQUIRE(files.size() == 12);
+  for (const auto& file : files) {
+    const auto image = read_image(file);
+    REQUIRE(image.width == 29);
+    REQUIRE(image.height == 23);
+    check(file, image);
+    check(file, crop_and_resize(image, {0, 0, 29, 23}, 16, 16, Interpolation::bilinear));
+    check(file, crop_and_resize(image, {3, 2, 21, 18}, 40, 40, Interpolation::bilinear));
+    check(file, crop_and_resize(image, {5, 5, 20, 16}, 12, 9, Interpolation::bicubic));
+    check(file, crop_and_resize(image, {0, 0, 29, 23}, 60, 7, Interpolation::bicubic));
+  }
+  CHECK(at == expected.size());
+}
+
+TEST_CASE("rank 11: damaged images have an error with their path", "[rank11][images]") {
+  DataFolder folder;
+  for (const char* name : {"colour.jpg", "colour.png"}) {
+    const auto whole = read_file(images / name);
+    const auto cut = folder.write(std::string("cut_") + name, whole.substr(0, whole.size() / 2));
+    CHECK(error_of([&] { read_image(cut); }).starts_with("environment: " + cut + ": the image is damaged: "));
+  }
+  const auto other = folder.write("text.png", "not an image");
+  CHECK(error_of([&] { read_image(other); }) == "usage: " + other + " is neither a JPEG nor a PNG file");
+}
+
+TEST_CASE("rank 11: classes are in order of their bytes, and damaged images can be left out", "[rank11][images]") {
+  DataFolder folder;
+  copy_image(folder, "colour.png", "data/class10/a.png");
+  copy_image(folder, "grey.png", "data/class9/b.png");
+  copy_image(folder, "colour.jpg", "data/Z/c.JPG");
+  fs::create_directories(folder / "data/empty");
+  auto data = image_data(folder / "data");
+  CHECK(image_classes(data) == std::vector<std::string>{"Z", "class10", "class9"});
+  const auto whole = read_file(images / "colour.jpg");
+  fs::create_directories(folder / "data/Z");
+  const auto damaged = folder.write("data/Z/d.jpg", whole.substr(0, 300));
+  const auto opened = open_images(data, Split::train, folder / "cache");
+  CHECK(opened->size() == 4);
+  CHECK(error_of([&] { pixels_of(*opened, 1, {}); }).starts_with("environment: " + damaged));
+  data.skip_corrupt = true;
+  const auto sound = open_images(data, Split::train, folder / "cache");
+  CHECK(sound->size() == 3);
+  CHECK(sound->describe() == "3 images of 3 classes, without 1 that are damaged");
+  const auto learned = sound->learned();
+  CHECK(learned.at("label2id").at("class10") == 1);
+  fs::create_directories(folder / "data/more");
+  copy_image(folder, "colour.png", "data/more/e.png");
+  CHECK(error_of([&] { open_images(data, Split::train, folder / "cache", learned); }) ==
+        "usage: data.train has the classes Z, class10, class9, more, and the checkpoint was trained with Z, class10, "
+        "class9");
+}
+
+TEST_CASE("rank 11: augmentation is a function of seed, epoch and sample", "[rank11][images]") {
+  DataFolder folder;
+  for (const char* name : {"0/a.png", "0/b.png", "1/c.png", "1/d.png", "1/e.png"})
+    copy_image(folder, "colour.png", std::string("data/") + name);
+  auto data = image_data(folder / "data");
+  data.color_jitter = 0.4;
+  const auto opened = open_images(data, Split::train, folder / "cache");
+  const auto one = pixels_of(*opened, 0, {.epoch = 2, .seed = 1});
+  CHECK(one == pixels_of(*opened, 0, {.epoch = 2, .seed = 1}));
+  CHECK(one != pixels_of(*opened, 0, {.epoch = 3, .seed = 1}));
+  CHECK(one != pixels_of(*opened, 0, {.epoch = 2, .seed = 2}));
+  CHECK(one != pixels_of(*opened, 1, {.epoch = 2, .seed = 1}));
+  // The batches of two ranks with two readers are those of one.
+  std::vector<float> apart, whole;
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader loader(*opened,
+                  {.global_batch_size = 4, .micro_batch_size = 1, .data_rank = rank, .data_ranks = 2, .seed = 3});
+    StepBatch step;
+    loader.next(step);
+    for (const auto& micro : step.micro_batches)
+      for (const float value : micro.values<float>(0)) apart.push_back(value);
+  }
+  Loader loader(*opened, {.global_batch_size = 4, .micro_batch_size = 4, .seed = 3});
+  StepBatch step;
+  loader.next(step);
+  for (const float value : step.micro_batches[0].values<float>(0)) whole.push_back(value);
+  CHECK(apart == whole);
+}
