@@ -111,8 +111,9 @@ struct Stmt {
   StmtKind kind;
   size_t offset;
   std::string text = {};  ///< data
-  std::vector<ExprPtr> exprs =
-      {};  ///< output; branch: conditions; loop: iterable, filter or null; set, with: values; call: the call; set_block, filter: filter or null
+  /// output; branch: conditions; loop: iterable, filter or null; set, with: values; call: the call; set_block, filter: filter or
+  /// null
+  std::vector<ExprPtr> exprs = {};
   std::vector<Body> bodies = {};     ///< branch: one per condition and perhaps else; loop: body, else; others: body
   std::vector<Target> targets = {};  ///< loop, set, set_block, with; macro: its name
   bool recursive = false;            ///< loop

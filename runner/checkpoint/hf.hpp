@@ -27,8 +27,8 @@ class HfSource {
   /// What the folder has instead of the model's head; empty: the same. "a head of 3 outputs", "no head".
   const std::string& other_head() const { return other_head_; }
   /// Reads elements [offset, offset + out.size()) of the flattened parameter in slot `slot` as float, in runner's
-  /// layout (Conv1D weights of GPT-2 are transposed; matrices that share a tensor are read from their rows). For a transposed parameter, only the file's pages with the needed
-  /// columns are read. Thread-safe.
+  /// layout: Conv1D weights of GPT-2 are transposed, and matrices that share a tensor are read from their rows. For a
+  /// transposed parameter, only the file's pages with the needed columns are read. Thread-safe.
   void read(size_t slot, int64_t offset, std::span<float> out) const;
   /// The parameter's bytes in the mapped file, and their dtype. No bytes if the file has another layout than runner.
   struct Stored {
@@ -90,8 +90,8 @@ void take_companions(const fs::path& folder, WeightsFolder& options);
 /// Error(usage) if `folder` exists and is not empty, and Error(environment) if the disk is full.
 void write_export(const fs::path& folder, const std::function<void(const fs::path& temporary)>& write);
 
-/// Writes the folder as write_export() does. Throws Error(environment) if a value does not fit into the dtype. A transposed parameter is completely in memory while it is written; of others, only 2^20 elements
-/// are.
+/// Writes the folder as write_export() does. Throws Error(environment) if a value does not fit into the dtype. A
+/// transposed parameter is completely in memory while it is written; of others, only 2^20 elements are.
 void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
                     const ParameterReader& read, const WeightsFolder& options = {});
 

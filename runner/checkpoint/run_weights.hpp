@@ -20,7 +20,8 @@ ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint,
                              const ParameterReader& base);
 
 /// A reader of the weights that training started from, by the slots of `spec`; empty if checkpoints contain all parameters. Weights that
-/// were stored in NF4 are dequantized. `base`: the spec without adapters. Throws Error(environment) if the folder is missing or has other weights now.
+/// were stored in NF4 are dequantized. `base`: the spec without adapters. Throws Error(environment) if the folder is missing or has
+/// other weights now.
 ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,
                             const Checkpoint& checkpoint);
 

@@ -10,8 +10,9 @@ namespace runner {
 
 /// The keys that determine the tokens of the sample at a position, and digests of the files of data.train:
 ///   {"data.seq_len", "data.shuffle", "run.seed" (with shuffle), "data.format", "data.tokenizer", "data.token_dtype",
-///    "data.validation_fraction", for records those of RecordReader::settings(), "data.packing" and "data.too_long", with [[data.sources]] "data.sources",
-///    "data.temperature" and "data.mixture_end", "files": [{"path", "bytes", "xxh3"}], "global_batch_size"}
+///    "data.validation_fraction", for records those of RecordReader::settings(), "data.packing" and "data.too_long", with
+///    [[data.sources]] "data.sources", "data.temperature" and "data.mixture_end", "files": [{"path", "bytes", "xxh3"}],
+///    "global_batch_size"}
 /// All bytes are hashed if the files have at most `hashed_bytes` together. Otherwise evenly spaced blocks with this total size
 /// are hashed: this detects a file that was replaced, truncated or sorted, but not always an edit of a few bytes. Digests are
 /// cached in `cache_dir` until a file's size, inode or times change. Throws Error(environment) if a file cannot be read.

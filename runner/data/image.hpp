@@ -14,9 +14,9 @@ struct Image {
 };
 
 /// Decodes a JPEG (libjpeg-turbo) or PNG file (libpng) to RGB, with the pixels of Pillow's Image.open(path).convert("RGB"):
-/// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, of 16
-/// bits the upper 8 are taken. An EXIF rotation is not applied. Throws Error(environment) with path and reason for a damaged or
-/// truncated file, and Error(usage) for another kind of file.
+/// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, and of
+/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. Throws Error(environment) with path and reason for a
+/// damaged or truncated file, and Error(usage) for another kind of file.
 Image read_image(const std::string& path);
 
 /// Names of files that read_image() reads end with one of these, in any case: .jpg, .jpeg, .png.

@@ -1,4 +1,4 @@
-// What a table of training data teaches: which columns are features and targets, and how their cells become numbers.
+// What is learned from a table of training data: which columns are features and targets, and how their cells become numbers.
 //
 // Numbers are standardized to mean 0 and standard deviation 1 with the statistics of the training rows. A category becomes a
 // feature that is 0 or 1; a category that the training rows do not have is 0 in all of them. Checkpoints contain the schema as

@@ -21,14 +21,14 @@ struct GenerationRequest {
 void to_json(nlohmann::json& json, const GenerationRequest& request);
 void from_json(const nlohmann::json& json, GenerationRequest& request);
 
-/// How a token is drawn. In this order: repeated tokens, temperature, top_k, top_p, min_p (transformers, generation/).
+/// How a token is drawn. The rules apply in this order: repetition_penalty, temperature, top_k, top_p, min_p (transformers, generation/).
 struct SamplingRules {
   double temperature = 0;  ///< 0: the token with the greatest logit
   int64_t top_k = 0;       ///< only the k tokens with the greatest logits; 0: all
   double top_p = 1;        ///< only the smallest set of tokens whose probabilities reach it
-  double min_p = 0;        ///< only tokens with this share of the greatest probability
-  double repetition_penalty =
-      1;  ///< positive logits of tokens that the sequence has are divided by it, others multiplied
+  double min_p = 0;        ///< only tokens with at least this share of the greatest probability
+  /// Of tokens that the sequence has, positive logits are divided by it, and negative ones are multiplied.
+  double repetition_penalty = 1;
 };
 
 struct GenerationSettings {
@@ -41,7 +41,7 @@ struct GenerationSettings {
 /// generation_config.json of `folder` gives defaults: max_new_tokens, do_sample, temperature, top_k, top_p, min_p,
 /// repetition_penalty, eos_token_id (a number or a list). Sampling options of the user without a temperature mean temperature 1. Without
 /// both, tokens are not drawn: temperature 0. Without eos_token_id there, the end is that of config.json or of the tokenizer.
-/// `default_new_tokens`: if nobody sets max_new_tokens. Throws Error(usage) for a value that cannot be.
+/// `default_new_tokens`: if nobody sets max_new_tokens. Throws Error(usage) for a value out of range.
 GenerationSettings generation_settings(const GenerationRequest& request, const fs::path& folder,
                                        const Tokenizer& tokenizer, int64_t default_new_tokens);
 

@@ -36,7 +36,7 @@ class TextStream {
   bool stopped_ = false;
 };
 
-/// The number of bytes at the end of `text` that are the beginning of a character and not all of it.
+/// The number of bytes of an incomplete character at the end of `text`.
 size_t incomplete_utf8_tail(std::string_view text);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// Products of a frozen matrix with an adapter beside it: LoRA and DoRA (adapters.hpp has the formulas and the papers).
+// Products of a frozen matrix that has an adapter: LoRA and DoRA (adapters.hpp has the formulas and the papers).
 #pragma once
 #include "runner/models/dropout.hpp"
 #include "strategies/collective/libtorch.hpp"

@@ -1,4 +1,4 @@
-// Fine-tuning as a change of a model's spec: which parameters are trained, and low-rank adapters beside matrices.
+// Fine-tuning as a change of a model's spec: which parameters are trained, and low-rank adapters of matrices.
 //
 // LoRA (Hu et al. 2021, arXiv:2106.09685): a matrix W [out, in] gets A [rank, in] and B [out, rank], and
 //   y = x W^T + scale * dropout(x) A^T B^T.

@@ -1,4 +1,4 @@
-// The last block of every family: final norm, vocabulary projection and loss. Logits do not leave this block in
+// The last block of gpt and of decoders: final norm, vocabulary projection and loss. Logits do not leave this block in
 // training.
 #pragma once
 #include "runner/config/recipe.hpp"

@@ -10,8 +10,8 @@ namespace runner {
 /// matching sizes.
 bool host_attention_takes(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
 
-/// softmax(scale Q K^T) V with a causal mask and a window, without a soft cap, as rows [B * T, H * head_dim]. q [B, T, H, head_dim], k and v
-/// [B, T, KV, head_dim] may be strided views; each key head serves H / KV query heads.
+/// softmax(scale Q K^T) V with a causal mask and a window, without a soft cap, as rows [B * T, H * head_dim]. q [B, T, H, head_dim], k
+/// and v [B, T, KV, head_dim] may be strided views; each key head serves H / KV query heads.
 ///
 /// Saves q, k, v, the result and one log-sum-exp per row (to base 2) for backward, which recomputes the probabilities.
 /// `positions` [B, T] (on the host): those of the tokens of packed rows in their sequences. A query sees only keys of its sequence.

@@ -16,8 +16,9 @@ struct TraceEvent {
   nlohmann::json arguments = nlohmann::json::object();
 };
 
-/// The process of the trace is `rank`. Times begin at midnight (UTC), because readers take them as doubles. One event per line, between a first and a last line that all such files have, so that files of
-/// several ranks can be joined line by line (report/joined_traces.hpp).
+/// The process of the trace is `rank`. Times begin at midnight (UTC), because readers take them as doubles. Each event is one line.
+/// All files have the same first and last line, so that files of several ranks can be joined line by line
+/// (report/joined_traces.hpp).
 void write_trace_file(const std::filesystem::path& file, int rank, std::vector<TraceEvent> events);
 
 }  // namespace runner

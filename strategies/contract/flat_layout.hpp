@@ -15,7 +15,8 @@ int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots);
 constexpr int64_t slot_alignment = 32;
 
 /// Every parameter begins at a multiple of 32 elements (64 bytes in 16-bit dtypes), so that it is aligned like a separate tensor.
-/// Parameters in NF4 begin at a multiple of its block, and so do shards. The gaps and the tail are zero. Every parameter count can be split over every number of ranks.
+/// Parameters in NF4 begin at a multiple of its block, and so do shards. The gaps and the tail are zero. Every parameter count can be
+/// split over every number of ranks.
 struct FlatLayout {
   struct Item {
     size_t slot;     ///< of the model

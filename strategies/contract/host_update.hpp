@@ -1,5 +1,5 @@
-// One elementwise update of an optimizer in host memory, vectorised for the CPU it runs on. Reads gradients in 32 or 16 bits, and can write a
-// copy of the new parameters in the same pass. This header is torch-free.
+// One elementwise update of an optimizer in host memory, vectorised for the CPU that it runs on. It reads gradients in 32 or 16 bits, and
+// can write a copy of the new parameters in the same pass. This header is torch-free.
 #pragma once
 #include <cstdint>
 

@@ -44,8 +44,8 @@ struct ParameterSpec {
   }
 };
 
-/// What a block saves for its backward, per token of the micro-batch. A row without a sequence counts as one token. It includes the block's input. It does not include the
-/// output, which is the next block's input.
+/// What a block saves for its backward, per token of the micro-batch. A row that is not a sequence counts as one token. The block's
+/// input is included. Its output is not, because that is the next block's input.
 struct SavedActivations {
   double compute_elements_per_token = 0;  ///< elements of the compute dtype
   double float32_per_token = 0;           ///< elements that are always fp32 (statistics, log-sum-exp)
@@ -83,10 +83,9 @@ struct SharedInput {
   bool saved = true;  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
 };
 
+/// A hidden layer of a model without attention also has the kind `transformer`, and an input without parameters has the kind
+/// `embedding`.
 enum class BlockKind { embedding, transformer, head };
-
-// A hidden layer of a model without attention also has the kind `transformer`, and an input without parameters has the kind
-// `embedding`.
 
 /// One block of the chain. The first block takes the batch, the last one returns the summed loss, and the tensors between blocks
 /// are [B, T, dim]. A transformer layer is two blocks: attention and MLP, each with its norm and its residual.
@@ -124,10 +123,10 @@ struct QuantizationSpec {
 };
 
 struct ModelSpec {
-  std::string family;  ///< "gpt", "llama"
+  std::string family;  ///< model.name in recipes
   std::vector<BlockSpec> blocks;
-  std::vector<BatchField>
-      batch;  ///< the fields that a micro-batch must have; an index into this list is a MicroBatch's
+  /// The fields that a micro-batch must have. An index into this list is also one of MicroBatch::fields.
+  std::vector<BatchField> batch;
   int64_t vocab_size = 0;
   int64_t dim = 0;
   int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed

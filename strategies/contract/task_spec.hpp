@@ -1,15 +1,15 @@
-// What a model that does not predict tokens is trained for: the loss over the labels or numbers of a row, and what validation
-// measures.
+// What a model that does not predict tokens is trained for: the loss over the labels or numbers of a row.
 #pragma once
 #include <cstdint>
 
 namespace runner {
 
 struct TaskSpec {
+  /// The loss of a row is the mean over its outputs, except that of cross_entropy.
   enum class Loss {
     cross_entropy,  ///< one of `outputs` classes
-    bce,            ///< `outputs` labels of two values each; the loss of a row is their mean, as of the next ones
-    mse,
+    bce,            ///< `outputs` labels of two values each
+    mse,            ///< `outputs` numbers, as for the losses below
     l1,
     huber,
   };

@@ -16,8 +16,8 @@ struct TensorUpdate {
 };
 
 /// The rule of `settings`, computed in float64 for float64 masters, and otherwise in float32. It has the results of host_update() up to
-/// rounding, and needs memory for OptimizerSpec::operator_copies
-/// wide tensors of the parameter's size. States in 8 bits (quantized_adam.hpp): the part begins a block.
+/// rounding, and needs memory for OptimizerSpec::operator_copies wide tensors of the parameter's size. With states in 8 bits
+/// (quantized_adam.hpp), the part begins at the beginning of a block.
 void tensor_update(const TensorUpdate& update);
 
 }  // namespace runner

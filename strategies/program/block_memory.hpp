@@ -50,8 +50,8 @@ class BlockMemory {
 
  private:
   class Backward;
-  /// What exists beside the output in the forward of an embedding. It computes in the dtype of its table: first with a mask for dropout,
-  /// then with the cast of the result.
+  /// What exists in addition to the output in the forward of an embedding. It computes in the dtype of its table: first with a mask
+  /// for dropout, then with the cast of the result.
   int64_t beside_embedding(size_t block) const;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;
   int64_t moment_bytes(const MemoryMoment& moment) const { return moment_bytes(moment, compute_); }
