@@ -1,4 +1,4 @@
-// The keys of [model] for the options of decoders: every family but gpt has them.
+// The keys of [model] for the options of decoders. gpt, encoders and models without tokens do not have them.
 #include <algorithm>
 
 #include "runner/base/text.hpp"

@@ -11,8 +11,8 @@ void add_fine_tune(std::vector<Key>& keys) {
   using F = Recipe::FineTune;
   const Facts lora{.needs = {"fine_tune.method", {"lora", "dora"}}}, freeze{.needs = {"fine_tune.method", {"freeze"}}};
   add({.name = "method", .type = T::choice,
-       .help = "full: all parameters are trained. lora: low-rank adapters beside matrices are trained. dora: the same, and the "
-               "length of each row of the sum is a parameter of its own. freeze: the parameters that `trainable` names are trained.",
+       .help = "full: all parameters are trained. lora: low-rank adapters of matrices are trained. dora: the same, and "
+               "the length of each row of the sum is a parameter of its own. freeze: the parameters that `trainable` names are trained.",
        .choices = {"full", "lora", "dora", "freeze"},
        .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}, {"DoRA", "dora"}, {"DORA", "dora"}}}, &F::method);
   add({.name = "rank", .type = T::integer,

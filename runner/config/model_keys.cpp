@@ -59,7 +59,7 @@ void add_model(std::vector<Key>& keys) {
   add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
        .above_minimum = true}, &M::norm_eps, layered);
   add.add({.name = "activation", .type = T::choice,
-           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt, bert and roberta have only these two. Default: the "
+           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt, vit, bert and roberta have only these two. Default: the "
                    "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
           [](M& model, const json& value) { model.activation = value.get<std::string>(); },
           [](const M& model) { return model.activation || model.name == "gpt" ? json(activation_of(model)) : json(); });
