@@ -114,8 +114,8 @@ void add_images(Adder<Recipe::Data>& add) {
        .choices = {"bilinear", "bicubic"}}, &D::interpolation, images);
   add({.name = "mean", .type = T::numbers, .help = "Subtracted from red, green and blue in [0, 1]. Default: that of ImageNet.",
        .wanted = "three numbers", .fits = three}, &D::mean, images);
-  add({.name = "std", .type = T::numbers, .help = "Then they are divided by this. Default: that of ImageNet.",
-       .wanted = "three numbers", .fits = three}, &D::std, images);
+  add({.name = "std", .type = T::numbers, .help = "Then they are divided by this. Default: that of ImageNet.", .minimum = 0,
+       .above_minimum = true, .wanted = "three numbers", .fits = three}, &D::std, images);
   add({.name = "num_workers", .type = T::integer, .help = "Threads of each rank that decode images.", .minimum = 1, .maximum = 256},
       &D::num_workers, images);
   add({.name = "skip_corrupt", .type = T::boolean,
