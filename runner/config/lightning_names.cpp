@@ -133,7 +133,7 @@ Names plugin_names() {
       accepted("enable_autolog_hparams", "nothing to do: the ledger keeps every value of the recipe"),
       refused("model_registry", "there is no registry; `runner export` writes the weights as a Hugging Face folder"),
       renamed("profiler", "run.profiler"),
-      accepted("sync_batchnorm", "nothing to do: no model here has batch normalization"),
+      accepted("sync_batchnorm", "ignored: only resnet has batch normalization, and its key is model.sync_batchnorm"),
       accepted("load_full_weights",
                "already the case here: a checkpoint can be loaded by every strategy on any number of ranks"),
       {.name = "exclude_frozen_parameters",
