@@ -37,24 +37,36 @@ std::vector<std::string> texts_of(const Json& choices, const std::string& place)
   return list->get<std::vector<std::string>>();
 }
 
-int64_t label_of(const Json& label, const std::vector<std::string>& choices, const std::string& place) {
+/// The labels that the choices of a record have of their own; empty: none.
+std::vector<std::string> own_labels(const Json& choices) {
+  const auto found = choices.is_object() ? choices.find("label") : choices.end();
+  const auto is_text = [](const Json& item) { return item.is_string(); };
+  if (found == choices.end() || !found->is_array() || !std::all_of(found->begin(), found->end(), is_text)) return {};
+  return found->get<std::vector<std::string>>();
+}
+
+int64_t label_of(const Json& label, const std::vector<std::string>& choices, const std::vector<std::string>& labels,
+                 const std::string& place) {
   int64_t index = -1;
   if (label.is_number_integer()) index = label.get<int64_t>();
   if (label.is_string()) {
     const auto text = label.get<std::string>();
-    const auto named = std::ranges::find(choices, text);
-    if (named != choices.end())
+    const auto labelled = std::ranges::find(labels, text), named = std::ranges::find(choices, text);
+    if (labelled != labels.end())
+      index = labelled - labels.begin();
+    else if (named != choices.end())
       index = named - choices.begin();
+    else if (!labels.empty())
+      index = -1;
     else if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'Z')
       index = text[0] - 'A';
     else if (!text.empty() && text.size() < 4 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; }))
       index = std::stoll(text);
   }
   if (index < 0 || index >= std::ssize(choices))
-    throw usage_error(
-        "{}: `label` is {}: must be the index of one of {} choices (from 0), a letter (A is the first), or "
-        "the text of a choice",
-        place, label.dump(), choices.size());
+    throw usage_error("{}: `label` is {}: must be the index of one of {} choices (from 0), {}, or the text of a choice",
+                      place, label.dump(), choices.size(),
+                      labels.empty() ? "a letter (A is the first)" : "one of their labels: " + join(labels, ", "));
   return index;
 }
 
@@ -69,8 +81,10 @@ ChoiceRecord choice_record(const std::string& line, const std::string& place, in
   const auto& context = needed(json, {"context", "question", "query", "ctx"}, place);
   if (!context.is_string()) throw usage_error("{}: the context must be a text", place);
   record.context = context.get<std::string>();
-  record.choices = texts_of(needed(json, {"choices", "endings"}, place), place);
-  record.label = label_of(needed(json, {"label", "answer", "gold", "answerKey"}, place), record.choices, place);
+  const auto& choices = needed(json, {"choices", "endings"}, place);
+  record.choices = texts_of(choices, place);
+  record.label = label_of(needed(json, {"label", "answer", "gold", "answerKey"}, place), record.choices,
+                          own_labels(choices), place);
   return record;
 }
 

@@ -14,8 +14,9 @@ struct ChoiceRecord {
   int64_t label = 0;
 };
 
-/// Reads one line of a file: `context`, `question` or `query` (a text), `choices` or `endings` (texts; also {"text": [..]}), and
-/// `label`, `answer` or `gold` (an index, a letter, or the text of a choice). Throws Error(usage) that begins with `place`.
+/// Reads one line of a file: `context`, `question`, `query` or `ctx` (a text), `choices` or `endings` (texts; also
+/// {"text": [..], "label": [..]}, as ARC has them), and `label`, `answer`, `gold` or `answerKey`: one of the labels of the choices if
+/// they have any; otherwise the text of a choice, a letter, or an index. Throws Error(usage) that begins with `place`.
 ChoiceRecord choice_record(const std::string& line, const std::string& place, int64_t number);
 
 /// The predicted choice by each rule. Of equal scores, the first choice wins, as with numpy's argmax.

@@ -84,6 +84,23 @@ TEST_CASE("records of multiple choice: labels are indices, letters or texts", "[
   CHECK(arc.id == "a1");
 }
 
+TEST_CASE("labels that the choices have of their own are not indices", "[rank13]") {
+  const auto label = [](const std::string& answer) {
+    return choice_record(
+               R"({"question": "q", "choices": {"text": ["x", "y", "z"], "label": ["1", "2", "3"]}, "answerKey": )" +
+                   answer + "}",
+               "f:1", 0)
+        .label;
+  };
+  CHECK(label(R"("1")") == 0);
+  CHECK(label(R"("3")") == 2);
+  CHECK(label(R"("z")") == 2);
+  CHECK(label("1") == 1);
+  CHECK_THROWS_WITH(label(R"("A")"),
+                    "f:1: `label` is \"A\": must be the index of one of 3 choices (from 0), one of their "
+                    "labels: 1, 2, 3, or the text of a choice");
+}
+
 TEST_CASE("the rules of acc, acc_norm, acc_bytes and acc_tokens choose differently", "[rank13]") {
   const ChoiceRecord record{
       .id = 0, .context = "c", .choices = {"ab", "\xE6\x9D\xB1\xE4\xBA\xAC\xE6\x9D\xB1", "abcdef"}, .label = 0};
