@@ -29,12 +29,12 @@ const char* name_of(Phase phase) {
 }
 
 SpanRecorder::Thread& SpanRecorder::mine() {
-  return threads_.try_emplace(std::this_thread::get_id(), Thread{threads_.size(), {}}).first->second;
+  return threads_.try_emplace(std::this_thread::get_id(), Thread{.index = threads_.size()}).first->second;
 }
 
 void SpanRecorder::begin(const SpanName& name) {
   const std::lock_guard lock(mutex_);
-  mine().open.push_back({name, now(), 0, "", 0});
+  mine().open.push_back({.name = name, .begin = now()});
 }
 
 void SpanRecorder::collective(const char* kind, int64_t bytes) {
@@ -60,7 +60,14 @@ void SpanRecorder::end() {
   const Open span = std::move(thread.open.back());
   thread.open.pop_back();
   const int64_t took = now() - span.begin;
-  if (keep_) spans_.push_back({span.name, thread.index, span.begin, took, span.collective, span.bytes, step_});
+  if (keep_)
+    spans_.push_back({.name = span.name,
+                      .thread = thread.index,
+                      .begin = span.begin,
+                      .nanoseconds = took,
+                      .collective = span.collective,
+                      .bytes = span.bytes,
+                      .step = step_});
   // What validation and checkpoints contain is not added to the phases of a step.
   const auto whole = [](const Open& open) { return outside_steps(open.name.phase); };
   const bool in_step = (thread.open.empty() ? span : thread.open.front()).name.phase == Phase::step;
@@ -83,6 +90,16 @@ std::string SpanRecorder::place(const SpanName& name) const {
   const std::lock_guard lock(mutex_);
   if (name.block >= 0) return blocks_.at(static_cast<size_t>(name.block));
   return name.unit >= 0 ? units_.at(static_cast<size_t>(name.unit)) : "";
+}
+
+void SpanRecorder::set_step(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
+}
+
+void SpanRecorder::keep_spans(bool keep) {
+  const std::lock_guard lock(mutex_);
+  keep_ = keep;
 }
 
 void SpanRecorder::reset_totals() {

@@ -61,10 +61,10 @@ class SpanRecorder {
   void set_names(std::vector<std::string> blocks, std::vector<std::string> units);
   /// The name of the block or unit of a span; empty if it is about none.
   std::string place(const SpanName& name) const;
-  /// The number of the step that later spans belong to. Call it between spans.
-  void set_step(int64_t step) { step_ = step; }
+  /// The number of the step that later spans belong to. Call it between spans of the rank's thread.
+  void set_step(int64_t step);
   /// Whether later spans are kept for spans().
-  void keep_spans(bool keep) { keep_ = keep; }
+  void keep_spans(bool keep);
   /// Forgets the totals so far.
   void reset_totals();
   /// Those of the rank's own thread, which made this object, in spans of steps, validation and checkpoints.
@@ -74,13 +74,13 @@ class SpanRecorder {
  private:
   struct Open {
     SpanName name;
-    int64_t begin, inside;
-    std::string collective;
-    int64_t bytes;
+    int64_t begin = 0, inside = 0;  ///< `inside`: nanoseconds of the spans in it
+    std::string collective = {};
+    int64_t bytes = 0;
   };
   struct Thread {
-    size_t index;
-    std::vector<Open> open;
+    size_t index = 0;
+    std::vector<Open> open = {};
   };
   Thread& mine();
 
