@@ -34,6 +34,9 @@ void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& p
 /// Throws Error(usage) for values that no family supports.
 void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len);
 
+/// Throws Error(usage) unless model.activation is gelu or gelu_tanh, which a feed-forward without gate has (gelu.hpp).
+void check_gelu(const Recipe::Model& model);
+
 /// A matrix [out, in] drawn from normal(0, std).
 ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double std,
                                std::optional<int> tensor_parallel_dim);

@@ -254,6 +254,11 @@ void check_shape(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len
     throw usage_error("model.loss_chunk_tokens = {}: must be 0 (all tokens at once) or more", model.loss_chunk_tokens);
 }
 
+void check_gelu(const Recipe::Model& model) {
+  if (const auto activation = activation_of(model); activation != "gelu" && activation != "gelu_tanh")
+    throw usage_error("model.activation = \"{}\": allowed: gelu or gelu_tanh", activation);
+}
+
 ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double std,
                                std::optional<int> tensor_parallel_dim) {
   return {std::move(name), {out, in}, {Init::Kind::normal, std}, tensor_parallel_dim};

@@ -287,6 +287,29 @@ TEST_CASE("longrope has one set of frequencies up to the original length and ano
   CHECK_THAT(rope.factor, WithinRel(std::sqrt(1 + std::log(4.0) / std::log(16.0)), 1e-12));
 }
 
+TEST_CASE("models of images refuse what their layers do not have") {
+  auto vit = family_defaults("vit");
+  vit.image_size = 32;
+  vit.patch_size = 8;
+  vit.dim = 32;
+  vit.n_layers = 1;
+  vit.n_heads = 2;
+  vit.activation = "gelu_tanh";
+  CHECK_NOTHROW(make_spec(vit, 10, 1));
+  vit.activation = "silu";
+  CHECK_THROWS_MATCHES(make_spec(vit, 10, 1), Error,
+                       Message("model.activation = \"silu\": allowed: gelu or gelu_tanh"));
+  auto resnet = family_defaults("resnet");
+  resnet.image_size = 32;
+  resnet.layer_type = "bottleneck";
+  resnet.hidden_sizes = {4, 3};
+  resnet.depths = {1, 1};
+  CHECK_THROWS_MATCHES(make_spec(resnet, 10, 1), Error,
+                       Message("model.hidden_sizes: 3 channels are too few for a bottleneck, which needs at least 4"));
+  resnet.layer_type = "basic";
+  CHECK_NOTHROW(make_spec(resnet, 10, 1));
+}
+
 TEST_CASE("a model that cannot be built is rejected with the key, the value and the allowed values") {
   auto refuses = [](auto change, const std::string& message, Recipe::Model model = gpt_recipe(), int64_t seq_len = 16) {
     change(model);

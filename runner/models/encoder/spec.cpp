@@ -20,8 +20,7 @@ void check_encoder(const Recipe::Model& model) {
   if (!model.tie_embeddings)
     throw usage_error("model.tie_embeddings = false: the output layer of {} always shares the embedding's weight",
                       model.name);
-  if (const auto activation = activation_of(model); activation != "gelu" && activation != "gelu_tanh")
-    throw usage_error("model.activation = \"{}\": allowed: gelu or gelu_tanh", activation);
+  check_gelu(model);
 }
 
 std::vector<ParameterSpec> layer_norm_parameters(const Recipe::Model& model, const std::string& name) {

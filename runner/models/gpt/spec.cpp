@@ -18,8 +18,7 @@ void check_gpt(const Recipe::Model& model) {
   decoders_only("head_dim", model.head_dim.has_value());
   decoders_only("ffn_dim_multiplier", model.ffn_dim_multiplier.has_value());
   decoders_only("rope_scaling", model.rope_scaling.has_value());
-  if (const auto activation = activation_of(model); activation != "gelu" && activation != "gelu_tanh")
-    throw usage_error("model.activation = \"{}\": allowed: gelu or gelu_tanh", activation);
+  check_gelu(model);
 }
 
 std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std::string& name) {

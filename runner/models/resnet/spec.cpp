@@ -11,6 +11,9 @@ namespace runner::resnet {
 
 namespace {
 
+/// The 3x3 convolution of a bottleneck has the channels of its stage, divided by this.
+constexpr int64_t bottleneck_reduction = 4;
+
 /// Kaiming initialisation by fan-out, as torchvision and transformers use it.
 void add_conv(BlockSpec& block, ModelSpec& spec, const Conv& conv) {
   const auto fan_out = static_cast<double>(conv.out * conv.kernel * conv.kernel);
@@ -82,6 +85,10 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
     throw usage_error("model.depths has {} stages, and model.hidden_sizes has {}", model.depths.size(),
                       model.hidden_sizes.size());
   if (model.hidden_sizes.empty()) throw usage_error("model.hidden_sizes: resnet needs at least one stage");
+  for (const int64_t size : model.hidden_sizes)
+    if (model.layer_type == "bottleneck" && size < bottleneck_reduction)
+      throw usage_error("model.hidden_sizes: {} channels are too few for a bottleneck, which needs at least {}", size,
+                        bottleneck_reduction);
   ModelSpec spec;
   spec.batch = {pixels_field(model.image_size)};
   BlockSpec input{.name = "input", .kind = BlockKind::embedding};
@@ -141,7 +148,7 @@ std::vector<ResidualLayer> layers_of(const Recipe::Model& model) {
         layer.shortcut.push_back(
             {.name = layer.name + ".shortcut", .in = in, .out = out, .kernel = 1, .stride = stride, .size_in = size});
       if (model.layer_type == "bottleneck") {
-        const int64_t reduced = out / 4;
+        const int64_t reduced = out / bottleneck_reduction;
         const int64_t first = add(in, reduced, 1, model.downsample_in_bottleneck ? stride : 1, size);
         const int64_t second = add(reduced, reduced, 3, model.downsample_in_bottleneck ? 1 : stride, first);
         size = add(reduced, out, 1, 1, second);

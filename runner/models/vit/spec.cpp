@@ -113,6 +113,7 @@ BlockSpec head_block(const Recipe::Model& model, int64_t outputs) {
 }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
+  check_gelu(model);
   if (model.image_size % model.patch_size != 0)
     throw usage_error("model.patch_size = {}: does not divide model.image_size = {}", model.patch_size,
                       model.image_size);
