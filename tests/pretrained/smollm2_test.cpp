@@ -16,7 +16,8 @@ TEST_CASE("SmolLM2's tokenizer and chat template", "[gguf][rank2]") {
   CHECK(tokenizer->vocab_size() == 49152);
   CHECK(tokenizer->special_tokens().bos == 1);
   CHECK(tokenizer->special_tokens().eos == 2);
-  for (const auto& text : smollm2_table().at("texts")) {
+  const auto table = smollm2_table();
+  for (const auto& text : table.at("texts")) {
     const auto words = text.at("text").get<std::string>();
     CAPTURE(words);
     const auto ids = tokenizer->encode(words);

@@ -35,7 +35,7 @@ class FrontScripts(unittest.TestCase):
         # Every pinned piece is installed: its marker and a file that represents it.
         self.run_in_bash("""
           source scripts/lib/pins.sh
-          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data .deps/taplo/bin .deps/trl/trl/chat_templates
+          mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data/digits .deps/taplo/bin .deps/trl/trl/chat_templates
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
           mkdir -p .deps/arrow/include/parquet/arrow && touch .deps/arrow/include/parquet/arrow/reader.h
           for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "$arrow_pin" "${transformers_pins[@]}"; do
