@@ -20,6 +20,11 @@ using Bytes = std::span<const std::byte>;
 
 const unsigned char* data_of(Bytes bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
 
+/// More pixels than an image of a data set has: such a header is a mistake or an attack (as in Pillow, whose limit is this one).
+constexpr int64_t most_pixels = 178'956'970;
+
+bool too_large(int64_t width, int64_t height) { return height > most_pixels / width; }
+
 [[noreturn]] void damaged(const std::string& path, const std::string& reason) {
   throw environment_error("{}: the image is damaged: {}", path, reason);
 }
@@ -68,6 +73,10 @@ bool decode_jpeg(Bytes bytes, jpeg_decompress_struct& info, JpegErrors& errors, 
   jpeg_start_decompress(&info);
   image.width = info.output_width;
   image.height = info.output_height;
+  if (too_large(image.width, image.height)) {
+    std::strcpy(errors.message, "it has more than 178956970 pixels");
+    return false;
+  }
   image.pixels.resize(static_cast<size_t>(image.width * image.height * 3));
   row.resize(static_cast<size_t>(image.width) * 4);
   while (info.output_scanline < info.output_height) {
@@ -113,6 +122,7 @@ bool decode_png(png_structp png, png_infop info, Image& image, std::vector<png_b
   png_read_update_info(png, info);
   image.width = png_get_image_width(png, info);
   image.height = png_get_image_height(png, info);
+  if (too_large(image.width, image.height)) png_error(png, "it has more than 178956970 pixels");
   image.pixels.resize(static_cast<size_t>(image.width * image.height * 3));
   rows.resize(static_cast<size_t>(image.height));
   for (size_t y = 0; y < rows.size(); ++y) rows[y] = image.pixels.data() + y * static_cast<size_t>(image.width) * 3;

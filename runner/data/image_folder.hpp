@@ -17,9 +17,9 @@ struct ImageFolder {
   std::vector<Entry> entries = {};        ///< in order of the bytes of their paths, class by class
 };
 
-/// Lists the images of a split. A folder of data.train has a folder for each class. With data.validation_fraction, images drawn at random, always the same, are for
-/// validation. Images in folders below that of a class belong to it; hidden names are left out. Empty entries: the recipe has no
-/// such split. Throws Error(usage) with the recipe's key.
+/// Lists the images of a split. A folder of data.train has a folder for each class. With data.validation_fraction, some images are for
+/// validation: they are drawn at random, and always the same. Images in folders below that of a class belong to it; hidden names are
+/// left out. Empty entries: the recipe has no such split. Throws Error(usage) with the recipe's key.
 ImageFolder list_images(const Recipe::Data& data, Split split);
 
 /// The classes of the training images.

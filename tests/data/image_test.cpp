@@ -79,6 +79,13 @@ TEST_CASE("rank 11: damaged images have an error with their path", "[rank11][ima
     const auto cut = folder.write(std::string("cut_") + name, whole.substr(0, whole.size() / 2));
     CHECK(error_of([&] { read_image(cut); }).starts_with("environment: " + cut + ": the image is damaged: "));
   }
+  auto huge = read_file(images / "colour.jpg");
+  const auto frame = huge.find("\xFF\xC0");
+  REQUIRE(frame != std::string::npos);
+  huge.replace(frame + 5, 4, "\xFF\x00\xFF\x00", 4);  // height and width: 65280
+  const auto large = folder.write("huge.jpg", huge);
+  CHECK(error_of([&] { read_image(large); }) ==
+        "environment: " + large + ": the image is damaged: it has more than 178956970 pixels");
   const auto other = folder.write("text.png", "not an image");
   CHECK(error_of([&] { read_image(other); }) == "usage: " + other + " is neither a JPEG nor a PNG file");
 }
