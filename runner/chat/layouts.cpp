@@ -100,6 +100,11 @@ RecordReader RecordReader::detect(const Json& record, const Columns& columns) {
     throw RecordError(
         "", fmt::format("the keys fit the layouts {} and {}; name one of them", fitting[0]->name, fitting[1]->name));
   if (fitting.empty()) {
+    for (const auto& [field, name] : columns)
+      if (std::ranges::find(wanted, name) != wanted.end() && !record.contains(name))
+        throw RecordError(
+            "",
+            fmt::format("data.columns says that {} is the column `{}`, which the record does not have", field, name));
     std::string hint;
     for (auto& [key, value] : record.items()) {
       keys.push_back(key);

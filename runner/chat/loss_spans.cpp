@@ -32,13 +32,14 @@ class SpanFinder {
     if (!conversation.documents.is_null()) request_.documents = conversation.documents;
     for (auto& [name, value] : conversation.variables.items()) request_.variables[name] = value;
     request_.add_generation_prompt = false;
+    check_calls();
     whole_ = template_.render(messages(), request_);
   }
 
   SupervisedText find() {
     if (conversation_.prompt_messages > 0)
       prompt_and_completion();
-    else if (train_on_.what == TrainOn::What::all)
+    else if (train_on_.what == TrainOn::What::all || train_on_.input)
       spans_.push_back({0, whole_.text.size()});
     else if (train_on_.what == TrainOn::What::roles && train_on_.roles != std::vector<std::string>{"assistant"})
       by_roles();
@@ -55,6 +56,18 @@ class SpanFinder {
   const Json& messages() const { return conversation_.messages; }
   const jinja::Template& chosen() const { return template_.chosen(!request_.tools.is_null()); }
   std::string role(size_t k) const { return messages()[k].value("role", ""); }
+
+  /// A template that does not write the calls of tools would teach the model to answer nothing.
+  void check_calls() const {
+    if (chosen().source().find("tool_calls") != std::string::npos) return;
+    for (size_t k = 0; k < messages().size(); ++k)
+      if (const auto calls = messages()[k].find("tool_calls");
+          calls != messages()[k].end() && calls->is_array() && !calls->empty())
+        throw RecordError(fmt::format("/messages/{}/tool_calls", k),
+                          fmt::format("the template {} does not write calls of tools, so this message would lose them. "
+                                      "Set data.chat_template to a template that writes `tool_calls`",
+                                      chosen().name()));
+  }
 
   /// The text of the first `count` messages.
   std::string text_of(size_t count, bool generation_prompt) const {

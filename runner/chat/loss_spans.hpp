@@ -13,7 +13,7 @@ struct TrainOn {
   enum class What { assistant, last, all, roles };
   What what = What::assistant;
   std::vector<std::string> roles = {};  ///< of What::roles
-  bool input = false;                   ///< prompt-completion data: also the prompt
+  bool input = false;                   ///< prompts are supervised, too; of messages all of them
 
   /// "assistant", "last", "all", or one role; several names are roles. Raises Error with the nearest name.
   static TrainOn from_names(const std::vector<std::string>& names);
@@ -32,10 +32,10 @@ struct SupervisedText {
 ///   messages        assistant: the output of {% generation %} blocks if the template has them. Otherwise, and for other roles, the
 ///                   text that message k adds: rendered up to k without what is rendered up to k-1 (of an assistant: with the
 ///                   generation prompt, which is not supervised). So the end-of-turn token is supervised.
-///                   last: only the last assistant message. all: the whole text.
+///                   last: only the last assistant message. all, or TrainOn::input: the whole text.
 /// `end` is added to the completion of a pair and to a plain text if they do not end with it, e.g. "</s>".
 /// Raises jinja::TemplateError; and RecordError, with the message's place, if a message has no place in the whole text, because the
-/// template writes earlier messages otherwise when more follow.
+/// template writes earlier messages otherwise when more follow, or if it has tool_calls and the template does not write them.
 SupervisedText supervised_text(const ChatTemplate& chat_template, const Conversation& conversation,
                                const TrainOn& train_on = {}, const RenderRequest& request = {},
                                std::string_view end = {});

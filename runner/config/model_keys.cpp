@@ -117,7 +117,7 @@ void add_records(Adder<Recipe::Data>& add) {
        .help = "Messages whose tokens are supervised: assistant, last (of the assistant), all, or a list of roles."},
       &D::train_on, records);
   add({.name = "train_on_input", .type = T::boolean,
-       .help = "The prompts of prompt_completion are supervised, too."}, &D::train_on_input, records);
+       .help = "Prompts are supervised, too: of messages, all of them."}, &D::train_on_input, records);
   add({.name = "packing", .type = T::choice,
        .help = "none: each record is a sample. best_fit: a row of a batch contains several records, which do not see each other. "
                "wrapped: records are joined and cut into samples of equal length. Default: wrapped for plain text, none for all "
@@ -163,7 +163,7 @@ void add_data(std::vector<Key>& keys) {
   Adder add(keys, "data", &Recipe::data);
   using D = Recipe::Data;
   add({.name = "format", .type = T::choice,
-       .help = "text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
+       .help = "Format of the data. text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
                "per line or in one array. parquet: the same records as rows of Parquet files (scripts/setup --parquet); with "
                "data.target, a table. csv: tables with a line of column names. images: a folder with a folder of .jpg and .png "
                "files for each class.",

@@ -163,6 +163,7 @@ void find_missing_keys(const Layer& layer, const std::string& file, const std::m
   const std::string name = family && family->value.is_string() ? family->value : "";
   for (const auto& key : key_table()) {
     if (!key.required || value_of(layer, key.dotted()) || !key.in_family(name)) continue;
+    if (name.empty() && !key.family.empty()) continue;  // the family decides
     const bool replaced =
         !key.needs.key.empty() && key.needs.values.empty() && !key.needs.set && value_of(layer, key.needs.key);
     if (replaced) continue;

@@ -48,6 +48,26 @@ TEST_CASE("assistant messages with their end are supervised, with and without ge
         "[<user>Q</>]<assistant>[A</><user>R</>]<assistant>[B</>]");
 }
 
+TEST_CASE("with train_on_input all messages are supervised", "[chat]") {
+  auto chat_template = ChatTemplate::from_text("t", plain);
+  TrainOn train_on;
+  train_on.input = true;
+  CHECK(marked(chat_template, four, train_on) == "[<user>Q</><assistant>A</><user>R</><assistant>B</>]");
+}
+
+TEST_CASE("calls of tools that the template does not write are refused with their place", "[chat]") {
+  const auto with_call = conversation(
+      R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": null, "tool_calls":
+          [{"type": "function", "function": {"name": "f", "arguments": {}}}]}])");
+  CHECK_THROWS_WITH(supervised_text(ChatTemplate::from_text("t", plain), with_call),
+                    "/messages/1/tool_calls: the template t does not write calls of tools, so this message would lose "
+                    "them. Set data.chat_template to a template that writes `tool_calls`");
+  const std::string writes =
+      std::string("{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor "
+                  "%}");
+  CHECK(supervised_text(ChatTemplate::from_text("t", writes), with_call).text == "f");
+}
+
 TEST_CASE("an end-of-text token behind the last message does not matter", "[chat]") {
   auto chat_template =
       ChatTemplate::from_text("t", std::string(plain) + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}",
