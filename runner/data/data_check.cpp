@@ -4,11 +4,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <span>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
+#include "runner/data/chat_templates.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_sources.hpp"
 #include "runner/data/file_kind.hpp"
@@ -157,6 +160,27 @@ std::string unknown_text_note(const Recipe::Data& data) {
       100 * share, data.tokenizer);
 }
 
+/// A note if the tokenizer has no tokens for the markers of the template, such as <|im_start|>.
+std::string unknown_markers_note(const Recipe::Data& data) {
+  if (!data.has_records() || !data.chat_template) return "";
+  std::vector<std::string> unknown;
+  try {
+    const auto source = chat_template_of(data, chat::Layout::messages)->chosen(false).source();
+    const auto tokenizer = open_tokenizer(data, "");
+    static const std::regex marker("<\\|[a-z_]+\\|>|<[a-z]+_of_[a-z]+>");
+    std::set<std::string> markers;
+    for (std::sregex_iterator at(source.begin(), source.end(), marker), end; at != end; ++at) markers.insert(at->str());
+    for (const auto& text : markers)
+      if (tokenizer->encode(text).size() != 1) unknown.push_back(text);
+  } catch (const Error&) {
+    return "";  // find_data_problems() reports it
+  }
+  if (unknown.empty()) return "";
+  return fmt::format(
+      "data.chat_template = {}: the tokenizer {} has no tokens for {}, so each of them becomes several tokens of text",
+      toml_value(*data.chat_template), data.tokenizer, join(unknown, ", "));
+}
+
 /// The problems of all sources. Those of [[data.sources]] belong to this key, and name the source.
 template <typename Find>
 std::vector<DataProblem> of_all_sources(const Recipe::Data& data, Find&& find) {
@@ -185,18 +209,37 @@ std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
   return problems;
 }
 
+/// Whether tokenising all of the data takes well under a second. A tokenizer that is trained takes longer.
+bool quickly_tokenized(const Recipe::Data& data) {
+  constexpr uintmax_t most_bytes = 2 << 20;
+  uintmax_t bytes = 0;
+  for (const auto* list : {&data.train, &data.validation})
+    for (const auto& file : *list) bytes += fs::file_size(file);
+  return bytes <= most_bytes && data.tokenizer != "sentencepiece";
+}
+
+/// What a look at the beginning of data that are tokenized shows.
+std::vector<DataProblem> find_untokenized_problems(const Recipe::Data& data, int64_t seq_len,
+                                                   const std::string& cache_dir) {
+  std::vector<DataProblem> problems;
+  const auto look = [&](const char* key, const std::vector<std::string>& files) {
+    if (files.empty()) return;
+    if (data.has_records())
+      check_records(problems, key, data, files, cache_dir);
+    else
+      check_text(problems, key, files, seq_len);
+  };
+  look("data.train", data.train);
+  look("data.validation", data.validation);
+  return problems;
+}
+
 std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                        const std::string& cache_dir) {
   std::vector<DataProblem> problems;
-  if (data.has_records()) {
-    check_records(problems, "data.train", data, data.train, cache_dir);
-    if (!data.validation.empty()) check_records(problems, "data.validation", data, data.validation, cache_dir);
-    return problems;
-  }
   if (needs_tokenizing(data)) {
-    check_text(problems, "data.train", data.train, seq_len);
-    if (!data.validation.empty()) check_text(problems, "data.validation", data.validation, seq_len);
-    return problems;
+    problems = find_untokenized_problems(data, seq_len, cache_dir);
+    if (!problems.empty() || !quickly_tokenized(data)) return problems;
   }
   collect(problems, "data.train", [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });
   // With validation_fraction, both splits are parts of one stream and would report the same mistakes.
@@ -256,6 +299,7 @@ std::vector<std::string> notes_of_source(const Recipe::Data& data) {
   note_repeated_files(data, notes);
   if (data.is_table())
     for (auto& note : table_notes(data)) notes.push_back(std::move(note));
+  if (auto note = unknown_markers_note(data); !note.empty()) notes.push_back(note);
   if (data.format != "text") return notes;
   if (auto note = unknown_text_note(data); !note.empty()) notes.push_back(note);
   constexpr size_t looked_at = 8;  // the first files are sufficient

@@ -57,20 +57,27 @@ class StreamDataset final : public Dataset {
   std::optional<std::vector<Window>> supervised_ = {};  ///< the windows that are samples; unset: all are
 };
 
+/// The files as the recipe names them: those of the stream may be in a cache.
+std::string files_of(const Recipe::Data& data, Split split) {
+  const bool own = split == Split::validation && !data.validation.empty();
+  const auto& files = own ? data.validation : data.train;
+  return files.size() == 1 ? files.front() : fmt::format("{} files", files.size());
+}
+
 [[noreturn]] void refuse_short(const Recipe::Data& data, Split split, const TokenStream& stream, StreamPart part,
                                int64_t seq_len) {
   const int64_t needed = seq_len + 1;
   const bool cut = part.count != stream.size();
   if (!cut)
     throw usage_error("{}: {} has {} tokens; one sample of data.seq_len = {} needs {}",
-                      split == Split::validation ? "data.validation" : "data.train", stream.describe(), part.count,
+                      split == Split::validation ? "data.validation" : "data.train", files_of(data, split), part.count,
                       seq_len, needed);
   const char* name = split == Split::validation ? "validation" : "training";
   if (stream.size() < 2 * needed)
     throw usage_error(
         "data.validation_fraction = {}: {} has {} tokens; one training and one validation sample of data.seq_len = {} "
         "need {}",
-        *data.validation_fraction, stream.describe(), stream.size(), seq_len, 2 * needed);
+        *data.validation_fraction, files_of(data, split), stream.size(), seq_len, 2 * needed);
   double share = static_cast<double>(needed) / static_cast<double>(stream.size());
   double limit = split == Split::validation ? std::ceil(share * 1e6) / 1e6 : std::floor((1 - share) * 1e6) / 1e6;
   throw usage_error(
