@@ -16,7 +16,7 @@ namespace runner {
 
 namespace {
 
-/// Arguments: {0} the file, {1} [model], {2} [data], {3} the learning rate.
+/// Arguments: {0} the file, {1} [model], {2} [data] and [fine_tune], {3} the learning rate, {4} what a batch consists of.
 const char* starter =
     R"(# A recipe for runner. Every key: runner help recipe. Check it: runner check {0}. Train it: runner run {0}.
 
@@ -32,7 +32,7 @@ warmup_steps = 20
 
 [train]
 max_steps = 1000
-global_batch_size = 16           # sequences of one optimizer step, over all ranks
+global_batch_size = 16           # {4} of one optimizer step, over all ranks
 gradient_clip_val = 1.0
 
 [checkpoint]
@@ -54,6 +54,40 @@ validation_fraction = 0.05
 tokenizer = "bytes"              # or tokenizer.json, a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
 )";
 
+const char* table_model = R"([model]
+name = "mlp"
+hidden_sizes = [64, 64]          # [] is a linear model
+)";
+
+const char* table_data = R"([data]
+format = "csv"                   # the first line names the columns
+train = ["data.csv"]             # relative to this file
+validation_fraction = 0.2
+target = "label"                 # the column to predict: texts are classes, numbers are a regression
+)";
+
+const char* image_model = R"([model]
+name = "resnet"                  # or "vit"
+image_size = 224                 # images are resized to it
+embedding_size = 64              # these are the sizes of ResNet-18
+hidden_sizes = [64, 128, 256, 512]
+depths = [2, 2, 2, 2]
+layer_type = "basic"
+)";
+
+const char* image_data = R"([data]
+format = "images"                # JPEG and PNG files, in a folder for each class
+train = ["images/train"]         # relative to this file
+validation = ["images/validation"]
+)";
+
+const char* adapter_section = R"(
+[fine_tune]
+method = "lora"                  # low-rank adapters; "full" trains all parameters, with a smaller lr
+rank = 8
+alpha = 16
+)";
+
 /// The line that names the JSON schema for editors: the schema installed with this program, or that of the source tree.
 /// The path is absolute, so that the recipe can be moved. Empty if no schema is found.
 std::string schema_line() {
@@ -69,7 +103,7 @@ std::string schema_line() {
 }
 
 /// Fine-tuning needs a small rate: 1e-3 would destroy trained weights.
-constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5";
+constexpr const char *first_rate = "1e-3", *fine_tuning_rate = "2e-5", *adapter_rate = "2e-4";
 /// Samples of a generated recipe are at most this long, because activation memory grows with the length.
 constexpr int64_t longest_sample = 2048;
 
@@ -140,6 +174,7 @@ struct HfStart {
   }
 
   std::string data_section(const std::string& file, const std::string& format) const {
+    if (format == "images") return image_data;
     std::string text;
     if (format == "bin") {
       text = fmt::format(
@@ -154,11 +189,15 @@ struct HfStart {
       else if (model.vocab_size == 256 && !has_model_file(folder / "tokenizer.json"))
         tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);
-      text = fmt::format(
-          "[data]\nformat = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n"
-          "validation_fraction = 0.05\ntokenizer = {}\n",
-          toml_value(tokenizer));
+      const char* files =
+          format == "jsonl"
+              ? "train = [\"data.jsonl\"]           # relative to this file; a line: {\"messages\": [{\"role\": "
+                "\"user\", \"content\": \"..\"}, ..]}\n"
+              : "train = [\"data.txt\"]             # relative to this file\n";
+      text = fmt::format("[data]\nformat = \"{}\"\n{}validation_fraction = 0.05\ntokenizer = {}\n", format, files,
+                         toml_value(tokenizer));
     }
+    if (family_kind(model.name) == "encoder") text += "objective = \"masked_lm\"\n";
     if (model.max_seq_len > longest_sample)
       text += fmt::format("seq_len = {}                   # tokens of a sample; the model allows up to {}\n",
                           longest_sample, model.max_seq_len);
@@ -166,23 +205,46 @@ struct HfStart {
   }
 };
 
+/// Refuses a format that the model of `folder` cannot read; without a folder, one that needs a model's tokenizer.
+void check_format(const std::string& format, const std::string& folder, const std::optional<HfStart>& start) {
+  if (!start) {
+    if (format == "bin" || format == "jsonl")
+      throw usage_error("--format {} needs a model's own tokenizer: name its folder with --from-hf", format);
+    return;
+  }
+  const auto kind = family_kind(start->model.name);
+  const bool reads = kind == "mlp"                       ? format == "csv"
+                     : kind == "vit" || kind == "resnet" ? format == "images"
+                                                         : format != "csv" && format != "images";
+  if (!reads)
+    throw usage_error("--format {}: {} is a {}, which does not read such data", format, folder, start->model.name);
+}
+
+/// The text of a recipe, without the line of the schema.
+std::string recipe_text(const std::string& file, const std::optional<HfStart>& start, const std::string& format) {
+  const auto filled = [&](const std::string& model, const std::string& data, const char* rate, const char* rows) {
+    return fmt::format(fmt::runtime(starter), file, model, data, rate, rows);
+  };
+  const bool adapts = format == "jsonl";
+  if (start)
+    return filled(start->model_section(), start->data_section(file, format) + (adapts ? adapter_section : ""),
+                  adapts ? adapter_rate : fine_tuning_rate, format == "images" ? "images" : "sequences");
+  if (format == "csv") return filled(table_model, table_data, first_rate, "rows");
+  if (format == "images") return filled(image_model, image_data, first_rate, "images");
+  return filled(starter_model, starter_data, first_rate, "sequences");
+}
+
 void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
   if (auto name = fs::path(file); name.extension() != ".toml")
     throw usage_error("a recipe that init writes is TOML, so its name ends in .toml: runner init {}",
                       name.replace_extension(".toml").string());
   if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
-  if (folder.empty()) {
-    write_file_atomic(
-        file, schema_line() + fmt::format(fmt::runtime(starter), file, starter_model, starter_data, first_rate));
-  } else {
-    HfStart start(folder);
-    write_file_atomic(file, schema_line() + fmt::format(fmt::runtime(starter), file, start.model_section(),
-                                                        start.data_section(file, format), fine_tuning_rate));
-    if (start.model.max_seq_len > longest_sample)
-      log::info(
-          "note: samples have {} tokens (data.seq_len), although the model allows {}: longer ones need more memory",
-          longest_sample, start.model.max_seq_len);
-  }
+  const auto start = folder.empty() ? std::optional<HfStart>() : std::optional<HfStart>(std::in_place, folder);
+  check_format(format, folder, start);
+  write_file_atomic(file, schema_line() + recipe_text(file, start, format));
+  if (start && is_language_model(start->model.name) && start->model.max_seq_len > longest_sample)
+    log::info("note: samples have {} tokens (data.seq_len), although the model allows {}: longer ones need more memory",
+              longest_sample, start->model.max_seq_len);
   log::info("wrote {}; check it with: runner check {}", file, file);
 }
 
@@ -206,9 +268,12 @@ Action setup_init(CLI::App& app) {
   auto* recipe = app.add_option("file", *file, "The recipe to write")->capture_default_str();
   auto* from_hf = app.add_option("--from-hf,--from-gguf", *folder,
                                  "A Hugging Face folder or a GGUF file with the model's settings and initial weights");
-  app.add_option("--format", *format, "With --from-hf: text, or bin for token ids")
-      ->check(CLI::IsMember({"text", "bin"}))
-      ->needs(from_hf);
+  app.add_option(
+         "--format", *format,
+         "The format of the data. csv: tables. images: folders of images. With --from-hf also jsonl: records such as "
+         "conversations, for a training of low-rank adapters; bin: token ids")
+      ->check(CLI::IsMember({"text", "jsonl", "bin", "csv", "images"}))
+      ->capture_default_str();
   auto lua = std::make_shared<bool>(false);
   app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua")
       ->excludes(recipe)

@@ -81,6 +81,34 @@ TEST_CASE("init --from-hf sets rates and lengths that suit fine-tuning") {
   CHECK(place.run({"init", "--format", "bin", "other.toml"}).code == 2);
 }
 
+TEST_CASE("init writes recipes for tables, images and conversations") {
+  Workplace place;
+  const auto written = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "init");
+    const auto result = place.run(arguments);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return load_recipe((place.path() / arguments.back()).string());
+  };
+  const auto table = written({"--format", "csv", "table.toml"});
+  CHECK(table.model.name == "mlp");
+  CHECK(table.data.target == std::vector<std::string>{"label"});
+  const auto images = written({"--format", "images", "images.toml"});
+  CHECK(images.model.name == "resnet");
+  CHECK(images.data.format == "images");
+  write_llama(place, 256, 64);
+  const auto chat = written({"--from-hf", "hf", "--format", "jsonl", "chat.toml"});
+  CHECK(chat.data.format == "jsonl");
+  CHECK(chat.fine_tune.method == "lora");
+  CHECK(chat.optimizer.lr == 2e-4);
+  const auto refused = place.run({"init", "--from-hf", "hf", "--format", "csv", "no.toml"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("--format csv: hf is a llama, which does not read such data"));
+  const auto alone = place.run({"init", "--format", "jsonl", "no.toml"});
+  CHECK(alone.code == 2);
+  CHECK_THAT(alone.err, ContainsSubstring("--format jsonl needs a model's own tokenizer: name its folder with --from-hf"));
+}
+
 TEST_CASE("init --from-hf uses bytes for a vocabulary of 256, and a SentencePiece model if there is one") {
   Workplace place;
   write_llama(place, 256, 64);
