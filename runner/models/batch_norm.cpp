@@ -65,18 +65,21 @@ Tensor BatchNorm::operator()(const Tensor& x, const ForwardContext& context) con
     return y;
   }
   const auto wide = x.to(torch::promoteTypes(x.scalar_type(), torch::kFloat32));
+  // The variance is a difference of sums. Deviations from the running mean, which all ranks have, keep its digits.
+  const Tensor& shift = model_.buffers[mean_];
   Tensor sums;
   {
     torch::NoGradGuard no_grad;
     const double rows = context.batch->padding ? 0 : here;
-    sums = at::cat({sum_of(wide), sum_of(wide.square()), at::full({1}, rows, wide.options())});
+    const auto deviation = wide - by_channel(shift);
+    sums = at::cat({sum_of(deviation), sum_of(deviation.square()), at::full({1}, rows, wide.options())});
     if (context.batch->padding) sums.zero_();
     model_.sum_over_ranks(sums);
   }
   const int64_t channels = x.size(1);
   const double count = std::max(1.0, sums[2 * channels].item<double>());
-  const auto mean = sums.narrow(0, 0, channels) / count;
-  const auto variance = (sums.narrow(0, channels, channels) / count - mean.square()).clamp_min(0);
+  const auto shifted_mean = sums.narrow(0, 0, channels) / count, mean = shifted_mean + shift;
+  const auto variance = (sums.narrow(0, channels, channels) / count - shifted_mean.square()).clamp_min(0);
   note(mean, variance, count);
   const auto normed = SyncedNorm::apply(wide, mean, (variance + eps_).rsqrt(), count, &model_);
   return (normed * by_channel(weight) + by_channel(bias)).to(x.scalar_type());

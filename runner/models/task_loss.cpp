@@ -80,9 +80,10 @@ Tensor task_sums(const TaskSpec& task, const Tensor& logits, const Tensor& targe
   const auto wanted = target.to(logits.scalar_type()).nan_to_num(0);
   const auto loss = task_loss(task, logits, target);
   if (!task.regresses()) return label_sums(task, logits, wanted, valid, loss);
-  const auto error = (logits - wanted) * valid;
+  // A variance is a small difference of large sums, so they need fp64.
+  const auto error = ((logits - wanted) * valid).to(torch::kFloat64), exact = wanted.to(torch::kFloat64);
   return at::cat({loss.reshape({1}), valid.select(1, 0).sum().reshape({1}), error.abs().sum(0), error.square().sum(0),
-                  wanted.sum(0), wanted.square().sum(0)});
+                  exact.sum(0), exact.square().sum(0)});
 }
 
 }  // namespace runner

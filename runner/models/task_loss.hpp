@@ -9,7 +9,7 @@ namespace runner {
 /// ignored_target does not count, or fp32 [B, outputs], where NaN does not.
 torch::Tensor task_loss(const TaskSpec& task, const torch::Tensor& logits, const torch::Tensor& target);
 
-/// The sums of task_metrics.hpp, [metric_sums(task)]. The loss is that without label smoothing.
+/// The sums of task_metrics.hpp, [metric_sums(task)]; of numbers in fp64. The loss is that without label smoothing.
 torch::Tensor task_sums(const TaskSpec& task, const torch::Tensor& logits, const torch::Tensor& target);
 
 }  // namespace runner

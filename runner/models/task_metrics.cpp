@@ -23,6 +23,14 @@ double auc_of(std::span<const double> positive, std::span<const double> negative
   return positives > 0 && below > 0 ? pairs / (positives * below) : std::nan("");
 }
 
+/// `spread`: the sum of the squared deviations from the mean. If all targets are equal, only exact outputs explain them (as in
+/// scikit-learn's r2_score).
+double r2_of(double squared_error, double spread, double squares) {
+  constexpr double rounding = 1e-12;
+  if (spread > rounding * squares) return 1 - squared_error / spread;
+  return squared_error == 0 ? 1 : 0;
+}
+
 using Metrics = std::vector<std::pair<std::string, double>>;
 
 void add_auc(Metrics& metrics, std::span<const double> bins) {
@@ -69,7 +77,7 @@ Metrics of_numbers(const TaskSpec& task, std::span<const double> sums, const std
     const double absolute = sums[2 + c], squared = sums[2 + k + c], sum = sums[2 + 2 * k + c],
                  squares = sums[2 + 3 * k + c];
     mae += scale * absolute / rows;
-    r2 += 1 - squared / (squares - sum * sum / rows);
+    r2 += r2_of(squared, squares - sum * sum / rows, squares);
   }
   return {{"val_mae", mae / static_cast<double>(k)}, {"val_r2", r2 / static_cast<double>(k)}};
 }

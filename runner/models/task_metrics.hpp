@@ -28,6 +28,7 @@ int64_t metric_sums(const TaskSpec& task);
 ///   val_f1: of classes the mean over those that occur; of labels the mean over the labels.
 ///   val_auc: the area under the ROC curve from the bins; rows of a bin count as ties.
 ///   val_mae: the mean over the numbers, in their own units. val_r2: the mean over the numbers of 1 - squared error / variance.
+///   If all targets are equal, it is 1 for exact outputs, and otherwise 0.
 std::vector<std::pair<std::string, double>> metrics_of(const TaskSpec& task, std::span<const double> sums,
                                                        const std::vector<double>& scales = {});
 
