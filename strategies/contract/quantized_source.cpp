@@ -1,7 +1,10 @@
 #include "strategies/contract/quantized_source.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+
+#include "runner/base/error.hpp"
 
 namespace runner {
 
@@ -23,6 +26,8 @@ void QuantizedParameter::read(int64_t offset, int64_t count, std::span<uint8_t> 
                               std::span<float> factors) const {
   std::vector<float> values(static_cast<size_t>(std::min(count, numel_ - offset)));
   source_(slot_, offset, values);
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+    throw usage_error("the base model has a weight that is not finite (inf or NaN); NF4 cannot store it");
   nf4_quantize(values, packed, factors);
   if (!factors_) return;
   const int64_t first = offset / nf4_block;
