@@ -33,7 +33,7 @@ std::string setting_text(const nlohmann::json& value) {
   return fmt::format(fmt::runtime(value.is_object() ? "{{{}}}" : "[{}]"), join(parts, ", "));
 }
 
-/// Compares settings that change the model's results but not its shapes. Throws Error(usage) with all differences.
+/// Compares the settings. Throws Error(usage) with all differences.
 void compare_config(const fs::path& folder, const Recipe::Model& model) {
   const auto theirs = model_of_hf_folder(folder);
   const auto* place = is_gguf(folder) ? "the file" : "config.json";
@@ -46,14 +46,15 @@ void compare_config(const fs::path& folder, const Recipe::Model& model) {
   compare("name", model.name, theirs.name);
   if (differences.empty()) {
     const auto here = model_settings(model, 0), there = model_settings(theirs, 0);
-    for (const char* key : {"n_layers", "n_heads", "n_kv_heads", "norm_eps", "activation", "tie_embeddings",
-                            "rope_theta", "rope_scaling"})
-      if (const auto dotted = std::string("model.") + key; here.contains(dotted))
+    constexpr const char* first[] = {"n_layers", "dim",        "n_heads",        "n_kv_heads", "hidden_dim",
+                                     "norm_eps", "activation", "tie_embeddings", "rope_theta", "rope_scaling"};
+    // The shapes of tensors show these. head_dim also follows from other settings.
+    std::set<std::string> others = {"max_seq_len", "bias", "vocab_size", "head_dim"};
+    for (const char* key : first)
+      if (const auto dotted = std::string("model.") + key; here.contains(dotted)) {
         compare(key, here[dotted], there[dotted]);
-    // The shapes of tensors show these; the others were compared above.
-    static const std::set<std::string> others = {
-        "n_layers",     "n_heads", "n_kv_heads", "norm_eps",   "activation",  "tie_embeddings", "rope_theta",
-        "rope_scaling", "dim",     "head_dim",   "hidden_dim", "max_seq_len", "bias",           "vocab_size"};
+        others.insert(key);
+      }
     for (const auto& [dotted, value] : here.items())
       if (const auto key = dotted.substr(6); !others.contains(key)) compare(key, value, there.at(dotted));
   }

@@ -153,6 +153,10 @@ bool nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   if (options.resume_run.empty() || options.resumed.at("status") != "finished" || !options.resume_checkpoint.empty() ||
       options.from_beginning)
     return false;
+  const std::string why = options.resumed.at("why");
+  const bool out_of_time = why.find(" by train.max_time") != std::string::npos;
+  const auto longer = [](const std::string& text) { return text.find("max_time") != std::string::npos; };
+  if (out_of_time && std::ranges::none_of(options.overrides, longer)) return true;
   // A hook that stopped the run may have changed since then.
   if (!lua::changed_scripts(recipe, fs::path(options.recipe_file).parent_path()).empty()) return false;
   return options.overrides.empty() || recipe.train.max_steps == options.resumed.at("steps").get<int64_t>();
@@ -163,6 +167,7 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   const std::string why = run.at("why");
   log::info("run {} has finished after {}{}: nothing is left to do", options.resume_run,
             counted(run.at("steps"), "step"), why.empty() ? "" : " (" + why + ")");
+  if (!options.overrides.empty()) log::info("no step uses the new settings: {}", join(options.overrides, ", "));
   log::info("to train further: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
   if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
   return ExitCode::done;

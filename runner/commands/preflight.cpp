@@ -10,6 +10,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/config/model_families.hpp"
+#include "runner/config/validation_metrics.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
@@ -86,6 +87,13 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   if (!problems.empty()) return;
   const Recipe known = with_data_facts(recipe);
   check_metrics(known, diagnostics);
+  const auto measured = validation_metrics(known);  // the number of classes decides
+  const auto& monitor = recipe.checkpoint.monitor;
+  if (monitor != "loss" && monitor != "val_loss" && std::ranges::find(measured, monitor) == measured.end()) {
+    report(recipe, "checkpoint.monitor", "unknown-metric", fmt::format("the training does not measure {}", monitor),
+           diagnostics);
+    diagnostics.back().allowed = measured;
+  }
   if (recipe.model.init_from && known.model.num_labels) check_init_from(known, *known.model.num_labels, 1, diagnostics);
 }
 
@@ -215,9 +223,12 @@ std::string simulation_text(const Recipe& recipe) {
 
 std::string describe(const Plan& plan) {
   const Job& job = plan.job;
+  const int64_t all = plan.model->parameter_count();
+  int64_t trained = 0;
+  for (const auto* parameter : plan.model->parameters()) trained += parameter->trainable ? parameter->numel() : 0;
   return fmt::format(
-      "{} {} parameters, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(plan.model->parameter_count()),
-      plan.entry->name,
+      "{} {} parameters{}, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(all),
+      trained < all ? fmt::format(" ({} trained)", format_parameters(trained)) : "", plan.entry->name,
       counted(job.world_size(), job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
       plan.recipe.precision.mode, step_size_text(job));
 }

@@ -36,6 +36,7 @@ class Finder {
     devices();
     family();
     objective();
+    fine_tune();
     needs();
   }
 
@@ -232,7 +233,7 @@ class Finder {
              fmt::format("schedule \"{}\" depends on the end: set train.max_steps or train.max_epochs", schedule),
              "train.max_steps");
     if (schedule == "step" && !recipe_.lr_scheduler.step_size)
-      report("lr_scheduler.name", "schedule \"step\" needs step_size");
+      report("lr_scheduler.name", "schedule \"step\" needs lr_scheduler.step_size");
     if (schedule == "one_cycle" && recipe_.lr_scheduler.warmup_steps > 0)
       report("lr_scheduler.warmup_steps",
              "schedule \"one_cycle\" begins with a warm-up of its own: pct_start is its share of the steps",
@@ -280,6 +281,12 @@ class Finder {
                  "model.name", "the family is set here");
   }
 
+  /// Parts of [fine_tune] that need each other.
+  void fine_tune() {
+    if (recipe_.fine_tune.method == "freeze" && recipe_.fine_tune.trainable.empty())
+      report("fine_tune.method", "method = \"freeze\" needs fine_tune.trainable, the parameters that are trained");
+  }
+
   /// An encoder sees the next token, and other models do not see what follows a hidden one.
   void objective() {
     const bool encoder = family_kind(recipe_.model.name) == "encoder";
@@ -319,6 +326,17 @@ std::vector<std::string> idle_switches(const Recipe& recipe) {
                                                 [](const auto& group) { return group.weight_decay.value_or(0) > 0; });
   if (optimizer.decay_norms_and_biases && !decays)
     notes.push_back("optimizer.decay_norms_and_biases has no effect: weight_decay is 0");
+  if (recipe.fine_tune.method != "full" && !recipe.model.init_from)
+    notes.push_back(
+        fmt::format("fine_tune.method = \"{}\" without model.init_from: the frozen parameters keep the random "
+                    "values that they begin with",
+                    recipe.fine_tune.method));
+  const auto& schedule = recipe.lr_scheduler.name;
+  if (optimizer.name == "schedule_free_adamw" && schedule != "constant")
+    notes.push_back(
+        fmt::format("lr_scheduler.name = \"{}\": schedule_free_adamw replaces a schedule, and its authors use a "
+                    "constant rate after warm-up",
+                    schedule));
   if (recipe.hooks.trusted && recipe.hooks.files.empty())
     notes.push_back("hooks.trusted has no effect: there are no hooks (hooks.files)");
   return notes;

@@ -112,6 +112,11 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
     diagnostic.message = fmt::format("no strategy has an option `{}`", name);
     diagnostic.suggestion = nearest(name, known);
     if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name, foreign_names());
+    if (!diagnostic.suggestion) {
+      std::ranges::sort(known);
+      known.erase(std::unique(known.begin(), known.end()), known.end());
+      diagnostic.allowed = known;
+    }
     diagnostics.push_back(diagnostic);
     return;
   }

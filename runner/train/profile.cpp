@@ -158,8 +158,8 @@ void Profile::finish(EventSink& events) {
   if (first_step_ > 0 && world_.rank == 0) events.emit("profile", totals());
   if (written_) events.emit("trace", {{"path", trace_file_.string()}, {"steps", recorded_}});
   if (!trace_file_.empty() && !written_ && world_.rank == 0)
-    events.emit("note",
-                {{"message", "there is no trace: training ended before the steps that run.profile_steps names"}});
+    events.emit("note", {{"message", "there is no trace: the training ended before the steps of the trace "
+                                     "(run.profile_steps)"}});
   recording_ = false;
 }
 

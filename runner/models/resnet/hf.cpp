@@ -51,7 +51,7 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
           {"hidden_sizes", model.hidden_sizes},
           {"depths", model.depths},
           {"layer_type", model.layer_type},
-          {"hidden_act", activation_of(model)},
+          {"hidden_act", activation_of(model) == "gelu_tanh" ? "gelu_pytorch_tanh" : activation_of(model)},
           {"downsample_in_first_stage", model.downsample_in_first_stage},
           {"downsample_in_bottleneck", model.downsample_in_bottleneck},
           {"id2label", names},
