@@ -189,6 +189,7 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
 /// Reports patterns of optimizer.groups and model.frozen that match no parameter, and a model without trained parameters.
 void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
   const auto parameters = model.parameters();
+  const auto earlier = diagnostics.size();
   const auto check = [&](const std::string& pattern, const char* key) {
     if (std::ranges::any_of(parameters, [&](const auto* one) { return glob_matches(pattern, one->name); })) return;
     diagnostics.push_back({.place = recipe.origin(key),
@@ -207,10 +208,16 @@ void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std:
                                                   target.reason.empty() ? "" : ": " + target.reason),
                            .allowed = target.available,
                            .suggestion = nearest(target.name, target.available)});
-  if (std::ranges::none_of(parameters, &ParameterSpec::trainable))
-    diagnostics.push_back({.place = recipe.origin("model.frozen"),
-                           .code = "nothing-to-train",
-                           .message = "model.frozen matches every parameter, so there is nothing to train"});
+  if (diagnostics.size() == earlier && std::ranges::none_of(parameters, &ParameterSpec::trainable)) {
+    const bool adapts = recipe.fine_tune.adapts();
+    diagnostics.push_back(
+        {.place = recipe.origin(adapts ? "fine_tune.method" : "model.frozen"),
+         .code = "nothing-to-train",
+         .message = adapts ? fmt::format("{} has no matrix that fine_tune.targets could adapt, so there is "
+                                         "nothing to train",
+                                         recipe.model.name)
+                           : "model.frozen matches every parameter, so there is nothing to train"});
+  }
 }
 
 /// Notes about groups of [optimizer] that have only frozen parameters.
@@ -280,16 +287,24 @@ Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& top
   return job;
 }
 
-/// The spec of the plan's model. A mistake of a plug-in is one of the key that names it.
+/// The key that a message about the model begins with ("model.n_heads = 3: does not divide ..."). Otherwise the one that names the model.
+static std::string key_of_model(const Recipe& recipe, const std::string& message) {
+  if (message.starts_with("the option")) return "model.options";
+  const auto parts = split(message.substr(0, message.find_first_of(" :")), '.');
+  const auto key = parts.size() > 1 ? parts[0] + "." + parts[1] : "";
+  return recipe.origins.contains(key) ? key : recipe.model.plugin ? "model.plugin" : "model.name";
+}
+
+/// The spec of the plan's model.
 static ModelSpec spec_of(const Plan& plan) {
   try {
     return make_spec(plan.recipe, plan.vocab_size, plan.seq_len);
   } catch (const Error& error) {
-    if (!plan.recipe.model.plugin || error.code() != ExitCode::usage) throw;
-    const std::string message = error.what();
-    const char* const key =
-        message.starts_with("model.options") || message.starts_with("the option") ? "model.options" : "model.plugin";
-    throw RecipeError({{plan.recipe.origin(key), "plugin", message}});
+    if (error.code() != ExitCode::usage) throw;
+    const bool own = plan.recipe.model.plugin.has_value();
+    throw RecipeError({{.place = plan.recipe.origin(key_of_model(plan.recipe, error.what())),
+                        .code = own ? "plugin" : "model",
+                        .message = error.what()}});
   }
 }
 

@@ -102,6 +102,26 @@ TEST_CASE("contradicting values are refused") {
   CHECK(refusal(r, cpus(1)) == "no parameter matches the pattern `haed.*` of model.frozen");
   r.model.frozen = {"*"};
   CHECK(refusal(r, cpus(1)) == "model.frozen matches every parameter, so there is nothing to train");
+  r = small_recipe();
+  r.fine_tune.method = "lora";
+  r.fine_tune.targets = {"q_prj"};
+  CHECK(mistakes(r, cpus(1)).size() == 1);
+  CHECK(refusal(r, cpus(1)) == "no module matches `q_prj` of fine_tune.targets");
+  r.fine_tune.targets.clear();
+  CHECK(refusal(r, cpus(1)) == "gpt has no matrix that fine_tune.targets could adapt, so there is nothing to train");
+}
+
+TEST_CASE("a mistake of the model's spec has the place of its key") {
+  auto r = small_recipe();
+  r.model.activation = "relu";
+  r.origins["model.activation"].line = 7;
+  r.origins["model.name"].line = 2;
+  auto found = mistakes(r, cpus(1));
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].message == "model.activation = \"relu\": allowed: gelu or gelu_tanh");
+  CHECK(found[0].place.line == 7);
+  r.origins.erase("model.activation");
+  CHECK(mistakes(r, cpus(1)).at(0).place.line == 2);
 }
 
 TEST_CASE("settings without an effect in this plan give notes") {
