@@ -37,10 +37,11 @@ MaskRule mask_rule(const Recipe::Data& data, const Tokenizer& tokenizer) {
   MaskRule rule{.probability = data.mlm_probability, .mask = *mask, .vocab_size = tokenizer.vocab_size()};
   for (int64_t id = 0; id < rule.vocab_size; ++id)
     rule.special.push_back(tokenizer.is_special(static_cast<int32_t>(id)));
-  const auto around = tokenizer.encode("", /*add_special_tokens=*/true);
-  if (data.format != "text" || around.empty()) return rule;
-  rule.before = around.front();
-  if (around.size() > 1) rule.after = around.back();
+  if (data.format != "text") return rule;
+  const auto text = tokenizer.encode("a"), with_special = tokenizer.encode("a", /*add_special_tokens=*/true);
+  const auto inside = std::ranges::search(with_special, text);
+  if (inside.begin() != with_special.begin()) rule.before = with_special.front();
+  if (inside.end() != with_special.end()) rule.after = with_special.back();
   return rule;
 }
 

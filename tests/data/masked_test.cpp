@@ -204,6 +204,18 @@ TEST_CASE("windows of a text have the tokens around them", "[rank15]") {
   }
 }
 
+TEST_CASE("a tokenizer that only ends texts with a token does not begin windows with it", "[rank15]") {
+  MaskedData place(40, "text");
+  auto tokenizer = nlohmann::json::parse(tokenizer_json());
+  tokenizer["post_processor"]["single"].erase(0);
+  place.data.tokenizer = place.write("ends.json", tokenizer.dump());
+  const auto row = draw(*place.open(16), 0, {});
+  REQUIRE(row.inputs.size() == 16);
+  CHECK(row.inputs.back() == sep);
+  CHECK(std::ranges::count(row.inputs, sep) == 1);
+  CHECK(std::ranges::count(row.inputs, cls) == 0);
+}
+
 TEST_CASE("data without a mask token, and too long documents", "[rank15]") {
   MaskedData place(3);
   place.data.too_long = "error";
