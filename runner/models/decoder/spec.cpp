@@ -235,8 +235,11 @@ nlohmann::json settings(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family decoder_family = {
-    decoder::make_spec, decoder::settings, decoder::hf_tensor, decoder::hf_ignorable, decoder::model_from_hf_config,
-    decoder::hf_config};
+const Family decoder_family = {.make_spec = decoder::make_spec,
+                               .settings = decoder::settings,
+                               .hf_tensor = decoder::hf_tensor,
+                               .hf_ignorable = decoder::hf_ignorable,
+                               .model_from_hf_config = decoder::model_from_hf_config,
+                               .hf_config = decoder::hf_config};
 
 }  // namespace runner

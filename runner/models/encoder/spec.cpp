@@ -212,8 +212,11 @@ nlohmann::json settings(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family encoder_family = {
-    encoder::make_spec, encoder::settings, encoder::hf_tensor, encoder::hf_ignorable, encoder::model_from_hf_config,
-    encoder::hf_config};
+const Family encoder_family = {.make_spec = encoder::make_spec,
+                               .settings = encoder::settings,
+                               .hf_tensor = encoder::hf_tensor,
+                               .hf_ignorable = encoder::hf_ignorable,
+                               .model_from_hf_config = encoder::model_from_hf_config,
+                               .hf_config = encoder::hf_config};
 
 }  // namespace runner

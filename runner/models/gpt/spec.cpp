@@ -150,11 +150,11 @@ nlohmann::json settings(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family gpt_family = {gpt::make_spec,
-                           gpt::settings,
-                           [](const auto&, const auto& name) { return gpt::hf_tensor(name); },
-                           gpt::hf_ignorable,
-                           gpt::model_from_hf_config,
-                           gpt::hf_config};
+const Family gpt_family = {.make_spec = gpt::make_spec,
+                           .settings = gpt::settings,
+                           .hf_tensor = [](const auto&, const auto& name) { return gpt::hf_tensor(name); },
+                           .hf_ignorable = gpt::hf_ignorable,
+                           .model_from_hf_config = gpt::model_from_hf_config,
+                           .hf_config = gpt::hf_config};
 
 }  // namespace runner

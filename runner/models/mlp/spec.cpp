@@ -75,7 +75,7 @@ namespace {
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
   if (!model.num_features)
-    throw usage_error("model.num_features: mlp needs the number of features; data of format \"csv\" have it");
+    throw usage_error("model.num_features: mlp needs the number of features, which a table has");
   ModelSpec spec;
   spec.batch = {features_field(*model.num_features)};
   spec.blocks.push_back(input_block(*model.num_features));
@@ -120,11 +120,11 @@ nlohmann::json config_of(const Recipe::Model& model, const ModelSpec& spec) {
 
 }  // namespace mlp
 
-const Family mlp_family = {mlp::make_spec,
-                           mlp::settings,
-                           [](const auto&, const std::string& name) { return HfTensor{.name = name}; },
-                           [](const auto&, const std::string&) { return false; },
-                           mlp::model_from_config,
-                           mlp::config_of};
+const Family mlp_family = {.make_spec = mlp::make_spec,
+                           .settings = mlp::settings,
+                           .hf_tensor = [](const auto&, const std::string& name) { return HfTensor{.name = name}; },
+                           .hf_ignorable = [](const auto&, const std::string&) { return false; },
+                           .model_from_hf_config = mlp::model_from_config,
+                           .hf_config = mlp::config_of};
 
 }  // namespace runner

@@ -166,11 +166,11 @@ std::vector<ResidualLayer> layers_of(const Recipe::Model& model) {
 namespace runner {
 
 const Family resnet_family = {
-    resnet::make_spec,
-    resnet::settings,
-    [](const auto&, const std::string& name) { return resnet::hf_tensor(name); },
-    [](const auto&, const std::string& name) { return name.ends_with(".num_batches_tracked"); },
-    resnet::model_from_hf_config,
-    resnet::hf_config};
+    .make_spec = resnet::make_spec,
+    .settings = resnet::settings,
+    .hf_tensor = [](const auto&, const std::string& name) { return resnet::hf_tensor(name); },
+    .hf_ignorable = [](const auto&, const std::string& name) { return name.ends_with(".num_batches_tracked"); },
+    .model_from_hf_config = resnet::model_from_hf_config,
+    .hf_config = resnet::hf_config};
 
 }  // namespace runner

@@ -161,11 +161,12 @@ int64_t tokens_of(const Recipe::Model& model) {
 
 namespace runner {
 
-const Family vit_family = {vit::make_spec,
-                           vit::settings,
-                           [](const auto&, const std::string& name) { return vit::hf_tensor(name); },
-                           [](const auto&, const std::string& name) { return name.starts_with("vit.pooler."); },
-                           vit::model_from_hf_config,
-                           vit::hf_config};
+const Family vit_family = {
+    .make_spec = vit::make_spec,
+    .settings = vit::settings,
+    .hf_tensor = [](const auto&, const std::string& name) { return vit::hf_tensor(name); },
+    .hf_ignorable = [](const auto&, const std::string& name) { return name.starts_with("vit.pooler."); },
+    .model_from_hf_config = vit::model_from_hf_config,
+    .hf_config = vit::hf_config};
 
 }  // namespace runner
