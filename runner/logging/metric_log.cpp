@@ -7,8 +7,6 @@
 
 namespace runner {
 
-std::vector<std::string> metric_log_names() { return {"tensorboard", "csv"}; }
-
 MetricLogs::MetricLogs(const std::vector<std::string>& names, const fs::path& run_dir, const std::string& summary) {
   for (const auto& name : names) {
     if (name == "tensorboard")

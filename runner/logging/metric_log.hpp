@@ -1,4 +1,4 @@
-// Files of metrics for other programs, written while a run is alive, beside the ledger.
+// Files of metrics for other programs, written while a run is alive, in addition to the ledger.
 #pragma once
 #include <memory>
 #include <string>
@@ -21,14 +21,11 @@ class MetricLog {
   virtual fs::path path() const = 0;
 };
 
-/// Valid values of run.loggers: "tensorboard" and "csv".
-std::vector<std::string> metric_log_names();
-
 /// The logs of a run, in its folder. A log that cannot be written gives one warning and then stays silent: the training continues.
 class MetricLogs {
  public:
   MetricLogs() = default;
-  /// `summary`: the recipe with all values, which TensorBoard shows as text.
+  /// `names`: values of run.loggers, "tensorboard" or "csv". `summary`: the recipe with all values, which TensorBoard shows as text.
   MetricLogs(const std::vector<std::string>& names, const fs::path& run_dir, const std::string& summary);
   void begin_attempt(int64_t step, const Ledger& ledger, const std::string& run);
   void add(const std::vector<MetricPoint>& points);
