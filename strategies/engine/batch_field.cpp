@@ -13,30 +13,40 @@ namespace runner {
 namespace {
 
 struct TypeFacts {
+  ElementType type;
   const char* name;
   int64_t bytes;
 };
+constexpr TypeFacts types[] = {{.type = ElementType::int64, .name = "int64", .bytes = 8},
+                               {.type = ElementType::int32, .name = "int32", .bytes = 4},
+                               {.type = ElementType::uint8, .name = "uint8", .bytes = 1},
+                               {.type = ElementType::boolean, .name = "bool", .bytes = 1},
+                               {.type = ElementType::float32, .name = "float32", .bytes = 4}};
 
-TypeFacts facts_of(ElementType type) {
-  switch (type) {
-    case ElementType::int64:
-      return {.name = "int64", .bytes = 8};
-    case ElementType::int32:
-      return {.name = "int32", .bytes = 4};
-    case ElementType::uint8:
-      return {.name = "uint8", .bytes = 1};
-    case ElementType::boolean:
-      return {.name = "bool", .bytes = 1};
-    case ElementType::float32:
-      return {.name = "float32", .bytes = 4};
-  }
-  RUNNER_CHECK(false, "element type {}", static_cast<int>(type));
-  return {};
+const TypeFacts& facts_of(ElementType type) {
+  const auto* found = std::ranges::find(types, type, &TypeFacts::type);
+  RUNNER_CHECK(found != std::end(types), "element type {}", static_cast<int>(type));
+  return *found;
 }
 
 }  // namespace
 
 int64_t bytes_of(ElementType type) { return facts_of(type).bytes; }
+
+std::string name_of(ElementType type) { return facts_of(type).name; }
+
+std::vector<ElementType> element_types() {
+  std::vector<ElementType> list;
+  for (const auto& facts : types) list.push_back(facts.type);
+  return list;
+}
+
+ElementType element_type_named(const std::string& name) {
+  for (const auto& facts : types)
+    if (name == facts.name) return facts.type;
+  RUNNER_CHECK(false, "element type `{}`", name);
+  return {};
+}
 
 int64_t BatchField::row_elements() const {
   int64_t count = 1;

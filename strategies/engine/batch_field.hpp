@@ -10,6 +10,11 @@ namespace runner {
 enum class ElementType { int64, int32, uint8, boolean, float32 };
 
 int64_t bytes_of(ElementType type);
+/// "int64".
+std::string name_of(ElementType type);
+std::vector<ElementType> element_types();
+/// The reverse of name_of(). Throws std::logic_error for another name.
+ElementType element_type_named(const std::string& name);
 
 /// The ElementType of a C++ type.
 template <typename Element>

@@ -5,9 +5,11 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/models/plugin/module.hpp"
 #include "runner/models/plugin/spec.hpp"
 #include "strategies/collective/counting_allocator.hpp"
+#include "strategies/contract/dtype.hpp"
 
 namespace runner {
 
@@ -16,22 +18,13 @@ namespace {
 using nlohmann::json;
 using torch::Tensor;
 
-const char* type_name_of(torch::ScalarType type) {
-  switch (type) {
-    case torch::kInt64:
-      return "int64";
-    case torch::kInt32:
-      return "int32";
-    case torch::kUInt8:
-      return "uint8";
-    case torch::kBool:
-      return "boolean";
-    case torch::kFloat32:
-      return "float32";
-    default:
-      throw usage_error("model.plugin: a field of the batch can be int64, int32, uint8, boolean or float32, not {}",
-                        c10::toString(type));
+std::string type_name_of(torch::ScalarType type) {
+  std::vector<std::string> names;
+  for (const ElementType known : element_types()) {
+    if (scalar_type(known) == type) return name_of(known);
+    names.push_back(name_of(known));
   }
+  throw usage_error("model.plugin: a field of the batch can be {}, not {}", join_or(names), c10::toString(type));
 }
 
 json description_of(const plugin::Model& model) {
@@ -72,7 +65,7 @@ class Pass {
     for (const auto& field : model.spec.batch) {
       std::vector<int64_t> shape{rows};
       shape.insert(shape.end(), field.row.begin(), field.row.end());
-      batch_.fields.push_back(torch::zeros(shape, scalar_type_of(field.type)));
+      batch_.fields.push_back(torch::zeros(shape, scalar_type(field.type)));
     }
     batch_.host_fields = batch_.fields;
   }
@@ -104,22 +97,6 @@ class Pass {
   }
 
  private:
-  static torch::ScalarType scalar_type_of(ElementType type) {
-    switch (type) {
-      case ElementType::int64:
-        return torch::kInt64;
-      case ElementType::int32:
-        return torch::kInt32;
-      case ElementType::uint8:
-        return torch::kUInt8;
-      case ElementType::boolean:
-        return torch::kBool;
-      case ElementType::float32:
-        return torch::kFloat32;
-    }
-    return torch::kInt64;
-  }
-
   void place_parameters(size_t b) {
     placed_.clear();
     slots_.clear();

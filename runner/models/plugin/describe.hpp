@@ -8,7 +8,7 @@ namespace runner {
 
 /// `request`: {"plugin", "options", "vocab_size", "seq_len"}. Returns {"batch": [...], "blocks": [{"name", "parameters", "shared",
 /// "flops_per_token", "saved", "forward_peak", "backward_peak", "output"}]}. The last four are {"elements", "bytes"} per token of the
-/// batch: elements of the compute dtype, and bytes beside them. Forward and backward of each block run on rows of one and of two
+/// batch: elements of the compute dtype, and other bytes. Forward and backward of each block run on rows of one and of two
 /// sequences, and the difference is what a sequence needs. Throws Error(usage).
 nlohmann::json describe_plugin(const nlohmann::json& request);
 

@@ -35,8 +35,9 @@ Kept& kept() {
 std::string worker_identity(const fs::path& worker) {
   struct stat status {};
   if (::stat(worker.c_str(), &status) != 0)
-    throw environment_error("model.plugin needs {}, which is missing: build it, or install it beside this program",
-                            worker.string());
+    throw environment_error(
+        "model.plugin needs {}, which is missing: build it, or install it in the folder of this program",
+        worker.string());
   return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
@@ -87,13 +88,6 @@ json description_of_plugin(const json& request) {
       "name");
 }
 
-ElementType type_of(const std::string& name) {
-  if (name == "int32") return ElementType::int32;
-  if (name == "uint8") return ElementType::uint8;
-  if (name == "boolean") return ElementType::boolean;
-  return name == "float32" ? ElementType::float32 : ElementType::int64;
-}
-
 BlockSpec block_of(const json& from) {
   BlockSpec block{.name = from.at("name"), .shared = from.at("shared").get<std::vector<std::string>>()};
   for (const auto& parameter : from.at("parameters"))
@@ -131,7 +125,7 @@ ModelSpec plugin_spec_of(const json& description, int64_t vocab_size, int64_t se
   spec.seq_len = seq_len;
   for (const auto& field : description.at("batch"))
     spec.batch.push_back({.name = field.at("name"),
-                          .type = type_of(field.at("type")),
+                          .type = element_type_named(field.at("type")),
                           .row = field.at("row").get<std::vector<int64_t>>(),
                           .padding = field.at("padding")});
   if (spec.batch.empty()) spec.batch = token_fields(seq_len);
@@ -143,21 +137,21 @@ ModelSpec plugin_spec_of(const json& description, int64_t vocab_size, int64_t se
 }
 
 const Family plugin_family = {
-    [](const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
-      if (rows == RowKind::packed)
-        throw usage_error(
-            "data.packing = \"best_fit\": a plug-in does not know which sequences of a row do not see each other");
-      return plugin_spec(model, vocab_size, seq_len);
-    },
-    [](const Recipe::Model& model) {
-      return json{{"plugin", fs::path(model.plugin.value_or("")).filename().string()}, {"options", model.options}};
-    },
-    [](const Recipe::Model&, const std::string& name) {
-      return HfTensor{.name = name};
-    },
-    [](const Recipe::Model&, const std::string&) { return false; },
-    [](const json&) -> Recipe::Model { refuse_hugging_face(); },
-    [](const Recipe::Model&, const ModelSpec&) -> json { refuse_hugging_face(); }};
+    .make_spec =
+        [](const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+          if (rows == RowKind::packed)
+            throw usage_error(
+                "data.packing = \"best_fit\": a plug-in does not know which sequences of a row do not see each other");
+          return plugin_spec(model, vocab_size, seq_len);
+        },
+    .settings =
+        [](const Recipe::Model& model) {
+          return json{{"plugin", fs::path(model.plugin.value_or("")).filename().string()}, {"options", model.options}};
+        },
+    .hf_tensor = [](const Recipe::Model&, const std::string& name) { return HfTensor{.name = name}; },
+    .hf_ignorable = [](const Recipe::Model&, const std::string&) { return false; },
+    .model_from_hf_config = [](const json&) -> Recipe::Model { refuse_hugging_face(); },
+    .hf_config = [](const Recipe::Model&, const ModelSpec&) -> json { refuse_hugging_face(); }};
 
 ModelSpec plugin_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   if (!model.plugin) throw usage_error("model.name = \"plugin\" needs model.plugin, the library of the model");
