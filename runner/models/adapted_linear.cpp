@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runner/models/sequences.hpp"
+
 namespace runner {
 
 using torch::Tensor;
@@ -120,19 +122,15 @@ class DoraLinear : public torch::autograd::Function<DoraLinear> {
   }
 };
 
-std::optional<Tensor> if_defined(const Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
 }  // namespace
 
 Tensor lora_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LowRank& adapter) {
-  return LoraLinear::apply(x, weight, if_defined(bias), adapter.a, adapter.b, adapter);
+  return LoraLinear::apply(x, weight, given(bias), adapter.a, adapter.b, adapter);
 }
 
 Tensor dora_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LowRank& adapter,
                    const Tensor& magnitude) {
-  return DoraLinear::apply(x, weight, if_defined(bias), adapter.a, adapter.b, magnitude, adapter);
+  return DoraLinear::apply(x, weight, given(bias), adapter.a, adapter.b, magnitude, adapter);
 }
 
 Tensor adapted_row_norms(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {

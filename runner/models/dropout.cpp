@@ -57,7 +57,9 @@ void save_place(AutogradContext* context, const MaskPlace& place) {
 
 MaskPlace saved_place(AutogradContext* context) {
   auto& saved = context->saved_data;
-  return {static_cast<uint64_t>(saved["key"].toInt()), saved["first_row"].toInt(), saved["rows"].toInt()};
+  return {.key = static_cast<uint64_t>(saved["key"].toInt()),
+          .first_row = saved["first_row"].toInt(),
+          .rows = saved["rows"].toInt()};
 }
 
 namespace {
@@ -84,8 +86,9 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
 }  // namespace
 
 MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const {
-  return {mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)), context.first_row,
-          context.batch->rows};
+  return {.key = mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)),
+          .first_row = context.first_row,
+          .rows = context.batch->rows};
 }
 
 Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite site) const {

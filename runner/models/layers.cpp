@@ -10,6 +10,7 @@
 #include "runner/models/gelu.hpp"
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/host_layer_norm.hpp"
+#include "runner/models/sequences.hpp"
 
 namespace runner {
 
@@ -96,8 +97,7 @@ Tensor Linear::adapted(const Tensor& x, const ForwardContext& context) const {
 
 Tensor Linear::last(const Tensor& x, const ForwardContext& context) const {
   if (!context.output_unused || adapter_) return (*this)(x, context);
-  const auto bias = bias_.as(x.scalar_type());
-  return UnusedLinear::apply(x, weight_.as(x.scalar_type()), bias.defined() ? std::optional(bias) : std::nullopt);
+  return UnusedLinear::apply(x, weight_.as(x.scalar_type()), given(bias_.as(x.scalar_type())));
 }
 
 LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
