@@ -2,6 +2,7 @@
 
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -101,7 +102,11 @@ void Profile::write_trace() {
     events.push_back(std::move(event));
   }
   for (const auto& from : operators_.events()) {
-    TraceEvent event{from.name, "operator", from.track, from.begin, from.nanoseconds};
+    TraceEvent event{.name = from.name,
+                     .category = "operator",
+                     .track = from.track,
+                     .begin = from.begin,
+                     .nanoseconds = from.nanoseconds};
     if (!from.shapes.empty()) event.arguments["shapes"] = from.shapes;
     events.push_back(std::move(event));
   }
@@ -158,8 +163,10 @@ void Profile::finish(EventSink& events) {
   if (first_step_ > 0 && world_.rank == 0) events.emit("profile", totals());
   if (written_) events.emit("trace", {{"path", trace_file_.string()}, {"steps", recorded_}});
   if (!trace_file_.empty() && !written_ && world_.rank == 0)
-    events.emit("note", {{"message", "there is no trace: the training ended before the steps of the trace "
-                                     "(run.profile_steps)"}});
+    events.emit("note", {{"message", wanted_.empty() ? "there is no trace: the training ended before its third step; "
+                                                       "run.profile_steps names other steps"
+                                                     : "there is no trace: the training ended before the steps of "
+                                                       "run.profile_steps"}});
   recording_ = false;
 }
 
