@@ -62,9 +62,9 @@ TEST_CASE("calls of tools that the template does not write are refused with thei
   CHECK_THROWS_WITH(supervised_text(ChatTemplate::from_text("t", plain), with_call),
                     "/messages/1/tool_calls: the template t does not write calls of tools, so this message would lose "
                     "them. Set data.chat_template to a template that writes `tool_calls`");
-  const std::string writes =
-      std::string("{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor "
-                  "%}");
+  const std::string writes = std::string(
+      "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor "
+      "%}");
   CHECK(supervised_text(ChatTemplate::from_text("t", writes), with_call).text == "f");
 }
 

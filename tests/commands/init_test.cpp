@@ -106,7 +106,8 @@ TEST_CASE("init writes recipes for tables, images and conversations") {
   CHECK_THAT(refused.err, ContainsSubstring("--format csv: hf is a llama, which does not read such data"));
   const auto alone = place.run({"init", "--format", "jsonl", "no.toml"});
   CHECK(alone.code == 2);
-  CHECK_THAT(alone.err, ContainsSubstring("--format jsonl needs a model's own tokenizer: name its folder with --from-hf"));
+  CHECK_THAT(alone.err,
+             ContainsSubstring("--format jsonl needs a model's own tokenizer: name its folder with --from-hf"));
 }
 
 TEST_CASE("init --from-hf uses bytes for a vocabulary of 256, and a SentencePiece model if there is one") {

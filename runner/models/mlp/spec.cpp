@@ -74,8 +74,7 @@ namespace mlp {
 namespace {
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
-  if (!model.num_features)
-    throw usage_error("model.num_features: mlp needs the number of features, which a table has");
+  if (!model.num_features) throw usage_error("model.num_features: mlp needs the number of features, which a table has");
   ModelSpec spec;
   spec.batch = {features_field(*model.num_features)};
   spec.blocks.push_back(input_block(*model.num_features));
