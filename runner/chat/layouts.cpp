@@ -95,7 +95,7 @@ RecordReader RecordReader::detect(const Json& record, const Columns& columns) {
     for (auto& field : row.required) wanted.push_back(column(columns, field));
   }
   if (fitting.size() == 2 && fitting[1]->layout == Layout::text)
-    fitting.pop_back();  // a text beside the messages is their rendering
+    fitting.pop_back();  // a text in addition to the messages is their rendering
   if (fitting.size() > 1)
     throw RecordError(
         "", fmt::format("the keys fit the layouts {} and {}; name one of them", fitting[0]->name, fitting[1]->name));

@@ -123,7 +123,7 @@ Names plugin_names() {
       {.name = "logger",
        .meaning = one_of({true, false}),
        .note = "nothing to do: the ledger keeps every step (`runner metrics`)",
-       .refusal = "run.loggers = [\"tensorboard\", \"csv\"] writes such files beside the ledger, which keeps every "
+       .refusal = "run.loggers = [\"tensorboard\", \"csv\"] writes such files in addition to the ledger, which keeps every "
                   "step (`runner "
                   "metrics`)"},
       refused("callbacks",

@@ -70,7 +70,7 @@ void add_tables(Adder<Recipe::Data>& add) {
        .help = "What becomes of a missing cell of a feature. mean: it gets the mean of the training data, and a further feature "
                "says that it is missing; of categories, missing is one more. drop: the row is left out. error: the run does not "
                "start.", .choices = {"mean", "drop", "error"}}, &D::missing, table);
-  add({.name = "missing_values", .type = T::texts, .help = "Texts that stand for a missing cell, beside an empty cell."},
+  add({.name = "missing_values", .type = T::texts, .help = "Texts that stand for a missing cell, in addition to an empty cell."},
       &D::missing_values, table);
   add({.name = "standardize", .type = T::boolean,
        .help = "Features that are numbers get mean 0 and standard deviation 1, by the statistics of the training data. "

@@ -54,7 +54,7 @@ void add_run(std::vector<Key>& keys) {
   add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
   add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
   add({.name = "loggers", .type = T::texts,
-       .help = "Files of metrics in the run's folder for other programs, beside the ledger. tensorboard: event files. csv: "
+       .help = "Files of metrics in the run's folder for other programs, in addition to the ledger. tensorboard: event files. csv: "
                "metrics.csv, a column for each metric.", .wanted = "a list of tensorboard and csv",
        .fits = known_loggers}, &R::loggers);
   add({.name = "profiler", .type = T::choice,
