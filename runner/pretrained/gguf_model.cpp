@@ -73,7 +73,7 @@ json llama3_scaling(const GgufFile& file, const GgufMetadata& metadata, const Gg
   const double factor = *std::ranges::max_element(values);
   for (size_t i = 0; i < count; ++i) {
     const double frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(count));
-    if (std::abs(values[i] - llama3_factor(frequency, factor)) > 1e-3 * factor)
+    if (!(std::abs(values[i] - llama3_factor(frequency, factor)) <= 1e-3 * factor))
       metadata.refuse(fmt::format(
           "`rope_freqs.weight` has factors that rope_type \"llama3\" with original_max_position_embeddings = {} does "
           "not give, e.g. {} at {}",

@@ -1,8 +1,8 @@
 #include "runner/pretrained/gguf_tokenizer.hpp"
 
-#include <algorithm>
+#include <array>
 
-#include "runner/pretrained/gguf_metadata.hpp"
+#include "runner/pretrained/gguf_vocabulary.hpp"
 
 namespace runner {
 
@@ -11,27 +11,40 @@ namespace {
 using nlohmann::json;
 using Strings = std::vector<std::string>;
 
-/// Values of tokenizer.ggml.token_type.
-enum TokenType : int64_t { normal = 1, unknown, control, user_defined, unused, byte };
-
 /// How a text is cut into words, for several values of tokenizer.ggml.pre.
 struct Words {
-  const char* expression = "";  ///< empty: GPT-2's
-  bool single_digits = false;   ///< each digit is a word of its own, before GPT-2's expression is applied
-  bool nfc = false;             ///< the text is brought to this normal form first
-  bool whole_words = false;     ///< a word that is in the vocabulary is not built from merges
-  bool bos = false;             ///< precedes a text if the metadata do not say otherwise
+  std::array<const char*, 5> expressions = {};  ///< applied one after another; none: GPT-2's
+  bool single_digits = false;  ///< each digit is a word of its own; before GPT-2's expression, after others
+  bool nfc = false;            ///< the text is brought to this normal form first
+  bool whole_words = false;    ///< a word that is in the vocabulary is not built from merges
+  bool bos = false;            ///< precedes a text if the metadata do not say otherwise
 };
+
+constexpr const char* three_digits =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr Words gpt2_words = {}, digit_words = {.single_digits = true};
-constexpr Words llama3_words = {
-    .expression =
-        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+constexpr Words llama3_words = {.expressions = {three_digits}, .whole_words = true, .bos = true};
+constexpr Words three_digit_words = {.expressions = {three_digits}};
+constexpr Words qwen2_words = {
+    .expressions =
+        {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    .nfc = true};
+// Words of letters end where a capital letter follows a small one.
+constexpr Words tekken_words = {
+    .expressions =
+        {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
     .whole_words = true,
     .bos = true};
-constexpr Words qwen2_words = {
-    .expression =
-        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-    .nfc = true};
+constexpr Words gpt4o_words = {
+    .expressions = {
+        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}};
+constexpr Words deepseek_coder_words = {
+    .expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"},
+    .single_digits = true};
+constexpr Words deepseek3_words = {
+    .expressions = {
+        R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}};
 constexpr std::pair<const char*, const Words*> known_words[] = {
     {"gpt-2", &gpt2_words},
     {"phi-2", &gpt2_words},
@@ -42,8 +55,14 @@ constexpr std::pair<const char*, const Words*> known_words[] = {
     {"llama-bpe", &llama3_words},
     {"llama3", &llama3_words},
     {"llama-v3", &llama3_words},
+    {"smaug-bpe", &three_digit_words},
+    {"dbrx", &three_digit_words},
     {"qwen2", &qwen2_words},
     {"deepseek-r1-qwen", &qwen2_words},
+    {"tekken", &tekken_words},
+    {"gpt-4o", &gpt4o_words},
+    {"deepseek-coder", &deepseek_coder_words},
+    {"deepseek-v3", &deepseek3_words},
 };
 
 const Words& words_of(const GgufMetadata& metadata) {
@@ -56,85 +75,19 @@ const Words& words_of(const GgufMetadata& metadata) {
   metadata.refuse(fmt::format("tokenizer.ggml.pre = \"{}\" is not supported; allowed: {}", pre, join_or(names)));
 }
 
-/// The text of the token that a key names; empty if there is none.
-std::string named_token(const GgufMetadata& metadata, const Strings& tokens, const char* role) {
-  const auto key = fmt::format("tokenizer.ggml.{}_token_id", role);
-  if (!metadata.has(key)) return "";
-  const auto id = metadata.require<int64_t>(key);
-  if (id >= std::ssize(tokens))
-    metadata.refuse(fmt::format("`{}` is {}, and there are {} tokens", key, id, tokens.size()));
-  return tokens[static_cast<size_t>(id)];
-}
-
-Strings tokens_of(const GgufMetadata& metadata) {
-  auto tokens = metadata.require<Strings>("tokenizer.ggml.tokens");
-  if (tokens.size() > INT32_MAX) metadata.refuse("`tokenizer.ggml.tokens` is too long");
-  for (size_t id = 0; id < tokens.size(); ++id)
-    if (const auto bad = first_invalid_utf8(tokens[id]))
-      metadata.refuse(
-          fmt::format("token {} of `tokenizer.ggml.tokens` is not UTF-8: \"{}\"", id, escape_invalid_utf8(tokens[id])));
-  return tokens;
-}
-
-json vocabulary_json(const GgufMetadata& metadata, const Strings& tokens) {
-  json vocabulary = json::object();
-  for (size_t id = 0; id < tokens.size(); ++id)
-    if (!vocabulary.emplace(tokens[id], id).second)
-      metadata.refuse(fmt::format("tokens {} and {} of `tokenizer.ggml.tokens` are the same: \"{}\"",
-                                  vocabulary[tokens[id]].get<int64_t>(), id, tokens[id]));
-  return vocabulary;
-}
-
-/// Control tokens and tokens of users are found in a text before it is cut into words.
-json added_tokens(const GgufMetadata& metadata, const Strings& tokens) {
-  json added = json::array();
-  const auto types =
-      metadata.get<std::vector<int64_t>>("tokenizer.ggml.token_type", std::vector<int64_t>(tokens.size(), normal));
-  if (types.size() != tokens.size())
-    metadata.refuse(fmt::format("`tokenizer.ggml.token_type` has {} elements, and there are {} tokens", types.size(),
-                                tokens.size()));
-  for (size_t id = 0; id < tokens.size(); ++id)
-    if (types[id] == control || types[id] == user_defined || types[id] == unknown)
-      added.push_back({{"id", id},
-                       {"content", tokens[id]},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", types[id] != user_defined}});
-  return added;
-}
-
 json pre_tokenizer(const Words& words) {
-  const bool own = *words.expression != '\0';
+  const bool own = words.expressions[0] != nullptr;
   json steps = json::array();
+  for (const char* expression : words.expressions)
+    if (expression)
+      steps.push_back(
+          {{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Isolated"}, {"invert", false}});
   if (words.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (own)
-    steps.push_back(
-        {{"type", "Split"}, {"pattern", {{"Regex", words.expression}}}, {"behavior", "Isolated"}, {"invert", false}});
   steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", !own}});
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-json bos_in_front(const std::string& token, const json& vocabulary) {
-  const json bos = {{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
-  const auto text = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
-  return {{"type", "TemplateProcessing"},
-          {"single", {bos, text("A", 0)}},
-          {"pair", {bos, text("A", 0), bos, text("B", 1)}},
-          {"special_tokens", {{token, {{"id", token}, {"ids", {vocabulary.at(token)}}, {"tokens", {token}}}}}}};
-}
-
-std::string kind_of_tokenizer(const GgufMetadata& metadata) {
-  return metadata.get<std::string>("tokenizer.ggml.model", "none");
-}
-
-}  // namespace
-
-std::string gguf_tokenizer_json(const GgufFile& file) {
-  const GgufMetadata metadata(file);
-  if (metadata.has("tokenizer.huggingface.json")) return metadata.require<std::string>("tokenizer.huggingface.json");
-  if (kind_of_tokenizer(metadata) != "gpt2") return "";
+json byte_level_tokenizer(const GgufMetadata& metadata) {
   const auto& words = words_of(metadata);
   const auto tokens = tokens_of(metadata);
   const json vocabulary = vocabulary_json(metadata, tokens);
@@ -142,10 +95,7 @@ std::string gguf_tokenizer_json(const GgufFile& file) {
   root["added_tokens"] = added_tokens(metadata, tokens);
   if (words.nfc) root["normalizer"] = {{"type", "NFC"}};
   root["pre_tokenizer"] = pre_tokenizer(words);
-  root["post_processor"] = nullptr;
-  const auto bos = named_token(metadata, tokens, "bos");
-  if (!bos.empty() && metadata.get("tokenizer.ggml.add_bos_token", words.bos))
-    root["post_processor"] = bos_in_front(bos, vocabulary);
+  root["post_processor"] = special_tokens_around(metadata, tokens, vocabulary, words.bos);
   root["decoder"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   root["model"] = {{"type", "BPE"},
                    {"dropout", nullptr},
@@ -157,7 +107,17 @@ std::string gguf_tokenizer_json(const GgufFile& file) {
                    {"ignore_merges", words.whole_words},
                    {"vocab", vocabulary},
                    {"merges", metadata.require<Strings>("tokenizer.ggml.merges")}};
-  return root.dump();
+  return root;
+}
+
+}  // namespace
+
+std::string gguf_tokenizer_json(const GgufFile& file) {
+  const GgufMetadata metadata(file);
+  if (metadata.has("tokenizer.huggingface.json")) return metadata.require<std::string>("tokenizer.huggingface.json");
+  const auto kind = metadata.get<std::string>("tokenizer.ggml.model", "none");
+  if (kind == "gpt2") return byte_level_tokenizer(metadata).dump();
+  return kind == "llama" ? sentencepiece_tokenizer(metadata).dump() : "";
 }
 
 nlohmann::json gguf_tokenizer_config(const GgufFile& file) {

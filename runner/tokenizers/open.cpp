@@ -17,7 +17,8 @@ fs::path tokenizer_in_gguf(const fs::path& path) {
   const auto metadata = GgufFile(path).metadata();
   const auto kind = metadata.find("tokenizer.ggml.model");
   if (kind == metadata.end()) throw usage_error("{} has no tokenizer", path.string());
-  throw usage_error("{}: tokenizer.ggml.model = {} is not supported; only \"gpt2\" is", path.string(), kind->dump());
+  throw usage_error("{}: tokenizer.ggml.model = {} is not supported; allowed: gpt2 or llama", path.string(),
+                    kind->dump());
 }
 
 }  // namespace

@@ -159,11 +159,14 @@ TEST_CASE("the factors of Llama 3's rotary frequencies become its settings", "[g
   CHECK(model_settings(model_of_hf_folder(folder / "model.gguf"), vocabulary_size) ==
         model_settings(model, vocabulary_size));
   HfSource(folder / "model.gguf", model, make_spec(model, vocabulary_size, 8));
-  factors[1] = 7;
-  wrong.add_floats("rope_freqs.weight", {half}, factors);
-  write_text(folder / "wrong.gguf", wrong.bytes());
-  CHECK_THAT(message_of([&] { model_of_hf_folder(folder / "wrong.gguf"); }),
-             ContainsSubstring("`rope_freqs.weight` has factors that rope_type \"llama3\""));
+  for (const float factor : {7.0f, NAN}) {
+    factors[1] = factor;
+    auto other = wrong;
+    other.add_floats("rope_freqs.weight", {half}, factors);
+    write_text(folder / "wrong.gguf", other.bytes());
+    CHECK_THAT(message_of([&] { model_of_hf_folder(folder / "wrong.gguf"); }),
+               ContainsSubstring("`rope_freqs.weight` has factors that rope_type \"llama3\""));
+  }
 }
 
 TEST_CASE("settings of a GGUF file that are not supported are refused by name", "[gguf]") {
@@ -254,7 +257,7 @@ TEST_CASE("a tokenizer of a GGUF file that is not supported is refused", "[gguf]
   CHECK_THAT(refusal("gpt2", "grok-2"),
              ContainsSubstring("tokenizer.ggml.pre = \"grok-2\" is not supported; allowed: gpt-2,"));
   CHECK_THAT(refusal("rwkv", ""),
-             ContainsSubstring("tokenizer.ggml.model = \"rwkv\" is not supported; only \"gpt2\" is"));
+             ContainsSubstring("tokenizer.ggml.model = \"rwkv\" is not supported; allowed: gpt2 or llama"));
   write_text(path, GgufBuilder().bytes());
   CHECK_THAT(message_of([&] { open_tokenizer_file(path); }), ContainsSubstring("model.gguf has no tokenizer"));
 }

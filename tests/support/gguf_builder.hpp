@@ -37,6 +37,12 @@ class GgufBuilder {
     add(key, 9, bytes);
   }
 
+  void add(const std::string& key, const std::vector<float>& list) {
+    std::string bytes = number<uint32_t>(6) + number<uint64_t>(list.size());
+    for (const auto item : list) bytes += number(item);
+    add(key, 9, bytes);
+  }
+
   /// `shape` has rows first. The tensor's place in the data is the next one unless `place` is given.
   void add_tensor(const std::string& name, uint32_t type, const std::vector<uint64_t>& shape, const std::string& bytes,
                   int64_t place = -1) {
