@@ -8,9 +8,11 @@
 #include "runner/models/plugin/describe.hpp"
 #include "runner/train/calibrate.hpp"
 #include "runner/train/worker.hpp"
+#include "strategies/contract/float32_products.hpp"
 
 int main(int argc, char** argv) {
   runner::WorkerOptions options;
+  runner::choose_float32_products();
   for (int i = 1; i < argc; ++i) {
     std::string argument = argv[i];
     if (argument == "--version") {
