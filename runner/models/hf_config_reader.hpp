@@ -1,6 +1,8 @@
 // Reads a Hugging Face config.json strictly: checks types, uses transformers' defaults, and throws Error(usage) for
 // unsupported values. It knows which keys were read, so that others can be refused.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -24,6 +26,16 @@ class HfConfigReader {
   T require(const char* key) const {
     if (!has(key)) throw usage_error("config.json: `{}` is missing", key);
     return convert<T>(key);
+  }
+
+  /// A number of layers, heads or the like, so that lists of that length fit into memory. Throws Error(usage).
+  int64_t require_count(const char* key) const {
+    constexpr int64_t most = 1 << 20;
+    const auto value = require<int64_t>(key);
+    if (value < 1 || value > most)
+      throw usage_error("config.json: {} = {}: must be at least 1{}", key, value,
+                        value > most ? fmt::format(" and at most {}", most) : "");
+    return value;
   }
 
   bool has(const char* key) const { return contains(key) && !config_.at(key).is_null(); }
@@ -61,11 +73,29 @@ class HfConfigReader {
  private:
   template <typename T>
   T convert(const char* key) const {
-    try {
-      return config_.at(key).get<T>();
-    } catch (const nlohmann::json::type_error&) {
-      throw usage_error("config.json: {} = {} has the wrong type", key, config_.at(key).dump());
+    const auto& value = config_.at(key);
+    bool right = fits<T>(value);
+    if constexpr (requires { typename T::value_type; } && !std::is_same_v<T, std::string> &&
+                  !std::is_same_v<T, nlohmann::json>)
+      right = value.is_array() && std::all_of(value.begin(), value.end(), fits<typename T::value_type>);
+    if (!right) throw usage_error("config.json: {} = {} has the wrong type", key, value.dump());
+    return value.get<T>();
+  }
+
+  /// The library also converts between booleans, integers and decimals, and wraps integers that are too large.
+  template <typename T>
+  static bool fits(const nlohmann::json& value) {
+    if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
+    if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+    if constexpr (std::is_floating_point_v<T>) return value.is_number();
+    if constexpr (std::is_same_v<T, nlohmann::json>) return true;
+    if constexpr (std::is_integral_v<T>) {
+      constexpr double exact = 9007199254740992;  // 2^53
+      if (value.is_number_float())
+        return std::abs(value.get<double>()) <= exact && std::trunc(value.get<double>()) == value.get<double>();
+      return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
     }
+    return false;
   }
 
   const nlohmann::json& config_;

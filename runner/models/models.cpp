@@ -8,6 +8,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/adapters.hpp"
+#include "runner/models/decoder/hf_families.hpp"
 #include "runner/models/family.hpp"
 #include "strategies/engine/row_batch.hpp"
 
@@ -26,6 +27,27 @@ const Family& family_named(const std::string& name) {
   auto close = nearest(name, model_families());
   throw usage_error("model.name = \"{}\": no such family; allowed: {}{}", name, join_or(model_families()),
                     close ? fmt::format(" (did you mean \"{}\"?)", *close) : "");
+}
+
+/// By model_type of a config.json.
+const Family& family_of_hf_type(const nlohmann::json& config) {
+  const auto found = config.is_object() ? config.value("model_type", nlohmann::json()) : nlohmann::json();
+  const auto type = found.is_string() ? found.get<std::string>() : "";
+  std::vector<std::pair<std::string, const Family*>> families = {
+      {"gpt2", &gpt_family}, {"bert", &encoder_family},  {"roberta", &encoder_family},
+      {"vit", &vit_family},  {"resnet", &resnet_family}, {"mlp", &mlp_family}};
+  for (const auto& decoder : decoder::hf_families()) families.emplace_back(decoder.type, &decoder_family);
+  std::vector<std::string> known;
+  for (const auto& [name, family] : families) {
+    if (name == type) return *family;
+    known.push_back(name);
+  }
+  const auto close = nearest(type, known);
+  throw usage_error("config.json: model_type = \"{}\" is not supported; allowed: {}{}", type, join_or(known),
+                    type == "gemma3"
+                        ? " (\"gemma3\" is a model of images and text; its language model is \"gemma3_text\")"
+                    : close ? fmt::format(" (did you mean \"{}\"?)", *close)
+                            : "");
 }
 
 /// The memory of the results of attention that runs once for each sequence. Attention with dropout takes all at once.
@@ -217,15 +239,7 @@ bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
-  const auto type = config.is_object() ? config.value("model_type", nlohmann::json()) : nlohmann::json();
-  const bool encoder = type == "bert" || type == "roberta";
-  const auto& family = type == "gpt2"     ? gpt_family
-                       : type == "mlp"    ? mlp_family
-                       : type == "vit"    ? vit_family
-                       : type == "resnet" ? resnet_family
-                       : encoder          ? encoder_family
-                                          : decoder_family;
-  return family.model_from_hf_config(config);
+  return family_of_hf_type(config).model_from_hf_config(config);
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {

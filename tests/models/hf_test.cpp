@@ -240,13 +240,15 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
     CHECK_THROWS_MATCHES(model_from_hf_config(config), Error, Message(message));
   };
   refuses(gpt2_config(), "model_type", "mistra",
-          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, bert, roberta, llama, mistral, qwen2, "
+          "config.json: model_type = \"mistra\" is not supported; allowed: gpt2, bert, roberta, vit, resnet, mlp, "
+          "llama, mistral, qwen2, "
           "qwen3, gemma, "
           "gemma2, "
           "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (did you mean \"mistral\"?)");
   refuses(
       gpt2_config(), "model_type", "gemma3",
-      "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, bert, roberta, llama, mistral, qwen2, "
+      "config.json: model_type = \"gemma3\" is not supported; allowed: gpt2, bert, roberta, vit, resnet, mlp, llama, "
+      "mistral, qwen2, "
       "qwen3, gemma, "
       "gemma2, "
       "gemma3_text, phi3, gpt_neox, olmo2, smollm3 or granite (\"gemma3\" is a model of images and text; its language "
@@ -260,6 +262,18 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
           "config.json: attn_pdrop = 0 differs from resid_pdrop = 0.1; model.dropout is one rate for all three");
   refuses(gpt2_config(), "n_embd", nullptr, "config.json: `n_embd` is missing");
   refuses(gpt2_config(), "n_embd", "768", "config.json: n_embd = \"768\" has the wrong type");
+  refuses(gpt2_config(), "n_embd", 768.5, "config.json: n_embd = 768.5 has the wrong type");
+  refuses(gpt2_config(), "n_embd", true, "config.json: n_embd = true has the wrong type");
+  refuses(gpt2_config(), "n_embd", UINT64_MAX, "config.json: n_embd = 18446744073709551615 has the wrong type");
+  refuses(gpt2_config(), "tie_word_embeddings", 1, "config.json: tie_word_embeddings = 1 has the wrong type");
+  refuses(llama_config(), "num_hidden_layers", int64_t{1} << 40,
+          "config.json: num_hidden_layers = 1099511627776: must be at least 1 and at most 1048576");
+  refuses(llama_config(), "num_attention_heads", 0, "config.json: num_attention_heads = 0: must be at least 1");
+  {
+    auto config = gpt2_config();
+    config["n_embd"] = 768.0;
+    CHECK(model_from_hf_config(config).dim == 768);
+  }
   refuses(llama_config(), "attention_dropout", 0.1,
           "config.json: attention_dropout = 0.1 is not supported; only 0.0 is");
   refuses(llama_config(), "rms_norm_epsilon", 1e-5,

@@ -1,4 +1,5 @@
 // config.json of a decoder -> [model]. Strict: an unknown key, or a value that is not supported, is an error.
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/text.hpp"
@@ -82,21 +83,11 @@ const std::set<std::string> ignored = {"architectures",
                                        "unsloth_version",
                                        "_sliding_window_pattern"};
 
-const HfFamily& family_of_type(const nlohmann::json& config) {
-  std::string type = config.is_object() && config.contains("model_type") && config["model_type"].is_string()
-                         ? config["model_type"].get<std::string>()
-                         : "";
-  std::vector<std::string> known = {"gpt2", "bert", "roberta"};
-  for (const auto& family : hf_families()) {
-    if (family.type == type) return family;
-    known.push_back(family.type);
-  }
-  auto close = nearest(type, known);
-  throw usage_error("config.json: model_type = \"{}\" is not supported; allowed: {}{}", type, join_or(known),
-                    type == "gemma3"
-                        ? " (\"gemma3\" is a model of images and text; its language model is \"gemma3_text\")"
-                    : close ? fmt::format(" (did you mean \"{}\"?)", *close)
-                            : "");
+const HfFamily& family_of_type(const HfConfigReader& reader) {
+  const auto type = reader.require<std::string>("model_type");
+  const auto found = std::ranges::find(hf_families(), type, &HfFamily::type);
+  RUNNER_CHECK(found != hf_families().end(), "{} is not a decoder", type);
+  return *found;
 }
 
 std::string activation(const HfConfigReader& reader, const std::string& family) {
@@ -119,9 +110,8 @@ void read_sizes(const HfConfigReader& reader, const HfFamily& family, Recipe::Mo
   model.vocab_size = reader.require<int64_t>("vocab_size");
   model.dim = reader.require<int64_t>("hidden_size");
   model.hidden_dim = reader.require<int64_t>("intermediate_size");
-  model.n_layers = reader.require<int64_t>("num_hidden_layers");
-  model.n_heads = reader.require<int64_t>("num_attention_heads");
-  if (model.n_heads < 1) throw usage_error("config.json: num_attention_heads = {}: must be at least 1", model.n_heads);
+  model.n_layers = reader.require_count("num_hidden_layers");
+  model.n_heads = reader.require_count("num_attention_heads");
   if (family.name != "gpt_neox") {
     const bool given = reader.contains("num_key_value_heads");
     const int64_t absent = given || family.kv_heads == 0 ? model.n_heads : family.kv_heads;
@@ -192,8 +182,8 @@ void read_own(const HfConfigReader& reader, Recipe::Model& model) {
 }  // namespace
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
-  const auto& family = family_of_type(config);
   const HfConfigReader reader(config);
+  const auto& family = family_of_type(reader);
   auto model = family_defaults(family.name);
   read_sizes(reader, family, model);
   const auto act = activation(reader, family.name);

@@ -69,8 +69,7 @@ void read_windows(const HfConfigReader& config, const HfFamily& family, Recipe::
   model.sliding_window = on ? window : 0;
   const bool pattern = family.window == HfWindow::pattern;
   if (pattern && config.has("sliding_window_pattern") && !typed) {
-    const auto every = config.require<int64_t>("sliding_window_pattern");
-    if (every < 1) throw usage_error("config.json: sliding_window_pattern = {}: must be at least 1", every);
+    const auto every = config.require_count("sliding_window_pattern");
     model.layer_types = std::vector<std::string>(static_cast<size_t>(every), sliding);
     model.layer_types.back() = full;
   } else {
