@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
     }
     if (argument == "--calibrate" && i + 1 < argc)
       return static_cast<int>(runner::run_calibration(std::atof(argv[++i])));
-    if (argument == "--infer" && i + 1 < argc) return static_cast<int>(runner::run_inference_worker(argv[++i]));
+    if (argument == "--infer" && i + 1 < argc)
+      return static_cast<int>(runner::run_inference_worker(std::atoi(argv[++i])));
     if (argument == "--describe-plugin" && i + 2 < argc) return runner::answer_plugin_request(argv[i + 1], argv[i + 2]);
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];

@@ -71,6 +71,7 @@ struct WeightsFolder {
   std::string dtype = "F32";  ///< F32, BF16 or F16
   int64_t shard_bytes_max = 5'000'000'000;
   nlohmann::json token_ids = nlohmann::json::object();  ///< for config.json: bos_token_id, eos_token_id ...
+  nlohmann::json preprocessor = nullptr;                ///< preprocessor_config.json of a model of images
   std::vector<fs::path> companions;                     ///< files that are copied into the exported folder
   std::vector<Tokenizer::File> tokenizer;               ///< copied under their names
 };

@@ -191,6 +191,8 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
   write_export(folder, [&](const fs::path& temporary) {
     write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);
     if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
+    if (!options.preprocessor.is_null())
+      write_file_atomic(temporary / "preprocessor_config.json", options.preprocessor.dump(2) + "\n");
     for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_model_file(file));
     for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_model_file(path));
   });

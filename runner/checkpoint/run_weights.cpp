@@ -59,7 +59,7 @@ namespace {
 ParameterReader average_reader(const Checkpoint& checkpoint, const ModelSpec& spec, double beta1,
                                const ParameterReader& read) {
   std::vector<std::string> names;
-  for (const auto* parameter : spec.parameters()) names.push_back("optimizer/z/" + parameter->name);
+  for (const auto* parameter : spec.stored()) names.push_back("optimizer/z/" + parameter->name);
   return [checkpoint, names, read, share = static_cast<float>(1 - 1 / beta1), bytes = std::vector<std::byte>(),
           z = std::vector<float>()](size_t slot, int64_t offset, std::span<float> out) mutable {
     read(slot, offset, out);
@@ -89,9 +89,8 @@ namespace {
 ParameterReader drawn_again(const ModelSpec& spec, int64_t seed) {
   std::vector<ParameterSpec> parameters;
   for (const auto* parameter : spec.parameters()) parameters.push_back(*parameter);
-  return [=](size_t slot, int64_t offset, std::span<float> out) {
-    initialize_slice(parameters[slot], seed, offset, out);
-  };
+  return
+      [=](size_t slot, int64_t offset, std::span<float> out) { initialize_slice(parameters[slot], seed, offset, out); };
 }
 
 }  // namespace

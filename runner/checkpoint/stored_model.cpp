@@ -7,12 +7,15 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/fit.hpp"
+#include "runner/checkpoint/label_folder.hpp"
 #include "runner/checkpoint/run_weights.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
+
+using namespace nlohmann::literals;
 
 namespace {
 
@@ -25,28 +28,27 @@ std::string main_dtype(const ModelSpec& spec, const std::function<std::string(si
   return dtype_of(largest);
 }
 
-void refuse_other_models(const Recipe::Model& model, const ModelPlace& place) {
-  if (!is_language_model(model.name))
-    throw usage_error(
-        "{} has a model of the family {}, which predicts labels or numbers: only language models can generate, chat, "
-        "be "
-        "evaluated and predict here; `runner show` has the results of a run's validation",
-        place.name, model.name);
-}
-
 StoredModel open_folder(const ModelPlace& place) {
   const fs::path folder = place.folder;
   StoredModel model{.folder = folder};
-  model.recipe.model = model_of_hf_folder(folder);
-  refuse_other_models(model.recipe.model, place);
-  model.recipe.data.tokenizer = folder.string();
-  model.recipe.data.format = "text";
-  const auto& settings = model.recipe.model;
-  model.spec = make_spec(settings, settings.vocab_size.value(), settings.max_seq_len);
+  auto& recipe = model.recipe;
+  recipe.model = model_of_hf_folder(folder);
+  const auto& settings = recipe.model;
+  if (is_language_model(settings.name)) {
+    recipe.data.tokenizer = folder.string();
+    recipe.data.format = "text";
+    if (family_kind(settings.name) == "encoder") recipe.data.objective = "masked_lm";
+    model.spec = make_spec(recipe, settings.vocab_size.value(), settings.max_seq_len);
+  } else {
+    model.learned = take_label_folder(folder, read_hf_config(folder), recipe);
+    model.spec = make_spec(recipe, settings.num_labels.value(), /*seq_len=*/1);
+  }
   const auto source = std::make_shared<HfSource>(folder, settings, model.spec);
+  model.has = [source](size_t slot) { return source->has(slot); };
   model.read = [source](size_t slot, int64_t offset, std::span<float> out) { source->read(slot, offset, out); };
   model.stored = [source](size_t slot) { return source->stored(slot); };
-  model.dtype = main_dtype(model.spec, [&](size_t slot) { return source->stored(slot).dtype; });
+  model.dtype = main_dtype(model.spec,
+                           [&](size_t slot) { return source->has(slot) ? source->stored(slot).dtype : std::string(); });
   return model;
 }
 
@@ -63,11 +65,11 @@ StoredModel open_checkpoint(const ModelPlace& place) {
   const Checkpoint checkpoint(place.checkpoint, /*verify=*/false);
   StoredModel model{.recipe = load_recipe((fs::path(place.run_dir) / "resolved.toml").string())};
   const Recipe& recipe = model.recipe;
-  refuse_other_models(recipe.model, place);
   const ModelSpec trained = spec_of(recipe, checkpoint);
   if (auto other = other_model(checkpoint, recipe.model, trained.vocab_size); !other.empty())
     throw usage_error("{} is of another model than {}:\n  {}", place.checkpoint, place.run_dir, join(other, "\n  "));
-  model.recipe.model.vocab_size = trained.vocab_size;
+  if (is_language_model(recipe.model.name)) model.recipe.model.vocab_size = trained.vocab_size;
+  model.learned = checkpoint.state().value("/data/learned"_json_pointer, nlohmann::json());
   model.spec = make_base_spec(recipe, trained.vocab_size, trained.seq_len);
   const auto base = base_reader(recipe, trained, model.spec, checkpoint);
   model.read = merged_reader(trained, model.spec, model_reader(recipe, checkpoint, trained, base));
@@ -76,6 +78,7 @@ StoredModel open_checkpoint(const ModelPlace& place) {
     model.dtype =
         main_dtype(trained, [&](size_t slot) { return checkpoint.dtype("param/" + trained.parameters()[slot]->name); });
   model.stored = [dtype = model.dtype](size_t) { return HfSource::Stored{.dtype = dtype}; };
+  model.has = [](size_t) { return true; };
   model.folder = companion_folder(recipe);
   return model;
 }

@@ -24,7 +24,11 @@ struct StoredModel {
   ModelSpec spec = {};     ///< without adapters; those of a checkpoint are merged into the parameters
   std::string dtype = {};  ///< of most stored weights: F32, BF16, F16 or F64
   fs::path folder = {};    ///< with the tokenizer, generation_config.json and chat template of the model; may be empty
-  ParameterReader read = {};  ///< by the slots of `spec`
+  /// Of models that predict labels or numbers, Dataset::learned() of their training data; otherwise null.
+  nlohmann::json learned = nullptr;
+  ParameterReader read = {};  ///< by the index of a parameter in spec.stored()
+  /// Whether there is such a parameter. Folders may lack a head: Hugging Face's bare models have none.
+  std::function<bool(size_t slot)> has = {};
   /// The bytes of a parameter in a mapped file, as HfSource::stored(). They exist as long as this function.
   std::function<HfSource::Stored(size_t slot)> stored = {};
 };

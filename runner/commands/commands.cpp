@@ -23,6 +23,7 @@ Action setup_generate(CLI::App& app);
 Action setup_chat(CLI::App& app);
 Action setup_evaluate(CLI::App& app);
 Action setup_predict(CLI::App& app);
+Action setup_embed(CLI::App& app);
 Action setup_doctor(CLI::App& app);
 Action setup_completion(CLI::App& app);
 
@@ -58,10 +59,14 @@ const std::vector<Command>& commands() {
        {"sample", "complete", "inference", "infer"}},
       {"chat", "Talk with a model in the terminal", setup_chat, {"talk", "repl"}},
       {"evaluate",
-       "Measure a model: loss and perplexity on validation data, or a multiple-choice task",
+       "Measure a model: loss and metrics on validation data, or a multiple-choice task",
        setup_evaluate,
        {"eval", "test", "score"}},
-      {"predict", "Write a model's answer to each record of a file, as JSON lines", setup_predict, {"apply"}},
+      {"predict",
+       "Write a model's answer to each record, row or image, as JSON lines",
+       setup_predict,
+       {"apply", "classify"}},
+      {"embed", "Write a vector for each text of a file, as JSON lines", setup_embed, {"embeddings", "encode"}},
       {"doctor", "Check this machine, with a fix under each failing line", setup_doctor},
       {"completion", "Print a script that completes runner's words in a shell", setup_completion},
   };

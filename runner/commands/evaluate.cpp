@@ -4,7 +4,6 @@
 #include "runner/base/log.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/inference_run.hpp"
-#include "runner/commands/model_options.hpp"
 #include "runner/commands/shared_options.hpp"
 
 namespace runner {
@@ -17,12 +16,8 @@ struct EvaluateOptions {
 };
 
 ExitCode evaluate(EvaluateOptions& options) {
-  auto& request = options.request;
-  find_model(options.model, request);
-  for (auto* file : {&request.data, &request.output})
-    if (!file->empty()) *file = fs::absolute(*file).lexically_normal().string();
-  const auto result = run_inference(request);
-  print_result(request, result);
+  const auto result = run_inference(options.model, options.request);
+  print_result(options.request, result);
   log::info("recorded as run {}", result.run);
   return ExitCode::done;
 }
@@ -32,19 +27,16 @@ ExitCode evaluate(EvaluateOptions& options) {
 Action setup_evaluate(CLI::App& app) {
   auto options = std::make_shared<EvaluateOptions>();
   auto& request = options->request;
-  request.batch_size = 8;
   add_model_options(app, options->model, request);
-  app.add_option(
-      "--data", request.data,
-      "The file to evaluate on; default: the validation data of the run's recipe. Of a folder's model, a file "
-      "*.jsonl has records, any other is text");
+  app.add_option("--data", request.data,
+                 "The file to evaluate on, or a folder of images with a folder for each class; default: the validation "
+                 "data of the "
+                 "run's recipe. For a folder's language model, a file *.jsonl has records, any other is text");
   app.add_option("--task", request.task,
                  "multiple_choice: lines {context, choices, label}, scored as lm-evaluation-harness does; rolling: the "
                  "perplexity of whole documents, each token predicted once. Default: the loss, as in training")
       ->check(CLI::IsMember({"multiple_choice", "rolling"}));
-  app.add_option("--batch-size", request.batch_size, "Rows that are computed at once")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_batch_option(app, request);
   app.add_option("--limit", request.limit, "Only the first records or samples")->check(CLI::PositiveNumber);
   app.add_option("--context", request.context,
                  "With --task rolling: tokens that a window shares with the one before it, and 1 more; default 1")
@@ -52,10 +44,10 @@ Action setup_evaluate(CLI::App& app) {
   app.add_option("--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
   add_json_option(app, request.json);
   app.footer(
-      "loss and perplexity are per token. word_perplexity, byte_perplexity and bits_per_byte are per word and per "
-      "UTF-8 "
-      "byte of the text, so models with different tokenizers can be compared. acc: the choice with the greatest "
-      "log-probability; acc_norm: divided by its characters; acc_bytes: by its bytes; acc_tokens: by its tokens.");
+      "Language models: loss and perplexity are per token. word_perplexity, byte_perplexity and bits_per_byte are per "
+      "word and per UTF-8 byte of the text, so models with different tokenizers can be compared. acc: the choice with "
+      "the greatest log-probability; acc_norm: divided by its characters; acc_bytes: by its bytes; acc_tokens: by its "
+      "tokens. Models of labels or numbers: loss and the metrics of validation (accuracy, f1, mae ...), per row.");
   return [options] { return evaluate(*options); };
 }
 

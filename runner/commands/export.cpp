@@ -9,6 +9,7 @@
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/fit.hpp"
+#include "runner/checkpoint/label_folder.hpp"
 #include "runner/checkpoint/run_weights.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
@@ -17,6 +18,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/image_processor.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/pretrained/model_files.hpp"
@@ -96,7 +98,9 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
 /// Adds the tokenizer, and the special tokens of the folder that training started from.
 void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
   if (!is_language_model(recipe.model.name)) {
-    folder.token_ids = checkpoint.state().value("/data/learned"_json_pointer, nlohmann::json::object());
+    folder.token_ids =
+        label_folder_config(recipe, checkpoint.state().value("/data/learned"_json_pointer, nlohmann::json()));
+    if (recipe.data.is_images()) folder.preprocessor = image_processor(recipe.data);
     return;
   }
   if (!recipe.model.init_from) return add_own_tokenizer(recipe, checkpoint, folder);

@@ -10,10 +10,12 @@
 
 #include "runner/base/child_process.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/inference/line_output.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/ledger/git_state.hpp"
@@ -63,7 +65,7 @@ class InferenceRow {
     row.git = git_state(fs::current_path());
     row.host = to_json(read_facts());
     row.parent = parent_;
-    row.parent_kind = request_.verb == "predict" ? "predicted" : "evaluated";
+    row.parent_kind = request_.verb == "predict" ? "predicted" : request_.verb == "embed" ? "embedded" : "evaluated";
     run_ = ledger_.begin_run(row);
     ledger_.begin_attempt(run_, request_.verb);
   }
@@ -75,7 +77,8 @@ class InferenceRow {
     ledger_.metrics(run_, std::move(points));
     ledger_.event(run_, "result", {{"step", request_.load.step}, {"metrics", metrics}});
     if (!request_.output.empty())
-      ledger_.artifact(run_, "predictions", fs::absolute(request_.output).string(), {{"step", request_.load.step}});
+      ledger_.artifact(run_, request_.verb == "embed" ? "embeddings" : "predictions",
+                       fs::absolute(request_.output).string(), {{"step", request_.load.step}});
   }
   void heartbeat() {
     if (!run_.empty()) ledger_.heartbeat(run_);
@@ -96,13 +99,16 @@ class InferenceRow {
 class InferenceWorker {
  public:
   explicit InferenceWorker(const InferenceRequest& request) {
+    const auto file = request_file(request);
+    std::vector<int> inherited = {pipe_.write.get(), file.get()};
+    if (request.input >= 0) inherited.push_back(request.input);
     pid_ = start_child(
         {.program = worker_binary(),
-         .arguments = {"--infer", to_text(request)},
+         .arguments = {"--infer", std::to_string(file.get())},
          .environment = {{"RUNNER_EVENT_FD", std::to_string(pipe_.write.get())}, {"OMP_WAIT_POLICY", "passive"}},
          .out = STDOUT_FILENO,
          .log = STDERR_FILENO,
-         .inherited = {pipe_.write.get()}});
+         .inherited = std::move(inherited)});
     pipe_.write.close();
   }
   ~InferenceWorker() {
@@ -112,6 +118,7 @@ class InferenceWorker {
   }
   InferenceWorker(const InferenceWorker&) = delete;
   int fd() const { return pipe_.read.get(); }
+  pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
   /// New events; nothing after the end.
   std::optional<std::vector<json>> read() {
@@ -143,7 +150,29 @@ void show_progress(const json& event) {
 
 }  // namespace
 
-InferenceResult run_inference(const InferenceRequest& request) {
+namespace {
+
+/// Makes the paths of the request absolute. Throws Error(usage) if the user would have to type the input.
+void prepare_files(InferenceRequest& request) {
+  if (request.output == "-") request.output.clear();
+  for (auto* file : {&request.data, &request.output})
+    if (!file->empty()) *file = fs::absolute(*file).lexically_normal().string();
+  std::vector<std::string*> files = {&request.prompts.file};
+  for (auto& file : request.files) files.push_back(&file);
+  for (auto* file : files)
+    if (*file == "-") {
+      if (::isatty(STDIN_FILENO)) throw usage_error("-: nothing is piped into standard input");
+      if (request.input < 0) request.input = ::dup(STDIN_FILENO);  // the worker's own is /dev/null
+    } else if (!file->empty()) {
+      *file = fs::absolute(*file).lexically_normal().string();
+    }
+}
+
+}  // namespace
+
+InferenceResult run_inference(const ModelOptions& model, InferenceRequest& request) {
+  find_model(model, request);
+  prepare_files(request);
   InferenceRow row(request);
   InferenceResult result{.run = "", .parent = row.parent(), .metrics = nullptr};
   std::optional<Error> failure;
@@ -166,17 +195,27 @@ InferenceResult run_inference(const InferenceRequest& request) {
       if (kind == "progress") row.begin(), show_progress(event);
       if (kind == "result") row.result(result.metrics = event.at("metrics"));
       if (kind == "failed" && !failure)
-        failure.emplace(event.value("kind", "") == "usage" ? ExitCode::usage : ExitCode::run_failed,
-                        event.at("message"));
+        failure.emplace(static_cast<ExitCode>(event.at("code").get<int>()), event.at("message"));
     }
   }
+  const auto pid = worker.pid();
   const auto ended = worker.wait();
   if (!failure && !ended.empty()) failure.emplace(ExitCode::run_failed, ended);
   if (!failure && result.metrics.is_null()) failure.emplace(ExitCode::run_failed, "the worker sent no result");
   result.run = row.run();
   if (!failure) return row.finish("finished", ExitCode::done, ""), result;
+  std::error_code ignored;
+  if (!request.output.empty()) fs::remove(unfinished_output(request.output, pid), ignored);  // of a killed worker
   row.finish(failure->code() == ExitCode::interrupted ? "interrupted" : "failed", failure->code(), failure->what());
   throw *failure;
+}
+
+void write_lines_of(const ModelOptions& model, InferenceRequest& request, const std::string& things) {
+  if (request.json && request.output.empty())
+    throw usage_error("--json prints the summary on stdout, so the {} need --output FILE", things);
+  const auto result = run_inference(model, request);
+  if (request.json) print_result(request, result);
+  log::info("{} {}; recorded as run {}", result.metrics.at("records").get<int64_t>(), things, result.run);
 }
 
 void print_result(const InferenceRequest& request, const InferenceResult& result) {

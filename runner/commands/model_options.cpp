@@ -12,6 +12,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 
@@ -46,6 +47,20 @@ void add_generation_options(CLI::App& app, InferenceRequest& request) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", generation.ignore_eos, "Do not end at the model's end tokens");
   app.add_option("--seed", request.seed, "Decides what is drawn")->capture_default_str();
+}
+
+void add_batch_option(CLI::App& app, InferenceRequest& request) {
+  request.batch_size = 8;
+  app.add_option("--batch-size", request.batch_size, "Inputs that are computed at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void add_line_options(CLI::App& app, InferenceRequest& request) {
+  app.add_option("--output", request.output,
+                 "The file to write, which appears when it is complete; default: standard output");
+  add_batch_option(app, request);
+  add_json_option(app, request.json);
 }
 
 void add_chat_options(CLI::App& app, PromptsRequest& request, bool optional) {
@@ -98,7 +113,8 @@ void find_model(const ModelOptions& options, InferenceRequest& request) {
 
 void become_worker(const InferenceRequest& request) {
   const auto program = worker_binary();
-  std::vector<std::string> words{program, "--infer", to_text(request)};
+  const auto file = request_file(request);
+  std::vector<std::string> words{program, "--infer", std::to_string(file.get())};
   auto argv = exec_words(words);
   ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   ::execv(program.c_str(), argv.data());

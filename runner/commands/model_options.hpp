@@ -18,6 +18,11 @@ void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& r
 /// --max-new-tokens, --temperature, --top-k, --top-p, --min-p, --repetition-penalty, --stop, --ignore-eos, --seed.
 void add_generation_options(CLI::App& app, InferenceRequest& request);
 
+/// --batch-size, with the default of verbs that read many inputs.
+void add_batch_option(CLI::App& app, InferenceRequest& request);
+/// --output, --batch-size and --json.
+void add_line_options(CLI::App& app, InferenceRequest& request);
+
 /// --system and --chat-template; with `optional`, also --chat.
 void add_chat_options(CLI::App& app, PromptsRequest& request, bool optional);
 

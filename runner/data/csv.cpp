@@ -1,6 +1,5 @@
 // The table format "csv".
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -96,14 +95,6 @@ class CsvRecords {
   int64_t line_ = 1;
   std::deque<std::string> kept_;
 };
-
-std::optional<double> finite_number(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return {};
-  return number;
-}
 
 std::vector<std::string> header_of(const std::string& path, const Record& record) {
   std::vector<std::string> names;

@@ -114,6 +114,13 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
                           : stream_dataset(data, split, std::move(opened.stream), seq_len);
 }
 
+InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t /*seq_len*/,
+                      const std::string& /*cache_dir*/, const nlohmann::json& learned) {
+  if (data.is_table()) return open_table_inputs(data, files, learned);
+  if (data.is_images()) return open_image_inputs(data, files, learned);
+  throw usage_error("data.format = \"{}\": the model has no labels", data.format);
+}
+
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
   if (data.is_table()) return open_table(data, Split::train)->fields();
   if (data.is_images()) return {pixels_field(data.image_size), labels_field()};

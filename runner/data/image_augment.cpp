@@ -78,13 +78,24 @@ Image training_image(const Recipe::Data& data, const Image& image, SampleRandom&
   return result;
 }
 
+int64_t resized_side(const Recipe::Data& data) {
+  constexpr double rounding = 1e-6;  // of a crop_pct that is a quotient of two sizes
+  return static_cast<int64_t>(std::floor(static_cast<double>(data.image_size) / data.crop_pct + rounding));
+}
+
+Image squashed_image(const Recipe::Data& data, const Image& image) {
+  return crop_and_resize(image, {0, 0, image.width, image.height}, data.image_size, data.image_size,
+                         interpolation_of(data));
+}
+
 Image validation_image(const Recipe::Data& data, const Image& image) {
   const int64_t size = data.image_size;
-  const auto shorter = static_cast<int64_t>(std::floor(static_cast<double>(size) / data.crop_pct));
+  const ImageBox all{0, 0, image.width, image.height};
+  const int64_t shorter = resized_side(data);
   const bool upright = image.height >= image.width;
   const int64_t longer = shorter * std::max(image.width, image.height) / std::min(image.width, image.height);
   const int64_t width = upright ? shorter : longer, height = upright ? longer : shorter;
-  const auto resized = crop_and_resize(image, {0, 0, image.width, image.height}, width, height, interpolation_of(data));
+  const auto resized = crop_and_resize(image, all, width, height, interpolation_of(data));
   const ImageBox centre{std::lrint(static_cast<double>(width - size) / 2),
                         std::lrint(static_cast<double>(height - size) / 2), size, size};
   return crop_and_resize(resized, centre, size, size, interpolation_of(data));

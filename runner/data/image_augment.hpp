@@ -32,6 +32,12 @@ ImageBox random_box(const Recipe::Data& data, const Image& image, SampleRandom& 
 /// and data.vflip (top and bottom), and with data.color_jitter other brightness, contrast and saturation.
 Image training_image(const Recipe::Data& data, const Image& image, SampleRandom& random);
 
+/// What the shorter side of a validation image is resized to before its centre is taken: image_size / crop_pct, rounded down.
+int64_t resized_side(const Recipe::Data& data);
+
+/// The complete image, data.image_size wide and high.
+Image squashed_image(const Recipe::Data& data, const Image& image);
+
 /// The image of a validation sample: the shorter side becomes image_size / crop_pct, and the centre is taken.
 Image validation_image(const Recipe::Data& data, const Image& image);
 

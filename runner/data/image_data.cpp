@@ -22,8 +22,12 @@ namespace {
 
 class ImageDataset final : public Dataset {
  public:
-  ImageDataset(Recipe::Data data, ImageFolder folder, bool training, int64_t left_out)
-      : data_(std::move(data)), folder_(std::move(folder)), training_(training), left_out_(left_out) {
+  ImageDataset(Recipe::Data data, ImageFolder folder, const nlohmann::json& learned, bool training, int64_t left_out)
+      : data_(std::move(data)),
+        folder_(std::move(folder)),
+        squashes_(learned.is_object() && learned.value("crop", "") == "none"),
+        augments_(training && data_.augment),
+        left_out_(left_out) {
     for (size_t c = 0; c < 3; ++c)
       for (size_t value = 0; value < 256; ++value)
         normalized_[c][value] = static_cast<float>((static_cast<double>(value) / 255 - data_.mean[c]) / data_.std[c]);
@@ -53,8 +57,9 @@ class ImageDataset final : public Dataset {
     const auto& entry = folder_.entries[static_cast<size_t>(sample)];
     const Image image = read_image(entry.path);
     SampleRandom random(draw.seed, draw.epoch, sample);
-    const Image seen =
-        training_ && data_.augment ? training_image(data_, image, random) : validation_image(data_, image);
+    const Image seen = augments_   ? training_image(data_, image, random)
+                       : squashes_ ? squashed_image(data_, image)
+                                   : validation_image(data_, image);
     const auto values = batch.row<float>(row_field::input, row);
     const auto plane = static_cast<size_t>(data_.image_size * data_.image_size);
     for (size_t at = 0; at < plane; ++at)
@@ -65,7 +70,7 @@ class ImageDataset final : public Dataset {
  private:
   Recipe::Data data_;
   ImageFolder folder_;
-  bool training_;
+  bool squashes_, augments_;
   int64_t left_out_;
   float normalized_[3][256];
 };
@@ -95,25 +100,50 @@ std::set<std::string> corrupt_images(const ImageFolder& folder, const std::strin
 
 }  // namespace
 
+namespace {
+
+/// The classes of Dataset::learned(), in the order of their indices.
+std::vector<std::string> classes_of(const nlohmann::json& learned) {
+  std::vector<std::string> classes;
+  const auto& names = learned.at("id2label");
+  for (size_t c = 0; c < names.size(); ++c) classes.push_back(names.at(std::to_string(c)).get<std::string>());
+  return classes;
+}
+
+ImageFolder images_of(const Recipe::Data& data, Split split, const nlohmann::json& learned) {
+  const bool known = learned.is_object() && learned.contains("id2label");
+  if (known && split == Split::validation && !data.validation.empty())
+    return list_validation_images(data, classes_of(learned));
+  auto folder = list_images(data, split);
+  if (folder.entries.empty() || !known) return folder;
+  if (const auto before = classes_of(learned); before != folder.classes)
+    throw usage_error("data.train has the classes {}, and the checkpoint was trained with {}",
+                      join(folder.classes, ", "), join(before, ", "));
+  return folder;
+}
+
+}  // namespace
+
+InputData open_image_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
+                            const nlohmann::json& learned) {
+  InputData inputs;
+  auto list = list_unlabelled_images(files);
+  for (size_t i = 0; i < list.entries.size(); ++i) inputs.names.push_back({{"id", i}, {"file", list.entries[i].path}});
+  inputs.samples = std::make_unique<ImageDataset>(data, std::move(list), learned, /*training=*/false, /*left_out=*/0);
+  return inputs;
+}
+
 std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
                                      const nlohmann::json& learned) {
-  auto folder = list_images(data, split);
+  auto folder = images_of(data, split, learned);
   if (folder.entries.empty()) return nullptr;
-  if (learned.is_object() && learned.contains("label2id")) {
-    std::vector<std::string> before;
-    for (const auto& [name, index] : learned.at("label2id").items()) before.push_back(name);
-    std::ranges::sort(before);
-    if (before != folder.classes)
-      throw usage_error("data.train has the classes {}, and the checkpoint was trained with {}",
-                        join(folder.classes, ", "), join(before, ", "));
-  }
   int64_t left_out = 0;
   if (data.skip_corrupt) {
     const auto damaged = corrupt_images(folder, cache_dir);
     left_out = std::erase_if(folder.entries, [&](const auto& entry) { return damaged.contains(entry.path); });
     if (folder.entries.empty()) throw usage_error("data.train: all images are damaged");
   }
-  return std::make_unique<ImageDataset>(data, std::move(folder), split == Split::train, left_out);
+  return std::make_unique<ImageDataset>(data, std::move(folder), learned, split == Split::train, left_out);
 }
 
 }  // namespace runner

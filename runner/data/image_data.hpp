@@ -6,9 +6,14 @@
 
 namespace runner {
 
-/// As open_dataset(). `learned`: that of a checkpoint, whose classes must be those of the folders; null: none.
+/// As open_dataset(). In `learned`, {"crop": "none"} means that the complete image is resized (squashed_image()). `learned`: that of a checkpoint, whose classes must be those of the folders; null: none. With it, the folders of
+/// data.validation are read without those of data.train.
 /// With data.skip_corrupt, all images are decoded once, and `cache_dir` keeps the names of the damaged ones.
 std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
                                      const nlohmann::json& learned = nullptr);
+
+/// As open_inputs(): image files, and all images in folders. Their names have "file".
+InputData open_image_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
+                            const nlohmann::json& learned);
 
 }  // namespace runner

@@ -9,6 +9,8 @@
 #include "runner/base/text.hpp"
 #include "runner/data/image.hpp"
 #include "runner/data/order.hpp"
+#include "runner/data/source_files.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
@@ -85,6 +87,24 @@ void keep_part(std::vector<ImageFolder::Entry>& entries, double fraction, Split 
 
 }  // namespace
 
+namespace {
+
+/// Adds the images of folders, whose classes are among those of `list`.
+void add_known(ImageFolder& list, const std::map<std::string, std::vector<std::string>>& by_class,
+               const std::string& owner) {
+  for (const auto& [name, images] : by_class) {
+    const auto found = std::ranges::find(list.classes, name);
+    if (found == list.classes.end()) {
+      const auto near = nearest(name, list.classes);
+      throw usage_error("data.validation: the class `{}` is not in {}{}; it has {}", name, owner,
+                        near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(list.classes, ", "));
+    }
+    for (const auto& image : images) list.entries.push_back({image, found - list.classes.begin()});
+  }
+}
+
+}  // namespace
+
 ImageFolder list_images(const Recipe::Data& data, Split split) {
   check_folders("data.train", data.train);
   const auto training = by_class("data.train", data.train);
@@ -93,17 +113,39 @@ ImageFolder list_images(const Recipe::Data& data, Split split) {
   const bool own = split == Split::validation && !data.validation.empty();
   if (own) check_folders("data.validation", data.validation);
   if (split == Split::validation && !own && !data.validation_fraction) return list;
-  const auto chosen = own ? by_class("data.validation", data.validation) : training;
-  for (const auto& [name, images] : chosen) {
-    const auto found = std::ranges::lower_bound(list.classes, name);
-    if (found == list.classes.end() || *found != name) {
-      const auto near = nearest(name, list.classes);
-      throw usage_error("data.validation: the class `{}` is not in data.train{}; it has {}", name,
-                        near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(list.classes, ", "));
-    }
-    for (const auto& image : images) list.entries.push_back({image, found - list.classes.begin()});
-  }
+  add_known(list, own ? by_class("data.validation", data.validation) : training, "data.train");
   if (!own && data.validation_fraction) keep_part(list.entries, *data.validation_fraction, split);
+  return list;
+}
+
+ImageFolder list_validation_images(const Recipe::Data& data, const std::vector<std::string>& classes) {
+  check_folders("data.validation", data.validation);
+  const auto images = by_class("data.validation", data.validation);
+  ImageFolder list{.classes = classes};
+  bool numbered = images.size() == classes.size();
+  for (size_t c = 0; c < classes.size(); ++c) numbered = numbered && classes[c] == fmt::format("LABEL_{}", c);
+  if (numbered) {
+    list.classes.clear();
+    for (const auto& [name, of_class] : images) list.classes.push_back(name);
+  }
+  add_known(list, images, "the model");
+  return list;
+}
+
+ImageFolder list_unlabelled_images(const std::vector<std::string>& paths) {
+  ImageFolder list;
+  for (const auto& path : paths) {
+    if (!fs::exists(path)) {
+      const auto near = nearest_file(path);
+      throw usage_error("{} does not exist{}", path, near ? fmt::format("; did you mean {}?", *near) : "");
+    }
+    const bool folder = fs::is_directory(path);
+    if (!folder && !is_image_name(fs::path(path).filename().string()))
+      throw usage_error("{}: an image is a file .jpg, .jpeg or .png", path);
+    const auto images = folder ? images_below(path) : std::vector<std::string>{path};
+    if (images.empty()) throw usage_error("{} has no .jpg, .jpeg or .png files", path);
+    for (const auto& image : images) list.entries.push_back({image, ignored_target});
+  }
   return list;
 }
 

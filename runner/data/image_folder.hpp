@@ -22,6 +22,12 @@ struct ImageFolder {
 /// left out. Empty entries: the recipe has no such split. Throws Error(usage) with the recipe's key.
 ImageFolder list_images(const Recipe::Data& data, Split split);
 
+/// The images of data.validation, of classes that are known. Classes that are only numbered ("LABEL_0") have the names of the folders.
+ImageFolder list_validation_images(const Recipe::Data& data, const std::vector<std::string>& classes);
+
+/// These files, and the images in these folders, in order, without labels. Throws Error(usage) with the path that is neither.
+ImageFolder list_unlabelled_images(const std::vector<std::string>& paths);
+
 /// The classes of the training images.
 std::vector<std::string> image_classes(const Recipe::Data& data);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 namespace runner {
 
@@ -35,5 +36,18 @@ std::string Table::place(int64_t row) const {
 }
 
 std::string number_text(double number) { return fmt::format("{}", number); }
+
+std::optional<double> finite_number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return {};
+  return number;
+}
+
+bool is_number_text(std::string_view text) {
+  const auto number = finite_number(text);
+  return number && number_text(*number) == text;
+}
 
 }  // namespace runner

@@ -3,7 +3,9 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace runner {
@@ -39,7 +41,7 @@ struct Table {
 /// How a format reads its files.
 struct TableReading {
   std::vector<std::string> as_text = {};         ///< columns that have texts although their cells may be numbers
-  std::vector<std::string> missing_values = {};  ///< texts that stand for a missing cell, beside the empty text
+  std::vector<std::string> missing_values = {};  ///< texts that stand for a missing cell, in addition to the empty text
   std::string delimiter = "auto";                ///< of CSV
 };
 
@@ -55,5 +57,9 @@ Table read_parquet(const std::vector<std::string>& files, const TableReading& re
 
 /// A number as a text: 1.0 becomes "1", 0.5 becomes "0.5".
 std::string number_text(double number);
+/// The number that a cell is, if it is a finite one.
+std::optional<double> finite_number(std::string_view text);
+/// Whether number_text() has made the text.
+bool is_number_text(std::string_view text);
 
 }  // namespace runner

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/data/order.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -15,10 +17,21 @@ namespace runner {
 
 namespace {
 
+TableReading reading_of(const Recipe::Data& data) {
+  return {.as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter};
+}
+
 Table read_table(const Recipe::Data& data, const std::vector<std::string>& files) {
-  const TableReading reading{
-      .as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter};
-  return data.format == "parquet" ? read_parquet(files, reading) : read_csv(files, reading);
+  return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
+}
+
+/// A table that others than the training data are in. The names of the files say what they are.
+Table read_other_table(const Recipe::Data& data, const std::vector<std::string>& files, const TableSchema& schema) {
+  auto reading = reading_of(data);
+  const auto texts = schema.text_columns();
+  reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
+  const auto is_parquet = [](const std::string& file) { return fs::path(file).extension() == ".parquet"; };
+  return std::ranges::all_of(files, is_parquet) ? read_parquet(files, reading) : read_csv(files, reading);
 }
 
 std::vector<int64_t> all_rows(const Table& table) {
@@ -65,14 +78,17 @@ struct EncodedFeature {
 
 class TableDataset final : public Dataset {
  public:
-  TableDataset(const Recipe::Data& data, const Table& table, const std::vector<int64_t>& rows, TableSchema schema)
+  /// Without `targets`, those of all rows do not count.
+  TableDataset(const Recipe::Data& data, const Table& table, const std::vector<int64_t>& rows, TableSchema schema,
+               bool targets = true)
       : schema_(std::move(schema)), size_(std::ssize(rows)), inputs_(schema_.inputs()) {
     int64_t first = 0;
     for (const auto& feature : schema_.features) {
-      features_.push_back(encode(feature, column(table, feature.column), rows));
+      features_.push_back(encode(feature, table, column(table, feature.column), rows));
       features_.back().first = first;
       first += feature.width();
     }
+    if (!targets) return;
     for (const auto& target : schema_.targets) encode(data, target, table, column(table, target.column), rows);
   }
 
@@ -82,7 +98,7 @@ class TableDataset final : public Dataset {
   }
   std::vector<BatchField> fields() const override {
     return {features_field(inputs_),
-            schema_.target_type == "class" ? labels_field() : targets_field(std::ssize(targets_))};
+            schema_.target_type == "class" ? labels_field() : targets_field(std::ssize(schema_.targets))};
   }
   int64_t weight(int64_t) const override { return 1; }
   nlohmann::json learned() const override { return schema_.to_json(); }
@@ -102,19 +118,22 @@ class TableDataset final : public Dataset {
       if (!feature.missing.empty()) values[first + 1] = feature.missing[at] ? 1.0f : 0.0f;
     }
     if (schema_.target_type == "class") {
-      batch.row<int64_t>(row_field::target, row)[0] = static_cast<int64_t>(targets_[0][at]);
+      batch.row<int64_t>(row_field::target, row)[0] =
+          targets_.empty() ? ignored_target : static_cast<int64_t>(targets_[0][at]);
       return;
     }
     const auto targets = batch.row<float>(row_field::target, row);
+    std::ranges::fill(targets, std::nanf(""));
     for (size_t t = 0; t < targets_.size(); ++t) targets[t] = targets_[t][at];
   }
 
  private:
   static const TableColumn& column(const Table& table, const std::string& name) {
-    const auto* found = table.find(name);
-    if (!found)
-      throw usage_error("{} has no column `{}`, which the training data have", table.files.front().path, name);
-    return *found;
+    if (const auto* found = table.find(name)) return *found;
+    const auto names = table.names();
+    const auto near = nearest(name, names);
+    throw usage_error("{} has no column `{}`, which the training data have{}; it has {}", table.files.front().path,
+                      name, near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(names, ", "));
   }
 
   static std::string text_of(const TableColumn& column, size_t row) {
@@ -122,15 +141,15 @@ class TableDataset final : public Dataset {
     return column.numeric ? number_text(column.numbers[row]) : column.texts[row];
   }
 
-  static EncodedFeature encode(const TableSchema::Feature& feature, const TableColumn& column,
+  static EncodedFeature encode(const TableSchema::Feature& feature, const Table& table, const TableColumn& column,
                                const std::vector<int64_t>& rows) {
     EncodedFeature encoded;
     if (!feature.categorical) {
       for (const auto row : rows) {
         const auto at = static_cast<size_t>(row);
         if (!column.numeric && !column.missing(at))
-          throw usage_error("`{}` is `{}` in a row, and the training data have numbers in this column", column.name,
-                            column.texts[at]);
+          throw usage_error("{}: `{}` is `{}`, and the training data have numbers in this column", table.place(row),
+                            column.name, column.texts[at]);
         const bool missing = column.missing(at);
         const double number = missing ? feature.fill : column.numbers[at];
         encoded.numbers.push_back(static_cast<float>((number - feature.mean) / feature.scale));
@@ -208,18 +227,70 @@ std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
 
 std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const nlohmann::json& learned) {
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
-  const auto training = training_table(data);
+  const bool own_files = split == Split::validation && !data.validation.empty();
+  const auto training = own_files && !learned.is_null() ? nullptr : training_table(data);
   auto schema = learned.is_null() ? training->schema : TableSchema::from_json(learned);
-  if (split == Split::train)
-    return std::make_unique<TableDataset>(data, training->table, training->rows, std::move(schema));
-  if (data.validation.empty())
-    return std::make_unique<TableDataset>(data, training->table, training->validation_rows, std::move(schema));
+  if (!own_files)
+    return std::make_unique<TableDataset>(
+        data, training->table, split == Split::train ? training->rows : training->validation_rows, std::move(schema));
   check_source_files("data.validation", data.validation);
-  const auto table = read_table(data, data.validation);
+  const auto table = read_other_table(data, data.validation, schema);
   auto rows = all_rows(table);
   leave_out_missing(data, table, rows);
   if (rows.empty()) throw usage_error("data.validation: {} has no usable row", data.validation.front());
   return std::make_unique<TableDataset>(data, table, rows, std::move(schema));
+}
+
+namespace {
+
+/// How many cells have a category that the training rows do not have.
+int64_t unknown_categories(const TableSchema& schema, const Table& table) {
+  int64_t count = 0;
+  for (const auto& feature : schema.features) {
+    if (!feature.categorical) continue;
+    const auto* column = table.find(feature.column);
+    for (int64_t row = 0; row < table.rows(); ++row)
+      if (const auto at = static_cast<size_t>(row); !column->missing(at) || !feature.categories.front().empty())
+        count += !std::ranges::binary_search(feature.categories, column->missing(at) ? "" : column->texts[at]);
+  }
+  return count;
+}
+
+/// Throws Error(usage) for a missing cell if training had none.
+void refuse_missing(const Recipe::Data& data, const TableSchema& schema, const Table& table) {
+  if (data.missing == "mean") return;
+  for (const auto& feature : schema.features)
+    if (const auto* column = table.find(feature.column))
+      for (int64_t row = 0; row < table.rows(); ++row)
+        if (column->missing(static_cast<size_t>(row)))
+          throw usage_error("{}: `{}` is missing, and the training had no missing cells: data.missing is \"{}\"",
+                            table.place(row), column->name, data.missing);
+}
+
+}  // namespace
+
+InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
+                            const nlohmann::json& learned) {
+  check_source_files("the input", files);
+  auto schema = TableSchema::from_json(learned);
+  const auto table = read_other_table(data, files, schema);
+  if (table.rows() == 0) throw usage_error("{} has no row", files.front());
+  refuse_missing(data, schema, table);
+  InputData inputs;
+  const auto* ids = table.find("id");
+  if (std::ranges::find(schema.features, "id", &TableSchema::Feature::column) != schema.features.end()) ids = nullptr;
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    const auto at = static_cast<size_t>(row);
+    auto& id = inputs.names.emplace_back()["id"] = row;
+    if (ids && !ids->missing(at))
+      id = ids->numeric ? nlohmann::ordered_json::parse(number_text(ids->numbers[at]))
+                        : nlohmann::ordered_json(ids->texts[at]);
+  }
+  inputs.samples = std::make_unique<TableDataset>(data, table, all_rows(table), schema, /*targets=*/false);
+  if (const auto count = unknown_categories(schema, table); count > 0)
+    inputs.notes.push_back(
+        fmt::format("{} with a category that the training data do not have", counted(count, "cell")));
+  return inputs;
 }
 
 std::vector<std::string> table_notes(const Recipe::Data& data) {

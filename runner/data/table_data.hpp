@@ -20,8 +20,13 @@ struct TrainingTable {
 /// validation are drawn at random, always the same ones of the same number of rows. Throws Error(usage).
 std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data);
 
-/// As open_dataset(). `learned`: a schema of a checkpoint, which is used instead of that of the training data; null: none.
+/// As open_dataset(). `learned`: a schema of a checkpoint, which is used instead of that of the training data; null: none. With it,
+/// the files of data.validation are read without those of data.train.
 std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const nlohmann::json& learned = nullptr);
+
+/// As open_inputs(): all rows of CSV or Parquet files. A column `id` that is not a feature names the rows.
+InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
+                            const nlohmann::json& learned);
 
 /// Notes about missing cells and categories.
 std::vector<std::string> table_notes(const Recipe::Data& data);

@@ -160,6 +160,15 @@ int64_t TableSchema::outputs() const {
   return target_type == "class" ? std::ssize(targets.front().classes) : std::ssize(targets);
 }
 
+std::vector<std::string> TableSchema::text_columns() const {
+  std::vector<std::string> names;
+  for (const auto& feature : features)
+    if (feature.categorical) names.push_back(feature.column);
+  for (const auto& target : targets)
+    if (!std::ranges::all_of(target.classes, is_number_text)) names.push_back(target.column);
+  return names;
+}
+
 json TableSchema::to_json() const {
   json list = {{"target_type", target_type}, {"features", json::array()}, {"targets", json::array()}};
   for (const auto& feature : features) {
@@ -205,6 +214,13 @@ TableSchema TableSchema::from_json(const json& value) {
                               .scale = one.value("scale", 1.0),
                               .classes = one.value("classes", std::vector<std::string>())});
   return schema;
+}
+
+std::vector<double> target_scales(const json& learned) {
+  std::vector<double> scales;
+  if (learned.is_object() && learned.value("target_type", "") == "number")
+    for (const auto& target : learned.at("targets")) scales.push_back(target.value("scale", 1.0));
+  return scales;
 }
 
 void leave_out_missing(const Recipe::Data& data, const Table& table, std::vector<int64_t>& rows) {

@@ -38,10 +38,15 @@ struct TableSchema {
 
   int64_t inputs() const;   ///< numbers of a row after all columns have been encoded
   int64_t outputs() const;  ///< classes, or target columns
+  /// Columns that have texts also in a file in which all their cells look like numbers.
+  std::vector<std::string> text_columns() const;
 
   nlohmann::json to_json() const;
   static TableSchema from_json(const nlohmann::json& json);
 };
+
+/// The numbers that targets were divided by, of Dataset::learned(); empty: they are not numbers of a table.
+std::vector<double> target_scales(const nlohmann::json& learned);
 
 /// Removes the rows from `rows` that data.missing leaves out. Throws Error(usage) with the place of a row without a target or,
 /// with data.missing = "error", without a feature.

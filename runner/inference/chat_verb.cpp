@@ -69,6 +69,16 @@ Prompt fitting_prompt(const PromptReader& reader, Dialogue& conversation, int64_
   return prompt;
 }
 
+/// Why a line cannot be a message; empty: it can.
+std::string message_problem(const std::string& line, bool terminal) {
+  constexpr size_t terminal_line = 4095;  // N_TTY_BUF_SIZE of Linux, without the line break
+  if (terminal && line.size() >= terminal_line)
+    return fmt::format("the terminal cuts off lines after {} bytes, so the message is not sent: pipe it in instead",
+                       terminal_line);
+  if (first_invalid_utf8(line)) return "the message is not UTF-8, so it is not sent";
+  return "";
+}
+
 }  // namespace
 
 ExitCode hold_chat(InferenceJob& job) {
@@ -88,6 +98,10 @@ ExitCode hold_chat(InferenceJob& job) {
     if (terminal) print_now("> ");
     std::string message;
     if (!std::getline(std::cin, message)) break;
+    if (const auto problem = message_problem(message, terminal); !problem.empty()) {
+      log::warning("{}", problem);
+      continue;
+    }
     const auto word = std::string(trim(message));
     if (word.empty()) continue;
     if (word == "/exit" || word == "/quit") return ExitCode::done;
@@ -112,6 +126,7 @@ ExitCode hold_chat(InferenceJob& job) {
                                 },
                                 &read)
                             .front();
+    interrupted = false;
     conversation.say("assistant", answer.text);
     if (request.json)
       print_now(line_of({{"schema", 1},

@@ -1,9 +1,12 @@
 // `runner evaluate` without a task: the loss on validation data, as training computes it.
 #include <cmath>
+#include <span>
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
+#include "runner/inference/sample_batch.hpp"
 #include "runner/inference/scorer.hpp"
 #include "runner/inference/task_evaluation.hpp"
 #include "runner/inference/verbs.hpp"
@@ -25,7 +28,8 @@ EvaluationData evaluation_data(const InferenceJob& job) {
   EvaluationData data{
       .settings = recipe.data, .seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len), .rows = nullptr};
   auto& settings = data.settings;
-  if (settings.packs_sequences()) settings.packing = "none";  // the loss per token is the same
+  // The loss per token is the same, unless the place of a sequence decides which of its tokens are hidden.
+  if (settings.packs_sequences() && !settings.masks_tokens()) settings.packing = "none";
   if (!job.request.data.empty()) {
     const bool records = fs::path(job.request.data).extension() == ".jsonl";
     if (settings.train.empty()) settings.format = records ? "jsonl" : "text";
@@ -44,32 +48,12 @@ EvaluationData evaluation_data(const InferenceJob& job) {
   return data;
 }
 
-/// The samples [first, end) as rows.
-std::vector<ModelRow> rows_of(const Dataset& data, int64_t first, int64_t end) {
-  std::vector<int64_t> samples;
-  for (int64_t position = first; position < end; ++position)
-    samples.push_back(data.sample_at(0, position, {.shuffle = false, .seed = 0}));
-  HostBatch batch(end - first, data.fields_of(samples));
-  for (size_t i = 0; i < samples.size(); ++i) data.read(samples[i], batch, static_cast<int64_t>(i));
-  const auto inputs = batch.values<int64_t>(token_field::inputs), targets = batch.values<int64_t>(token_field::targets);
-  const size_t length = inputs.size() / samples.size();
-  std::vector<ModelRow> rows;
-  for (size_t i = 0; i < samples.size(); ++i) {
-    const auto part = [&](const auto& all) {
-      return std::vector<int64_t>(all.begin() + static_cast<ptrdiff_t>(i * length),
-                                  all.begin() + static_cast<ptrdiff_t>((i + 1) * length));
-    };
-    rows.push_back({.inputs = part(inputs), .targets = part(targets)});
-  }
-  return rows;
-}
-
 /// The text of the targets. The rows of a text follow each other, so a character may be in two of them.
 class TargetText {
  public:
   TargetText(const Tokenizer* tokenizer, bool continuous) : tokenizer_(tokenizer), continuous_(continuous) {}
-  void add(const ModelRow& row) {
-    for (const int64_t target : row.targets)
+  void add(std::span<const int64_t> targets) {
+    for (const int64_t target : targets)
       if (target != ignored_target) tokens_.push_back(static_cast<int32_t>(target));
     constexpr size_t many = 1 << 20;
     if (!continuous_ || tokens_.size() > many) take();
@@ -105,21 +89,25 @@ void add_perplexities(nlohmann::json& metrics, double log_probability, const Tex
 
 ExitCode evaluate_model(InferenceJob& job) {
   const auto& request = job.request;
+  if (!request.task.empty() && family_kind(job.model.settings().name) == "encoder")
+    throw usage_error("--task {} needs a model of the next token, and {} predicts hidden tokens", request.task,
+                      job.model.settings().name);
   if (request.task == "multiple_choice") return evaluate_choices(job);
   if (request.task == "rolling") return evaluate_rolling(job);
   const auto data = evaluation_data(job);
   const int64_t all = data.rows->size(), wanted = request.limit > 0 ? std::min(request.limit, all) : all;
-  TargetText text(job.tokenizer.get(), data.settings.format == "text");
+  // Words and bytes of hidden tokens, which are not neighbours, mean nothing.
+  TargetText text(data.settings.masks_tokens() ? nullptr : job.tokenizer.get(), data.settings.format == "text");
   ContinuationScore total;
   for (int64_t first = 0; first < wanted; first += request.batch_size) {
-    const auto rows = rows_of(*data.rows, first, std::min(first + request.batch_size, wanted));
-    for (const auto& score : score_rows(job.model, rows)) {
+    const auto batch = sample_batch(*data.rows, first, std::min(first + request.batch_size, wanted));
+    for (const auto& score : score_rows(job.model, batch)) {
       total.log_probability += score.log_probability;
       total.tokens += score.tokens;
       total.hits += score.hits;
     }
-    for (const auto& row : rows) text.add(row);
-    job.events.emit("progress", {{"done", std::min(first + request.batch_size, wanted)}, {"of", wanted}});
+    for (int64_t row = 0; row < batch.rows; ++row) text.add(batch.row<int64_t>(token_field::targets, row));
+    report_progress(job.events, first + batch.rows, wanted);
   }
   if (total.tokens == 0) throw usage_error("the data have no token that counts in the loss");
   auto sizes = text.sizes();

@@ -1,25 +1,17 @@
 #include "runner/inference/prompts.hpp"
 
 #include <algorithm>
-#include <iostream>
-#include <iterator>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/chat_templates.hpp"
+#include "runner/inference/text_records.hpp"
 
 namespace runner {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string content_of(const std::string& file) {
-  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  return read_file(file);
-}
-
-std::string shown(const std::string& file) { return file == "-" ? "standard input" : file; }
 
 }  // namespace
 
@@ -36,6 +28,7 @@ PromptReader::PromptReader(const PromptsRequest& request, const StoredModel& mod
 }
 
 Prompt PromptReader::of_text(const std::string& text) const {
+  if (const auto bad = first_invalid_utf8(text)) throw usage_error("the prompt is not UTF-8: byte {} is wrong", *bad);
   if (request_.chat) {
     auto messages = Json::array();
     if (!request_.system.empty()) messages.push_back({{"role", "system"}, {"content", request_.system}});
@@ -55,6 +48,7 @@ Prompt PromptReader::of_text(const std::string& text) const {
 Prompt PromptReader::of_messages(const Json& messages) const {
   if (!template_) throw usage_error("messages need a chat template: {}", no_template_);
   Prompt prompt{.id = nullptr, .text = template_->render(messages, {.add_generation_prompt = true}).text};
+  prompt.of_messages = true;
   prompt.tokens = tokenizer_.encode(prompt.text);
   return prompt;
 }
@@ -114,19 +108,20 @@ std::vector<Prompt> PromptReader::read() const {
     const auto content = content_of(request_.file);
     if (!request_.records) {
       if (const auto bad = first_invalid_utf8(content))
-        throw usage_error("{}: byte {} is not UTF-8", shown(request_.file), *bad);
+        throw usage_error("{}: byte {} is not UTF-8", shown_file(request_.file), *bad);
       prompts.push_back(of_text(content));
     } else {
       int64_t number = 0;
       for (const auto& line : split(content, '\n')) {
         ++number;
         if (trim(line).empty()) continue;
-        prompts.push_back(of_record(line, fmt::format("{}:{}", shown(request_.file), number), std::ssize(prompts)));
+        prompts.push_back(
+            of_record(line, fmt::format("{}:{}", shown_file(request_.file), number), std::ssize(prompts)));
       }
     }
   }
   if (prompts.empty())
-    throw usage_error("there is no prompt{}", request_.file.empty() ? "" : " in " + shown(request_.file));
+    throw usage_error("there is no prompt{}", request_.file.empty() ? "" : " in " + shown_file(request_.file));
   for (size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].id.is_null()) prompts[i].id = i;
   return prompts;

@@ -13,7 +13,8 @@ struct Prompt {
   nlohmann::ordered_json id = nullptr;  ///< that of the record, or its number from 0
   std::string text = {};                ///< as the model reads it
   std::vector<int32_t> tokens = {};
-  int64_t dropped = 0;  ///< tokens that were cut off at its beginning, because they did not fit
+  bool of_messages = false;  ///< made by the chat template
+  int64_t dropped = 0;       ///< tokens that were cut off at its beginning, because they did not fit
 };
 
 /// Turns texts and records into prompts of one model.

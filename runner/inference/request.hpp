@@ -1,9 +1,10 @@
-// What `runner` asks its worker to do with a trained model: one JSON object on the worker's command line.
+// What `runner` asks its worker to do with a trained model: one JSON object in a file that only the two have.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "runner/base/descriptor.hpp"
 #include "runner/checkpoint/stored_model.hpp"
 #include "runner/inference/generation_settings.hpp"
 
@@ -33,20 +34,32 @@ struct PromptsRequest {
 };
 
 struct InferenceRequest {
-  std::string verb;  ///< generate, chat, evaluate or predict
+  std::string verb;  ///< generate, chat, evaluate, predict or embed
   LoadRequest load = {};
   PromptsRequest prompts = {};
   GenerationRequest generation = {};
+  int input = -1;  ///< a descriptor that the worker reads as standard input; -1: its own
   int64_t seed = 0, num_samples = 1, batch_size = 1;
   bool json = false, echo = false;
-  std::string output = {};  ///< predict: the file of results; empty: standard output
+  std::string output = {};              ///< the file of results; empty: standard output
+  std::vector<std::string> files = {};  ///< predict: the inputs
   // evaluate
   std::string task = {}, data = {};
   int64_t limit = 0;    ///< the number of batches or records; 0: all
   int64_t context = 0;  ///< rolling perplexity: tokens that a window shares with the one before it
+  // embed
+  std::string pooling = {};    ///< mean or cls; empty: that of the folder, or mean
+  std::string normalize = {};  ///< yes or no; empty: that of the folder, or no
+  int64_t max_seq_length = 0;  ///< longer texts are cut; 0: that of the folder, or of the model
 };
 
 InferenceRequest inference_request(const std::string& text);
+/// Throws Error(usage) for a text that is not UTF-8.
 std::string to_text(const InferenceRequest& request);
+
+/// A file in memory with the request, which may be longer than an argument of a command. A child that inherits the descriptor reads it.
+Descriptor request_file(const InferenceRequest& request);
+/// The request in a file of request_file(), by the number of its descriptor.
+InferenceRequest request_in(int descriptor);
 
 }  // namespace runner

@@ -7,24 +7,31 @@
 
 namespace runner {
 
-std::vector<ContinuationScore> score_rows(const LanguageModel& model, const std::vector<ModelRow>& rows) {
+namespace {
+
+/// The rows, padded on the right.
+HostBatch padded(const std::vector<ModelRow>& rows) {
   size_t longest = 0;
   for (const auto& row : rows) longest = std::max(longest, row.inputs.size());
-  std::vector<int64_t> inputs, targets;
-  for (const auto& row : rows) {
-    const size_t padding = longest - row.inputs.size();
-    inputs.insert(inputs.end(), row.inputs.begin(), row.inputs.end());
-    inputs.insert(inputs.end(), padding, 0);
-    targets.insert(targets.end(), row.targets.begin(), row.targets.end());
-    targets.insert(targets.end(), padding, ignored_target);
+  HostBatch batch(std::ssize(rows), token_fields(static_cast<int64_t>(longest)));
+  std::ranges::fill(batch.values<int64_t>(token_field::targets), ignored_target);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::ranges::copy(rows[r].inputs, batch.row<int64_t>(token_field::inputs, static_cast<int64_t>(r)).begin());
+    std::ranges::copy(rows[r].targets, batch.row<int64_t>(token_field::targets, static_cast<int64_t>(r)).begin());
   }
-  const auto all = model.score(std::ssize(rows), inputs, targets);
-  std::vector<ContinuationScore> scores(rows.size());
+  return batch;
+}
+
+}  // namespace
+
+std::vector<ContinuationScore> score_rows(const LanguageModel& model, const HostBatch& batch) {
+  const auto all = model.score(batch);
+  std::vector<ContinuationScore> scores(static_cast<size_t>(batch.rows));
   size_t place = 0;
-  for (size_t r = 0; r < rows.size(); ++r)
-    for (const int64_t target : rows[r].targets) {
+  for (int64_t r = 0; r < batch.rows; ++r)
+    for (const int64_t target : batch.row<int64_t>(token_field::targets, r)) {
       if (target == ignored_target) continue;
-      auto& score = scores[r];
+      auto& score = scores[static_cast<size_t>(r)];
       const bool hit = all.greedy[place];
       score.log_probability += all.log_probabilities[place++];
       score.greedy = score.greedy && hit;
@@ -47,7 +54,7 @@ std::vector<ContinuationScore> score_all(const LanguageModel& model, const std::
     const size_t end = std::min(first + step, order.size());
     std::vector<ModelRow> batch;
     for (size_t i = first; i < end; ++i) batch.push_back(std::move(rows[order[i]]));
-    const auto of_batch = score_rows(model, batch);
+    const auto of_batch = score_rows(model, padded(batch));
     for (size_t i = first; i < end; ++i) scores[order[i]] = of_batch[i - first];
     if (progress) progress(static_cast<int64_t>(end));
   }

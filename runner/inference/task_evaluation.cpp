@@ -6,6 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/inference/multiple_choice.hpp"
 #include "runner/inference/scorer.hpp"
+#include "runner/inference/text_records.hpp"
 
 namespace runner {
 
@@ -27,7 +28,7 @@ void for_each_record(const InferenceRequest& request, Body&& body) {
 }
 
 std::function<void(int64_t)> progress_of(InferenceJob& job, size_t all) {
-  return [&job, all](int64_t done) { job.events.emit("progress", {{"done", done}, {"of", all}}); };
+  return [&job, all](int64_t done) { report_progress(job.events, done, static_cast<int64_t>(all)); };
 }
 
 /// How many records each rule predicts right.
@@ -64,9 +65,9 @@ ExitCode evaluate_choices(InferenceJob& job) {
     for (const auto& choice : records.back().choices)
       texts.push_back(encode_pair(*job.tokenizer, records.back().context, " " + choice));
   });
+  LineOutput lines(request.output);
   const auto scores = score_all(job.model, texts, request.batch_size, progress_of(job, texts.size()));
   Hits hits;
-  std::string lines;
   size_t next = 0;
   for (const auto& record : records) {
     std::vector<double> sums;
@@ -77,16 +78,17 @@ ExitCode evaluate_choices(InferenceJob& job) {
     }
     const auto predicted = predict_choice(record, sums, counts);
     hits.add(predicted, record.label);
-    lines += line_of({{"id", record.id},
-                      {"context", record.context},
-                      {"choices", record.choices},
-                      {"label", record.label},
-                      {"prediction", predicted.sum},
-                      {"prediction_norm", predicted.characters},
-                      {"log_probabilities", sums},
-                      {"tokens", counts}});
+    if (!request.output.empty())
+      lines.add({{"id", record.id},
+                 {"context", record.context},
+                 {"choices", record.choices},
+                 {"label", record.label},
+                 {"prediction", predicted.sum},
+                 {"prediction_norm", predicted.characters},
+                 {"log_probabilities", sums},
+                 {"tokens", counts}});
   }
-  if (!request.output.empty()) write_file_atomic(request.output, lines);
+  lines.finish();
   job.events.emit("result", {{"metrics", hits.metrics()}});
   return ExitCode::done;
 }
@@ -94,15 +96,19 @@ ExitCode evaluate_choices(InferenceJob& job) {
 namespace {
 
 std::vector<std::string> documents_of(const InferenceRequest& request) {
-  if (fs::path(request.data).extension() != ".jsonl" && !request.data.empty()) return {read_file(request.data)};
+  if (request.data.empty()) throw usage_error("--task {} needs --data FILE", request.task);
   std::vector<std::string> documents;
-  for_each_record(request, [&](const std::string& line, const std::string& place, int64_t) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    for (const char* key : {"text", "page"})
-      if (json.is_object() && json.contains(key) && json[key].is_string())
-        return void(documents.push_back(json[key].get<std::string>()));
-    throw usage_error("{}: the record has no `text`", place);
-  });
+  if (fs::path(request.data).extension() == ".jsonl") {
+    for (auto& record : read_texts(request.data, /*records=*/true, {"text", "page"}))
+      documents.push_back(std::move(record.text));
+  } else {
+    documents.push_back(content_of(request.data));
+    if (documents.front().empty()) throw usage_error("{} is empty", request.data);
+    if (const auto bad = first_invalid_utf8(documents.front()))
+      throw usage_error("{}: byte {} is not UTF-8", request.data, *bad);
+  }
+  const auto limit = static_cast<size_t>(request.limit);
+  if (limit > 0 && documents.size() > limit) documents.resize(limit);
   return documents;
 }
 

@@ -4,6 +4,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/inference/language_model.hpp"
+#include "runner/inference/line_output.hpp"
 #include "runner/inference/prompts.hpp"
 #include "runner/launch/events.hpp"
 
@@ -22,11 +23,16 @@ ExitCode hold_chat(InferenceJob& job);
 ExitCode evaluate_model(InferenceJob& job);
 ExitCode predict_texts(InferenceJob& job);
 
-/// Writes all of `text` to stdout at once, so that it is visible. Throws Error(environment) if nobody reads it.
-void print_now(const std::string& text);
+/// Of a model of labels or numbers.
+ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, EventSink& events);
+ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events);
 
-/// JSON on one line, also for texts that are not UTF-8.
-std::string line_of(const nlohmann::ordered_json& json);
+/// Of an encoder.
+ExitCode embed_texts(const InferenceRequest& request, StoredModel stored, EventSink& events);
+
+/// Tells the supervisor that `done` of `all` are done.
+void report_progress(EventSink& events, int64_t done, int64_t all);
+
 /// Cuts off the beginning of a prompt that does not fit, with a warning.
 void fit_with_warning(Prompt& prompt, int64_t max_seq_len, int64_t new_tokens);
 

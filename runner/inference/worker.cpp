@@ -1,7 +1,8 @@
 #include "runner/inference/worker.hpp"
 
+#include <unistd.h>
+
 #include <csignal>
-#include <cstdio>
 
 #include "runner/base/log.hpp"
 #include "runner/data/data.hpp"
@@ -26,49 +27,62 @@ std::unique_ptr<Tokenizer> tokenizer_of(const StoredModel& model, const Inferenc
   }
 }
 
-ExitCode run_verb(InferenceJob& job) {
+ExitCode run_language_verb(InferenceRequest request, StoredModel stored, EventSink& events) {
+  if (request.verb == "predict") {
+    if (request.files.size() != 1)
+      throw usage_error("a language model reads one file of records, and here are {}", request.files.size());
+    request.prompts.file = request.files.front();
+  }
+  LanguageModel model(request.load, std::move(stored));
+  auto tokenizer = tokenizer_of(model.stored(), request);
+  InferenceJob job{
+      .request = std::move(request), .model = std::move(model), .tokenizer = std::move(tokenizer), .events = events};
   const auto& verb = job.request.verb;
   if (verb == "generate") return generate_texts(job);
   if (verb == "chat") return hold_chat(job);
   if (verb == "evaluate") return evaluate_model(job);
-  if (verb == "predict") return predict_texts(job);
-  throw usage_error("unknown verb `{}`", job.request.verb);
+  return predict_texts(job);
+}
+
+ExitCode run_verb(const InferenceRequest& request, EventSink& events) {
+  if (request.input >= 0) ::dup2(request.input, STDIN_FILENO);
+  auto stored = open_stored_model(request.load.place());
+  if (request.verb == "embed") return embed_texts(request, std::move(stored), events);
+  if (!stored.spec.task) return run_language_verb(request, std::move(stored), events);
+  if (request.verb == "evaluate") return evaluate_labels(request, std::move(stored), events);
+  if (request.verb == "predict") return predict_labels(request, std::move(stored), events);
+  throw usage_error(
+      "{} has a model of the family {}, which predicts labels or numbers: `runner predict` and `runner evaluate` use "
+      "it, and `runner {}` is for language models",
+      request.load.name, stored.recipe.model.name, request.verb);
 }
 
 }  // namespace
 
-void print_now(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw environment_error("the output cannot be written");
-}
-
-std::string line_of(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+void report_progress(EventSink& events, int64_t done, int64_t all) {
+  events.emit("progress", {{"done", done}, {"of", all}});
 }
 
 void fit_with_warning(Prompt& prompt, int64_t max_seq_len, int64_t new_tokens) {
   fit_prompt(prompt, max_seq_len, new_tokens);
   if (prompt.dropped > 0)
-    log::warning("prompt {} has {} tokens, and the model's max_seq_len is {}: its first {} tokens are left out",
-                 prompt.id.dump(), std::ssize(prompt.tokens) + prompt.dropped, max_seq_len, prompt.dropped);
+    log::warning("{} has {} tokens, and the model's max_seq_len is {}: its first {} tokens are left out",
+                 prompt.id.is_null() ? "the message" : "prompt " + prompt.id.dump(),
+                 std::ssize(prompt.tokens) + prompt.dropped, max_seq_len, prompt.dropped);
 }
 
-ExitCode run_inference_worker(const std::string& text) {
+ExitCode run_inference_worker(int request) {
+  ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit of file sizes fails instead
   EventSink events(/*rank=*/0);
   const auto fail = [&](ExitCode code, const std::string& message) {
     if (std::getenv("RUNNER_EVENT_FD"))
-      events.emit("failed", {{"kind", code == ExitCode::usage ? "usage" : "error"}, {"message", message}});
+      events.emit("failed", {{"code", static_cast<int>(code)}, {"message", message}});
     else
       log::error("{}", message);
     return code;
   };
   try {
-    auto request = inference_request(text);
-    LanguageModel model(request.load);
-    auto tokenizer = tokenizer_of(model.stored(), request);
-    InferenceJob job{
-        .request = std::move(request), .model = std::move(model), .tokenizer = std::move(tokenizer), .events = events};
-    return run_verb(job);
+    return run_verb(request_in(request), events);
   } catch (const Error& error) {
     return fail(error.code(), error.what());
   } catch (const c10::Error& error) {

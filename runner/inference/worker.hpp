@@ -6,8 +6,8 @@
 
 namespace runner {
 
-/// `request`: an InferenceRequest as JSON. Texts go to stdout. `evaluate` and `predict` also send events to the supervisor
+/// `request`: the number of a descriptor (request_in()). Texts go to stdout. `evaluate` and `predict` also send events to the supervisor
 /// (RUNNER_EVENT_FD): `result` with the measured values, and `failed`. Errors of the others go to stderr.
-ExitCode run_inference_worker(const std::string& request);
+ExitCode run_inference_worker(int request);
 
 }  // namespace runner

@@ -153,7 +153,9 @@ json read_edges(sqlite::Database& database, int64_t run, bool children) {
 }
 
 /// Of runs that train nothing (RunRow::strategy).
-bool reads_a_model(const std::string& strategy) { return strategy == "evaluate" || strategy == "predict"; }
+bool reads_a_model(const std::string& strategy) {
+  return strategy == "evaluate" || strategy == "predict" || strategy == "embed";
+}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/config/validation_metrics.hpp"
+#include "runner/data/table_schema.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/models/task_metrics.hpp"
 #include "runner/selection/plan.hpp"
@@ -248,11 +249,7 @@ bool Trainer::measure_validation() {
 void Trainer::take_metrics(std::span<const double> sums) {
   val_metrics_.clear();
   if (!setup_.task) return;
-  std::vector<double> scales;
-  const auto learned = setup_.train.learned();
-  if (setup_.task->regresses() && learned.is_object() && learned.contains("targets"))
-    for (const auto& target : learned.at("targets")) scales.push_back(target.value("scale", 1.0));
-  val_metrics_ = metrics_of(*setup_.task, sums, scales);
+  val_metrics_ = metrics_of(*setup_.task, sums, target_scales(setup_.train.learned()));
 }
 
 void Trainer::save(bool steps_follow) {

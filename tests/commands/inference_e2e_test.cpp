@@ -126,6 +126,43 @@ TEST_CASE("generate says what is wrong", "[e2e]") {
   CHECK_THAT(record.err, ContainsSubstring("bad.jsonl:2: the record has neither `prompt` (a text) nor `messages`"));
 }
 
+TEST_CASE("texts that are not UTF-8 are refused", "[e2e]") {
+  const auto& place = trained();
+  const auto argument = place.run({"generate", "last", "a\xf0"});
+  CHECK(argument.code == 2);
+  CHECK_THAT(argument.err, ContainsSubstring("an argument on the command line is not UTF-8"));
+  const auto input = piped(place, {"generate", "last"}, "a\xf0");
+  CHECK(input.code == 2);
+  CHECK_THAT(input.err, ContainsSubstring("standard input: byte 1 is not UTF-8"));
+}
+
+TEST_CASE("a prompt may be longer than an argument of a process", "[e2e]") {
+  const auto& place = trained();
+  // Each byte is six bytes of the request's JSON.
+  const auto result = place.run({"generate", "last", std::string(100'000, '\x01'), "--max-new-tokens", "2", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json()["tokens"] == 2);
+}
+
+TEST_CASE("evaluate reads a run that packs its sequences, and gets its validation loss", "[e2e][rank13]") {
+  Workplace place;
+  std::string records;
+  for (int i = 0; i < 40; ++i)
+    records += fmt::format("{{\"prompt\": \"line {}\", \"completion\": \" is{}\"}}\n", i, std::string(1 + i % 9, 't'));
+  place.write("t.jsonl", records);
+  place.write("packed.toml",
+              "[model]\nname = \"llama\"\nn_layers = 2\ndim = 32\nn_heads = 2\nmax_seq_len = 64\n[data]\nformat = "
+              "\"jsonl\"\ntrain = [\"t.jsonl\"]\nvalidation = [\"t.jsonl\"]\npacking = \"best_fit\"\n[devices]\n"
+              "accelerator = \"cpu\"\n[train]\nmax_steps = 4\nglobal_batch_size = 4\nval_check_interval = 4\n");
+  REQUIRE(place.run({"run", "packed.toml"}).code == 0);
+  const auto result = place.run({"evaluate", "last", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.json()["metrics"]["loss"].get<double>(),
+             WithinAbs(place.points("val_loss").back()[1].get<double>(), 1e-4));
+}
+
 TEST_CASE("a folder without a tokenizer is refused with its path", "[e2e]") {
   const auto& place = trained();
   if (!fs::exists(place.path() / "folder")) REQUIRE(place.run({"export", "last", "--output", "folder"}).code == 0);

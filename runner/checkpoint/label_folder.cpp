@@ -1,0 +1,87 @@
+#include "runner/checkpoint/label_folder.hpp"
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/image_processor.hpp"
+#include "runner/pretrained/model_files.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+std::string loss_of(const fs::path& folder, const json& config) {
+  if (config.contains("loss")) return config.at("loss");  // written by runner
+  const auto target = config.value("target_type", "");
+  const auto problem = config.contains("problem_type") && config.at("problem_type").is_string()
+                           ? config.at("problem_type").get<std::string>()
+                           : "single_label_classification";
+  if (target == "binary" || problem == "multi_label_classification") return "bce";
+  if (target == "number" || problem == "regression") return "mse";
+  if (problem != "single_label_classification")
+    throw usage_error(
+        "{}: config.json: problem_type = \"{}\" is not supported; allowed: single_label_classification, "
+        "multi_label_classification or regression",
+        folder.string(), problem);
+  return "cross_entropy";
+}
+
+json take_table(const fs::path& folder, const json& config, Recipe::Data& data) {
+  if (!config.contains("features") || !config.contains("targets"))
+    throw usage_error("{}: config.json names no columns (features, targets), so tables cannot be read for this model",
+                      folder.string());
+  data.format = "csv";
+  data.target_type = config.value("target_type", "class");
+  for (const auto& target : config.at("targets")) data.target.push_back(target.at("column").get<std::string>());
+  return {{"target_type", data.target_type}, {"features", config.at("features")}, {"targets", config.at("targets")}};
+}
+
+json numbered_labels(int64_t count) {
+  json names = json::object();
+  for (int64_t c = 0; c < count; ++c) names[std::to_string(c)] = fmt::format("LABEL_{}", c);
+  return names;
+}
+
+json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
+  const auto file = folder / "preprocessor_config.json";
+  if (!has_model_file(file))
+    throw usage_error("{} has no preprocessor_config.json, which says how images are resized and normalized",
+                      folder.string());
+  const auto processor = json::parse(read_model_file(file), nullptr, /*allow_exceptions=*/false);
+  if (!processor.is_object()) throw usage_error("{} is not a JSON object", file.string());
+  json learned = json::object();
+  try {
+    if (take_image_processor(processor, recipe.data) == ImageCrop::none) learned["crop"] = "none";
+  } catch (const Error& error) {
+    throw usage_error("{}: {}", folder.string(), error.what());
+  }
+  if (recipe.model.name == "vit" && recipe.data.image_size != recipe.model.image_size)
+    throw usage_error("{}: preprocessor_config.json makes images of {} pixels, and the model has {}", folder.string(),
+                      recipe.data.image_size, recipe.model.image_size);
+  recipe.model.image_size = recipe.data.image_size;
+  recipe.data.format = "images";
+  const bool named = config.contains("id2label") && config.at("id2label").is_object();
+  learned["id2label"] = named ? config.at("id2label") : numbered_labels(recipe.model.num_labels.value());
+  return learned;
+}
+
+}  // namespace
+
+json take_label_folder(const fs::path& folder, const json& config, Recipe& recipe) {
+  recipe.train.loss = loss_of(folder, config);
+  recipe.train.huber_delta = config.value("huber_delta", recipe.train.huber_delta);
+  return recipe.model.name == "mlp" ? take_table(folder, config, recipe.data) : take_images(folder, config, recipe);
+}
+
+json label_folder_config(const Recipe& recipe, const json& learned) {
+  json config = learned.is_object() ? learned : json::object();
+  const auto loss = recipe.train.loss.value_or("cross_entropy");
+  if (recipe.model.name == "mlp") {
+    config["loss"] = loss;
+    if (loss == "huber") config["huber_delta"] = recipe.train.huber_delta;
+  }
+  return config;
+}
+
+}  // namespace runner

@@ -1,0 +1,52 @@
+// `runner embed`: a vector for each text of a file, by an encoder.
+#include <memory>
+
+#include "runner/commands/command.hpp"
+#include "runner/commands/inference_run.hpp"
+#include "runner/commands/shared_options.hpp"
+
+namespace runner {
+
+namespace {
+
+struct EmbedOptions {
+  ModelOptions model;
+  InferenceRequest request{.verb = "embed"};
+};
+
+}  // namespace
+
+Action setup_embed(CLI::App& app) {
+  auto options = std::make_shared<EmbedOptions>();
+  auto& request = options->request;
+  add_model_options(app, options->model, request);
+  app.add_option(
+         "file", request.prompts.file,
+         "A file with a text on each line; of a file *.jsonl, a JSON object with `text`, and perhaps `id`. - is "
+         "standard input")
+      ->required();
+  app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one JSON object on each line");
+  add_line_options(app, request);
+  app.add_option("--pooling", request.pooling,
+                 "mean: of the states of all tokens; cls: the state of the first one. Default: that of the folder's "
+                 "modules.json, or mean")
+      ->check(CLI::IsMember({"mean", "cls"}));
+  auto* normalize = app.add_flag_callback(
+      "--normalize", [options] { options->request.normalize = "yes"; },
+      "Vectors have length 1. Default: that of the folder's modules.json, or not");
+  app.add_flag_callback(
+         "--no-normalize", [options] { options->request.normalize = "no"; }, "They keep their length")
+      ->excludes(normalize);
+  app.add_option("--max-seq-length", request.max_seq_length,
+                 "Tokens of a text; the end of a longer one is left out. Default: that of the folder, or of the model")
+      ->check(CLI::PositiveNumber);
+  app.footer(
+      "Each line of the output is {id, embedding}, in the order of the texts. The model is an encoder (bert, roberta). "
+      "A folder of sentence-transformers says how its vectors are made.");
+  return [options] {
+    write_lines_of(options->model, options->request, "embeddings");
+    return ExitCode::done;
+  };
+}
+
+}  // namespace runner

@@ -1,0 +1,157 @@
+// `runner embed`: a vector for each text of a file, from the hidden states of an encoder.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
+#include "runner/data/data.hpp"
+#include "runner/inference/sentence_settings.hpp"
+#include "runner/inference/text_records.hpp"
+#include "runner/inference/verbs.hpp"
+#include "runner/models/encoder/pooling.hpp"
+#include "runner/tokenizers/unicode.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The settings of the folder, and those of the user in their place.
+SentenceSettings settings_of(const InferenceRequest& request, const StoredModel& stored) {
+  auto settings =
+      sentence_settings(request.load.place().of_run() ? fs::path() : stored.folder, request.pooling.empty());
+  if (!request.pooling.empty()) settings.pooling = request.pooling;
+  if (!request.normalize.empty()) settings.normalize = request.normalize == "yes";
+  const int64_t most = stored.recipe.model.max_seq_len;
+  if (request.max_seq_length > most)
+    throw usage_error("--max-seq-length {}: the model reads at most {} tokens", request.max_seq_length, most);
+  settings.max_seq_length =
+      std::min(most, request.max_seq_length > 0 ? request.max_seq_length : settings.max_seq_length.value_or(most));
+  return settings;
+}
+
+std::string lower_case(const std::string& text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const auto [first, second] = unicode::lower(unicode::next(text, at));
+    unicode::append(result, first);
+    if (second) unicode::append(result, second);
+  }
+  return result;
+}
+
+/// Turns texts into tokens. Of a text that is too long, the beginning is kept, with the special token that ends it.
+class TextEncoder {
+ public:
+  TextEncoder(const Tokenizer& tokenizer, const SentenceSettings& settings)
+      : tokenizer_(tokenizer), settings_(settings) {}
+
+  std::vector<int32_t> encode(const TextRecord& record) {
+    auto tokens = tokenizer_.encode(settings_.lower_case ? lower_case(record.text) : record.text,
+                                    /*add_special_tokens=*/true);
+    if (tokens.empty()) throw usage_error("{}: the text has no tokens, so it has no embedding", record.place);
+    const auto most = static_cast<size_t>(*settings_.max_seq_length);
+    if (tokens.size() <= most) return tokens;
+    ++cut_;
+    const int32_t last = tokens.back();
+    tokens.resize(most);
+    if (most > 1 && tokenizer_.is_special(last)) tokens.back() = last;
+    return tokens;
+  }
+  int64_t cut() const { return cut_; }
+
+ private:
+  const Tokenizer& tokenizer_;
+  SentenceSettings settings_;
+  int64_t cut_ = 0;
+};
+
+/// Rows that are padded on the right; padding is a sequence of its own.
+HostBatch padded(const std::vector<std::vector<int32_t>>& texts) {
+  size_t longest = 0;
+  for (const auto& tokens : texts) longest = std::max(longest, tokens.size());
+  HostBatch batch(std::ssize(texts), packed_fields(static_cast<int64_t>(longest)));
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const auto count = static_cast<ptrdiff_t>(texts[row].size());
+    std::ranges::copy(texts[row], batch.row<int64_t>(token_field::inputs, static_cast<int64_t>(row)).begin());
+    auto positions = batch.row<int64_t>(token_field::positions, static_cast<int64_t>(row));
+    std::iota(positions.begin(), positions.begin() + count, int64_t{0});
+    std::iota(positions.begin() + count, positions.end(), int64_t{0});
+  }
+  return batch;
+}
+
+/// Embeddings [texts, dim], fp32 in host memory.
+torch::Tensor embeddings_of(const LoadedModel& model, const std::vector<std::vector<int32_t>>& texts,
+                            const SentenceSettings& settings) {
+  const auto batch = model.micro_batch(padded(texts));
+  const auto field = model.stored().spec.batch_field(token_field::positions_name);
+  const TokenPositions positions{.on_device = batch.fields[field], .on_host = batch.host_fields[field]};
+  const auto pooling = settings.pooling == "cls" ? encoder::Pooling::cls : encoder::Pooling::mean;
+  auto embeddings = encoder::pooled(model.hidden_states(batch), positions, pooling);
+  constexpr double smallest = 1e-12;  // as torch.nn.functional.normalize
+  if (settings.normalize) embeddings = embeddings / embeddings.norm(2, {1}, /*keepdim=*/true).clamp_min(smallest);
+  return embeddings.to(torch::kCPU).contiguous();
+}
+
+std::string line_of(const TextRecord& record, std::span<const float> embedding) {
+  if (!std::ranges::all_of(embedding, [](float value) { return std::isfinite(value); }))
+    throw environment_error("{}: the embedding is not finite: the model's weights are damaged", record.place);
+  // The shortest digits that stand for the same fp32 number, which the JSON library writes for fp64 only.
+  std::string line = fmt::format("{{\"id\":{},\"embedding\":[", record.id.dump());
+  for (const float value : embedding) fmt::format_to(std::back_inserter(line), "{},", value);
+  line.back() = ']';
+  return line + "}\n";
+}
+
+}  // namespace
+
+ExitCode embed_texts(const InferenceRequest& request, StoredModel stored, EventSink& events) {
+  const auto& recipe = stored.recipe;
+  if (family_kind(recipe.model.name) != "encoder")
+    throw usage_error("{} has a model of the family {}: embeddings are made by encoders, bert and roberta",
+                      request.load.name, recipe.model.name);
+  const auto settings = settings_of(request, stored);
+  const auto tokenizer = make_tokenizer(recipe.data, request.load.cache_dir);
+  const auto records =
+      read_texts(request.prompts.file, request.prompts.records, {"text", "sentence", "input", "prompt"});
+  const torch::InferenceMode inference;
+  const LoadedModel model(request.load, std::move(stored), LoadedModel::Head::left_out);
+  TextEncoder encoder(*tokenizer, settings);
+  LineOutput lines(request.output);
+  // Texts of similar lengths are computed together, among as many as fit into memory easily.
+  const auto batch_size = static_cast<size_t>(request.batch_size), group_size = 32 * batch_size;
+  int64_t tokens = 0;
+  for (size_t first = 0; first < records.size(); first += group_size) {
+    const size_t count = std::min(group_size, records.size() - first);
+    std::vector<std::vector<int32_t>> texts;
+    for (size_t i = 0; i < count; ++i) tokens += std::ssize(texts.emplace_back(encoder.encode(records[first + i])));
+    std::vector<size_t> order(count);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return texts[i].size(); });
+    std::vector<std::string> group(count);
+    for (size_t begin = 0; begin < count; begin += batch_size) {
+      const std::span part(order.begin() + static_cast<ptrdiff_t>(begin), std::min(batch_size, count - begin));
+      std::vector<std::vector<int32_t>> batch;
+      for (const size_t i : part) batch.push_back(std::move(texts[i]));
+      const auto embeddings = embeddings_of(model, batch, settings);
+      const auto dim = static_cast<size_t>(embeddings.size(1));
+      for (size_t row = 0; row < part.size(); ++row)
+        group[part[row]] = line_of(records[first + part[row]], {embeddings.data_ptr<float>() + row * dim, dim});
+      report_progress(events, static_cast<int64_t>(first + begin + part.size()), std::ssize(records));
+    }
+    for (const auto& line : group) lines.add(line);
+  }
+  lines.finish();
+  if (encoder.cut() > 0)
+    log::warning("{} longer than {} tokens: the ends are left out",
+                 encoder.cut() == 1 ? "1 text is" : fmt::format("{} texts are", encoder.cut()),
+                 *settings.max_seq_length);
+  events.emit("result",
+              {{"metrics", {{"records", records.size()}, {"tokens", tokens}, {"dim", model.settings().dim}}}});
+  return ExitCode::done;
+}
+
+}  // namespace runner

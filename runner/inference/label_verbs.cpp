@@ -1,0 +1,115 @@
+// `runner predict` and `runner evaluate` with models that predict labels or numbers of rows.
+#include <algorithm>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/data.hpp"
+#include "runner/data/table_schema.hpp"
+#include "runner/inference/label_answers.hpp"
+#include "runner/inference/sample_batch.hpp"
+#include "runner/inference/verbs.hpp"
+#include "runner/models/task_metrics.hpp"
+
+namespace runner {
+
+namespace {
+
+/// Throws Error(usage) for options that only a language model can follow.
+void refuse_text_options(const InferenceRequest& request) {
+  const auto refuse = [&](const std::string& option) {
+    throw usage_error("{} is for language models, and {} predicts labels or numbers", option, request.load.name);
+  };
+  const nlohmann::json given = request.generation, unset = GenerationRequest();
+  for (const auto& [key, value] : given.items())
+    if (key != "top_k" && (!unset.contains(key) || unset.at(key) != value)) {
+      auto option = "--" + key;
+      std::ranges::replace(option, '_', '-');
+      refuse(option);
+    }
+  if (request.generation.top_k.value_or(0) < 0)
+    throw usage_error("--top-k {}: must be 0 (all classes) or more", *request.generation.top_k);
+  if (request.prompts.chat) refuse("--chat");
+  if (!request.prompts.system.empty()) refuse("--system");
+  if (!request.prompts.chat_template.empty()) refuse("--chat-template");
+  if (!request.task.empty()) refuse("--task");
+}
+
+/// Calls body(batch, first, end) for batches of all samples up to `wanted`.
+template <class Body>
+void for_each_batch(const Dataset& data, int64_t wanted, int64_t batch_size, EventSink& events, Body&& body) {
+  for (int64_t first = 0; first < wanted; first += batch_size) {
+    const int64_t end = std::min(first + batch_size, wanted);
+    body(sample_batch(data, first, end), first);
+    report_progress(events, end, wanted);
+  }
+}
+
+/// [data] with the file that the user names as validation data.
+Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& stored) {
+  auto data = stored.recipe.data;
+  if (!request.data.empty()) {
+    data.validation = {request.data};
+    data.validation_fraction.reset();
+  }
+  if (!data.validates())
+    throw usage_error("{}: --data names the data to evaluate on", stored.recipe.data.train.empty()
+                                                                      ? "a Hugging Face folder has no validation data"
+                                                                      : "the run's recipe has no validation data");
+  return data;
+}
+
+}  // namespace
+
+ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
+  refuse_text_options(request);
+  const torch::InferenceMode inference;
+  const auto inputs =
+      open_inputs(stored.recipe.data, request.files, stored.spec.seq_len, request.load.cache_dir, stored.learned);
+  for (const auto& note : inputs.notes) log::warning("{}", note);
+  const LoadedModel model(request.load, std::move(stored));
+  const LabelAnswers answers(*model.stored().spec.task, model.stored().learned, request.generation.top_k);
+  LineOutput lines(request.output);
+  const int64_t all = std::ssize(inputs.names);
+  for_each_batch(*inputs.samples, all, request.batch_size, events, [&](const HostBatch& batch, int64_t first) {
+    const auto outputs =
+        model.run(model.micro_batch(batch), {.logits_of = 0}).to(torch::kCPU, torch::kFloat32).contiguous();
+    const auto width = static_cast<size_t>(outputs.size(1));
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      auto line = inputs.names.at(static_cast<size_t>(first + row));
+      answers.add(line, {outputs.data_ptr<float>() + row * outputs.size(1), width});
+      lines.add(line);
+    }
+  });
+  lines.finish();
+  events.emit("result", {{"metrics", {{"records", all}}}});
+  return ExitCode::done;
+}
+
+ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
+  refuse_text_options(request);
+  if (!request.output.empty())
+    throw usage_error("--output is for --task multiple_choice; `runner predict` writes answers");
+  const torch::InferenceMode inference;
+  const auto settings = evaluated_data(request, stored);
+  const auto outputs = stored.spec.task->outputs;
+  const auto data =
+      open_dataset(settings, Split::validation, stored.spec.seq_len, outputs, request.load.cache_dir, stored.learned);
+  const LoadedModel model(request.load, std::move(stored));
+  const auto& task = *model.stored().spec.task;
+  const int64_t wanted = request.limit > 0 ? std::min(request.limit, data->size()) : data->size();
+  std::vector<double> sums(static_cast<size_t>(metric_sums(task)));
+  for_each_batch(*data, wanted, request.batch_size, events, [&](const HostBatch& batch, int64_t) {
+    const auto more = model.run(model.micro_batch(batch), {}).to(torch::kCPU, torch::kFloat64).contiguous();
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += more.data_ptr<double>()[i];
+  });
+  const double rows = sums[1];
+  if (rows == 0) throw usage_error("the data have no row that counts in the loss");
+  nlohmann::json metrics{{"loss", sums[0] / rows}, {"samples", wanted}};
+  constexpr size_t prefix = std::string_view("val_").size();  // of the same metrics in a training
+  for (const auto& [name, value] : metrics_of(task, sums, target_scales(model.stored().learned)))
+    metrics[name.substr(prefix)] = value;
+  events.emit("result", {{"metrics", metrics}, {"data", data->describe()}});
+  return ExitCode::done;
+}
+
+}  // namespace runner

@@ -1,0 +1,130 @@
+#include "runner/inference/loaded_model.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runner/base/error.hpp"
+#include "runner/config/model_families.hpp"
+#include "runner/cuda/module.hpp"
+#include "runner/models/module.hpp"
+#include "strategies/collective/accelerator.hpp"
+#include "strategies/contract/dtype.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+using torch::Tensor;
+
+torch::Device prepared_device(const LoadRequest& request) {
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, request.threads)));
+  const auto accelerator = find_accelerator(request.accelerator);
+  if (!accelerator.own_memory) return torch::Device(accelerator.type);
+  use_cuda(0);
+  return torch::Device(accelerator.type + ":0");
+}
+
+torch::ScalarType loaded_dtype(const LoadRequest& request, const StoredModel& stored) {
+  const bool narrow = request.dtype == "bf16" || (request.dtype == "auto" && stored.dtype == "BF16");
+  return narrow ? torch::kBFloat16 : torch::kFloat32;
+}
+
+/// The parameter in its mapped file; undefined if it has another dtype or layout there.
+Tensor mapped_tensor(const HfSource::Stored& stored, const ParameterSpec& parameter, torch::ScalarType dtype) {
+  const bool same = stored.dtype == (dtype == torch::kBFloat16 ? "BF16" : "F32");
+  const auto address = reinterpret_cast<uintptr_t>(stored.bytes.data());
+  if (!same || stored.bytes.empty() || address % c10::elementSize(dtype) != 0) return {};
+  // Nothing writes to parameters.
+  return at::from_blob(const_cast<std::byte*>(stored.bytes.data()), parameter.shape,
+                       torch::TensorOptions().dtype(dtype));
+}
+
+Tensor read_tensor(const StoredModel& stored, size_t slot, const ParameterSpec& parameter, torch::ScalarType dtype) {
+  auto tensor = at::empty(parameter.shape, torch::TensorOptions().dtype(dtype));
+  const int64_t count = parameter.numel();
+  if (dtype == torch::kFloat32) {
+    stored.read(slot, 0, {tensor.data_ptr<float>(), static_cast<size_t>(count)});
+    return tensor;
+  }
+  constexpr int64_t piece = 1 << 22;
+  auto flat = tensor.view(-1), wide = at::empty({std::min(piece, count)}, torch::kFloat32);
+  for (int64_t first = 0; first < count; first += piece) {
+    const int64_t size = std::min(piece, count - first);
+    stored.read(slot, first, {wide.data_ptr<float>(), static_cast<size_t>(size)});
+    flat.narrow(0, first, size).copy_(wide.narrow(0, 0, size));
+  }
+  return tensor;
+}
+
+Tensor tensor_of(int64_t rows, const HostBatch::Field& field) {
+  std::vector<int64_t> shape = {rows};
+  shape.insert(shape.end(), field.spec.row.begin(), field.spec.row.end());
+  auto tensor = at::empty(shape, scalar_type(field.spec.type));
+  std::memcpy(tensor.data_ptr(), field.bytes.data(), field.bytes.size());
+  return tensor;
+}
+
+void refuse_unknown_tokens(const Tensor& inputs, int64_t vocab_size) {
+  const std::span tokens(inputs.data_ptr<int64_t>(), static_cast<size_t>(inputs.numel()));
+  const auto unknown = std::ranges::find_if(tokens, [&](int64_t token) { return token < 0 || token >= vocab_size; });
+  if (unknown != tokens.end())
+    throw usage_error("token {} is not one of the model's {}: its tokenizer belongs to another model", *unknown,
+                      vocab_size);
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const LoadRequest& request, StoredModel stored, Head head)
+    : stored_(std::move(stored)),
+      device_(prepared_device(request)),
+      dtype_(loaded_dtype(request, stored_)),
+      model_(build_model(stored_.recipe.model, stored_.spec)) {
+  const torch::InferenceMode inference;
+  const auto all = model_->spec.stored();
+  const size_t parameters = model_->spec.parameters().size();
+  const auto& of_head = model_->spec.blocks.back().parameters;
+  model_->buffers.resize(all.size() - parameters);
+  for (size_t slot = 0; slot < all.size(); ++slot) {
+    const bool in_head = std::ranges::find(of_head, all[slot]->name, &ParameterSpec::name) != of_head.end();
+    if (in_head && head == Head::left_out) continue;
+    if (!stored_.has(slot))
+      throw usage_error("{} has no head, so its model gives hidden states only{}", request.name,
+                        family_kind(settings().name) == "encoder" ? "; `runner embed` writes them as embeddings" : "");
+    const bool buffer = slot >= parameters;
+    const auto dtype = buffer ? torch::kFloat32 : dtype_;
+    auto tensor = mapped_tensor(stored_.stored(slot), *all[slot], dtype);
+    if (!tensor.defined()) tensor = read_tensor(stored_, slot, *all[slot], dtype);
+    (buffer ? model_->buffers[slot - parameters] : model_->slots[slot]) = tensor.to(device_);
+  }
+}
+
+MicroBatch LoadedModel::micro_batch(const HostBatch& batch) const {
+  MicroBatch result{.rows = batch.rows};
+  for (const auto& needed : model_->spec.batch) {
+    const auto found = std::ranges::find(batch.fields, needed.name, [](const auto& field) { return field.spec.name; });
+    result.host_fields.push_back(found == batch.fields.end() ? Tensor() : tensor_of(batch.rows, *found));
+    const auto& field = result.host_fields.back();
+    if (needed.name == token_field::inputs_name) refuse_unknown_tokens(field, stored_.spec.vocab_size);
+    result.fields.push_back(field.defined() ? field.to(device_) : field);
+  }
+  return result;
+}
+
+Tensor LoadedModel::forward(size_t blocks, const MicroBatch& batch, ForwardContext context) const {
+  context.batch = &batch;
+  context.training = false;
+  Tensor x;
+  for (size_t i = 0; i < blocks; ++i) x = model_->blocks[i]->forward(x, context);
+  return x;
+}
+
+Tensor LoadedModel::run(const MicroBatch& batch, ForwardContext context) const {
+  return forward(model_->blocks.size(), batch, context);
+}
+
+Tensor LoadedModel::hidden_states(const MicroBatch& batch) const {
+  return forward(model_->blocks.size() - 1, batch, {});
+}
+
+}  // namespace runner

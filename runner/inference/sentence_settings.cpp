@@ -1,0 +1,61 @@
+#include "runner/inference/sentence_settings.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+json read_json(const fs::path& file) {
+  auto parsed = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) throw usage_error("{} is not JSON", file.string());
+  return parsed;
+}
+
+/// sentence_transformers/models/Pooling.py: a switch for each mode, or "pooling_mode".
+std::string pooling_of(const fs::path& file) {
+  const auto config = read_json(file);
+  std::vector<std::string> modes;
+  if (config.contains("pooling_mode") && config.at("pooling_mode").is_string())
+    modes.push_back(config.at("pooling_mode").get<std::string>());
+  for (const auto& [key, value] : config.items())
+    if (const std::string prefix = "pooling_mode_"; key.starts_with(prefix) && value == true)
+      modes.push_back(key.substr(prefix.size()));
+  if (modes.size() == 1 && (modes[0] == "mean_tokens" || modes[0] == "mean")) return "mean";
+  if (modes.size() == 1 && (modes[0] == "cls_token" || modes[0] == "cls")) return "cls";
+  throw usage_error("{}: the pooling {} is not supported; mean_tokens and cls_token are, and --pooling chooses one",
+                    file.string(), modes.empty() ? "is missing, and none" : join(modes, " with "));
+}
+
+}  // namespace
+
+SentenceSettings sentence_settings(const fs::path& folder, bool reads_pooling) {
+  SentenceSettings settings;
+  if (folder.empty() || !fs::is_regular_file(folder / "modules.json")) return settings;
+  const auto file = folder / "modules.json";
+  const auto modules = read_json(file);
+  if (!modules.is_array()) throw usage_error("{} is not a list of modules", file.string());
+  for (const auto& module : modules) {
+    const auto type = module.value("type", ""), kind = type.substr(type.rfind('.') + 1);
+    if (kind == "Pooling" && reads_pooling)
+      settings.pooling = pooling_of(folder / module.value("path", "") / "config.json");
+    if (kind == "Normalize") settings.normalize = true;
+    if (kind != "Pooling" && kind != "Normalize" && kind != "Transformer")
+      throw usage_error("{}: the module {} is not supported; Transformer, Pooling and Normalize are", file.string(),
+                        type);
+  }
+  if (const auto lengths = folder / "sentence_bert_config.json"; fs::is_regular_file(lengths)) {
+    const auto config = read_json(lengths);
+    if (config.contains("max_seq_length") && config.at("max_seq_length").is_number_integer())
+      settings.max_seq_length = config.at("max_seq_length").get<int64_t>();
+    settings.lower_case = config.value("do_lower_case", false);
+  }
+  return settings;
+}
+
+}  // namespace runner
