@@ -136,6 +136,12 @@ class TableDataset final : public Dataset {
                       name, near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(names, ", "));
   }
 
+  /// The number in a cell that is not missing. A column with one text has texts in all its cells.
+  static std::optional<double> number_in(const TableColumn& column, int64_t row) {
+    const auto at = static_cast<size_t>(row);
+    return column.numeric ? std::optional(column.numbers[at]) : finite_number(column.texts[at]);
+  }
+
   static std::string text_of(const TableColumn& column, size_t row) {
     if (column.missing(row)) return "";
     return column.numeric ? number_text(column.numbers[row]) : column.texts[row];
@@ -146,12 +152,12 @@ class TableDataset final : public Dataset {
     EncodedFeature encoded;
     if (!feature.categorical) {
       for (const auto row : rows) {
-        const auto at = static_cast<size_t>(row);
-        if (!column.numeric && !column.missing(at))
+        const bool missing = column.missing(static_cast<size_t>(row));
+        const auto given = missing ? std::optional(feature.fill) : number_in(column, row);
+        if (!given)
           throw usage_error("{}: `{}` is `{}`, and the training data have numbers in this column", table.place(row),
-                            column.name, column.texts[at]);
-        const bool missing = column.missing(at);
-        const double number = missing ? feature.fill : column.numbers[at];
+                            column.name, column.texts[static_cast<size_t>(row)]);
+        const double number = *given;
         encoded.numbers.push_back(static_cast<float>((number - feature.mean) / feature.scale));
         if (feature.marks_missing) encoded.missing.push_back(missing);
       }
@@ -178,10 +184,11 @@ class TableDataset final : public Dataset {
     for (const auto row : rows) {
       const auto at = static_cast<size_t>(row);
       if (schema_.target_type == "number") {
-        if (!column.numeric)
+        const auto number = number_in(column, row);
+        if (!number)
           throw usage_error("{}: `{}` is not a number in the column `{}`", table.place(row), column.texts[at],
                             column.name);
-        values.push_back(static_cast<float>((column.numbers[at] - target.mean) / target.scale));
+        values.push_back(static_cast<float>((*number - target.mean) / target.scale));
         continue;
       }
       const auto found = index.find(text_of(column, at));
