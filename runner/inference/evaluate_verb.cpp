@@ -1,4 +1,5 @@
 // `runner evaluate` without a task: the loss on validation data, as training computes it.
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -74,6 +75,28 @@ class TargetText {
   TextSizes sizes_;
 };
 
+/// Whether the last block of a model computes its loss only as one sum.
+bool sums_its_loss(const LanguageModel& model) { return model.settings().name == "plugin"; }
+
+/// The sums over the tokens of a batch that count in the loss.
+ContinuationScore score_of(const LanguageModel& model, const HostBatch& batch) {
+  ContinuationScore sum;
+  if (sums_its_loss(model)) {
+    const torch::InferenceMode inference;
+    sum.log_probability = -model.run(model.micro_batch(batch), {}).to(torch::kCPU, torch::kFloat64).item<double>();
+    for (int64_t row = 0; row < batch.rows; ++row)
+      sum.tokens += std::ranges::count_if(batch.row<int64_t>(token_field::targets, row),
+                                          [](int64_t target) { return target != ignored_target; });
+    return sum;
+  }
+  for (const auto& score : score_rows(model, batch)) {
+    sum.log_probability += score.log_probability;
+    sum.tokens += score.tokens;
+    sum.hits += score.hits;
+  }
+  return sum;
+}
+
 }  // namespace
 
 void add_perplexities(nlohmann::json& metrics, double log_probability, const TextSizes& sizes) {
@@ -89,6 +112,11 @@ void add_perplexities(nlohmann::json& metrics, double log_probability, const Tex
 
 ExitCode evaluate_model(InferenceJob& job) {
   const auto& request = job.request;
+  if (!request.task.empty() && sums_its_loss(job.model))
+    throw usage_error(
+        "--task {} needs the probability of each token, and the model of a plug-in computes only the sum "
+        "of a batch",
+        request.task);
   if (!request.task.empty() && family_kind(job.model.settings().name) == "encoder")
     throw usage_error("--task {} needs a model of the next token, and {} predicts hidden tokens", request.task,
                       job.model.settings().name);
@@ -101,11 +129,10 @@ ExitCode evaluate_model(InferenceJob& job) {
   ContinuationScore total;
   for (int64_t first = 0; first < wanted; first += request.batch_size) {
     const auto batch = sample_batch(*data.rows, first, std::min(first + request.batch_size, wanted));
-    for (const auto& score : score_rows(job.model, batch)) {
-      total.log_probability += score.log_probability;
-      total.tokens += score.tokens;
-      total.hits += score.hits;
-    }
+    const auto sum = score_of(job.model, batch);
+    total.log_probability += sum.log_probability;
+    total.tokens += sum.tokens;
+    total.hits += sum.hits;
     for (int64_t row = 0; row < batch.rows; ++row) text.add(batch.row<int64_t>(token_field::targets, row));
     report_progress(job.events, first + batch.rows, wanted);
   }
@@ -113,10 +140,8 @@ ExitCode evaluate_model(InferenceJob& job) {
   auto sizes = text.sizes();
   sizes.tokens = total.tokens;
   const auto tokens = static_cast<double>(total.tokens);
-  nlohmann::json metrics{{"loss", -total.log_probability / tokens},
-                         {"token_accuracy", static_cast<double>(total.hits) / tokens},
-                         {"tokens", total.tokens},
-                         {"samples", wanted}};
+  nlohmann::json metrics{{"loss", -total.log_probability / tokens}, {"tokens", total.tokens}, {"samples", wanted}};
+  if (!sums_its_loss(job.model)) metrics["token_accuracy"] = static_cast<double>(total.hits) / tokens;
   add_perplexities(metrics, total.log_probability, sizes);
   job.events.emit("result", {{"metrics", metrics}, {"data", data.rows->describe()}});
   return ExitCode::done;

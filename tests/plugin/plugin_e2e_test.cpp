@@ -109,6 +109,19 @@ TEST_CASE("rank 14: the memory of a plug-in is predicted, and a plan is made wit
   CHECK_THAT(place.run({"recommend", "tiny.toml"}).out, ContainsSubstring("ddp"));
 }
 
+TEST_CASE("rank 14: evaluate measures the loss that the training of a plug-in validated", "[rank14]") {
+  Workplace place;
+  write_plugin_recipe(place, checkpoints);
+  const auto run = trained(place, {"data.validation_fraction=0.2"});
+  REQUIRE(run.at("metric") == "val_loss");
+  const auto evaluated = place.run({"evaluate", "last", "--json"});
+  INFO(evaluated.err);
+  REQUIRE(evaluated.code == 0);
+  const double loss = evaluated.json().at("metrics").at("loss");
+  CHECK(std::abs(loss - run.at("metric_value").get<double>()) < 1e-5);
+  CHECK_FALSE(evaluated.json().at("metrics").contains("token_accuracy"));
+}
+
 TEST_CASE("rank 14: a killed run of a plug-in resumes to the same state", "[rank14]") {
   for (const std::string strategy : {"ddp", "fsdp"}) {
     CAPTURE(strategy);
