@@ -252,7 +252,9 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   const bool resumes = !options.resume_run.empty();
   auto notes = check_start(options, start, plan);
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
+  const double before_data = steady_seconds();
   const std::string amount = prepare_text(plan, cache_dir);
+  const double data_seconds = steady_seconds() - before_data;
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
   StopSignals signals;  // from here on, a signal ends the run in order
@@ -268,7 +270,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
     if (!record.taken_up()) folder->write(recipe, plan);  // begin() refuses a run that another process has resumed
     if (resumes) log::info("{}", where_it_starts(options, start));
-    record.on_data(amount);
+    record.on_data(amount, data_seconds);
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);
     if (options.accept_changed_data) group.arguments.push_back("--accept-changed-data");
     int64_t attempt = record.begin(start);

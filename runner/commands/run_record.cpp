@@ -116,8 +116,9 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   timed_step_rows_ = rows_if_steps_differ(plan);
 }
 
-void RunRecord::on_data(const std::string& summary) {
+void RunRecord::on_data(const std::string& summary, double seconds) {
   log::info("data: {}", summary);
+  data_seconds_ = seconds;
   ledger_.annotate(run_, "data_summary", summary);
 }
 
@@ -311,6 +312,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
           {"peak_memory_bytes_per_rank", per_rank},
           {"peak_resident_bytes_per_rank", resident},
           {"time_to_first_step_s", optional(first_step_s_)},
+          {"prepare_data_s", optional(data_seconds_)},
           {"run_dir", kept_ ? nlohmann::json(run_dir_) : nlohmann::json()}};
 }
 

@@ -25,8 +25,8 @@ class RunRecord {
   std::map<int64_t, int64_t> attempts() const { return ledger_.attempts(run_); }
   /// Begins an attempt. Returns its number, from 1.
   int64_t begin(const StartPoint& start);
-  /// Prints and records the amount of data, as data_summary() returns it.
-  void on_data(const std::string& summary);
+  /// Prints and records the amount of data, as data_summary() returns it, and the seconds that tokenising and opening them took.
+  void on_data(const std::string& summary, double seconds);
   void on_event(const nlohmann::json& event);
   void on_settle(std::function<void()> answer) { ledger_.settle(run_, std::move(answer)); }
   void on_tick();
@@ -78,7 +78,7 @@ class RunRecord {
   double last_heartbeat_ = 0;
   // The values of the result.
   int64_t steps_ = 0;
-  std::optional<double> final_loss_, first_step_s_;
+  std::optional<double> final_loss_, first_step_s_, data_seconds_;
   std::string monitor_;                          ///< checkpoint.monitor
   std::string unit_;                             ///< of what the model predicts: tokens or rows
   std::optional<double> monitor_value_;          ///< last value of `monitor_` if that is not the loss
