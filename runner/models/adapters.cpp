@@ -127,7 +127,8 @@ struct AdapterMemory {
   std::string matrix;
   double saved = 0;   ///< elements that are kept for its backward
   double beside = 0;  ///< elements beside the gradients of input and output while a product with the matrix is computed
-  double dropped = 0;  ///< elements after that product, with a mask of the dropped input
+  double dropped =
+      0;  ///< elements after that product, when the gradient of the dropped input is computed, and then masked
   int64_t rank = 0, in = 0;
   int64_t begin = 0, end = 0;  ///< its matrix and parameters among the elements of the block, counted from the last one
 };
@@ -167,24 +168,27 @@ void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters) {
   std::vector<MemoryMoment> moments;
   for (auto moment : block.backward_moments) {
     double beside = 0, released = 0;
-    MemoryMoment dropped{.arrived = moment.arrived};
+    MemoryMoment multiplied{.arrived = moment.arrived};
     for (const auto& adapter : adapters) {
       if (moment.arrived >= adapter.end) continue;  // its backward has ended
       moment.compute_elements_per_token += adapter.saved;
       if (adapter.begin >= moment.arrived + moment.arriving) continue;
       beside = std::max(beside, adapter.beside);
-      if (adapter.dropped > dropped.compute_elements_per_token) {
-        dropped.compute_elements_per_token = adapter.dropped;
-        dropped.mask_bytes_per_token = static_cast<double>(adapter.in);
-        dropped.out_features = adapter.rank;  // the last product is with A
-        dropped.in_features = adapter.in;
+      if (adapter.dropped > multiplied.compute_elements_per_token) {
+        multiplied.compute_elements_per_token = adapter.dropped;
+        multiplied.out_features = adapter.rank;  // the last product is with A
+        multiplied.in_features = adapter.in;
       }
       released += adapter.saved;
     }
-    if (dropped.in_features > 0) {
-      dropped.compute_elements_per_token += moment.compute_elements_per_token;
-      dropped.mask_bytes_per_token += moment.mask_bytes_per_token;
-      moments.push_back(dropped);
+    if (multiplied.in_features > 0) {
+      multiplied.compute_elements_per_token += moment.compute_elements_per_token;
+      multiplied.mask_bytes_per_token = moment.mask_bytes_per_token;
+      auto masked = multiplied;  // after the product
+      masked.mask_bytes_per_token += static_cast<double>(masked.in_features);
+      masked.out_features = masked.in_features = 0;
+      moments.push_back(multiplied);
+      moments.push_back(masked);
     }
     moment.compute_elements_per_token += beside;
     moment.released_per_token += released + beside;

@@ -54,6 +54,8 @@ struct SavedActivations {
   double repeated_in_fp32_per_token = 0;
   /// Elements in addition if attention runs once for each sequence of packed rows (models/attention.hpp): its joined results.
   double joined_per_token = 0;
+  /// fp32 elements that only the attention for fp32 in host memory saves. Otherwise attention is computed in tiles, without them.
+  double host_float32_per_token = 0;
 };
 
 /// The tensors of a block that exist at a moment at which memory may peak. Backward moments include the saved activations that
@@ -67,6 +69,9 @@ struct MemoryMoment {
   double float32_per_chunk_token = 0;
   /// fp32 copies of 16-bit values, which only CPUs make. They are freed before the gradient is delivered.
   double widened_per_token = 0;
+  /// Values of attention in tiles of queries, in the compute dtype and in fp32. fp32 in host memory has a kernel without them.
+  double tiled_per_token = 0, tiled_float32_per_token = 0;
+  double float32_per_token = 0;    ///< fp32 values in any precision
   int64_t summed_over_chunks = 0;  ///< elements of a gradient that is summed if there are several chunks
   int64_t arrived = 0;             ///< elements of the block's parameters whose gradients have been delivered
   int64_t arriving = 0;            ///< elements of the parameter whose gradient is being computed, then delivered
@@ -103,6 +108,8 @@ struct BlockSpec {
   std::vector<MemoryMoment> forward_moments = {};   ///< only if forward needs more memory than `saved` and the output
   std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
   double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
+  /// The output is this field of the batch, without a copy if the field has the compute dtype. Only of the first block.
+  std::optional<size_t> passes_field = {};
 
   /// Elements of `parameters`.
   int64_t parameter_count() const;

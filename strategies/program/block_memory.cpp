@@ -9,6 +9,12 @@ namespace {
 
 int64_t whole(double bytes) { return static_cast<int64_t>(bytes); }
 
+/// Whether the block's output is a field of the batch, without a copy.
+bool passes_field(const Job& job, size_t block) {
+  const auto& field = job.model->blocks[block].passes_field;
+  return field && job.model->batch.at(*field).type == ElementType::float32 && job.precision.compute == DType::float32;
+}
+
 int64_t output_bytes(const Job& job, size_t block) {
   return whole(static_cast<double>(job.micro_batch_size * job.model->seq_len) *
                job.model->blocks[block].output_elements_per_token *
@@ -38,9 +44,18 @@ BlockMemory::BlockMemory(const Job& job, DType leaf)
   }
 }
 
-int64_t BlockMemory::input(size_t block) const { return output_bytes(job_, block - 1); }
+int64_t BlockMemory::input(size_t block) const { return output(block - 1); }
 
-int64_t BlockMemory::output(size_t block) const { return output_bytes(job_, block); }
+int64_t BlockMemory::output(size_t block) const { return passes_field(job_, block) ? 0 : output_bytes(job_, block); }
+
+double BlockMemory::elements_of_batch(size_t block) const {
+  return block > 0 && passes_field(job_, block - 1) ? job_.model->blocks[block - 1].output_elements_per_token : 0;
+}
+
+MemoryMoment BlockMemory::own_moment(size_t block, MemoryMoment moment) const {
+  moment.compute_elements_per_token = std::max(0.0, moment.compute_elements_per_token - elements_of_batch(block));
+  return moment;
+}
 
 int64_t BlockMemory::cast_bytes(size_t block, int64_t elements) const {
   const auto& spec = job_.model->blocks[block];
@@ -55,9 +70,10 @@ int64_t BlockMemory::saved(size_t block) const {
   const auto& saved = job_.model->blocks[block].saved;
   const bool repeats = !job_.accelerator.host_kernels && job_.precision.compute == DType::float32;
   const double elements = saved.compute_elements_per_token + (repeats ? saved.repeated_in_fp32_per_token : 0) +
-                          (joins() ? saved.joined_per_token : 0);
+                          (has_host_attention() ? 0 : saved.joined_per_token) - elements_of_batch(block);
+  const double wide = saved.float32_per_token + (has_host_attention() ? saved.host_float32_per_token : 0);
   return whole(static_cast<double>(tokens_) *
-               (elements * static_cast<double>(compute_) + saved.float32_per_token * static_cast<double>(wide_))) +
+               (elements * static_cast<double>(compute_) + wide * static_cast<double>(wide_))) +
          saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
 }
 
@@ -70,15 +86,25 @@ int64_t BlockMemory::moment_bytes(const MemoryMoment& moment, int64_t element_by
   int64_t chunk = job_.model->loss_chunk_tokens;
   bool several_chunks = chunk > 0 && chunk < tokens_;
   auto tokens = static_cast<double>(tokens_), chunk_tokens = static_cast<double>(several_chunks ? chunk : tokens_);
-  auto element = static_cast<double>(element_bytes), wide = overwrites_logits() ? 0 : static_cast<double>(wide_);
-  return whole(tokens * ((moment.compute_elements_per_token + (joins() ? moment.joined_per_token : 0)) * element +
-                         moment.mask_bytes_per_token + widened_bytes(moment)) +
-               chunk_tokens *
-                   (moment.compute_elements_per_chunk_token * element + moment.float32_per_chunk_token * wide)) +
-         (several_chunks ? moment.summed_over_chunks * wide_ : 0);
+  auto element = static_cast<double>(element_bytes), wide = static_cast<double>(wide_);
+  const bool tiles = !has_host_attention();
+  // Of a hook's loss there are also the gradients of the logits and of their log-softmax, and the rows that count, with their indices and
+  // targets.
+  const double wide_logits = overwrites_logits() ? 0 : job_.own_loss ? 2 : 1;
+  const bool counts_rows = job_.own_loss && moment.float32_per_chunk_token > 0;
+  const double rows = counts_rows ? static_cast<double>(job_.model->dim) * element + 3 * sizeof(int64_t) : 0;
+  const double elements =
+                   moment.compute_elements_per_token + (tiles ? moment.joined_per_token + moment.tiled_per_token : 0),
+               float32 = moment.float32_per_token + (tiles ? moment.tiled_float32_per_token : 0);
+  return whole(tokens * (elements * element + float32 * wide + moment.mask_bytes_per_token + widened_bytes(moment)) +
+               chunk_tokens * (moment.compute_elements_per_chunk_token * element +
+                               wide_logits * moment.float32_per_chunk_token * wide + rows)) +
+         (several_chunks || job_.own_loss ? moment.summed_over_chunks * wide_ : 0);
 }
 
-bool BlockMemory::joins() const { return !job_.accelerator.host_kernels || job_.precision.compute != DType::float32; }
+bool BlockMemory::has_host_attention() const {
+  return job_.accelerator.host_kernels && job_.precision.compute == DType::float32;
+}
 
 bool BlockMemory::overwrites_logits() const {
   return job_.accelerator.host_kernels && job_.precision.compute == DType::bfloat16 && !job_.own_loss;
@@ -115,36 +141,59 @@ int64_t BlockMemory::beside_embedding(size_t block) const {
 
 int64_t BlockMemory::forward_without_graph(size_t block) const {
   const auto& spec = job_.model->blocks[block];
+  if (spec.passes_field) return output(block);
   if (spec.kind == BlockKind::embedding) return output(block) + beside_embedding(block);
-  int64_t scratch = 0;
-  if (job_.accelerator.host_kernels)
-    for (const auto& parameter : spec.parameters)
-      if (parameter.shape.size() == 2)
-        scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
-                                                  {tokens_, parameter.shape[0], parameter.shape[1]}));
+  if (spec.kind == BlockKind::head && !job_.model->task) return loss_without_graph(block);
+  int64_t scratch = 0, cast = 0;
+  for (size_t i = 0; i < spec.parameters.size(); ++i) {
+    const auto& parameter = spec.parameters[i];
+    if (leaf_ != job_.precision.compute && !parameter.quantized)
+      cast = std::max(cast, elements_[first_slot_[block] + i] * compute_);
+    if (job_.accelerator.host_kernels && parameter.shape.size() == 2)
+      scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
+                                                {tokens_, parameter.shape[0], parameter.shape[1]}));
+  }
   double inputs = 0;
   for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
-  return saved(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_)) + output(block) +
-         scratch;
+  const int64_t before =
+      saved(block) - cast_bytes(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_));
+  return before + output(block) + cast + scratch;
+}
+
+int64_t BlockMemory::head_cast(size_t block) const {
+  const bool casts = job_.model->blocks[block].kind == BlockKind::head && leaf_ != job_.precision.compute;
+  return casts ? job_.model->vocab_size * job_.model->dim * compute_ : 0;
+}
+
+/// The input and its norm. For a chunk, the logits and their log-softmax; or the logits alone, whose product may have scratch memory.
+int64_t BlockMemory::loss_without_graph(size_t block) const {
+  const int64_t chunk = job_.model->loss_chunk_tokens, tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
+  const int64_t logits = tokens * job_.model->vocab_size;
+  const int64_t scratch =
+      job_.accelerator.host_kernels
+          ? scratch_bytes(job_.products, job_.precision.compute, {tokens, job_.model->vocab_size, job_.model->dim})
+          : 0;
+  const int64_t loss =
+      overwrites_logits() ? logits * compute_ + scratch : std::max(logits * 2 * wide_, logits * compute_ + scratch);
+  return 2 * tokens_ * job_.model->dim * compute_ + head_cast(block) + loss;
 }
 
 std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {
   std::vector<int64_t> peaks;
-  for (const auto& moment : job_.model->blocks[block].forward_moments) add_forward_moment(peaks, block, moment);
+  for (const auto& moment : job_.model->blocks[block].forward_moments)
+    add_forward_moment(peaks, block, own_moment(block, moment));
   return peaks;
 }
 
 void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const {
-  const auto& spec = job_.model->blocks[block];
   const int64_t chunk = job_.model->loss_chunk_tokens, tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
-  const bool several_chunks = tokens < tokens_;
+  const bool several_chunks = tokens < tokens_ || job_.own_loss;
   // If the gradient is summed over chunks, each chunk's product is added to it in place when the dtypes are equal. Otherwise the
   // product is a separate tensor, and a CPU also makes a wide copy of it.
   int64_t product = compute_;
   if (several_chunks) product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
   // The cast of the vocabulary projection's weight exists during all chunks.
-  const bool casts = spec.kind == BlockKind::head && leaf_ != job_.precision.compute;
-  const int64_t cast = casts ? job_.model->vocab_size * job_.model->dim * compute_ : 0;
+  const int64_t cast = head_cast(block);
   const int64_t bytes = cast + moment_bytes(moment);
   peaks.push_back(bytes + input_scratch(moment, tokens));
   peaks.push_back(bytes + moment.arriving * product);
@@ -177,9 +226,10 @@ class BlockMemory::Backward {
 
   std::vector<BackwardEvent> list(int64_t casts, int64_t waiting) {
     const bool kept = memory_.job_.recomputes(block_);
-    for (const auto& moment : spec_.backward_moments) {
+    for (size_t i = 0; i < spec_.backward_moments.size(); ++i) {
+      const auto moment = memory_.own_moment(block_, spec_.backward_moments[i]);
       // The cast of a weight is freed after its backward.
-      const bool end = &moment == &spec_.backward_moments.back();
+      const bool end = i + 1 == spec_.backward_moments.size();
       const int64_t left = end || casts == 0 ? 0 : casts - memory_.cast_bytes(block_, moment.arrived);
       kept ? add_moment_keeping(moment, left + waiting) : add_moment(moment, left + waiting);
     }

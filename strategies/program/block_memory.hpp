@@ -38,8 +38,8 @@ class BlockMemory {
   int64_t saved(size_t block) const;
   /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
   int64_t waiting(size_t block) const;
-  /// An upper bound of the bytes in the forward of a block that keeps nothing for a backward: all its tensors, and the scratch memory
-  /// of its largest product.
+  /// The bytes in the forward of a block that keeps nothing for a backward: its tensors, the largest cast of a weight, and the scratch
+  /// memory of its largest product. Of a head that predicts tokens, the bytes while it computes the loss.
   int64_t forward_without_graph(size_t block) const;
   /// Possible peaks of forward: bytes of the block's activations, without what earlier blocks saved.
   std::vector<int64_t> forward_peaks(size_t block) const;
@@ -53,13 +53,21 @@ class BlockMemory {
   /// What exists in addition to the output in the forward of an embedding. It computes in the dtype of its table: first with a mask
   /// for dropout, then with the cast of the result.
   int64_t beside_embedding(size_t block) const;
+  int64_t loss_without_graph(size_t block) const;
+  /// Bytes of the cast of the vocabulary projection's weight.
+  int64_t head_cast(size_t block) const;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;
   int64_t moment_bytes(const MemoryMoment& moment) const { return moment_bytes(moment, compute_); }
   int64_t moment_bytes(const MemoryMoment& moment, int64_t element_bytes) const;
   /// Whether the logits' gradient overwrites the logits, and no fp32 values of them exist.
   bool overwrites_logits() const;
-  /// Whether attention runs once for each sequence of packed rows. The kernel for fp32 in host memory takes all at once.
-  bool joins() const;
+  /// Whether attention has the kernel for fp32 in host memory. It takes all sequences of packed rows at once, and windows without
+  /// tiles.
+  bool has_host_attention() const;
+  /// Elements per token of the block's input that are the batch's own, which are counted as the batch.
+  double elements_of_batch(size_t block) const;
+  /// The moment without elements_of_batch().
+  MemoryMoment own_moment(size_t block, MemoryMoment moment) const;
   /// Bytes per token of the moment's fp32 copies of 16-bit values.
   double widened_bytes(const MemoryMoment& moment) const;
   /// Bytes that are freed before the gradient of the moment is delivered: with the fp32 copies.

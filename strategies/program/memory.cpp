@@ -21,6 +21,7 @@ struct UnitBytes {
   int64_t sent = 0;       ///< its unsharded gradients in the dtype of reduction
   int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
   std::optional<QuantizedBytes> quantized = {};
+  int64_t copied = 0;     ///< a packed shard in host memory is copied to the device, until it has been gathered
   bool cast = false;      ///< a gather sends a temporary copy of the shard
   int64_t sending = 0;    ///< bytes of that copy, from the start of the gather until a block waits for it
   bool arriving = false;  ///< the buffer of gradients exists
@@ -103,12 +104,13 @@ class Replay {
     if (!plan_.separate_host) return 0;
     int64_t casts = std::accumulate(casts_.begin(), casts_.end(), int64_t{0});
     return host_ + waiting_on_host_ + casts +
-           std::max(read_ahead_, on_device_ ? 0 : std::max(norm_copy(), update_copies()));
+           std::max({read_ahead_, on_device_ ? 0 : std::max(norm_copy(), update_copies()), validation_host_});
   }
 
   MemoryParts play() {
     now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
     now_.between_steps = now_.total();
+    const MemoryParts idle = now_;
     // The batches of all micro-batches. Their copies in host memory are not counted, as the loader's are not.
     now_.activations += job_.model->batch_row_bytes() * job_.micro_batch_size * job_.most_micro_batches();
     if (!plan_.separate_host) now_.gathered += read_ahead_;
@@ -118,6 +120,7 @@ class Replay {
       count(instruction);
       if (instruction.op == Op::norm) break;
     }
+    if (job_.validates && job_.optimizer->averages) validate(idle);
     peak_.between_steps = now_.between_steps;
     if (job_.host_checkpoints)
       for (int64_t bytes : checkpoint_bytes(job_)) peak_.host += job_.accelerator.pinned ? pinned_bytes(bytes) : bytes;
@@ -130,6 +133,7 @@ class Replay {
     auto& own = units_.back();
     own.gathered = layout.total * bytes_of(plan_.compute);
     own.quantized = quantized_bytes(job_, plan_, unit);
+    if (unit.tier == Tier::host && is_sharded(plan_, unit)) own.copied = own.quantized->shard;
     now_.parameters += own.quantized->constants;
     (unit.tier == Tier::device ? now_.parameters : host_) +=
         unit.tier == Tier::device ? own.quantized->shard : pinned(own.quantized->shard);
@@ -173,6 +177,7 @@ class Replay {
   void begin_micro_batch(uint32_t micro_batch) {
     micro_batch_ = micro_batch;
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
+    pass_on(0);
     for (auto& unit : units_) unit.adds = unit.arriving && !unit.reducing;
   }
 
@@ -182,16 +187,30 @@ class Replay {
     held_by_[block] = bytes;
   }
 
+  /// Sets the bytes that one block has made for the next one: its output, or the gradient of its input. While a block runs, they are
+  /// counted with it. Gathers and reductions are between blocks.
+  void pass_on(int64_t bytes) {
+    now_.activations += bytes - passed_on_;
+    passed_on_ = bytes;
+  }
+
   void hold_at_peak(size_t block, int64_t bytes) {
     hold(block, bytes);
     note();
   }
 
   void forward(size_t block) {
-    if (block < job_.model->first_trained_block()) {
+    pass_on(0);
+    if (validating_ || block < job_.model->first_trained_block()) {
       hold_at_peak(block, blocks_.forward_without_graph(block));
-      return hold(block, 0);
+      hold(block, 0);
+    } else {
+      run_with_graph(block);
     }
+    pass_on(blocks_.output(block));
+  }
+
+  void run_with_graph(size_t block) {
     int64_t saved = blocks_.saved(block);
     if (job_.recomputes(block)) saved = 0;
     if (job_.begins_recomputation(block)) {
@@ -208,9 +227,12 @@ class Replay {
   void recompute(size_t block) {
     if (job_.host_checkpoints && job_.begins_recomputation(block)) bring_back_input_before(block);
     const int64_t gradient = blocks_.output(block);
+    pass_on(0);
     for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak + gradient);
     hold_at_peak(block, blocks_.saved(block) + blocks_.output(block) + gradient);
     hold(block, blocks_.saved(block));
+    const bool next_follows = joins_recomputation(*job_.model, job_.recompute, block + 1);
+    pass_on(gradient + (next_follows ? blocks_.output(block) : 0));
   }
 
   void bring_back_input_before(size_t block) {
@@ -222,6 +244,7 @@ class Replay {
 
   void backward(size_t block) {
     using Kind = BackwardEvent::Kind;
+    pass_on(0);
     for (const auto& event : blocks_.backward(block, takes_ && micro_batch_ == 0)) switch (event.kind) {
         case Kind::peak:
           hold_at_peak(block, event.bytes);
@@ -237,6 +260,7 @@ class Replay {
           added_[event.slot] = true;
           break;
       }
+    pass_on(block > job_.model->first_trained_block() ? blocks_.input(block) : 0);
   }
 
   // ---- gradients
@@ -299,6 +323,25 @@ class Replay {
     unit.reduced = true;
   }
 
+  /// Validation uses the average of the weights. Meanwhile there is a copy of the masters of what is trained. `now`: what exists between
+  /// steps.
+  void validate(const MemoryParts& now) {
+    now_ = now;
+    const int64_t element = bytes_of(plan_.master), copy = held_most_ * element;
+    validation_host_ = on_device_ ? 0 : copy + largest_part_ * element;
+    if (on_device_) {
+      now_.parameters += copy;
+      now_.communication += largest_part_ * element;  // the average of a parameter
+      note();
+      now_.communication -= largest_part_ * element;
+    }
+    now_.activations += job_.model->batch_row_bytes() * job_.micro_batch_size;
+    std::ranges::fill(held_by_, int64_t{0});
+    passed_on_ = 0;
+    validating_ = true;
+    for (const auto& instruction : forward_program(*job_.model, plan_)) count(instruction);
+  }
+
   void update() {
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
     now_.communication += on_device_ ? norm_copy() : 0;
@@ -316,8 +359,8 @@ class Replay {
   void start_gather(size_t u) {
     if (units_[u].gathered == 0) return;
     if (const auto& quantized = units_[u].quantized) {
-      units_[u].sending = quantized->sent;
-      now_.gathered += quantized->sent;
+      units_[u].sending = quantized->sent + units_[u].copied;
+      now_.gathered += units_[u].sending;
       return note();
     }
     units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards() : 0;
@@ -327,6 +370,8 @@ class Replay {
 
   void wait_gather(size_t u) {
     if (const auto& quantized = units_[u].quantized) {
+      now_.gathered -= units_[u].copied;
+      units_[u].sending -= units_[u].copied;
       now_.gathered += units_[u].gathered + quantized->scratch;
       note();
       now_.gathered -= quantized->scratch;
@@ -342,45 +387,16 @@ class Replay {
     return rounded ? pinned_bytes(bytes) : bytes;
   }
 
-  /// Temporary memory of the update: tiles of the file's arrays, and casts of gradients that have another dtype than
-  /// the masters. The casts are made in parts of update_elements. The kernel in host_update.hpp needs no casts.
   int64_t update_copies() const {
-    const DType master = plan_.master;
-    const bool on_host = !job_.accelerator.own_memory || plan_.optimizer != Tier::device,
-               has_kernel = on_host && master == DType::float32 && job_.optimizer->has_host_kernel();
-    if (job_.optimizer->needs_matrix) return matrix_update_bytes(job_, plan_, largest_part_);
-    if (has_kernel) return update_tiles();
-    if (!job_.optimizer->has_fused_kernel || job_.optimizer->reach == OptimizerSpec::Reach::block)
-      return operator_update_bytes(job_, plan_, largest_part_, on_host);
-    if (plan_.gradient == master) return update_tiles();
-    int64_t elements = held_most_;
-    if (plan_.updates_beside()) {  // the update casts one unit at a time
-      elements = 0;
-      for (size_t u : trained_units(plan_)) elements = std::max(elements, units_[u].shard);
-    }
-    if (plan_.update_elements > 0) elements = std::min(elements, plan_.update_elements);
-    return update_tiles() + elements * bytes_of(master);
+    std::vector<int64_t> shards;
+    for (const auto& unit : units_) shards.push_back(unit.shard);
+    return update_bytes(job_, plan_, {largest_part_, held_most_, std::move(shards)});
   }
 
   /// The fp32 copy of a 16-bit gradient that a CPU makes to compute its norm.
   int64_t norm_copy() const {
     const bool on_host = job_.accelerator.host_kernels || !on_device_;
     return on_host && bytes_of(plan_.gradient) < 4 ? largest_part_ * 4 : 0;
-  }
-
-  int64_t update_tiles() const {
-    auto use = plan_.swap_use();
-    if (!use.state) return 0;
-    auto array = [](const char* name, DType dtype) {
-      return SwappedArrays::Array{name, static_cast<int>(bytes_of(dtype))};
-    };
-    std::vector<SwappedArrays::Array> arrays;
-    for (const auto& state : job_.optimizer->states) arrays.push_back(array(state.c_str(), DType::float32));
-    if (use.master) arrays.push_back(array("parameter", DType::float32));
-    if (use.sent) arrays.push_back(array("sent", plan_.parameter));
-    int64_t elements = 0;
-    for (const auto& unit : units_) elements += SwappedArrays::whole_units(unit.shard);
-    return stream_buffer_bytes(plan_.swap.tile, arrays, plan_.swap.update_buffers, elements);
   }
 
   bool is_cast(const Unit& unit, const ShardPlaces& places) const {
@@ -396,12 +412,15 @@ class Replay {
   bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
   MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
+  bool validating_ = false;
   /// Parameter elements with optimizer state, and all that checkpoints contain; bytes of optimizer state.
   RankSums held_, stored_, state_bytes_;
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
+  int64_t passed_on_ = 0;            ///< bytes between two blocks
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists
   int64_t read_ahead_ = 0;
+  int64_t validation_host_ = 0;             ///< bytes in host memory of the copy that validation needs
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients
   std::set<int64_t> casts_;  ///< sizes of pinned blocks for casts of shards; the allocator keeps one block of each size
   std::vector<UnitBytes> units_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "strategies/contract/host_update.hpp"
+#include "strategies/offload/swapped_arrays.hpp"
 
 namespace runner {
 
@@ -19,12 +20,12 @@ int64_t muon_bytes(const ParallelPlan& plan, const std::vector<int64_t>& shape, 
   return std::max(narrow * 2 * (numel + side * side), narrow * numel + part * wide_bytes(plan) * wide_copies(plan));
 }
 
-}  // namespace
-
+/// Wide copies in an update by LibTorch's operators (contract/tensor_update.hpp).
 int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part, bool on_host) {
   return std::min(largest_part, tensor_update_elements(on_host)) * job.optimizer->operator_copies * wide_bytes(plan);
 }
 
+/// Sums, copies of gradients and whole matrices in an update that reaches over whole parameters (contract/matrix_update.hpp).
 int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
   const auto& optimizer = *job.optimizer;
   const auto parameters = job.model->parameters();
@@ -41,6 +42,44 @@ int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t la
     }
   }
   return sums + most;
+}
+
+/// Tiles of the arrays in a rank's file; 0 if no state is in the file.
+int64_t tile_bytes(const Job& job, const ParallelPlan& plan, const std::vector<int64_t>& shards) {
+  const auto use = plan.swap_use();
+  if (!use.state) return 0;
+  const auto array = [](const char* name, DType dtype) {
+    return SwappedArrays::Array{name, static_cast<int>(bytes_of(dtype))};
+  };
+  std::vector<SwappedArrays::Array> arrays;
+  for (const auto& state : job.optimizer->states) arrays.push_back(array(state.c_str(), DType::float32));
+  if (use.master) arrays.push_back(array("parameter", DType::float32));
+  if (use.sent) arrays.push_back(array("sent", plan.parameter));
+  int64_t elements = 0;
+  for (const int64_t shard : shards) elements += SwappedArrays::whole_units(shard);
+  return stream_buffer_bytes(plan.swap.tile, arrays, plan.swap.update_buffers, elements);
+}
+
+}  // namespace
+
+/// Casts are made in parts of update_elements. The kernel in host_update.hpp needs none.
+int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElements& elements) {
+  const DType master = plan.master;
+  const bool on_host = !job.accelerator.own_memory || plan.optimizer != Tier::device,
+             has_kernel = on_host && master == DType::float32 && job.optimizer->has_host_kernel();
+  if (job.optimizer->needs_matrix) return matrix_update_bytes(job, plan, elements.largest_part);
+  const int64_t tiles = tile_bytes(job, plan, elements.shards);
+  if (has_kernel) return tiles;
+  if (!job.optimizer->has_fused_kernel || job.optimizer->reach == OptimizerSpec::Reach::block)
+    return operator_update_bytes(job, plan, elements.largest_part, on_host);
+  if (plan.gradient == master) return tiles;
+  int64_t cast = elements.all;
+  if (plan.updates_beside()) {  // the update casts one unit at a time
+    cast = 0;
+    for (size_t u : trained_units(plan)) cast = std::max(cast, elements.shards[u]);
+  }
+  if (plan.update_elements > 0) cast = std::min(cast, plan.update_elements);
+  return tiles + cast * bytes_of(master);
 }
 
 }  // namespace runner

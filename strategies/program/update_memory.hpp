@@ -1,13 +1,18 @@
-// Temporary memory of updates that are not made by a fused kernel. Torch-free.
+// Temporary memory of updates. Torch-free.
 #pragma once
 #include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
-/// Wide copies in an update by LibTorch's operators (contract/tensor_update.hpp). `largest_part`: elements of the largest part of a
-/// parameter that a rank updates.
-int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part, bool on_host);
-/// Sums, copies of gradients and whole matrices in an update that reaches over whole parameters (contract/matrix_update.hpp).
-int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part);
+/// Elements on the rank with the most.
+struct UpdatedElements {
+  int64_t largest_part = 0;     ///< of the largest part of a parameter
+  int64_t all = 0;              ///< of all trained parameters
+  std::vector<int64_t> shards;  ///< of each unit's shard
+};
+
+/// Temporary bytes of an update: tiles of the file's arrays, casts of gradients that have another dtype than the masters, and what
+/// updates without a fused kernel need.
+int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElements& elements);
 
 }  // namespace runner

@@ -15,7 +15,8 @@ namespace {
 
 double saved_bytes(const BlockSpec& block, int64_t tokens, double compute_bytes) {
   const auto& saved = block.saved;
-  return static_cast<double>(tokens) * (saved.compute_elements_per_token * compute_bytes + saved.float32_per_token * 4);
+  const double wide = saved.float32_per_token + (compute_bytes == 4 ? saved.host_float32_per_token : 0);
+  return static_cast<double>(tokens) * (saved.compute_elements_per_token * compute_bytes + wide * 4);
 }
 
 struct Case {

@@ -82,6 +82,39 @@ TEST_CASE("memory of models with other norms and biases is as predicted for long
       }
 }
 
+TEST_CASE("memory of sliding windows and soft caps is as predicted for long sequences", "[memory][families]") {
+  at::set_num_threads(1);
+  for (const std::string family : {"mistral", "gemma2"})
+    for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
+      for (double dropout : {0.0, 0.1})
+        for (bool recompute : {false, true})
+          for (int64_t seq_len : {96, 300}) {
+            TinyRun run = sized(family, false);
+            run.tied = family == "gemma2";
+            run.precision = precision;
+            run.dropout = dropout;
+            run.recompute = recompute;
+            run.global_batch = 2;
+            run.seq_len = seq_len;
+            check_memory_claim(run);
+          }
+}
+
+TEST_CASE("memory of a loss that hooks compute is as predicted", "[memory]") {
+  at::set_num_threads(1);
+  for (const char* family : {"gpt", "llama"})
+    for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
+      for (const int64_t chunk : {0, 128}) {
+        TinyRun run = sized(family, false);
+        run.precision = precision;
+        run.loss_chunk_tokens = chunk;
+        run.token_loss = [](const torch::Tensor& logits, const torch::Tensor& targets) {
+          return at::cross_entropy_loss(logits, targets, {}, at::Reduction::None);
+        };
+        check_memory_claim(run);
+      }
+}
+
 TEST_CASE("memory of packed rows is as predicted", "[memory]") {
   at::set_num_threads(1);
   for (const char* family : {"gpt", "llama", "qwen3"})

@@ -21,6 +21,15 @@ TinyRun mlp_run() {
   return run;
 }
 
+/// Control values and small temporaries of kernels are not predicted.
+void check_claim(const MemoryParts& claim, const MeasuredMemory& measured) {
+  constexpr double small = 16384;
+  const auto claimed = static_cast<double>(claim.total()), peak = static_cast<double>(measured.peak);
+  INFO("claimed " << claimed << ", measured " << peak << ": " << 100 * (claimed / peak - 1) << " %");
+  CHECK(claimed >= 0.99 * peak - small);
+  CHECK(claimed <= 1.03 * peak + small);
+}
+
 }  // namespace
 
 TEST_CASE("rank 17: an mlp trains alike under single, ddp, fsdp and zero, with each loss", "[rank17][parity]") {
@@ -79,12 +88,7 @@ TEST_CASE("rank 17: memory of an mlp is as predicted", "[rank17][memory]") {
   INFO(run.strategy << ", features " << run.features << ", width " << run.dim << ", rows " << run.global_batch
                     << ", dropout " << run.dropout << ", recompute " << run.recompute);
   CHECK(measured.between_steps == claim.between_steps);
-  // The claim has the input twice: in the batch, and as what the first layer saves. In 32-true these are one tensor.
-  const int64_t input = run.global_batch / run.world_size * run.features * 4;
-  // Small temporaries are not predicted.
-  CHECK_THAT(static_cast<double>(claim.total() - input),
-             Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.05) ||
-                 Catch::Matchers::WithinAbs(static_cast<double>(measured.peak), 16384));
+  check_claim(claim, measured);
 }
 
 TEST_CASE("rank 11: a vit trains alike under single, ddp, fsdp and zero", "[rank11][parity]") {
@@ -164,10 +168,6 @@ TEST_CASE("rank 11: memory of vision models is as predicted", "[rank11][memory]"
   const ModelSpec spec = tiny_spec(run);
   const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
   const auto measured = measure_memory(run);
-  // The claim has the images twice: in the batch, and as what the first layer saves. In 32-true these are one tensor.
-  const int64_t input = run.global_batch / run.world_size * 3 * 16 * 16 * 4;
-  INFO(run.family << " " << run.layer_type << " " << run.strategy << ": claimed " << claim.total() << ", of which "
-                  << input << " are the images, measured " << measured.peak);
-  CHECK_THAT(static_cast<double>(claim.total() - input),
-             Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.1));
+  INFO(run.family << " " << run.layer_type << " " << run.strategy);
+  check_claim(claim, measured);
 }

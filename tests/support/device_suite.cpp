@@ -237,11 +237,12 @@ void check_memory(const TinyRun& run, const TestDevice& device) {
   INFO(device.name << ": " << describe(run));
   auto claimed = static_cast<double>(claim.total()), peak = static_cast<double>(measured.steps);
   if (device.exact) CHECK(measured.between_steps == claim.between_steps);
-  // HYBRID_SHARD in 16 bits needs up to 1.6 % more than claimed in the reduction between groups.
+  // HYBRID_SHARD in 16 bits needs up to 1.6 % more than claimed in the reduction between groups. DoRA's norms of rows convert a weight
+  // of 16 bits to fp32, which is not claimed: with recomputation on one rank up to 2.4 % of this small model.
   const bool hybrid = run.options.contains("hybrid_group_size");
-  // A base in NF4 needs up to 5.1 % more than claimed on devices; on CPUs its claims hold (quantization_test.cpp).
-  const bool packed_base = run.fine_tune.quantization != "none";
-  CHECK(claimed > (device.claim_least - (hybrid ? 0.01 : 0) - (packed_base ? 0.05 : 0)) * peak);
+  const bool wide_norms = run.fine_tune.quantization != "none" && run.strategy == "single" && run.recompute &&
+                          run.precision == "bf16-mixed";
+  CHECK(claimed > (device.claim_least - (hybrid ? 0.01 : 0) - (wide_norms ? 0.015 : 0)) * peak);
   CHECK(claimed < device.claim_most * peak);
   CHECK(measured.making <= claim.total());
   // The batches of two steps, which no claim includes: pinned blocks wait for the device before they are used again.

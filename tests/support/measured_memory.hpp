@@ -32,8 +32,8 @@ MeasuredMemory measure(const TinyRun& run, Body&& body) {
       mine.peak = account.peak();
     });
     std::lock_guard lock(mutex);
-    for (auto part : {&MeasuredMemory::placed, &MeasuredMemory::loaded, &MeasuredMemory::between_steps,
-                      &MeasuredMemory::peak})
+    for (auto part :
+         {&MeasuredMemory::placed, &MeasuredMemory::loaded, &MeasuredMemory::between_steps, &MeasuredMemory::peak})
       most.*part = std::max(most.*part, mine.*part);
   });
   return most;
@@ -41,10 +41,14 @@ MeasuredMemory measure(const TinyRun& run, Body&& body) {
 
 }  // namespace detail
 
-/// Memory of three steps.
+/// Memory of three steps, each with an evaluation of one micro-batch if the run validates.
 inline MeasuredMemory measure_memory(const TinyRun& run) {
   return detail::measure(run, [&](Strategy& strategy, World& world, MemoryAccount& account, MeasuredMemory& mine) {
-    for (int64_t step = 0; step < 3; ++step) strategy.step(tiny_input(run, world.rank, step));
+    const int64_t rows = run.global_batch / run.world_size / run.accumulation;
+    for (int64_t step = 0; step < 3; ++step) {
+      strategy.step(tiny_input(run, world.rank, step));
+      if (run.validates) strategy.evaluate(tiny_batch(run, 100, rows));
+    }
     (void)strategy.state();  // waits for an update that runs during the next forward pass
     mine.between_steps = account.current();
   });

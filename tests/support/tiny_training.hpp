@@ -47,6 +47,8 @@ struct TinyRun {
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
   /// Changes the source of initial values.
   std::function<ParameterSource(const ModelSpec&, ParameterSource)> change_source;
+  TokenLoss token_loss = {};           ///< replaces cross entropy, as a hook's loss does
+  bool validates = false;              ///< in measurements of memory, and in predictions
   int64_t short_last = 0;              ///< > 0: number of rows in the global batch of the last step
   std::string loss = "cross_entropy";  ///< of models without tokens, which have `vocab` outputs
   int64_t features = 20;
@@ -158,6 +160,8 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
   job.optimizer = &run.optimizer.spec();
   job.optimizer_states = run.optimizer.states();
+  job.validates = run.validates;
+  job.own_loss = static_cast<bool>(run.token_loss);
   static const CpuProducts products = probe_cpu_products();
   job.products = products;
   job.products.threads = at::get_num_threads();
@@ -202,6 +206,7 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
   auto strategy = run.make ? run.make(std::move(setup)) : make_strategy(run.strategy, std::move(setup));
   strategy->module_to_device();
+  strategy->use_loss(run.token_loss);
   body(*strategy);
   strategy->teardown();
 }

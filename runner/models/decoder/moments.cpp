@@ -39,13 +39,25 @@ MemoryMoment Moments::attention_itself(int64_t layer) const {
   const double fused = beside + 4 * q_ + 4 * kv_;
   const bool windowed = form.window > 0 && form.window < seq_len_;
   if (form.softcap == 0 && !windowed) return {.compute_elements_per_token = fused};
-  // Tiles of queries: keys and values by head, their gradients' sums, and the scores of the last tile. A fused kernel for
-  // windows, which only fp32 on CPUs has, needs less.
-  const int64_t rows = std::min(attention_tile, seq_len_);
-  const int64_t keys = windowed ? std::min(seq_len_, form.window + rows - 1) : seq_len_;
-  if (form.softcap == 0) return {.compute_elements_per_token = fused};
-  const double tile = static_cast<double>(model_.n_heads * rows * keys) / static_cast<double>(seq_len_);
-  return {.compute_elements_per_token = beside + 4 * q_ + 6 * kv_ + (3 + capped) * tile, .widened_per_token = 2 * kv_};
+  // Queries and the gradients of result and queries; keys and values, also by head; queries and rows of a tile; its scores. The sums of
+  // the gradients of keys and values are in fp32.
+  const auto tile = largest_tile(form.window);
+  const auto tokens = static_cast<double>(seq_len_);
+  const double tiled = beside + 3 * q_ + 4 * kv_ + 2 * q_ * static_cast<double>(tile.queries) / tokens +
+                       (3 + capped) * static_cast<double>(model_.n_heads * tile.queries * tile.keys) / tokens;
+  if (form.softcap > 0) return {.compute_elements_per_token = tiled, .float32_per_token = 2 * kv_};
+  return {.compute_elements_per_token = fused, .tiled_per_token = tiled - fused, .tiled_float32_per_token = 2 * kv_};
+}
+
+/// The tile of queries with the most scores.
+Moments::Tile Moments::largest_tile(int64_t window) const {
+  Tile largest;
+  for (int64_t first = 0; first < seq_len_; first += attention_tile) {
+    const int64_t queries = std::min(attention_tile, seq_len_ - first), end = first + queries;
+    const int64_t keys = window > 0 ? std::min(end, window + queries - 1) : end;
+    if (queries * keys > largest.queries * largest.keys) largest = {queries, keys};
+  }
+  return largest;
 }
 
 /// The norm of a branch's result needs all that is saved, its own temporaries and the residual's gradient.

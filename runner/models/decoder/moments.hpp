@@ -20,7 +20,11 @@ class Moments {
   bool fused(int64_t layer) const;
 
  private:
+  struct Tile {
+    int64_t queries = 0, keys = 0;
+  };
   MemoryMoment attention_itself(int64_t layer) const;
+  Tile largest_tile(int64_t window) const;
   void add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
   void add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
   /// Elements of a branch's gradient that exists in addition to the residual's.

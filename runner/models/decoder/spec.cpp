@@ -109,8 +109,10 @@ class Blocks {
     if (d.norm_before)
       block.inputs.push_back(
           {.matrices = {name + "wq.weight", name + "wk.weight", name + "wv.weight"}, .elements_per_token = width()});
-    if (fused) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (q - kv));
-    if (fused) block.saved.float32_per_token += static_cast<double>(d.n_heads);
+    const bool windowed = form.window > 0 && form.window < seq_len_;
+    if (fused && !windowed) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (q - kv));
+    if (fused)
+      (windowed ? block.saved.host_float32_per_token : block.saved.float32_per_token) += static_cast<double>(d.n_heads);
     if (d.qk_norm == Decoder::QkNorm::none) return;
     block.saved.compute_elements_per_token += static_cast<double>(q + kv);
     block.saved.float32_per_token +=

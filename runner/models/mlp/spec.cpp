@@ -21,6 +21,7 @@ void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t 
 BlockSpec input_block(int64_t features) {
   BlockSpec block{.name = "input", .kind = BlockKind::embedding};
   block.output_elements_per_token = static_cast<double>(features);
+  block.passes_field = row_field::input;
   return block;
 }
 

@@ -123,6 +123,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
   spec.batch = {pixels_field(model.image_size)};
   BlockSpec input{.name = "input", .kind = BlockKind::embedding};
   input.output_elements_per_token = static_cast<double>(pixels_of(model)) / static_cast<double>(tokens_of(model));
+  input.passes_field = row_field::input;
   spec.blocks.push_back(std::move(input));
   spec.blocks.push_back(embedding_block(model));
   for (int64_t i = 0; i < model.n_layers; ++i) {
