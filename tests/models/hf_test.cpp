@@ -269,6 +269,8 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
   refuses(llama_config(), "num_hidden_layers", int64_t{1} << 40,
           "config.json: num_hidden_layers = 1099511627776: must be at least 1 and at most 1048576");
   refuses(llama_config(), "num_attention_heads", 0, "config.json: num_attention_heads = 0: must be at least 1");
+  refuses(llama_config(), "pruned_heads", {{"0", {1}}},
+          "config.json: pruned_heads = {\"0\":[1]} is not supported; only {} is");
   {
     auto config = gpt2_config();
     config["n_embd"] = 768.0;

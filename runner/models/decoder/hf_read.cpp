@@ -5,83 +5,11 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/hf_config.hpp"
+#include "runner/models/hf_ignored_keys.hpp"
 
 namespace runner::decoder {
 
 namespace {
-
-/// Keys that do not change the results of training: about files, generation, tokens and other libraries.
-const std::set<std::string> ignored = {"architectures",
-                                       "model_type",
-                                       "torch_dtype",
-                                       "dtype",
-                                       "transformers_version",
-                                       "use_cache",
-                                       "bos_token_id",
-                                       "eos_token_id",
-                                       "pad_token_id",
-                                       "unk_token_id",
-                                       "sep_token_id",
-                                       "cls_token_id",
-                                       "decoder_start_token_id",
-                                       "_name_or_path",
-                                       "name_or_path",
-                                       "auto_map",
-                                       "cache_implementation",
-                                       "_attn_implementation",
-                                       "_attn_implementation_autoset",
-                                       "attn_implementation",
-                                       "_flash_attn_2_enabled",
-                                       "id2label",
-                                       "label2id",
-                                       "return_dict",
-                                       "output_attentions",
-                                       "output_hidden_states",
-                                       "torchscript",
-                                       "use_bfloat16",
-                                       "pruned_heads",
-                                       "tie_encoder_decoder",
-                                       "is_encoder_decoder",
-                                       "is_decoder",
-                                       "add_cross_attention",
-                                       "chunk_size_feed_forward",
-                                       "problem_type",
-                                       "finetuning_task",
-                                       "task_specific_params",
-                                       "tokenizer_class",
-                                       "prefix",
-                                       "num_labels",
-                                       "max_length",
-                                       "min_length",
-                                       "do_sample",
-                                       "early_stopping",
-                                       "num_beams",
-                                       "num_beam_groups",
-                                       "diversity_penalty",
-                                       "temperature",
-                                       "top_k",
-                                       "top_p",
-                                       "typical_p",
-                                       "repetition_penalty",
-                                       "length_penalty",
-                                       "no_repeat_ngram_size",
-                                       "encoder_no_repeat_ngram_size",
-                                       "bad_words_ids",
-                                       "num_return_sequences",
-                                       "output_scores",
-                                       "return_dict_in_generate",
-                                       "forced_bos_token_id",
-                                       "forced_eos_token_id",
-                                       "remove_invalid_values",
-                                       "exponential_decay_length_penalty",
-                                       "suppress_tokens",
-                                       "begin_suppress_tokens",
-                                       "cross_attention_hidden_size",
-                                       "tf_legacy_loss",
-                                       "classifier_dropout",
-                                       "unsloth_fixed",
-                                       "unsloth_version",
-                                       "_sliding_window_pattern"};
 
 const HfFamily& family_of_type(const HfConfigReader& reader) {
   const auto type = reader.require<std::string>("model_type");
@@ -193,11 +121,12 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   model.tie_embeddings = reader.get("tie_word_embeddings", family.tied);
   reader.expect("attention_dropout", 0.0);
   reader.expect("pretraining_tp", 1);
+  reader.expect("pruned_heads", nlohmann::json::object());
   read_biases(reader, family, model);
   read_own(reader, model);
   read_windows(reader, family, model);
   read_rope(reader, model);
-  reader.check_all_read("of " + family.type, ignored);
+  reader.check_all_read("of " + family.type, hf_ignored_keys());
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/encoder/encoder.hpp"
 #include "runner/models/hf_config_reader.hpp"
+#include "runner/models/hf_ignored_keys.hpp"
 
 namespace runner::encoder {
 
@@ -61,35 +62,9 @@ void add_old_names(HfTensor& tensor) {
     if (const auto old = old_name(alias); !old.empty()) tensor.aliases.push_back(old);
 }
 
-/// Keys that do not change the results of training.
-const std::set<std::string> ignored = {"architectures",
-                                       "model_type",
-                                       "torch_dtype",
-                                       "dtype",
-                                       "transformers_version",
-                                       "use_cache",
-                                       "bos_token_id",
-                                       "eos_token_id",
-                                       "pad_token_id",
-                                       "_name_or_path",
-                                       "gradient_checkpointing",
-                                       "classifier_dropout",
-                                       "id2label",
-                                       "label2id",
-                                       "num_labels",
-                                       "problem_type",
-                                       "directionality",
-                                       "pooler_fc_size",
-                                       "pooler_num_attention_heads",
-                                       "pooler_num_fc_layers",
-                                       "pooler_size_per_head",
-                                       "pooler_type",
-                                       "output_past",
-                                       "finetuning_task",
-                                       "attn_implementation",
-                                       "_attn_implementation_autoset",
-                                       "tokenizer_class",
-                                       "add_cross_attention"};
+/// Settings of BERT's pooler, which this model does not have.
+const std::set<std::string> pooler_keys = {"directionality",       "pooler_fc_size",       "pooler_num_attention_heads",
+                                           "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"};
 
 std::string read_activation(const HfConfigReader& reader) {
   const auto name = reader.get<std::string>("hidden_act", "gelu");
@@ -159,6 +134,9 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   reader.expect("position_embedding_type", "absolute");
   reader.expect("tie_word_embeddings", true);
   reader.expect("is_decoder", false);
+  reader.expect("pruned_heads", nlohmann::json::object());
+  auto ignored = pooler_keys;
+  ignored.insert(hf_ignored_keys().begin(), hf_ignored_keys().end());
   reader.check_all_read("of " + model.name, ignored);
   return model;
 }
