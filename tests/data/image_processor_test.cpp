@@ -16,7 +16,8 @@ namespace {
 
 Recipe::Data read(const json& config, ImageCrop crop = ImageCrop::centre) {
   Recipe::Data data;
-  CHECK(take_image_processor(config, data) == crop);
+  const auto found = take_image_processor(config, data);  // may throw
+  CHECK(found == crop);
   return data;
 }
 
