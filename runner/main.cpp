@@ -1,7 +1,12 @@
-// `runner`: the command line program. It does not link LibTorch.
+// `runner`: the command line program, and the processes in which data plug-ins run. It does not link LibTorch.
+#include <string_view>
+
 #include "runner/commands/front.hpp"
+#include "runner/data/plugin/messages.hpp"
+#include "runner/data/plugin/serve.hpp"
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == runner::plugin_process_argument) return runner::serve_data_plugin();
   return runner::run_command_line(
       argc > 0 ? std::vector<std::string>(argv + 1, argv + argc) : std::vector<std::string>(), RUNNER_VERSION);
 }

@@ -141,7 +141,7 @@ fs::path hf_tokenizer_file(const fs::path& folder) {
 }
 
 fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
-  if (data.format == "bin") return {};
+  if (data.has_token_ids()) return {};
   const bool given = data.tokenizer != "bytes" && data.tokenizer != "sentencepiece" && fs::exists(data.tokenizer);
   const fs::path own = given ? tokenizer_file(data.tokenizer) : fs::path();
   for (const char* name : {"tokenizer.json", "tokenizer.model"})

@@ -182,7 +182,8 @@ ExitCode show_data(const Options& options) {
   for (const auto& note : data_notes(recipe.data)) log::warning("{}", note);
   const auto cache = data_cache();
   if (!is_language_model(recipe.model.name)) {
-    const auto rows = open_dataset(recipe.data, options.validation ? Split::validation : Split::train, 1, 1, cache);
+    const auto rows = open_dataset(recipe.data, options.validation ? Split::validation : Split::train, 1,
+                                   outputs_of(recipe.model).value_or(1), cache);
     if (!rows) throw usage_error("{} has no validation data", options.file);
     return show_rows(options, recipe, *rows);
   }
@@ -192,7 +193,7 @@ ExitCode show_data(const Options& options) {
   auto data = open_dataset(recipe.data, options.validation ? Split::validation : Split::train, seq_len, *vocab, cache);
   if (!data) throw usage_error("{} has no validation data", options.file);
   if (!options.validation) data = with_scripted_order(std::move(data), recipe);
-  const auto tokenizer = recipe.data.format == "bin" ? nullptr : make_tokenizer(recipe.data, cache);
+  const auto tokenizer = recipe.data.has_token_ids() ? nullptr : make_tokenizer(recipe.data, cache);
   const SampleOrderOptions order{.shuffle = recipe.data.shuffle && !options.validation, .seed = recipe.run.seed};
   const int64_t end = std::min(data->size(), options.first + options.samples);
 

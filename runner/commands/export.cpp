@@ -72,10 +72,11 @@ std::string place_of_weights(const std::string& weights, const Checkpoint& check
 
 /// The tokenizer that the run trained with, if it was not that of model.init_from.
 void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
-  if (recipe.data.format == "bin" || recipe.data.tokenizer == "bytes")
+  if (recipe.data.has_token_ids() || recipe.data.tokenizer == "bytes")
     return log::info("the export has no tokenizer: {}",
-                     recipe.data.format == "bin" ? "the run trained on tokens (data.format = \"bin\")"
-                                                 : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
+                     recipe.data.has_token_ids()
+                         ? fmt::format("the run trained on tokens (data.format = \"{}\")", recipe.data.format)
+                         : "the run trained on bytes, so the bytes of UTF-8 are the tokens");
   try {
     const auto files = tokenizer_files(recipe.data, data_cache());
     const fs::path file = files.front().path;

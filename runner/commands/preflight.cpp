@@ -20,6 +20,7 @@
 #include "runner/models/models.hpp"
 #include "runner/models/plugin/spec.hpp"
 #include "runner/report/recommendation.hpp"
+#include "runner/selection/lengths.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_sweep.hpp"
 
@@ -112,7 +113,8 @@ Recipe with_data_facts(Recipe recipe) {
 
 std::string data_cache() { return (fs::absolute(ledger_home()) / "cache").string(); }
 
-void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
+  Recipe recipe = given;
   const bool sound = diagnostics.empty();
   const bool data_sound = std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
     return diagnostic.section == "data" || diagnostic.section.empty();
@@ -129,12 +131,21 @@ void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     return add(missing);
   }
   const auto cache = data_cache();
+  if (recipe.data.is_plugin()) {
+    try {
+      recipe = with_data_facts(std::move(recipe));
+    } catch (const RecipeError& error) {
+      diagnostics.insert(diagnostics.end(), error.diagnostics().begin(), error.diagnostics().end());
+      return;
+    }
+  }
   if (recipe.data.has_rows()) return check_rows(recipe, diagnostics);
   check_metrics(recipe, diagnostics);
   const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
   auto vocab = recipe.model.vocab_size;
   if (!vocab && !trains_tokenizer) vocab = tokenizer_vocab_size(recipe.data, cache);
   if (!vocab) vocab = recipe.data.tokenizer_vocab_size;
+  if (!vocab) return check_lengths(recipe, diagnostics);
   const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
   add(find_data_problems(recipe.data, seq_len, *vocab, cache));
   if (recipe.model.init_from) check_init_from(recipe, *vocab, seq_len, diagnostics);

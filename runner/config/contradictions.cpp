@@ -118,8 +118,13 @@ class Finder {
              "data.format", "format is set here");
     if (data.is_table()) table();
     if (data.has_rows()) rows();
-    if (data.format == "bin" && given("data.tokenizer"))
-      report("data.tokenizer", "data of format \"bin\" are tokenized already", "data.format", "format is set here");
+    if (data.has_token_ids() && given("data.tokenizer"))
+      report("data.tokenizer",
+             fmt::format("{} tokenized already",
+                         data.is_plugin() ? "the samples of the plug-in are" : "data of format \"bin\" are"),
+             "data.format", "format is set here");
+    if (data.is_plugin() && !data.plugin)
+      report("data.format", "format = \"plugin\" needs data.plugin, the library that reads the data");
   }
 
   void rows() {
@@ -150,7 +155,9 @@ class Finder {
     const auto& train = recipe_.train;
     const bool tokens = is_language_model(recipe_.model.name);
     const bool has_rows = recipe_.data.has_rows();
-    if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && tokens == has_rows)
+    // What a plug-in gives is known when its library has been asked.
+    const bool open = recipe_.data.is_plugin() && recipe_.data.plugin_gives == "auto";
+    if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && !open && tokens == has_rows)
       report("model.name",
              fmt::format("{} predicts {}, and data of format \"{}\" have {}", recipe_.model.name,
                          tokens ? "tokens" : "labels or numbers of rows", recipe_.data.format,
@@ -318,8 +325,24 @@ void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnost
   Finder(recipe, diagnostics).all();
 }
 
+namespace {
+
+/// Why data.group_by_length has no effect; empty: it has.
+std::string ungrouped(const Recipe::Data& data) {
+  if (!data.sources.empty()) return "the shares of data.sources decide the order";
+  if (data.masks_tokens()) return "masked_lm does not group its samples";
+  if (data.packing == "wrapped") return "wrapped samples have equal lengths";
+  return data.shuffle ? "" : "data.shuffle = false keeps the order of the files";
+}
+
+}  // namespace
+
 std::vector<std::string> idle_switches(const Recipe& recipe) {
   std::vector<std::string> notes;
+  if (const auto why = ungrouped(recipe.data); recipe.data.group_by_length && !why.empty())
+    notes.push_back("data.group_by_length has no effect: " + why);
+  if (recipe.data.num_workers == 0 && recipe.origins.contains("data.prefetch"))
+    notes.push_back("data.prefetch has no effect: with num_workers = 0, the training thread reads each batch itself");
   const auto& optimizer = recipe.optimizer;
   const bool decays =
       optimizer.weight_decay > 0 || std::any_of(optimizer.groups.begin(), optimizer.groups.end(),

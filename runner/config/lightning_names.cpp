@@ -250,7 +250,7 @@ Names early_stopping_names() {
 
 Names data_names() {
   constexpr const char* not_pinned =
-      "nothing to do: a batch is a few kilobytes of token ids, and they are copied directly";
+      "already the case here: batches are copied through pinned memory to devices that have it";
   constexpr const char* own_sampler =
       "every rank reads its part of each global batch; a sampler cannot be replaced, and data.shuffle = false keeps "
       "the order of the files";
@@ -267,10 +267,9 @@ Names data_names() {
       refused("batch_sampler", own_sampler),
       refused("collate_fn", "all samples have data.seq_len tokens, so a batch is a stack of them"),
       accepted("pin_memory_device", not_pinned),
-      accepted("num_workers", "nothing to do: one thread per rank prepares data.prefetch batches in advance"),
+      renamed("num_workers", "data.num_workers"),
       {.name = "pin_memory", .in_strategy = false, .meaning = ForeignName::any_value(), .note = not_pinned},
-      accepted("persistent_workers",
-               "already the case here: the thread that prepares batches lives as long as the run"),
+      accepted("persistent_workers", "already the case here: the threads that prepare batches live as long as the run"),
   };
 }
 

@@ -89,7 +89,7 @@ void add_model(std::vector<Key>& keys) {
 
 namespace {
 
-const Facts records{.needs = {"data.format", {"jsonl", "parquet"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
+const Facts records{.needs = {"data.format", {"jsonl", "parquet", "plugin"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
 
 /// The columns that data.layout knows.
 std::vector<Option> column_options() {
@@ -166,8 +166,8 @@ void add_data(std::vector<Key>& keys) {
        .help = "Format of the data. text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
                "per line or in one array. parquet: the same records as rows of Parquet files (scripts/setup --parquet); with "
                "data.target, a table. csv: tables with a line of column names. images: a folder with a folder of .jpg and .png "
-               "files for each class.",
-       .choices = {"text", "bin", "jsonl", "parquet", "csv", "images"}, .required = true}, &D::format);
+               "files for each class. plugin: a library of your own (data.plugin).",
+       .choices = {"text", "bin", "jsonl", "parquet", "csv", "images", "plugin"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
                "sorted. Paths are relative to the recipe.", .required = true}, &D::train, {.needs = {"data.sources"}});
@@ -195,6 +195,15 @@ void add_data(std::vector<Key>& keys) {
       {.needs = {"data.objective", {"masked_lm"}}});
   add_records(add);
   add_row_data(add);
+  const Facts plugin_data{.needs = {"data.format", {"plugin"}}};
+  add({.name = "plugin", .type = T::path,
+       .help = "The library that reads your data, built with include/runner/data_plugin.h."}, &D::plugin, plugin_data);
+  add({.name = "options", .type = T::other, .help = "The options of the plug-in: numbers, strings, true, false, and lists.",
+       .wanted = "a table such as { width = 64 }", .fits = not_a_table}, &D::options,
+      {.quiet = true, .needs = plugin_data.needs, .schema = {{"type", "object"}}});
+  add({.name = "plugin_gives", .type = T::choice,
+       .help = "records: they are handled as those of jsonl. samples: tokens. rows: labels or numbers. auto: the library says it.",
+       .choices = {"auto", "records", "samples", "rows"}}, &D::plugin_gives, {.quiet = true, .needs = plugin_data.needs});
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
        .minimum = 1}, &D::seq_len);
   add({.name = "shuffle", .type = T::boolean,
@@ -206,6 +215,17 @@ void add_data(std::vector<Key>& keys) {
        .help = "Leave out the last batch of an epoch if it has fewer samples than a global batch."}, &D::drop_last);
   add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",
        .minimum = 1, .maximum = 1024}, &D::prefetch);
+  add.add({.name = "num_workers", .type = T::integer_or_auto,
+           .help = "Threads of each rank that read samples; batches do not depend on it. 0: the training thread reads each batch "
+                   "when it needs it. \"auto\": up to 4 for images and the samples of plug-ins, and 1 for others, which cost little.",
+           .minimum = 0, .maximum = 256}, {},
+          [](D& data, const json& value) {
+            if (value.is_string())
+              data.num_workers.reset();
+            else
+              data.num_workers = value.get<int64_t>();
+          },
+          [](const D& data) { return data.num_workers ? json(*data.num_workers) : json("auto"); });
 }
 
 }  // namespace runner::keys

@@ -71,7 +71,7 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
     defaults.model = family_defaults(recipe.model.name);
     return value != key.get(defaults);
   }
-  if (key.name == "tokenizer") return (recipe.data.format != "bin" && !recipe.data.has_rows()) || given;
+  if (key.name == "tokenizer") return (!recipe.data.has_token_ids() && !recipe.data.has_rows()) || given;
   if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
   return true;
 }

@@ -72,8 +72,8 @@ struct Recipe {
     bool bias = true;                       ///< gpt: biases in linears and LayerNorm
     bool tie_embeddings = true;             ///< head shares the embedding's weight
 
-    int64_t type_vocab_size = 2;            ///< encoders: rows of the table of types
-    int64_t position_offset = 0;            ///< encoders: unused rows at the beginning of the table of positions
+    int64_t type_vocab_size = 2;  ///< encoders: rows of the table of types
+    int64_t position_offset = 0;  ///< encoders: unused rows at the beginning of the table of positions
 
     // The options of decoders. The initialisers are llama's; model_families.cpp has those of the other families.
     std::optional<int64_t> head_dim;      ///< width of a head; default dim / n_heads
@@ -140,7 +140,9 @@ struct Recipe {
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
     std::string token_dtype = "uint16";           ///< bin
     /// Whether the files have records with columns, whose meaning is `layout`.
-    bool has_records() const { return !is_table() && (format == "jsonl" || format == "parquet"); }
+    bool has_records() const {
+      return !is_table() && (format == "jsonl" || format == "parquet" || (is_plugin() && !gives_samples()));
+    }
     std::string layout = "auto";  ///< records: what the columns of a record mean
     using Columns = std::map<std::string, std::string>;
     std::optional<Columns> columns;                     ///< records: the names of columns that have other names
@@ -174,8 +176,9 @@ struct Recipe {
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     bool drop_last = false;
-    std::optional<std::string> order;  ///< a Lua file that decides the order of training samples
-    int64_t prefetch = 2;              ///< batches prepared ahead
+    std::optional<std::string> order;    ///< a Lua file that decides the order of training samples
+    int64_t prefetch = 2;                ///< batches prepared ahead
+    std::optional<int64_t> num_workers;  ///< threads of a rank that read samples; 0: the training thread; unset: "auto"
 
     // ---- tables
     std::vector<std::string> target = {};       ///< the columns that are predicted
@@ -187,7 +190,7 @@ struct Recipe {
     bool standardize = true;                 ///< features have mean 0 and standard deviation 1
     std::optional<bool> standardize_target;  ///< targets that are numbers, too; default: as standardize
     std::string delimiter = "auto";          ///< csv
-    bool is_table() const { return format == "csv" || !target.empty(); }
+    bool is_table() const { return format == "csv" || (!target.empty() && !gives_samples()); }
 
     // ---- images
     int64_t image_size = 224;                          ///< model.image_size
@@ -199,11 +202,19 @@ struct Recipe {
     double crop_pct = 0.875;                           ///< share of the shorter side that validation sees
     std::string interpolation = "bilinear";            ///< or bicubic
     std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};  ///< of the channels, in [0, 1]
-    int64_t num_workers = 2;                                                        ///< threads that decode
     bool skip_corrupt = false;                                                      ///< damaged images are left out
     bool is_images() const { return format == "images"; }
     /// Whether rows have labels or numbers instead of tokens.
-    bool has_rows() const { return is_table() || is_images(); }
+    bool has_rows() const { return is_table() || is_images() || (is_plugin() && plugin_gives == "rows"); }
+
+    // ---- plug-ins
+    std::optional<std::string> plugin;                  ///< the library
+    nlohmann::json options = nlohmann::json::object();  ///< what the plug-in asks for
+    std::string plugin_gives = "auto";  ///< records, samples of tokens, or rows; auto: the library says it
+    bool is_plugin() const { return format == "plugin"; }
+    bool gives_samples() const { return is_plugin() && (plugin_gives == "samples" || plugin_gives == "rows"); }
+    /// Whether the data contain token ids, so that there is no tokenizer.
+    bool has_token_ids() const { return format == "bin" || (is_plugin() && plugin_gives == "samples"); }
   } data;
 
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
@@ -260,8 +271,10 @@ struct Recipe {
       std::optional<std::string> pattern;  ///< glob over parameter names; first match wins
       std::optional<double> lr, weight_decay;
       std::optional<std::vector<std::string>> params;  ///< several globs, instead of `pattern`
-      std::optional<double> lr_factor = {};  ///< of optimizer.lr, instead of `lr`
-      std::vector<std::string> patterns() const { return pattern ? std::vector{*pattern} : params.value_or(std::vector<std::string>()); }
+      std::optional<double> lr_factor = {};            ///< of optimizer.lr, instead of `lr`
+      std::vector<std::string> patterns() const {
+        return pattern ? std::vector{*pattern} : params.value_or(std::vector<std::string>());
+      }
     };
     std::vector<Group> groups;
     double decay_rate = 0.8;       ///< adafactor: the average's weight of the past at step t is 1 - t^-decay_rate

@@ -55,7 +55,7 @@ namespace {
 /// The keys of tables.
 void add_tables(Adder<Recipe::Data>& add) {
   using D = Recipe::Data;
-  const Facts table{.needs = {"data.format", {"csv", "parquet"}}};
+  const Facts table{.needs = {"data.format", {"csv", "parquet", "plugin"}}};
   add({.name = "target", .type = T::texts, .help = "Tables: the column that the model predicts, or a list of columns."},
       &D::target, table);
   add({.name = "target_type", .type = T::choice,
@@ -116,8 +116,6 @@ void add_images(Adder<Recipe::Data>& add) {
        .wanted = "three numbers", .fits = three}, &D::mean, images);
   add({.name = "std", .type = T::numbers, .help = "Then they are divided by this. Default: that of ImageNet.", .minimum = 0,
        .above_minimum = true, .wanted = "three numbers", .fits = three}, &D::std, images);
-  add({.name = "num_workers", .type = T::integer, .help = "Threads of each rank that decode images.", .minimum = 1, .maximum = 256},
-      &D::num_workers, images);
   add({.name = "skip_corrupt", .type = T::boolean,
        .help = "Damaged images are left out and counted. All images are decoded once to find them. Without it, the run ends at a "
                "damaged image."}, &D::skip_corrupt, images);

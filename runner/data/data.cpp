@@ -14,6 +14,8 @@
 #include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
 #include "runner/data/order.hpp"
+#include "runner/data/plugin/dataset.hpp"
+#include "runner/data/plugin/source.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/stream_dataset.hpp"
 #include "runner/data/table_data.hpp"
@@ -29,10 +31,11 @@ struct Format {
   const char* name;
   OpenData (*open)(const Source& source);
 };
-constexpr std::array<Format, 4> formats{{{.name = "text", .open = open_text},
+constexpr std::array<Format, 5> formats{{{.name = "text", .open = open_text},
                                          {.name = "bin", .open = open_bin},
                                          {.name = "jsonl", .open = open_record_files},
-                                         {.name = "parquet", .open = open_record_files}}};
+                                         {.name = "parquet", .open = open_record_files},
+                                         {.name = "plugin", .open = open_record_files}}};
 
 const Format& find_format(const std::string& name) {
   auto found = std::ranges::find(formats, name, &Format::name);
@@ -49,7 +52,8 @@ OpenData open_files(const Recipe::Data& data, Split split, int64_t vocab_size, c
   const Format& format = find_format(data.format);
   bool own_files = split == Split::validation && !data.validation.empty();
   const auto& files = own_files ? data.validation : data.train;
-  check_source_files(own_files ? "data.validation" : "data.train", files);
+  const std::string key = own_files ? "data.validation" : "data.train";
+  data.is_plugin() ? check_source_paths(key, files) : check_source_files(key, files);
   return format.open({data, files, vocab_size, cache_dir});
 }
 
@@ -103,6 +107,7 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (data.is_images()) return open_images(data, split, cache_dir, learned);
   RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
   if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
+  if (data.gives_samples()) return open_plugin_samples(data, split, seq_len, vocab_size);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
   OpenData opened = open_files(data, split, vocab_size, cache_dir);
   if (data.masks_tokens()) {
@@ -124,6 +129,7 @@ InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& 
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
   if (data.is_table()) return open_table(data, Split::train)->fields();
   if (data.is_images()) return {pixels_field(data.image_size), labels_field()};
+  if (data.gives_samples()) return plugin_content(data, seq_len).fields;
   find_format(data.format);
   return data.packs_sequences() ? packed_fields(seq_len) : token_fields(seq_len);
 }
@@ -142,12 +148,13 @@ void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
   if (data.has_rows()) throw usage_error("data.format = \"{}\" has no tokenizer", data.format);
-  if (data.format == "bin") throw usage_error("data.format = \"bin\" contains tokens already and has no tokenizer");
+  if (data.has_token_ids())
+    throw usage_error("data.format = \"{}\" contains tokens already and has no tokenizer", data.format);
   return open_tokenizer(data, cache_dir);
 }
 
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir) {
-  if (data.format == "bin" || data.has_rows()) return std::nullopt;
+  if (data.has_token_ids() || data.has_rows()) return std::nullopt;
   if (data.tokenizer == "bytes") return bytes_vocab_size;
   if (data.tokenizer == "sentencepiece" && data.tokenizer_vocab_size) return data.tokenizer_vocab_size;
   return open_tokenizer(data, cache_dir)->vocab_size();

@@ -64,8 +64,6 @@ class Dataset {
   virtual void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& /*draw*/) const {
     read(sample, batch, row);
   }
-  /// Threads that read the samples of a batch.
-  virtual int64_t readers() const { return 1; }
 };
 /// The fields of the data sets that open_dataset() opens for these settings.
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);
@@ -91,7 +89,8 @@ struct InputData {
 InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t seq_len,
                       const std::string& cache_dir, const nlohmann::json& learned);
 
-/// Fills in what the data determine: of tables model.num_features, model.num_labels, data.target_type and train.loss. Origins
+/// Fills in what the data determine: of plug-ins what they give and the sizes that follow from it, of tables model.num_features,
+/// model.num_labels, data.target_type and train.loss. Origins
 /// name the data. Throws Error(usage) as open_dataset().
 void take_data_facts(Recipe& recipe);
 

@@ -69,7 +69,7 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
   collect(problems, key, [&] {
     const auto reader = make_record_reader(data, files, cache_dir);
     for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
-      const auto records = open_records(data.format, file);
+      const auto records = open_records(data, file);
       int64_t read = 0;
       for (const auto& part : records->parts(size_t{1} << 20)) {
         records->for_each(part, [&](const JsonRecord& record, size_t) {
@@ -197,12 +197,13 @@ std::vector<DataProblem> of_all_sources(const Recipe::Data& data, Find&& find) {
 std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
   std::vector<DataProblem> problems;
   if (data.is_images()) return problems;  // find_problems() lists the folders
-  for (const auto& message : source_file_problems("data.train", data.train))
-    problems.push_back({"data.train", message});
-  if (!data.validation.empty())
-    for (const auto& message : source_file_problems("data.validation", data.validation))
-      problems.push_back({"data.validation", message});
-  if (problems.empty() && data.format != "bin") {
+  const auto look = [&](const std::string& key, const std::vector<std::string>& files) {
+    for (const auto& message : data.is_plugin() ? source_path_problems(key, files) : source_file_problems(key, files))
+      problems.push_back({key, message});
+  };
+  look("data.train", data.train);
+  if (!data.validation.empty()) look("data.validation", data.validation);
+  if (problems.empty() && data.format != "bin" && !data.is_plugin()) {
     find_packed_files(problems, "data.train", data.format, data.train);
     find_packed_files(problems, "data.validation", data.format, data.validation);
   }
@@ -277,7 +278,7 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
   }
   for (const auto& source : sources_of(data))
     for (const auto* list : {&source.data.train, &source.data.validation})
-      for (const auto& file : *list) {
+      for (const auto& file : data.is_plugin() ? files_of(*list) : *list) {
         all.add(file);
         bytes += fs::file_size(file);
       }

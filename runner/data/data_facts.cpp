@@ -1,10 +1,14 @@
 // What the data determine about the model and the loss.
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/image_folder.hpp"
+#include "runner/data/plugin/source.hpp"
 #include "runner/data/table_data.hpp"
+#include "strategies/engine/row_batch.hpp"
 
 namespace runner {
 
@@ -20,9 +24,56 @@ void take(Recipe& recipe, const std::string& key, std::optional<int64_t>& value,
   recipe.origins[key] = {.kind = Origin::Kind::decided, .note = what + " of data.train"};
 }
 
+/// Of samples of a plug-in for a model without tokens.
+void take_row_facts(Recipe& recipe, const PluginContent& content) {
+  if (const auto* features = content.find(row_field::features_name); features && recipe.model.name == "mlp")
+    take(recipe, "model.num_features", recipe.model.num_features, features->row_elements(), "the features", false);
+  const auto* targets = content.find(row_field::targets_name);
+  const auto labels = std::ranges::find(content.fields, std::string(row_field::labels_name), &BatchField::name);
+  if (targets)
+    take(recipe, "model.num_labels", recipe.model.num_labels, targets->row_elements(), "the targets", false);
+  else if (const auto at = labels - content.fields.begin();
+           labels != content.fields.end() && content.classes[static_cast<size_t>(at)] > 0)
+    take(recipe, "model.num_labels", recipe.model.num_labels, content.classes[static_cast<size_t>(at)], "the classes",
+         true);
+  if (!recipe.model.num_labels)
+    throw usage_error(
+        "data.plugin: the plug-in does not state the number of classes of `labels`; set model.num_labels");
+  if (recipe.train.loss) return;
+  recipe.train.loss = targets ? "mse" : "cross_entropy";
+  recipe.origins["train.loss"] = {.kind = Origin::Kind::decided, .note = targets ? "the targets" : "the labels"};
+}
+
+void take_plugin_facts(Recipe& recipe) {
+  auto& data = recipe.data;
+  const bool tokens = is_language_model(recipe.model.name);
+  const auto content = plugin_content(data, tokens ? data.seq_len.value_or(recipe.model.max_seq_len) : 1);
+  const std::string gives = content.records ? "records" : tokens ? "samples" : "rows";
+  if (data.plugin_gives != "auto" && data.plugin_gives != gives)
+    throw usage_error("data.plugin_gives = \"{}\", but the plug-in gives {}", data.plugin_gives, gives);
+  data.plugin_gives = gives;
+  const Origin decided{.kind = Origin::Kind::decided, .note = "the plug-in"};
+  recipe.origins["data.plugin_gives"] = decided;
+  if (content.records && !tokens && data.target.empty())
+    throw usage_error(
+        "data.plugin: the plug-in gives records, and {} needs rows: name the column that it predicts in data.target",
+        recipe.model.name);
+  if (content.records) return;
+  if (!data.target.empty())
+    throw usage_error("data.target: the plug-in gives samples with fields, which have no columns");
+  if (data.masks_tokens())
+    throw usage_error("data.objective = \"masked_lm\" is for data with a tokenizer, and the plug-in gives samples");
+  if (!tokens) return take_row_facts(recipe, content);
+  const auto most = *std::ranges::max_element(content.classes);
+  if (recipe.model.vocab_size || most == 0) return;
+  recipe.model.vocab_size = most;
+  recipe.origins["model.vocab_size"] = decided;
+}
+
 }  // namespace
 
 void take_data_facts(Recipe& recipe) {
+  if (recipe.data.is_plugin()) take_plugin_facts(recipe);
   if (is_language_model(recipe.model.name)) return;
   if (recipe.data.is_images()) {
     take(recipe, "model.num_labels", recipe.model.num_labels, std::ssize(image_classes(recipe.data)), "the classes",

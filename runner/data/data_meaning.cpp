@@ -13,6 +13,7 @@
 #include "runner/data/cache.hpp"
 #include "runner/data/data_sources.hpp"
 #include "runner/data/image_folder.hpp"
+#include "runner/data/plugin/source.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -80,6 +81,11 @@ json cached_digests(const std::vector<std::string>& files, const std::string& ca
 std::string changed_value(const std::string& key, const json& before, const json& now) {
   if (key == "data.tokenizer" && before.value("name", "") == now.value("name", ""))
     return fmt::format("{}: the tokenizer {} has changed", key, now.value("name", ""));
+  if (key == "data.plugin" && before.value("options", json()) == now.value("options", json()))
+    return fmt::format("{}: the library {} has changed", key, now.value("name", ""));
+  if (key == "data.plugin")
+    return fmt::format("data.options was {} and is {}", before.value("options", json()).dump(),
+                       now.value("options", json()).dump());
   if (key == "data.tokenizer")
     return fmt::format("{} was \"{}\" and is \"{}\"", key, before.value("name", ""), now.value("name", ""));
   auto text = [](const json& value) { return value.is_null() ? "not set" : value.dump(); };
@@ -166,7 +172,8 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
   if (data.shuffle) meaning["run.seed"] = recipe.run.seed;
   std::vector<std::string> files;
   for (const auto& source : sources_of(data)) {
-    files.insert(files.end(), source.data.train.begin(), source.data.train.end());
+    const auto own = data.is_plugin() ? files_of(source.data.train) : source.data.train;
+    files.insert(files.end(), own.begin(), own.end());
     if (source.name.empty())
       meaning.update(record_meaning(source.data, cache_dir));
     else
@@ -178,8 +185,11 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     meaning["data.temperature"] = data.temperature;
     meaning["data.mixture_end"] = data.mixture_end;
   }
+  if (data.is_plugin()) meaning["data.plugin"] = plugin_identity(data);
   if (data.is_table()) {
     meaning.update(table_meaning(data));
+  } else if (data.gives_samples()) {
+    return meaning;
   } else if (data.format == "bin") {
     meaning["data.token_dtype"] = data.token_dtype;
   } else {
@@ -217,7 +227,9 @@ bool changes_meaning(const Recipe& recipe, const std::string& key) {
                                                 "data.missing_values",
                                                 "data.standardize",
                                                 "data.standardize_target",
-                                                "data.delimiter"};
+                                                "data.delimiter",
+                                                "data.plugin",
+                                                "data.options"};
   if (key == "run.seed") return recipe.data.shuffle;
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }

@@ -59,13 +59,13 @@ void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheW
 
 }  // namespace
 
-std::vector<fs::path> document_files(const std::string& format, const std::vector<std::string>& files,
+std::vector<fs::path> document_files(const Recipe::Data& data, const std::vector<std::string>& files,
                                      const RecordReader& reader, const std::string& cache_dir) {
   std::vector<std::unique_ptr<Records>> opened;
   std::vector<RecordPart> parts;
   size_t total_bytes = 0;
   for (const auto& file : files) {
-    opened.push_back(open_records(format, file));
+    opened.push_back(open_records(data, file));
     std::ranges::move(record_parts(*opened.back(), reader), std::back_inserter(parts));
     total_bytes += opened.back()->bytes();
   }

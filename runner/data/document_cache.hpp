@@ -11,7 +11,7 @@ namespace runner {
 /// the cache, so that work that was interrupted continues with the parts that are missing. Memory is bounded by a part's marks on
 /// each core.
 /// Several processes may call this at once: each part is made by one of them. Throws Error(usage) for the first bad record.
-std::vector<fs::path> document_files(const std::string& format, const std::vector<std::string>& files,
+std::vector<fs::path> document_files(const Recipe::Data& data, const std::vector<std::string>& files,
                                      const RecordReader& reader, const std::string& cache_dir);
 
 }  // namespace runner

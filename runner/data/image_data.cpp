@@ -41,7 +41,6 @@ class ImageDataset final : public Dataset {
   }
   std::vector<BatchField> fields() const override { return {pixels_field(data_.image_size), labels_field()}; }
   int64_t weight(int64_t) const override { return 1; }
-  int64_t readers() const override { return data_.num_workers; }
   nlohmann::json learned() const override {
     nlohmann::json names = nlohmann::json::object(), indices = nlohmann::json::object();
     for (size_t c = 0; c < folder_.classes.size(); ++c) {

@@ -1,14 +1,13 @@
 #include "runner/data/image_folder.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/image.hpp"
-#include "runner/data/order.hpp"
+#include "runner/data/random_split.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -69,26 +68,6 @@ std::map<std::string, std::vector<std::string>> by_class(const std::string& key,
   return classes;
 }
 
-/// Keeps the images of one split of those of the training folders.
-void keep_part(std::vector<ImageFolder::Entry>& entries, double fraction, Split split) {
-  const auto count = std::ssize(entries);
-  const auto taken = static_cast<int64_t>(std::llround(static_cast<double>(count) * fraction));
-  if (taken == 0 || taken == count)
-    throw usage_error("data.validation_fraction = {} leaves none of {} images for {}", fraction, count,
-                      taken == 0 ? "validation" : "training");
-  const SampleOrder order(count, /*shuffle=*/true, /*seed=*/0, /*epoch=*/0);
-  std::vector<bool> validates(entries.size(), false);
-  for (int64_t i = 0; i < taken; ++i) validates[static_cast<size_t>(order[i])] = true;
-  std::vector<ImageFolder::Entry> kept;
-  for (size_t i = 0; i < entries.size(); ++i)
-    if (validates[i] == (split == Split::validation)) kept.push_back(std::move(entries[i]));
-  entries = std::move(kept);
-}
-
-}  // namespace
-
-namespace {
-
 /// Adds the images of folders, whose classes are among those of `list`.
 void add_known(ImageFolder& list, const std::map<std::string, std::vector<std::string>>& by_class,
                const std::string& owner) {
@@ -114,7 +93,7 @@ ImageFolder list_images(const Recipe::Data& data, Split split) {
   if (own) check_folders("data.validation", data.validation);
   if (split == Split::validation && !own && !data.validation_fraction) return list;
   add_known(list, own ? by_class("data.validation", data.validation) : training, "data.train");
-  if (!own && data.validation_fraction) keep_part(list.entries, *data.validation_fraction, split);
+  if (!own && data.validation_fraction) keep_random_part(list.entries, *data.validation_fraction, split, "images");
   return list;
 }
 

@@ -1,17 +1,18 @@
-// The prefetching loader: plans the rows of each step, and reads this rank's share on a background thread.
+// The prefetching loader: plans the rows of each step, and reads this rank's share on background threads.
 #include "runner/data/loader.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
-#include "runner/data/parallel_for.hpp"
 
 namespace runner {
 
@@ -31,6 +32,25 @@ Slice even_slice(int64_t count, int64_t parts, int64_t index) {
 }  // namespace
 
 struct Loader::Impl {
+  /// The samples of a step that are read one by one, by any thread.
+  struct Reading {
+    struct Row {
+      size_t micro_batch;
+      int64_t row, sample;
+    };
+    StepBatch step = {};
+    std::vector<Row> rows = {};
+    SampleDraw draw = {};
+    // Guarded by the mutex of the loader:
+    size_t begun = 0;   ///< rows that threads have taken
+    size_t active = 0;  ///< threads that read some of them
+    size_t failed_row = SIZE_MAX;
+    std::exception_ptr failure = {};  ///< of the smallest row that failed: always the same, as rows are taken in order
+
+    bool has_rows_left() const { return !failure && begun < rows.size(); }
+    bool complete() const { return active == 0 && !has_rows_left(); }
+  };
+
   Impl(const Dataset& dataset, Options options) : dataset(dataset), options(options), position(options.start) {
     go_to_next_epoch_at_end();
   }
@@ -64,101 +84,164 @@ struct Loader::Impl {
     return size;
   }
 
-  /// Reads this rank's share of the step at `position` and advances `position`.
-  StepBatch read_step(int64_t global_batch_size) {
-    StepBatch step;
+  /// Which samples this rank reads for the step at `position`, which it advances. Null at the end.
+  std::unique_ptr<Reading> plan_step() {
+    const int64_t global_batch_size = whole_batch_size();
+    if (!options.repeat && position.epoch != options.start.epoch) return nullptr;
+    auto reading = std::make_unique<Reading>();
+    auto& step = reading->step;
     step.epoch = position.epoch;
+    reading->draw = {.epoch = position.epoch, .seed = options.seed};
     step.global_rows = std::min(global_batch_size, dataset.size() - position.sample);
     const Slice mine = even_slice(step.global_rows, options.data_ranks, options.data_rank);
     step.first_row = mine.begin;
-    for (int64_t row = 0; row < step.global_rows; ++row)
-      step.weight += dataset.weight(sample_at(position.sample + row));
+    std::vector<int64_t> samples(static_cast<size_t>(step.global_rows));
+    for (int64_t row = 0; row < step.global_rows; ++row) {
+      samples[static_cast<size_t>(row)] = sample_at(position.sample + row);
+      step.weight += dataset.weight(samples[static_cast<size_t>(row)]);
+    }
     const int64_t micro_batches = global_batch_size / options.data_ranks / options.micro_batch_size;
     for (int64_t m = 0; m < micro_batches; ++m) {
       const Slice rows = even_slice(mine.count, micro_batches, m);
-      step.micro_batches.push_back(read_rows({position.sample + mine.begin + rows.begin, rows.count}));
+      const auto of_batch =
+          std::span(samples).subspan(static_cast<size_t>(mine.begin + rows.begin), static_cast<size_t>(rows.count));
+      step.micro_batches.emplace_back(rows.count, dataset.fields_of(of_batch));
+      for (int64_t row = 0; row < rows.count; ++row)
+        reading->rows.push_back(
+            {.micro_batch = static_cast<size_t>(m), .row = row, .sample = of_batch[static_cast<size_t>(row)]});
     }
     position.sample += step.global_rows;
     step.epoch_end = go_to_next_epoch_at_end(least_samples(global_batch_size));
     step.after = position;
-    return step;
-  }
-
-  HostBatch read_rows(Slice rows) {
-    std::vector<int64_t> samples(static_cast<size_t>(rows.count));
-    for (int64_t row = 0; row < rows.count; ++row) samples[static_cast<size_t>(row)] = sample_at(rows.begin + row);
-    HostBatch batch(rows.count, dataset.fields_of(samples));
-    const SampleDraw draw{.epoch = position.epoch, .seed = options.seed};
-    const auto read_every = [&](int64_t first, int64_t step) {
-      for (int64_t row = first; row < rows.count && !stopping(); row += step)
-        dataset.draw(samples[static_cast<size_t>(row)], batch, row, draw);
-    };
-    const int64_t readers = std::min(dataset.readers(), rows.count);
-    if (readers <= 1)
-      read_every(0, 1);
-    else
-      parallel_for(
-          static_cast<size_t>(readers), [&](size_t reader) { read_every(static_cast<int64_t>(reader), readers); },
-          static_cast<size_t>(readers));
-    return batch;
+    return reading;
   }
 
   int64_t sample_at(int64_t at) const {
     return dataset.sample_at(position.epoch, at, {.shuffle = options.shuffle, .seed = options.seed});
   }
 
-  bool stopping() {
-    std::lock_guard lock(mutex);
-    return stop;
+  void read_row(Reading& reading, size_t at) const {
+    const auto& [micro_batch, row, sample] = reading.rows[at];
+    dataset.draw(sample, reading.step.micro_batches[micro_batch], row, reading.draw);
   }
 
-  /// Waits until another step may be prepared; false when the loader is destroyed.
-  bool wait_for_room() {
-    std::unique_lock lock(mutex);
-    changed.wait(
-        lock, [&] { return stop || std::ssize(ready) < std::max<int64_t>(options.prefetch, consumer_waits ? 1 : 0); });
-    return !stop;
-  }
-
-  /// The background thread.
-  void produce() {
-    std::exception_ptr thrown;
-    try {
-      while (wait_for_room()) {
-        const int64_t size = whole_batch_size();
-        if (!options.repeat && position.epoch != options.start.epoch) break;
-        StepBatch step = read_step(size);
-        std::lock_guard lock(mutex);
-        ready.push_back(std::move(step));
-        changed.notify_all();
-      }
-    } catch (...) {
-      thrown = std::current_exception();
+  /// The first step with rows that no thread has taken. Null: there is none, or one before it has failed.
+  Reading* step_with_rows() const {
+    for (const auto& reading : readings) {
+      if (reading->failure) return nullptr;
+      if (reading->has_rows_left()) return reading.get();
     }
-    std::lock_guard lock(mutex);
-    failure = thrown;
-    finished = true;
+    return nullptr;
+  }
+
+  bool may_plan() const {
+    if (planning || finished || (!readings.empty() && readings.back()->failure)) return false;
+    return std::ssize(readings) < std::max<int64_t>(options.prefetch, consumer_waits ? 1 : 0);
+  }
+
+  /// A background thread. All of them do the same: read rows, and plan the next step if there are none.
+  void work() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      Reading* reading = nullptr;
+      changed.wait(lock, [&] { return stop || (reading = step_with_rows()) || may_plan(); });
+      if (stop) return;
+      reading ? read_some(*reading, lock) : plan_next(lock);
+      changed.notify_all();
+    }
+  }
+
+  /// Takes some rows, and reads them without the lock.
+  void read_some(Reading& reading, std::unique_lock<std::mutex>& lock) {
+    const size_t share = reading.rows.size() / static_cast<size_t>(8 * options.workers);
+    const size_t first = reading.begun, end = std::min(reading.rows.size(), first + std::max<size_t>(1, share));
+    reading.begun = end;
+    ++reading.active;
+    lock.unlock();
+    std::exception_ptr failure;
+    size_t at = first;
+    try {
+      for (; at < end && !stop; ++at) read_row(reading, at);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    --reading.active;
+    if (!failure || at > reading.failed_row) return;
+    reading.failed_row = at;
+    reading.failure = failure;
+  }
+
+  void plan_next(std::unique_lock<std::mutex>& lock) {
+    planning = true;
+    lock.unlock();
+    std::unique_ptr<Reading> planned;
+    try {
+      planned = plan_step();
+    } catch (...) {
+      planned = std::make_unique<Reading>();
+      planned->failure = std::current_exception();
+    }
+    lock.lock();
+    planning = false;
+    if (planned)
+      readings.push_back(std::move(planned));
+    else
+      finished = true;
+  }
+
+  /// The step at the front, or null at the end. Throws what its reading has thrown.
+  std::unique_ptr<Reading> take(std::unique_lock<std::mutex>& lock) {
+    const auto ready = [&] { return readings.empty() ? finished : readings.front()->complete(); };
+    if (!ready()) {
+      const double begun = steady_seconds();
+      consumer_waits = true;
+      changed.notify_all();
+      if (options.workers == 0)
+        read_here(lock);
+      else
+        changed.wait(lock, ready);
+      consumer_waits = false;
+      waited += steady_seconds() - begun;
+    }
+    if (readings.empty()) return nullptr;
+    if (readings.front()->failure) std::rethrow_exception(readings.front()->failure);
+    auto first = std::move(readings.front());
+    readings.pop_front();
     changed.notify_all();
+    return first;
+  }
+
+  /// Without background threads: the caller's thread does all.
+  void read_here(std::unique_lock<std::mutex>& lock) {
+    plan_next(lock);
+    if (readings.empty()) return;
+    auto& reading = *readings.front();
+    try {
+      for (; reading.has_rows_left(); ++reading.begun) read_row(reading, reading.begun);
+    } catch (...) {
+      reading.failure = std::current_exception();
+    }
   }
 
   const Dataset& dataset;
   const Options options;
   std::function<int64_t(int64_t)> batch_size_of_epoch;
-  DataPosition position;  ///< of the next step to prepare; only the background thread uses it while it runs
+  DataPosition position;  ///< of the next step to plan; only the thread that plans uses it
 
   std::mutex mutex;  ///< guards the members below
   std::condition_variable changed;
-  std::deque<StepBatch> ready;
-  bool stop = false, finished = false, consumer_waits = false;
-  std::exception_ptr failure;
+  std::deque<std::unique_ptr<Reading>> readings;  ///< the next steps, in order
+  std::atomic<bool> stop = false;
+  bool planning = false, finished = false, consumer_waits = false;
   double waited = 0;
 
-  std::thread thread;
+  std::vector<std::jthread> threads;
 };
 
 Loader::Loader(const Dataset& dataset, Options options) : impl_(std::make_unique<Impl>(dataset, options)) {
-  RUNNER_CHECK(options.micro_batch_size > 0 && options.prefetch >= 0 && options.data_rank >= 0 &&
-               options.data_rank < options.data_ranks);
+  RUNNER_CHECK(options.micro_batch_size > 0 && options.prefetch >= 0 && options.workers >= 0 &&
+               options.data_rank >= 0 && options.data_rank < options.data_ranks);
   RUNNER_CHECK(dataset.size() > 0 && options.start.epoch >= 0 && options.start.sample >= 0);
   if (options.start.sample > dataset.size())
     throw usage_error(
@@ -173,28 +256,16 @@ Loader::~Loader() {
     impl_->stop = true;
     impl_->changed.notify_all();
   }
-  if (impl_->thread.joinable()) impl_->thread.join();
+  impl_->threads.clear();  // joins
 }
 
 bool Loader::next(StepBatch& out) {
-  if (!impl_->thread.joinable()) impl_->thread = std::thread([impl = impl_.get()] { impl->produce(); });
+  auto& threads = impl_->threads;
+  while (std::ssize(threads) < impl_->options.workers) threads.emplace_back([impl = impl_.get()] { impl->work(); });
   std::unique_lock lock(impl_->mutex);
-  if (impl_->ready.empty() && !impl_->finished) {
-    double begun = steady_seconds();
-    impl_->consumer_waits = true;
-    impl_->changed.notify_all();
-    impl_->changed.wait(lock, [&] { return !impl_->ready.empty() || impl_->finished; });
-    impl_->consumer_waits = false;
-    impl_->waited += steady_seconds() - begun;
-  }
-  if (impl_->ready.empty()) {
-    if (impl_->failure) std::rethrow_exception(impl_->failure);
-    return false;
-  }
-  out = std::move(impl_->ready.front());
-  impl_->ready.pop_front();
-  impl_->changed.notify_all();
-  return true;
+  const auto taken = impl_->take(lock);
+  if (taken) out = std::move(taken->step);
+  return taken != nullptr;
 }
 
 double Loader::waited_seconds() const {
@@ -203,7 +274,7 @@ double Loader::waited_seconds() const {
 }
 
 void Loader::set_batch_size_of_epoch(std::function<int64_t(int64_t epoch)> batch_size_of_epoch) {
-  RUNNER_CHECK(!impl_->thread.joinable(), "the batch sizes are set before the first next()");
+  RUNNER_CHECK(impl_->threads.empty(), "the batch sizes are set before the first next()");
   impl_->batch_size_of_epoch = std::move(batch_size_of_epoch);
 }
 

@@ -27,7 +27,8 @@ struct StepBatch {
   bool epoch_end = false;  ///< this is the last step of its epoch
 };
 
-/// Batches of a split for one rank. One background thread prepares them in advance.
+/// Batches of a split for one rank. Background threads prepare them in advance; their number changes neither the batches nor their
+/// order.
 ///
 /// A global batch takes `global_batch_size` samples in SampleOrder (the last one of an epoch may be short); data rank r of W
 /// takes the contiguous slice [r*G/W, (r+1)*G/W) of them and cuts it into G/W/micro_batch_size micro-batches. A short
@@ -43,6 +44,7 @@ class Loader {
     bool drop_last = false;  ///< the last batch of an epoch is left out if it would be short
     int64_t seed = 0;
     int64_t prefetch = 2;  ///< steps prepared in advance; 0: a step is prepared while next() waits
+    int64_t workers = 1;   ///< threads that read samples; 0: next() reads, and nothing is prepared in advance
     /// First batch. A loader that starts here returns the same batches as one that reached this position.
     DataPosition start = {};
     bool repeat = true;  ///< false: stops after one epoch (validation)
@@ -50,9 +52,9 @@ class Loader {
   /// Throws Error(usage) if `start` is beyond the end of the data. Every global batch size must be a multiple of
   /// micro_batch_size * data_ranks. Reading begins with the first next().
   Loader(const Dataset& dataset, Options options);
-  ~Loader();  ///< waits at most until the current sample is read
-  /// False at the end (repeat = false). Rethrows an exception of the background thread, after the steps prepared before
-  /// it. Throws Error(usage) if drop_last leaves no batch.
+  ~Loader();  ///< waits at most until the current samples are read
+  /// False at the end (repeat = false). Rethrows an exception of a background thread, after the steps before it; of several samples
+  /// of a step, that of the first one. Throws Error(usage) if drop_last leaves no batch.
   bool next(StepBatch& out);
   /// Seconds that next() has waited for data so far.
   double waited_seconds() const;

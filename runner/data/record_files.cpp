@@ -12,7 +12,7 @@ OpenData open_record_files(const Source& source) {
   std::vector<std::unique_ptr<TokenFile>> files;
   DocumentIndex documents;
   int64_t begin = 0;
-  for (const auto& path : document_files(source.data.format, source.files, *reader, source.cache_dir)) {
+  for (const auto& path : document_files(source.data, source.files, *reader, source.cache_dir)) {
     auto file = std::make_unique<DocumentFile>(path);
     for (int64_t end : file->ends()) documents.ends.push_back(begin + end);
     documents.targets.insert(documents.targets.end(), file->targets().begin(), file->targets().end());

@@ -8,6 +8,7 @@
 #include "runner/chat/layouts.hpp"
 #include "runner/chat/loss_spans.hpp"
 #include "runner/data/chat_templates.hpp"
+#include "runner/data/plugin/source.hpp"
 #include "runner/data/tokenizers.hpp"
 
 namespace runner {
@@ -49,6 +50,7 @@ class LayoutReader final : public RecordReader {
       settings_["data.train_on_input"] = data.train_on_input;
     }
     if (masks_) settings_["data.objective"] = data.objective;
+    if (data.is_plugin()) settings_["data.plugin"] = plugin_identity(data);
     if (!template_) return;
     settings_["data.chat_template"] = {
         {"name", template_->chosen(false).name()},
@@ -124,7 +126,7 @@ chat::RecordReader layout_of(const Recipe::Data& data, const std::vector<std::st
   if (data.layout != "auto") return chat::RecordReader(chat::layout_of_name(data.layout), columns);
   std::optional<chat::RecordReader> found;
   for (const auto& file : files) {
-    const auto records = open_records(data.format, file);
+    const auto records = open_records(data, file);
     constexpr size_t enough = 1 << 20;
     for (const auto& part : records->parts(enough)) {
       records->for_each(part, [&](const JsonRecord& record, size_t) {

@@ -4,12 +4,14 @@
 #include "runner/base/error.hpp"
 #include "runner/data/json_records.hpp"
 #include "runner/data/parquet_records.hpp"
+#include "runner/data/plugin/records.hpp"
 
 namespace runner {
 
-std::unique_ptr<Records> open_records(const std::string& format, const fs::path& path) {
-  if (format == "parquet") return std::make_unique<ParquetRecords>(path);
-  RUNNER_CHECK(format == "jsonl", "data.format = {}", format);
+std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& path) {
+  if (data.is_plugin()) return std::make_unique<PluginRecords>(data, path);
+  if (data.format == "parquet") return std::make_unique<ParquetRecords>(path);
+  RUNNER_CHECK(data.format == "jsonl", "data.format = {}", data.format);
   return std::make_unique<JsonRecords>(path);
 }
 

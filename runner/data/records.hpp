@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runner/base/files.hpp"
+#include "runner/config/recipe.hpp"
 
 namespace runner {
 
@@ -33,7 +34,7 @@ class Records {
   virtual void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const = 0;
 };
 
-/// Opens a file of the format of records that data.format names.
-std::unique_ptr<Records> open_records(const std::string& format, const fs::path& path);
+/// Opens a file of the format of records that data.format names, or with the plug-in.
+std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& path);
 
 }  // namespace runner

@@ -43,7 +43,6 @@ class ScriptedOrder final : public Dataset {
   void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
     data_->draw(sample, batch, row, draw);
   }
-  int64_t readers() const override { return data_->readers(); }
   nlohmann::json learned() const override { return data_->learned(); }
 
  private:

@@ -85,9 +85,38 @@ void check_source_files(const std::string& key, const std::vector<std::string>& 
   if (!problems.empty()) throw usage_error("{}", join(problems, "\n"));
 }
 
-std::string fingerprint(const std::vector<std::string>& files) {
+std::vector<std::string> source_path_problems(const std::string& key, const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const auto& path : paths)
+    if (!fs::is_directory(path)) files.push_back(path);
+  if (files.empty() && !paths.empty()) return {};
+  return source_file_problems(key, files);
+}
+
+void check_source_paths(const std::string& key, const std::vector<std::string>& paths) {
+  const auto problems = source_path_problems(key, paths);
+  if (!problems.empty()) throw usage_error("{}", join(problems, "\n"));
+}
+
+std::vector<std::string> files_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const auto& path : paths) {
+    if (!fs::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> below;
+    for (const auto& entry : fs::recursive_directory_iterator(path))
+      if (entry.is_regular_file()) below.push_back(entry.path().string());
+    std::ranges::sort(below);
+    files.insert(files.end(), below.begin(), below.end());
+  }
+  return files;
+}
+
+std::string fingerprint(const std::vector<std::string>& paths) {
   std::string text;
-  for (const auto& file : files) {
+  for (const auto& file : files_of(paths)) {
     struct stat status {};
     if (::stat(file.c_str(), &status) != 0) throw environment_error("cannot open {}: {}", file, std::strerror(errno));
     text += fmt::format("{}\n{} {}.{:09}\n", fs::absolute(file).lexically_normal().string(), status.st_size,

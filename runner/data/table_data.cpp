@@ -10,6 +10,8 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/order.hpp"
+#include "runner/data/plugin/source.hpp"
+#include "runner/data/record_table.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
 
@@ -22,6 +24,7 @@ TableReading reading_of(const Recipe::Data& data) {
 }
 
 Table read_table(const Recipe::Data& data, const std::vector<std::string>& files) {
+  if (data.is_plugin()) return read_record_table(data, files, reading_of(data));
   return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
 }
 
@@ -30,8 +33,13 @@ Table read_other_table(const Recipe::Data& data, const std::vector<std::string>&
   auto reading = reading_of(data);
   const auto texts = schema.text_columns();
   reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
+  if (data.is_plugin()) return read_record_table(data, files, reading);
   const auto is_parquet = [](const std::string& file) { return fs::path(file).extension() == ".parquet"; };
   return std::ranges::all_of(files, is_parquet) ? read_parquet(files, reading) : read_csv(files, reading);
+}
+
+void check_table_files(const Recipe::Data& data, const std::string& key, const std::vector<std::string>& files) {
+  data.is_plugin() ? check_source_paths(key, files) : check_source_files(key, files);
 }
 
 std::vector<int64_t> all_rows(const Table& table) {
@@ -209,8 +217,9 @@ class TableDataset final : public Dataset {
 }  // namespace
 
 std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
-  check_source_files("data.train", data.train);
-  const nlohmann::json settings = {fingerprint(data.train),
+  check_table_files(data, "data.train", data.train);
+  const nlohmann::json settings = {data.is_plugin() ? plugin_identity(data) : nlohmann::json(),
+                                   fingerprint(data.train),
                                    data.validation_fraction.value_or(0),
                                    data.target,
                                    data.target_type,
@@ -240,7 +249,7 @@ std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const
   if (!own_files)
     return std::make_unique<TableDataset>(
         data, training->table, split == Split::train ? training->rows : training->validation_rows, std::move(schema));
-  check_source_files("data.validation", data.validation);
+  check_table_files(data, "data.validation", data.validation);
   const auto table = read_other_table(data, data.validation, schema);
   auto rows = all_rows(table);
   leave_out_missing(data, table, rows);

@@ -14,12 +14,12 @@ namespace {
 
 /// Null if the model has none, which only the loss on validation data allows.
 std::unique_ptr<Tokenizer> tokenizer_of(const StoredModel& model, const InferenceRequest& request) {
-  if (model.recipe.data.format == "bin" && request.verb == "evaluate" && request.task.empty()) return nullptr;
-  if (model.recipe.data.format == "bin")
+  if (model.recipe.data.has_token_ids() && request.verb == "evaluate" && request.task.empty()) return nullptr;
+  if (model.recipe.data.has_token_ids())
     throw usage_error(
-        "the run trained on tokens (data.format = \"bin\"), so it has no tokenizer: export it with `runner export`, "
-        "and "
-        "add a tokenizer to the folder");
+        "the run trained on tokens (data.format = \"{}\"), so it has no tokenizer: export it with `runner export`, and "
+        "add a tokenizer to the folder",
+        model.recipe.data.format);
   try {
     return make_tokenizer(model.recipe.data, request.load.cache_dir);
   } catch (const Error& error) {

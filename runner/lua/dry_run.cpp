@@ -40,7 +40,7 @@ DryRun::DryRun(State& state, const Recipe& recipe)
       tensor_(state.load_text(any_tensor, "tensor").reference),
       context_(make_context(*this)),
       lr_(recipe.optimizer.lr),
-      has_tokenizer_(recipe.data.format != "bin") {}
+      has_tokenizer_(!recipe.data.has_token_ids()) {}
 
 void DryRun::run(HookSet& hooks) {
   auto call = [&](Moment moment) { hooks.call(moment, Value(context_)); };

@@ -13,9 +13,11 @@ void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
                                                   *recipe.data.seq_len, model.max_seq_len),
                            .other = recipe.origin("model.max_seq_len"),
                            .other_message = "max_seq_len is set here"});
-  if (recipe.data.format == "bin" && !model.vocab_size)
+  if (recipe.data.has_token_ids() && !model.vocab_size)
     diagnostics.push_back({recipe.origin("data.format"), "missing-key",
-                           "\"bin\" files do not contain the vocabulary size; set model.vocab_size"});
+                           recipe.data.is_plugin()
+                               ? "the plug-in does not state the number of classes of `inputs`; set model.vocab_size"
+                               : "\"bin\" files do not contain the vocabulary size; set model.vocab_size"});
 }
 
 }  // namespace runner

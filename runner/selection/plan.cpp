@@ -262,6 +262,15 @@ void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::ve
   plan.vocab_size = recipe.model.vocab_size.value_or(0);
 }
 
+/// Reading samples costs time where they are decoded; tokens and tables are in memory.
+void resolve_workers(Recipe& recipe, const Topology& topology) {
+  if (recipe.data.num_workers) return;
+  constexpr int most = 4;
+  const bool decodes = recipe.data.is_images() || recipe.data.gives_samples();
+  recipe.data.num_workers = decodes ? std::clamp(topology.threads_per_rank({}), 1, most) : 1;
+  recipe.origins["data.num_workers"] = decided(decodes ? "the cores of a rank" : "samples that cost little");
+}
+
 }  // namespace
 
 int64_t accumulation(const Recipe& resolved, int data_ranks, int64_t epoch) {
@@ -319,6 +328,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_lengths(plan, tokenizer_vocab_size, diagnostics);
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
   resolve_devices(plan.recipe, topology, plan.notes);
+  resolve_workers(plan.recipe, topology);
   SelectionRequest request{plan.recipe, nullptr, topology};
   request.own = own;
   resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);

@@ -211,6 +211,7 @@ bool Trainer::measure_validation() {
                                      .data_rank = setup_.engine.data_rank(),
                                      .data_ranks = setup_.engine.data_ranks(),
                                      .shuffle = false,
+                                     .workers = recipe_.data.num_workers.value_or(1),
                                      .repeat = false});
   int64_t limit =
       recipe_.run.fast_dev_run > 0 ? recipe_.run.fast_dev_run : recipe_.train.limit_val_batches.value_or(INT64_MAX);
@@ -353,6 +354,7 @@ Loader::Options Trainer::loader_options() const {
           .drop_last = recipe_.data.drop_last,
           .seed = recipe_.run.seed,
           .prefetch = recipe_.data.prefetch,
+          .workers = recipe_.data.num_workers.value_or(1),
           .start = position_};
 }
 

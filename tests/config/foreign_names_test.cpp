@@ -116,7 +116,7 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
 }
 
 TEST_CASE("a new strategy name drops the values that options of the old one set") {
-  const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\nnum_workers = 3\n";
+  const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\npersistent_workers = true\n";
   CHECK(read_foreign(fsdp).notes.size() == 2);
   auto ddp = read_foreign(fsdp, {"strategy=ddp"});
   CHECK(ddp.activation_checkpointing.mode == "none");
@@ -139,8 +139,8 @@ profiler = "simple"
   CHECK(recipe.notes.size() == 3);
   auto loader = parse_recipe(rest + "persistent_workers = true\nnum_workers = 4\npin_memory = true\n", "recipe.toml");
   REQUIRE(loader.notes.size() == 3);
-  CHECK(loader.notes[0] ==
-        "`num_workers`: nothing to do: one thread per rank prepares data.prefetch batches in advance");
+  CHECK(loader.notes[0] == "`num_workers`: read as data.num_workers = 4");
+  CHECK(loader.data.num_workers == 4);
   CHECK(
       wrong("use_distributed_sampler = false\n").starts_with("`use_distributed_sampler` cannot be false: every rank "));
 }

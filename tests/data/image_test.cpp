@@ -129,11 +129,12 @@ TEST_CASE("rank 11: augmentation is a function of seed, epoch and sample", "[ran
   CHECK(one != pixels_of(*opened, 0, {.epoch = 3, .seed = 1}));
   CHECK(one != pixels_of(*opened, 0, {.epoch = 2, .seed = 2}));
   CHECK(one != pixels_of(*opened, 1, {.epoch = 2, .seed = 1}));
-  // The batches of two ranks with two readers are those of one.
+  // The batches of two ranks with two workers are those of one.
   std::vector<float> apart, whole;
   for (int rank = 0; rank < 2; ++rank) {
-    Loader loader(*opened,
-                  {.global_batch_size = 4, .micro_batch_size = 1, .data_rank = rank, .data_ranks = 2, .seed = 3});
+    Loader loader(
+        *opened,
+        {.global_batch_size = 4, .micro_batch_size = 1, .data_rank = rank, .data_ranks = 2, .seed = 3, .workers = 2});
     StepBatch step;
     loader.next(step);
     for (const auto& micro : step.micro_batches)

@@ -67,7 +67,7 @@ OpenData letters(const DataFolder& folder, const std::vector<std::string>& texts
   OpenData opened{.stream = {}, .documents = DocumentIndex{}};
   std::vector<std::unique_ptr<TokenFile>> files;
   for (const auto& path :
-       document_files("jsonl", {folder.write("letters.jsonl", lines)}, LetterReader(), folder / "cache")) {
+       document_files(jsonl_data({}), {folder.write("letters.jsonl", lines)}, LetterReader(), folder / "cache")) {
     auto file = std::make_unique<DocumentFile>(path);
     opened.documents->ends.assign(file->ends().begin(), file->ends().end());
     opened.documents->targets.assign(file->targets().begin(), file->targets().end());
@@ -192,11 +192,11 @@ TEST_CASE("tokenising that was interrupted keeps its finished parts") {
   reader.before_read = [&] {
     if (++reads == records / 2) throw environment_error("stopped");
   };
-  CHECK(error_of([&] { document_files("jsonl", {path}, reader, folder / "cache"); }).find("stopped") !=
+  CHECK(error_of([&] { document_files(jsonl_data({}), {path}, reader, folder / "cache"); }).find("stopped") !=
         std::string::npos);
   reads = 0;
   reader.before_read = [&] { ++reads; };
-  const auto files = document_files("jsonl", {path}, reader, folder / "cache");
+  const auto files = document_files(jsonl_data({}), {path}, reader, folder / "cache");
   CHECK(files.size() == 5);
   CHECK(reads < records);
   int64_t documents = 0;

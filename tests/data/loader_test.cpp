@@ -300,3 +300,93 @@ TEST_CASE("the time spent waiting for data is measured") {
   REQUIRE(loader.next(batch));
   CHECK(loader.waited_seconds() > 0.01);
 }
+
+TEST_CASE("any number of workers gives the same batches in the same order") {
+  NumberedSamples samples(53);
+  samples.before_read = [](int64_t sample) {
+    if (sample % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(50 * (sample % 7)));
+  };
+  Loader::Options options{
+      .global_batch_size = 12, .micro_batch_size = 2, .data_rank = 1, .data_ranks = 2, .seed = 5, .prefetch = 3};
+  Loader one(samples, options);
+  const auto expected = run(one, 15);
+  for (const int64_t workers : {0, 2, 3, 8, 40}) {
+    CAPTURE(workers);
+    options.workers = workers;
+    Loader loader(samples, options);
+    CHECK(run(loader, 15) == expected);
+    options.start = {expected[6].after_epoch, expected[6].after_sample};
+    Loader resumed(samples, options);
+    const auto rest = run(resumed, 8);
+    CHECK(std::equal(rest.begin(), rest.end(), expected.begin() + 7));
+    options.start = {};
+  }
+}
+
+TEST_CASE("as many samples are read at the same time as there are workers, also from several steps") {
+  for (const int64_t rows : {1, 8}) {
+    CAPTURE(rows);
+    NumberedSamples samples(100);
+    std::atomic<int64_t> inside = 0, most = 0;
+    samples.before_read = [&](int64_t) {
+      const int64_t now = ++inside;
+      for (int64_t seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+      }
+      // The first reads wait for one another; with fewer threads they would never go on together.
+      for (int i = 0; i < 5000 && most < 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      --inside;
+    };
+    Loader loader(samples, {.global_batch_size = rows, .micro_batch_size = 1, .prefetch = 4, .workers = 4});
+    StepBatch batch;
+    REQUIRE(loader.next(batch));
+    CHECK(most == 4);
+  }
+}
+
+TEST_CASE("without workers the calling thread reads, and nothing is read in advance") {
+  NumberedSamples samples(100);
+  std::atomic<bool> elsewhere = false;
+  samples.before_read = [&, here = std::this_thread::get_id()](int64_t) {
+    if (std::this_thread::get_id() != here) elsewhere = true;
+  };
+  Loader loader(samples, {.global_batch_size = 4, .micro_batch_size = 4, .prefetch = 3, .workers = 0});
+  StepBatch batch;
+  for (int64_t taken = 1; taken <= 5; ++taken) {
+    REQUIRE(loader.next(batch));
+    CHECK(samples.reads == 4 * taken);
+  }
+  CHECK_FALSE(elsewhere);
+  CHECK(loader.waited_seconds() > 0);
+}
+
+TEST_CASE("of several samples that cannot be read, the first one is reported, after the steps before it") {
+  for (const int64_t workers : {0, 1, 2, 6}) {
+    CAPTURE(workers);
+    NumberedSamples samples(40);
+    samples.before_read = [](int64_t sample) {
+      if (sample == 9) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (sample == 9 || sample == 10 || sample == 13) throw usage_error("sample {} is bad", sample);
+    };
+    Loader loader(samples,
+                  {.global_batch_size = 8, .micro_batch_size = 2, .shuffle = false, .prefetch = 4, .workers = workers});
+    StepBatch batch;
+    REQUIRE(loader.next(batch));
+    CHECK(error_of([&] { loader.next(batch); }) == "usage: sample 9 is bad");
+    CHECK(error_of([&] { loader.next(batch); }) == "usage: sample 9 is bad");
+  }
+}
+
+TEST_CASE("a loader with several workers stops while they read") {
+  NumberedSamples samples(int64_t{1} << 30);
+  samples.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  StepBatch batch;
+  {
+    Loader loader(samples, {.global_batch_size = 8, .micro_batch_size = 8, .prefetch = 1000, .workers = 3});
+    REQUIRE(loader.next(batch));
+    spin_until([&] { return samples.reads > 20; });
+  }
+  const int64_t reads = samples.reads;
+  CHECK(reads < 1000);
+  { Loader loader(samples, {.workers = 3}); }
+  CHECK(samples.reads == reads);
+}

@@ -175,7 +175,7 @@ std::shared_ptr<lua::Snapshot> HookContext::snapshot() { return take_snapshot(sn
 
 const Tokenizer& HookContext::tokenizer() {
   if (!tokenizer_) {
-    if (setup_.recipe.data.format == "bin") throw ScriptMistake(lua::no_tokenizer);
+    if (setup_.recipe.data.has_token_ids()) throw ScriptMistake(lua::no_tokenizer);
     tokenizer_ = make_tokenizer(setup_.recipe.data, setup_.cache_dir);
   }
   return *tokenizer_;

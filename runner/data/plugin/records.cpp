@@ -1,0 +1,86 @@
+#include "runner/data/plugin/records.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "runner/base/error.hpp"
+#include "runner/data/utf8.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The next record of an answer, which then begins behind it.
+std::string_view next_record(std::string_view& answer) {
+  uint64_t size = 0;
+  std::memcpy(&size, answer.data(), sizeof size);
+  const auto record = answer.substr(sizeof size, size);
+  answer.remove_prefix(sizeof size + size);
+  return record;
+}
+
+PluginQuestion records_from(size_t begin, size_t end) {
+  return {
+      .kind = PluginQuestion::Kind::records, .begin = static_cast<int64_t>(begin), .end = static_cast<int64_t>(end)};
+}
+
+}  // namespace
+
+PluginRecords::PluginRecords(const Recipe::Data& data, const fs::path& path)
+    : path_(path),
+      source_(std::make_unique<PluginSource>(data, std::vector<std::string>{path.string()}, data.seq_len.value_or(1),
+                                             std::thread::hardware_concurrency())),
+      content_(source_->content(0)) {
+  if (!content_.records) throw usage_error("data.plugin: {} gives samples, and records are needed here", *data.plugin);
+  constexpr size_t looked_at = 64;
+  const auto answer = source_->ask(records_from(0, std::min(size(), looked_at)));
+  size_t read = 0;
+  for (std::string_view rest = answer; !rest.empty(); ++read) next_record(rest);
+  bytes_ = std::max<size_t>(1, (answer.size() - read * sizeof(uint64_t)) * size() / read);
+}
+
+std::vector<Records::Range> PluginRecords::parts(size_t) const {
+  constexpr size_t largest = 4096, parts_most = 256;
+  const size_t step = std::max(largest, (size() + parts_most - 1) / parts_most);
+  std::vector<Range> parts;
+  for (size_t begin = 0; begin < size(); begin += step) parts.push_back({begin, std::min(size(), begin + step)});
+  return parts;
+}
+
+JsonRecord PluginRecords::parse(std::string_view bytes, size_t index) const {
+  if (content_.text) {
+    try {
+      check_utf8(path_, bytes, 0, bytes.size());
+    } catch (const Error&) {
+      throw usage_error("{}, record {}: the text is not UTF-8", path_.string(), index);
+    }
+    return JsonRecord{{"text", bytes}};
+  }
+  try {
+    auto record = JsonRecord::parse(bytes);
+    if (record.is_object()) return record;
+    throw usage_error(
+        "{}, record {}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
+        path_.string(), index, record.is_array() ? "an" : "a", record.type_name());
+  } catch (const nlohmann::json::parse_error& error) {
+    throw usage_error("{}, record {}: not JSON: {}", path_.string(), index, error.what());
+  }
+}
+
+void PluginRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
+  size_t index = part.begin;
+  while (index < part.end) {
+    const auto answer = source_->ask(records_from(index, part.end));
+    for (std::string_view rest = answer; !rest.empty(); ++index) {
+      const JsonRecord record = parse(next_record(rest), index);
+      try {
+        if (!use(record, index + 1)) return;
+      } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("{}, record {}: {}", path_.string(), index, error.what()));
+      }
+    }
+  }
+}
+
+}  // namespace runner
