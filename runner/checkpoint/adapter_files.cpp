@@ -338,7 +338,7 @@ json config_of(const Recipe& recipe, const ModelSpec& spec, const AdaptedModel& 
   }
   for (size_t slot : model.whole) {
     const auto module = model.tensors[slot].name.substr(0, model.tensors[slot].name.rfind('.'));
-    const auto name = module.substr(module.rfind('.') + 1);
+    const auto name = saved_module(module);
     if (std::find(whole.begin(), whole.end(), name) == whole.end()) whole.push_back(name);
   }
   return {{"alpha_pattern", alphas},
@@ -358,7 +358,7 @@ json config_of(const Recipe& recipe, const ModelSpec& spec, const AdaptedModel& 
           {"rank_pattern", ranks},
           {"revision", nullptr},
           {"target_modules", target_names(model)},
-          {"task_type", "CAUSAL_LM"},
+          {"task_type", spec.task ? "SEQ_CLS" : "CAUSAL_LM"},
           {"use_dora", fine_tune.has_magnitudes()},
           {"use_rslora", fine_tune.rslora}};
 }

@@ -49,7 +49,8 @@ void compare_config(const fs::path& folder, const Recipe::Model& model) {
     constexpr const char* first[] = {"n_layers", "dim",        "n_heads",        "n_kv_heads", "hidden_dim",
                                      "norm_eps", "activation", "tie_embeddings", "rope_theta", "rope_scaling"};
     // The shapes of tensors show these. head_dim also follows from other settings.
-    std::set<std::string> others = {"max_seq_len", "bias", "vocab_size", "head_dim"};
+    // Another head is replaced.
+    std::set<std::string> others = {"max_seq_len", "bias", "vocab_size", "head_dim", "num_labels", "labels"};
     for (const char* key : first)
       if (const auto dotted = std::string("model.") + key; here.contains(dotted)) {
         compare(key, here[dotted], there[dotted]);

@@ -85,7 +85,7 @@ ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint,
 
 namespace {
 
-/// A base without a folder: its initial values.
+/// Initial values: of a base without a folder, and of a head that the folder lacks.
 ParameterReader drawn_again(const ModelSpec& spec, int64_t seed) {
   std::vector<ParameterSpec> parameters;
   for (const auto* parameter : spec.parameters()) parameters.push_back(*parameter);
@@ -112,8 +112,12 @@ ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const M
   std::vector<size_t> slots;
   for (const auto* parameter : spec.parameters())
     slots.push_back(adapted_matrix(parameter->name).empty() ? base.slot(parameter->name) : SIZE_MAX);
-  return dequantized_source(spec, [source, slots](size_t slot, int64_t offset, std::span<float> out) {
-    source->read(slots[slot], offset, out);
+  const auto drawn = drawn_again(spec, recipe.run.seed);
+  return dequantized_source(spec, [source, slots, drawn](size_t slot, int64_t offset, std::span<float> out) {
+    if (source->has(slots[slot]))
+      source->read(slots[slot], offset, out);
+    else
+      drawn(slot, offset, out);
   });
 }
 

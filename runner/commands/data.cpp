@@ -17,7 +17,7 @@
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/scripted_order.hpp"
-#include "strategies/engine/token_batch.hpp"
+#include "strategies/engine/row_batch.hpp"
 
 namespace runner {
 
@@ -177,6 +177,44 @@ ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& 
   return ExitCode::done;
 }
 
+/// Texts with their labels: the tokens that the model gets, as text.
+ExitCode show_texts(const Options& options, const Recipe& recipe, const Dataset& data, const Tokenizer& tokenizer,
+                    const SampleOrderOptions& order) {
+  const int64_t end = std::min(data.size(), options.first + options.samples);
+  auto list = nlohmann::json::array();
+  for (int64_t position = options.first; position < end; ++position) {
+    const int64_t index = data.sample_at(0, position, order);
+    HostBatch batch(1, data.fields_of(std::span(&index, 1)));
+    data.read(index, batch, 0);
+    const auto inputs = batch.row<int64_t>(0, 0), positions = batch.row<int64_t>(1, 0);
+    size_t length = 1;  // behind it, the padding begins at position 0
+    while (length < positions.size() && positions[length] != 0) ++length;
+    const std::vector<int32_t> ids(inputs.begin(), inputs.begin() + static_cast<ptrdiff_t>(length));
+    const auto& target = batch.fields.back().spec;
+    auto values = values_of(batch, batch.fields.size() - 1);
+    auto label = target.name == row_field::labels_name
+                     ? nlohmann::json(recipe.model.labels.at(values.at(0).get<size_t>()))
+                     : values;
+    const auto text = tokenizer.decode(ids);
+    if (options.json) {
+      list.push_back({{"sample", index}, {"inputs", ids}, {"text", text}, {"target", label}, {target.name, values}});
+      continue;
+    }
+    log::info("sample {} at position {}: {}", index, position, counted(std::ssize(ids), "token"));
+    std::printf("%s = %s\n%s\n", join(recipe.data.target, ", ").c_str(),
+                label.is_string() ? label.get<std::string>().c_str() : label.dump().c_str(), text.c_str());
+  }
+  if (options.json)
+    std::printf("%s\n", nlohmann::json{{"schema", 1},
+                                       {"data", data.describe()},
+                                       {"size", data.size()},
+                                       {"labels", recipe.model.labels},
+                                       {"samples", list}}
+                            .dump()
+                            .c_str());
+  return ExitCode::done;
+}
+
 ExitCode show_data(const Options& options) {
   Recipe recipe = with_data_facts(load_ready_recipe(options.file, options.overrides));
   for (const auto& note : data_notes(recipe.data)) log::warning("{}", note);
@@ -198,6 +236,7 @@ ExitCode show_data(const Options& options) {
   const int64_t end = std::min(data->size(), options.first + options.samples);
 
   if (!options.json) log::info("{}", data->describe());
+  if (recipe.data.labels_texts()) return show_texts(options, recipe, *data, *tokenizer, order);
   auto list = nlohmann::json::array();
   for (int64_t position = options.first; position < end; ++position) {
     const auto sample = read_sample(*data, data->sample_at(0, position, order), recipe);

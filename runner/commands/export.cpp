@@ -96,7 +96,7 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
   }
 }
 
-/// Adds the tokenizer, and the special tokens of the folder that training started from.
+/// What other programs need besides the weights: the tokenizer, and the special tokens of the folder that training started from.
 void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
   if (!is_language_model(recipe.model.name)) {
     folder.token_ids =

@@ -7,6 +7,7 @@
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/lua/shipped.hpp"
 #include "runner/pretrained/gguf_file.hpp"
@@ -176,7 +177,8 @@ struct HfStart {
   std::string data_section(const std::string& file, const std::string& format) const {
     if (format == "images") return image_data;
     std::string text;
-    if (format == "bin") {
+    const bool labels = labels_texts(model);
+    if (format == "bin" && !labels) {
       text = fmt::format(
           "[data]\nformat = \"bin\"                   # ids encoded with the model's own tokenizer\n"
           "train = [\"train.bin\"]            # relative to this file\ntoken_dtype = \"{}\"\nvalidation_fraction = "
@@ -190,14 +192,15 @@ struct HfStart {
         tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);
       const char* files =
-          format == "jsonl"
-              ? "train = [\"data.jsonl\"]           # relative to this file; a line: {\"messages\": [{\"role\": "
-                "\"user\", \"content\": \"..\"}, ..]}\n"
-              : "train = [\"data.txt\"]             # relative to this file\n";
-      text = fmt::format("[data]\nformat = \"{}\"\n{}validation_fraction = 0.05\ntokenizer = {}\n", format, files,
-                         toml_value(tokenizer));
+          labels ? "format = \"jsonl\"                 # lines {\"text\": \"...\", \"label\": \"...\"}\n"
+                   "train = [\"data.jsonl\"]           # relative to this file\ntarget = \"label\"\n"
+          : format == "jsonl"
+              ? "format = \"jsonl\"\ntrain = [\"data.jsonl\"]           # relative to this file; a line: {\"messages\": "
+                "[{\"role\": \"user\", \"content\": \"..\"}, ..]}\n"
+              : "format = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n";
+      text = fmt::format("[data]\n{}validation_fraction = 0.05\ntokenizer = {}\n", files, toml_value(tokenizer));
     }
-    if (family_kind(model.name) == "encoder") text += "objective = \"masked_lm\"\n";
+    if (family_kind(model.name) == "encoder" && !labels) text += "objective = \"masked_lm\"\n";
     if (model.max_seq_len > longest_sample)
       text += fmt::format("seq_len = {}                   # tokens of a sample; the model allows up to {}\n",
                           longest_sample, model.max_seq_len);

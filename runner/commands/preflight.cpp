@@ -81,6 +81,16 @@ void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   diagnostics.back().suggestion = nearest(metric, known.names);
 }
 
+/// The labels of the model that training starts from; empty: it has none, or a mistake that check_init_from() reports.
+std::vector<std::string> labels_of_base(const Recipe& recipe) {
+  if (!recipe.model.init_from || !recipe.data.labels_texts()) return {};
+  try {
+    return model_of_hf_folder(*recipe.model.init_from).labels;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 /// Checks what a model of rows needs: its data, and a folder of weights.
 void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const auto problems = find_data_problems(recipe.data, 1, 1, data_cache());
@@ -102,7 +112,7 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
 
 Recipe with_data_facts(Recipe recipe) {
   try {
-    take_data_facts(recipe);
+    take_data_facts(recipe, labels_of_base(recipe));
   } catch (const Error& error) {
     const std::string text = error.what();
     const auto key = text.substr(0, text.find_first_of(" :"));
@@ -140,25 +150,44 @@ void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
     }
   }
   if (recipe.data.has_rows()) return check_rows(recipe, diagnostics);
-  check_metrics(recipe, diagnostics);
+  if (!recipe.data.labels_texts()) check_metrics(recipe, diagnostics);
   const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
   auto vocab = recipe.model.vocab_size;
   if (!vocab && !trains_tokenizer) vocab = tokenizer_vocab_size(recipe.data, cache);
   if (!vocab) vocab = recipe.data.tokenizer_vocab_size;
   if (!vocab) return check_lengths(recipe, diagnostics);
   const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
-  add(find_data_problems(recipe.data, seq_len, *vocab, cache));
-  if (recipe.model.init_from) check_init_from(recipe, *vocab, seq_len, diagnostics);
+  const auto problems = find_data_problems(recipe.data, seq_len, *vocab, cache);
+  add(problems);
+  if (recipe.data.labels_texts() && !problems.empty()) return;
+  const Recipe known = recipe.data.labels_texts() ? with_data_facts(recipe) : recipe;
+  if (recipe.data.labels_texts()) check_metrics(known, diagnostics);
+  if (recipe.model.init_from) check_init_from(known, *vocab, seq_len, diagnostics);
 }
 
 namespace {
+
+/// A note if the labels of model.init_from have other names.
+std::string other_labels_note(const Recipe& known) {
+  const auto before = labels_of_base(known);
+  if (before.empty() || before == known.model.labels || before.front() == "LABEL_0") return "";
+  return fmt::format(
+      "the head of {} was trained for the labels {}, and those of the data are {}: it is trained further",
+      *known.model.init_from, join(before, ", "), join(known.model.labels, ", "));
+}
 
 /// A note if the head of model.init_from does not fit.
 std::string new_head_note(const Recipe& recipe) {
   const Recipe known = with_data_facts(recipe);
   const int64_t outputs = known.model.num_labels.value_or(1);
-  const HfSource source(*recipe.model.init_from, known.model, make_spec(known, outputs, 1));
-  if (source.other_head().empty()) return "";
+  const bool reads_tokens = is_language_model(known.model.name);
+  const auto vocab = !reads_tokens            ? outputs
+                     : known.model.vocab_size ? *known.model.vocab_size
+                                              : tokenizer_vocab_size(known.data, data_cache()).value();
+  const auto seq_len = reads_tokens ? known.data.seq_len.value_or(known.model.max_seq_len) : 1;
+  const auto spec = make_base_spec(known, vocab, seq_len);
+  const HfSource source(*recipe.model.init_from, known.model, spec);
+  if (source.other_head().empty()) return other_labels_note(known);
   return fmt::format(
       "{} has {}, and the model has {}: the head is replaced by a new one, which begins with random weights",
       *recipe.model.init_from, source.other_head(), counted(outputs, "output"));
@@ -166,7 +195,7 @@ std::string new_head_note(const Recipe& recipe) {
 
 /// A note if the files of model.init_from lack the model's head.
 void note_new_head(const Recipe& recipe, std::vector<std::string>& notes) {
-  if (!recipe.model.init_from || !recipe.model.vocab_size) return;
+  if (!recipe.model.init_from || !recipe.model.vocab_size || recipe.data.labels_texts()) return;
   const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
   const auto spec = make_spec(recipe.model, *recipe.model.vocab_size, seq_len);
   const HfSource source(*recipe.model.init_from, recipe.model, spec);
@@ -191,7 +220,7 @@ std::vector<std::string> input_notes(const Recipe& recipe) {
         fmt::format("data.tokenizer = {} is not the tokenizer of model.init_from ({}): its weights were trained with "
                     "other token ids. `runner init --from-hf` shows how to use the model's own tokenizer",
                     toml_value(recipe.data.tokenizer), tokenizer.string()));
-  if (!tokens && recipe.model.init_from)
+  if (!predicts_tokens(recipe) && recipe.model.init_from)
     if (auto note = new_head_note(recipe); !note.empty()) notes.push_back(std::move(note));
   if (!recipe.train.early_stopping) return notes;
   const auto& metric = recipe.train.early_stopping->monitor;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"
 #include "runner/config/key_table.hpp"
@@ -116,8 +117,8 @@ class Finder {
       report("data.tokenizer",
              "tokenizer = \"sentencepiece\" trains a model on plain text; for records, name the file of a tokenizer",
              "data.format", "format is set here");
-    if (data.is_table()) table();
-    if (data.has_rows()) rows();
+    if (data.is_table() || (data.format == "csv" && reads_rows())) table();
+    if (data.is_images() || (data.has_rows() && reads_rows())) rows();
     if (data.has_token_ids() && given("data.tokenizer"))
       report("data.tokenizer",
              fmt::format("{} tokenized already",
@@ -126,6 +127,9 @@ class Finder {
     if (data.is_plugin() && !data.plugin)
       report("data.format", "format = \"plugin\" needs data.plugin, the library that reads the data");
   }
+
+  /// Whether the model has no tokens.
+  bool reads_rows() const { return !recipe_.model.name.empty() && !is_language_model(recipe_.model.name); }
 
   void rows() {
     for (const char* key : {"data.tokenizer", "data.seq_len", "data.sources"})
@@ -140,6 +144,9 @@ class Finder {
     const auto& data = recipe_.data;
     if (data.target.empty())
       report("data.format", "tables need data.target: the column that the model predicts, or a list of columns");
+    if (data.format == "jsonl" && reads_rows())
+      report("data.format", fmt::format("{} reads tables from csv or parquet files", recipe_.model.name), "model.name",
+             "the family is set here", {"csv", "parquet"});
     if (data.target.size() > 1 && data.target_type == "class")
       report("data.target",
              "classes have one target column; several columns of two values are labels: train.loss = \"bce\"",
@@ -153,11 +160,16 @@ class Finder {
 
   void loss() {
     const auto& train = recipe_.train;
-    const bool tokens = is_language_model(recipe_.model.name);
-    const bool has_rows = recipe_.data.has_rows();
+    const bool tokens = predicts_tokens(recipe_);
+    const bool has_rows = recipe_.data.has_rows() || recipe_.data.labels_texts();
     // What a plug-in gives is known when its library has been asked.
     const bool open = recipe_.data.is_plugin() && recipe_.data.plugin_gives == "auto";
-    if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && !open && tokens == has_rows)
+    if (tokens && recipe_.data.is_table())
+      report("data.objective",
+             fmt::format("objective = \"{}\" predicts tokens, and not data.target; \"classification\" predicts it",
+                         recipe_.data.objective),
+             "data.target", "the target is named here");
+    else if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && !open && tokens == has_rows)
       report("model.name",
              fmt::format("{} predicts {}, and data of format \"{}\" have {}", recipe_.model.name,
                          tokens ? "tokens" : "labels or numbers of rows", recipe_.data.format,
@@ -297,12 +309,59 @@ class Finder {
   /// An encoder sees the next token, and other models do not see what follows a hidden one.
   void objective() {
     const bool encoder = family_kind(recipe_.model.name) == "encoder";
+    if (recipe_.data.labels_texts()) return labels(encoder);
+    for (const char* key : {"model.num_labels", "model.labels"})
+      if (encoder && given(key))
+        report(key, "models that predict tokens have no labels: set data.target to the column with the labels of texts",
+               "data.objective", "the objective is set here");
     if (encoder == recipe_.data.masks_tokens()) return;
     report("data.objective",
            fmt::format("objective = \"{}\" is not for {}: {}", recipe_.data.objective, recipe_.model.name,
                        encoder ? "its tokens see all others, also the next one; \"masked_lm\" is"
                                : "its tokens see only those before them; \"next_token\" is"),
            "model.name", "the family is set here");
+  }
+
+  /// Texts with labels.
+  void labels(bool encoder) {
+    const auto& data = recipe_.data;
+    const auto refuse = [&](const char* key, const std::string& message) {
+      const bool named = !given("data.objective");
+      report(key, message, named ? "data.target" : "data.objective",
+             named ? "the target is named here" : "the objective is set here");
+    };
+    if (!encoder)
+      return report(given("data.objective") ? "data.objective" : "data.target",
+                    fmt::format("labels of texts are for bert and roberta (objective = \"classification\"), not for {}",
+                                recipe_.model.name),
+                    "model.name", "the family is set here");
+    if (data.target.empty())
+      refuse("data.objective", "objective = \"classification\" needs data.target: the column with the labels");
+    if (!data.has_records() && !data.format.empty())
+      report("data.format", fmt::format("format = \"{}\" has no columns for a text and its label", data.format),
+             "data.target", "the column of the labels is named here", {"jsonl", "csv", "parquet"});
+    if (!data.sources.empty()) refuse("data.sources", "texts with labels come from data.train, not from data.sources");
+    if (data.layout != "auto" && data.layout != "text")
+      refuse("data.layout", fmt::format("texts with labels have the layout \"text\", not \"{}\"", data.layout));
+    if (data.packing && *data.packing != "none")
+      refuse("data.packing", "texts with labels are not packed: each is a row of a batch; packing = \"none\"");
+    if (data.too_long == "split")
+      refuse("data.too_long", "a part of a text has no label of its own; use truncate, drop or error");
+    if (data.standardize_target.value_or(false))
+      refuse("data.standardize_target",
+             "numbers of texts are not standardized, so that an exported model predicts them");
+    for (const auto* list : {&data.drop, &data.categorical})
+      if (!list->empty()) refuse(list == &data.drop ? "data.drop" : "data.categorical", "this key is for tables");
+    const auto& model = recipe_.model;
+    if (model.num_labels && !model.labels.empty() && *model.num_labels != std::ssize(model.labels))
+      report("model.labels",
+             fmt::format("{} are named, and num_labels = {}", counted(std::ssize(model.labels), "label"),
+                         *model.num_labels),
+             "model.num_labels", "num_labels is set here");
+    for (const auto& [field, column] : data.columns.value_or(Recipe::Data::Columns()))
+      if (field != "text" && field != "text_pair")
+        refuse("data.columns",
+               fmt::format("`{}` is no column of texts with labels: allowed are text and text_pair", field));
   }
 
   /// Keys that do not apply because of the value of another key.

@@ -27,7 +27,7 @@ void add_fine_tune(std::vector<Key>& keys) {
        .help = "Modules that get adapters: \"all-linear\" for all matrices of layers, names of Hugging Face (\"q_proj\"), our names "
                "(\"attention.wq\"), or globs over either."}, &F::targets, lora);
   add({.name = "modules_to_save", .type = T::texts,
-       .help = "Modules that are trained completely, in addition to the adapters: \"lm_head\", \"embed_tokens\"."},
+       .help = "Modules that are trained completely, in addition to the adapters: \"lm_head\", \"embed_tokens\". A classifier always is."},
       &F::modules_to_save, lora);
   add({.name = "adapter", .type = T::path,
        .help = "A folder of PEFT (adapter_config.json, adapter_model.safetensors) with the adapter that training starts from."},

@@ -146,6 +146,12 @@ bool is_language_model(const std::string& name) {
   return kind != "mlp" && kind != "vit" && kind != "resnet";
 }
 
+bool predicts_tokens(const Recipe& recipe) {
+  return is_language_model(recipe.model.name) && !recipe.data.labels_texts();
+}
+
+bool labels_texts(const Model& model) { return family_kind(model.name) == "encoder" && model.num_labels.has_value(); }
+
 std::vector<std::string> language_model_names() {
   auto names = model_family_names();
   std::erase_if(names, [](const auto& name) { return !is_language_model(name); });

@@ -18,10 +18,15 @@ std::vector<std::string> language_model_names();
 /// decoder's.
 std::string family_kind(const std::string& name);
 
-/// Whether the model predicts tokens. The others have a label or numbers as the target of each row.
+/// Whether the model reads tokens. The others have a label or numbers as the target of each row.
 bool is_language_model(const std::string& name);
 
-/// The number of the model's outputs: the vocabulary of language models, and model.num_labels of the others.
+/// Whether the recipe's model predicts tokens, and not labels or numbers of rows or texts.
+bool predicts_tokens(const Recipe& recipe);
+/// Whether a model that reads tokens predicts a label or numbers of each text: model.num_labels is set.
+bool labels_texts(const Recipe::Model& model);
+
+/// The size of the vocabulary of models that read tokens, and model.num_labels of the others.
 std::optional<int64_t> outputs_of(const Recipe::Model& model);
 
 /// [model] with a family's name and defaults, which are those of Hugging Face's configuration class except sizes. A name

@@ -89,12 +89,12 @@ void add_model(std::vector<Key>& keys) {
 
 namespace {
 
-const Facts records{.needs = {"data.format", {"jsonl", "parquet", "plugin"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
+const Facts records{.needs = {"data.format", {"jsonl", "parquet", "csv", "plugin"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
 
 /// The columns that data.layout knows.
 std::vector<Option> column_options() {
   std::vector<Option> columns;
-  for (const char* name : {"text", "messages", "tools", "prompt", "completion", "instruction", "input", "output", "system",
+  for (const char* name : {"text", "text_pair", "messages", "tools", "prompt", "completion", "instruction", "input", "output", "system",
                            "history", "conversations"})
     columns.push_back({.name = name, .type = T::text});
   return columns;
@@ -125,11 +125,12 @@ void add_records(Adder<Recipe::Data>& add) {
        .choices = {"none", "best_fit", "wrapped"},
        .spellings = {{"false", "none"}, {"true", "best_fit"}, {"bfd", "best_fit"}, {"ffd", "best_fit"}}}, &D::packing, records);
   add({.name = "too_long", .type = T::choice,
-       .help = "What happens to a record with more than seq_len + 1 tokens. truncate: its end is left out. drop: it is left "
-               "out. split: it becomes several samples. error: the run does not start.",
+       .help = "What happens to a record with more than seq_len + 1 tokens. truncate: its end is left out; of two texts, the end "
+               "of the longer one. drop: it is left out. split: it becomes several samples. error: the run does not start.",
        .choices = {"truncate", "drop", "split", "error"}, .spellings = {{"raise", "error"}}}, &D::too_long, records);
   add({.name = "columns", .type = T::table,
-       .help = "The names of columns in the records, if they differ: { text = \"content\" }.",
+       .help = "The names of columns in the records, if they differ: { text = \"content\" }. With objective = \"classification\", "
+               "text_pair names the column of a second text.",
        .fields = column_options()}, &D::columns, records);
   add({.name = "group_by_length", .type = T::boolean,
        .help = "Samples of a batch have similar lengths, so that rows need little padding. For packing = \"none\" with shuffle."},
@@ -164,17 +165,17 @@ void add_data(std::vector<Key>& keys) {
   using D = Recipe::Data;
   add({.name = "format", .type = T::choice,
        .help = "Format of the data. text: text files. bin: pre-tokenized files as nanoGPT and llm.c write them. jsonl: records as JSON, one "
-               "per line or in one array. parquet: the same records as rows of Parquet files (scripts/setup --parquet); with "
-               "data.target, a table. csv: tables with a line of column names. images: a folder with a folder of .jpg and .png "
-               "files for each class. plugin: a library of your own (data.plugin).",
+               "per line or in one array. parquet: the same records as rows of Parquet files (scripts/setup --parquet). csv: the "
+               "same as lines of cells below a line of column names. mlp reads csv and parquet as tables of numbers and categories. "
+               "images: a folder with a folder of .jpg and .png files for each class. plugin: a library of your own (data.plugin).",
        .choices = {"text", "bin", "jsonl", "parquet", "csv", "images", "plugin"}, .required = true}, &D::format);
   add({.name = "train", .type = T::paths,
        .help = "Training files or patterns (data/*.txt). They are joined in this order; the matches of a pattern are "
                "sorted. Paths are relative to the recipe.", .required = true}, &D::train, {.needs = {"data.sources"}});
   add({.name = "validation", .type = T::paths, .help = "Validation files, or patterns."}, &D::validation);
   add({.name = "validation_fraction", .type = T::number,
-       .help = "Share of the training data that is used for validation instead of files: of text the end, of tables rows "
-               "drawn at random, always the same.", .minimum = 0,
+       .help = "Share of the training data that is used for validation instead of files: of text the end, of tables and of texts "
+               "with labels rows drawn at random, always the same.", .minimum = 0,
        .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
   add({.name = "tokenizer", .type = T::path,
        .help = "\"bytes\", a tokenizer.json, SentencePiece model, tiktoken or GGUF file, a folder with one of them, or "
@@ -185,9 +186,14 @@ void add_data(std::vector<Key>& keys) {
   add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
        .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
   add({.name = "objective", .type = T::choice,
-       .help = "What is predicted. next_token: each next token. masked_lm: tokens that are hidden. Default: masked_lm for bert and "
-               "roberta, next_token for all others.",
-       .choices = {"next_token", "masked_lm"}, .spellings = {{"mlm", "masked_lm"}, {"clm", "next_token"}, {"causal_lm", "next_token"}}},
+       .help = "What is predicted. next_token: each next token. masked_lm: tokens that are hidden. classification: the label of a "
+               "text, or numbers, in the column that data.target names. Default: classification with data.target, masked_lm for "
+               "bert and roberta, next_token for all others.",
+       .choices = {"next_token", "masked_lm", "classification"},
+       .spellings = {{"mlm", "masked_lm"}, {"clm", "next_token"}, {"causal_lm", "next_token"}, {"CAUSAL_LM", "next_token"},
+                     {"sequence_classification", "classification"}, {"text_classification", "classification"},
+                     {"text-classification", "classification"}, {"SEQ_CLS", "classification"}, {"seq_cls", "classification"},
+                     {"regression", "classification"}}},
       &D::objective, {.quiet = true});
   add({.name = "mlm_probability", .type = T::number,
        .help = "Share of the tokens that are predicted. Of these, 80 % are replaced by the mask token and 10 % by random ones.",

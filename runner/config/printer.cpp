@@ -1,4 +1,5 @@
 // Recipe -> TOML, JSON, schema and help, all from the key table.
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/text.hpp"
@@ -72,6 +73,9 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
     return value != key.get(defaults);
   }
   if (key.name == "tokenizer") return (!recipe.data.has_token_ids() && !recipe.data.has_rows()) || given;
+  static const std::vector<std::string> of_targets = {"target_type", "missing", "missing_values", "standardize"};
+  if (key.section == "data" && std::ranges::find(of_targets, key.name) != of_targets.end())
+    return !recipe.data.target.empty() || given;
   if (key.name == "gradient_clip_algorithm") return recipe.train.gradient_clip_val.has_value();
   return true;
 }

@@ -121,6 +121,7 @@ struct Recipe {
     std::vector<int64_t> hidden_sizes = {};  ///< mlp: widths of the hidden layers; resnet: channels of the stages
     std::optional<int64_t> num_features;     ///< mlp: inputs of a row; default: those of the data
     std::optional<int64_t> num_labels;       ///< outputs: classes, labels or numbers; default: those of the data
+    std::vector<std::string> labels = {};    ///< their names, of models of texts; default: those of the data
     int64_t image_size = 224;                ///< vit, resnet: width and height of images
     int64_t patch_size = 16;                 ///< vit
     std::vector<int64_t> depths = {};        ///< resnet: layers of each stage
@@ -141,7 +142,7 @@ struct Recipe {
     std::string token_dtype = "uint16";           ///< bin
     /// Whether the files have records with columns, whose meaning is `layout`.
     bool has_records() const {
-      return !is_table() && (format == "jsonl" || format == "parquet" || (is_plugin() && !gives_samples()));
+      return !is_table() && (format == "jsonl" || format == "parquet" || format == "csv" || (is_plugin() && !gives_samples()));
     }
     std::string layout = "auto";  ///< records: what the columns of a record mean
     using Columns = std::map<std::string, std::string>;
@@ -150,9 +151,14 @@ struct Recipe {
     std::vector<std::string> train_on = {"assistant"};  ///< messages whose tokens are supervised
     bool train_on_input = false;                        ///< prompts are supervised, too
     std::optional<std::string> packing;                 ///< default: "wrapped" for text, "none" for all others
-    std::string objective = "next_token";               ///< what is predicted: next_token or masked_lm
+    std::string objective = "next_token";               ///< what is predicted: next_token, masked_lm or classification
     double mlm_probability = 0.15;                      ///< masked_lm: share of the tokens that are predicted
     bool masks_tokens() const { return objective == "masked_lm"; }
+    /// Whether a text has labels or numbers, in the columns `target`.
+    bool labels_texts() const { return objective == "classification"; }
+    /// Whether a sample of labels_texts() consists of two texts.
+    bool has_text_pairs() const { return columns && columns->contains("text_pair"); }
+    std::vector<std::string> labels = {};  ///< model.labels
     /// Whether a row of a batch contains several sequences that do not see each other. With masked_lm, padding is one.
     bool packs_sequences() const { return packing == "best_fit" || masks_tokens(); }
     bool group_by_length = false;       ///< records: samples of similar lengths are neighbours
@@ -180,7 +186,7 @@ struct Recipe {
     int64_t prefetch = 2;                ///< batches prepared ahead
     std::optional<int64_t> num_workers;  ///< threads of a rank that read samples; 0: the training thread; unset: "auto"
 
-    // ---- tables
+    // ---- tables, and texts with labels
     std::vector<std::string> target = {};       ///< the columns that are predicted
     std::string target_type = "auto";           ///< class, binary or number; auto: see target_type_of()
     std::vector<std::string> drop = {};         ///< columns that are not used
@@ -188,9 +194,9 @@ struct Recipe {
     std::string missing = "mean";               ///< what becomes of missing cells: mean, drop or error
     std::vector<std::string> missing_values = {"NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"};
     bool standardize = true;                 ///< features have mean 0 and standard deviation 1
-    std::optional<bool> standardize_target;  ///< targets that are numbers, too; default: as standardize
+    std::optional<bool> standardize_target;  ///< targets that are numbers, too; default: as standardize; of texts: no
     std::string delimiter = "auto";          ///< csv
-    bool is_table() const { return format == "csv" || (!target.empty() && !gives_samples()); }
+    bool is_table() const { return !target.empty() && !labels_texts() && !gives_samples(); }
 
     // ---- images
     int64_t image_size = 224;                          ///< model.image_size

@@ -130,6 +130,8 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
   if (family && family->value.is_string()) {
     recipe.model = family_defaults(family->value);
     if (family_kind(recipe.model.name) == "encoder") recipe.data.objective = "masked_lm";
+    const bool labelled = is_language_model(recipe.model.name) && family_kind(recipe.model.name) != "plugin";
+    if (labelled && value_of(layer, "data.target")) recipe.data.objective = "classification";
   }
   for (const auto& [dotted, located] : layer) {
     if (located.value.is_null()) continue;
@@ -152,6 +154,7 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
   if (recipe.train.loss && recipe.data.target_type == "auto")
     recipe.data.target_type = target_of_loss(*recipe.train.loss);
   recipe.data.image_size = recipe.model.image_size;
+  recipe.data.labels = recipe.model.labels;
   if (recipe.data.is_images()) take_split_folders(recipe);
   if (recipe.run.name.empty()) recipe.run.name = fs::path(file).stem().string();
   return recipe;

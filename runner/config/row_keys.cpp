@@ -28,7 +28,11 @@ void add_row_models(Adder<Recipe::Model>& add) {
   add({.name = "num_features", .type = T::integer, .help = "Inputs of a row. Default: those of the data.", .minimum = 1},
       &M::num_features, mlp);
   add({.name = "num_labels", .type = T::integer,
-       .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels, {.family = "mlp vit resnet"});
+       .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels,
+      {.family = "encoder mlp vit resnet"});
+  add({.name = "labels", .type = T::texts,
+       .help = "The names of the outputs, in their order. Default: the labels of the data, sorted; if model.init_from has the same "
+               "labels, in its order."}, &M::labels, {.family = "encoder"});
   const Facts images{.family = "vit resnet"}, vit{.family = "vit"}, resnet{.family = "resnet"};
   add({.name = "image_size", .type = T::integer, .help = "Width and height of the images that the model gets.", .minimum = 1,
        .maximum = 1 << 14}, &M::image_size, images);
@@ -56,22 +60,23 @@ namespace {
 void add_tables(Adder<Recipe::Data>& add) {
   using D = Recipe::Data;
   const Facts table{.needs = {"data.format", {"csv", "parquet", "plugin"}}};
-  add({.name = "target", .type = T::texts, .help = "Tables: the column that the model predicts, or a list of columns."},
-      &D::target, table);
+  const Facts labelled{.needs = {"data.format", {"csv", "parquet", "jsonl", "plugin"}}};
+  add({.name = "target", .type = T::texts,
+       .help = "Tables and texts with labels: the column that the model predicts, or a list of columns."}, &D::target, labelled);
   add({.name = "target_type", .type = T::choice,
        .help = "What the target is. class: one of several classes. binary: each target column has two values. number: a number. "
                "Default: follows from train.loss, or from the column.",
-       .choices = {"auto", "class", "binary", "number"}}, &D::target_type, table);
+       .choices = {"auto", "class", "binary", "number"}}, &D::target_type, labelled);
   add({.name = "drop", .type = T::texts, .help = "Tables: columns that are not used."}, &D::drop, table);
   add({.name = "categorical", .type = T::texts,
        .help = "Tables: columns of numbers that are categories. Columns of texts always are. A category becomes a feature that "
                "is 0 or 1."}, &D::categorical, table);
   add({.name = "missing", .type = T::choice,
        .help = "What becomes of a missing cell of a feature. mean: it gets the mean of the training data, and a further feature "
-               "says that it is missing; of categories, missing is one more. drop: the row is left out. error: the run does not "
-               "start.", .choices = {"mean", "drop", "error"}}, &D::missing, table);
+               "says that it is missing; of categories, missing is one more. drop: the row is left out, also a text without label. "
+               "error: the run does not start.", .choices = {"mean", "drop", "error"}}, &D::missing, labelled);
   add({.name = "missing_values", .type = T::texts, .help = "Texts that stand for a missing cell, in addition to an empty cell."},
-      &D::missing_values, table);
+      &D::missing_values, labelled);
   add({.name = "standardize", .type = T::boolean,
        .help = "Features that are numbers get mean 0 and standard deviation 1, by the statistics of the training data. "
                "Checkpoints contain these."}, &D::standardize, table);

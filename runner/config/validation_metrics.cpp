@@ -13,7 +13,7 @@ const std::vector<std::string>& all_validation_metrics() {
 }
 
 std::vector<std::string> validation_metrics(const Recipe& recipe) {
-  if (is_language_model(recipe.model.name)) return {};
+  if (predicts_tokens(recipe)) return {};
   if (!recipe.train.loss) return all_validation_metrics();
   const auto& loss = *recipe.train.loss;
   const auto outputs = recipe.model.num_labels;

@@ -11,6 +11,7 @@
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
 #include "runner/data/image_data.hpp"
+#include "runner/data/labelled_texts.hpp"
 #include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
 #include "runner/data/order.hpp"
@@ -35,6 +36,7 @@ constexpr std::array<Format, 5> formats{{{.name = "text", .open = open_text},
                                          {.name = "bin", .open = open_bin},
                                          {.name = "jsonl", .open = open_record_files},
                                          {.name = "parquet", .open = open_record_files},
+                                         {.name = "csv", .open = open_record_files},
                                          {.name = "plugin", .open = open_record_files}}};
 
 const Format& find_format(const std::string& name) {
@@ -42,7 +44,7 @@ const Format& find_format(const std::string& name) {
   if (found != formats.end()) return *found;
   std::vector<std::string> names;
   for (const auto& format : formats) names.emplace_back(format.name);
-  names.insert(names.end(), {"csv", "images"});
+  names.emplace_back("images");
   auto near = nearest(name, names);
   throw usage_error("data.format = \"{}\": it can be {}{}", name, join_or(names),
                     near ? "; did you mean " + *near + "?" : "");
@@ -110,6 +112,8 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (data.gives_samples()) return open_plugin_samples(data, split, seq_len, vocab_size);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
   OpenData opened = open_files(data, split, vocab_size, cache_dir);
+  if (data.labels_texts())
+    return labelled_texts(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir), learned);
   if (data.masks_tokens()) {
     if (data.format == "bin")
       throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
@@ -131,6 +135,11 @@ std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
   if (data.is_images()) return {pixels_field(data.image_size), labels_field()};
   if (data.gives_samples()) return plugin_content(data, seq_len).fields;
   find_format(data.format);
+  if (data.labels_texts()) {
+    auto fields = text_fields(seq_len, data.has_text_pairs());
+    fields.push_back(data.target_type == "class" ? labels_field() : targets_field(std::ssize(data.target)));
+    return fields;
+  }
   return data.packs_sequences() ? packed_fields(seq_len) : token_fields(seq_len);
 }
 

@@ -89,10 +89,11 @@ struct InputData {
 InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t seq_len,
                       const std::string& cache_dir, const nlohmann::json& learned);
 
-/// Fills in what the data determine: of plug-ins what they give and the sizes that follow from it, of tables model.num_features,
-/// model.num_labels, data.target_type and train.loss. Origins
-/// name the data. Throws Error(usage) as open_dataset().
-void take_data_facts(Recipe& recipe);
+/// Fills in what the data determine: of plug-ins what they give and the sizes that follow from it; of tables model.num_features,
+/// model.num_labels, data.target_type and train.loss; of texts with labels model.labels instead of the features. `known_labels`: the
+/// labels of the model that training starts from; if the data have the same ones, they keep this order. Origins name the data. Throws
+/// Error(usage) as open_dataset().
+void take_data_facts(Recipe& recipe, const std::vector<std::string>& known_labels = {});
 
 /// Whether text has to be tokenised before workers can open it.
 bool needs_tokenizing(const Recipe::Data& data);

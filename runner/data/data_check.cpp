@@ -16,6 +16,7 @@
 #include "runner/data/data_sources.hpp"
 #include "runner/data/file_kind.hpp"
 #include "runner/data/record_reader.hpp"
+#include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/table_data.hpp"
 #include "runner/data/token_stream.hpp"
@@ -73,12 +74,27 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
       int64_t read = 0;
       for (const auto& part : records->parts(size_t{1} << 20)) {
         records->for_each(part, [&](const JsonRecord& record, size_t) {
-          reader->read(record);
+          reader->documents(record);
           return ++read < records_most;
         });
         if (read >= records_most) break;
       }
     }
+  });
+}
+
+/// All labels are read: those of validation must be among those of the training data.
+void check_labels(std::vector<DataProblem>& problems, const Recipe::Data& data) {
+  collect(problems, "data.train", [&] {
+    const auto training = training_table(data);
+    RowTargets(data, training->table, training->rows, training->schema);
+    if (data.validation.empty()) RowTargets(data, training->table, training->validation_rows, training->schema);
+  });
+  if (data.validation.empty() || !problems.empty()) return;
+  collect(problems, "data.validation", [&] {
+    const auto& schema = training_table(data)->schema;
+    const auto validation = validation_table(data, schema);
+    RowTargets(data, validation.table, validation.rows, schema);
   });
 }
 
@@ -240,6 +256,7 @@ std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len
   std::vector<DataProblem> problems;
   if (needs_tokenizing(data)) {
     problems = find_untokenized_problems(data, seq_len, cache_dir);
+    if (data.labels_texts() && problems.empty()) check_labels(problems, data);
     if (!problems.empty() || !quickly_tokenized(data)) return problems;
   }
   collect(problems, "data.train", [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });

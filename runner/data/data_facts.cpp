@@ -6,6 +6,7 @@
 #include "runner/config/recipe_builder.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/image_folder.hpp"
+#include "runner/data/labelled_texts.hpp"
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/table_data.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -70,10 +71,45 @@ void take_plugin_facts(Recipe& recipe) {
   recipe.origins["model.vocab_size"] = decided;
 }
 
+/// Sets what follows from the type of the target.
+void take_target_type(Recipe& recipe, const std::string& type) {
+  const Origin decided{.kind = Origin::Kind::decided, .note = "the column " + recipe.data.target.front()};
+  if (recipe.data.target_type == "auto") recipe.origins["data.target_type"] = decided;
+  recipe.data.target_type = type;
+  if (recipe.train.loss) return;
+  recipe.train.loss = loss_of_target(type);
+  recipe.origins["train.loss"] = decided;
+}
+
+/// The classes of the data; in the order of `known` if that has the same ones.
+std::vector<std::string> in_known_order(std::vector<std::string> classes, const std::vector<std::string>& known) {
+  return std::ranges::is_permutation(classes, known) ? known : classes;
+}
+
+void take_text_facts(Recipe& recipe, const std::vector<std::string>& known_labels) {
+  auto& data = recipe.data;
+  if (const auto columns = text_columns(data); columns != data.columns) {
+    data.columns = columns;
+    recipe.origins["data.columns"] = {.kind = Origin::Kind::decided, .note = "the first record has a column text_pair"};
+  }
+  const auto training = training_table(data);
+  const auto& schema = training->schema;
+  const bool classes = schema.target_type == "class";
+  take(recipe, "model.num_labels", recipe.model.num_labels, schema.outputs(), classes ? "the labels" : "the targets",
+       /*or_more=*/false);
+  take_target_type(recipe, schema.target_type);
+  if (!recipe.model.labels.empty()) return;
+  if (classes) recipe.model.labels = in_known_order(schema.targets.front().classes, known_labels);
+  if (schema.target_type == "binary") recipe.model.labels = data.target;
+  data.labels = recipe.model.labels;
+  recipe.origins["model.labels"] = {.kind = Origin::Kind::decided, .note = "the column " + data.target.front()};
+}
+
 }  // namespace
 
-void take_data_facts(Recipe& recipe) {
+void take_data_facts(Recipe& recipe, const std::vector<std::string>& known_labels) {
   if (recipe.data.is_plugin()) take_plugin_facts(recipe);
+  if (recipe.data.labels_texts()) return take_text_facts(recipe, known_labels);
   if (is_language_model(recipe.model.name)) return;
   if (recipe.data.is_images()) {
     take(recipe, "model.num_labels", recipe.model.num_labels, std::ssize(image_classes(recipe.data)), "the classes",
@@ -86,12 +122,7 @@ void take_data_facts(Recipe& recipe) {
   take(recipe, "model.num_features", recipe.model.num_features, schema.inputs(), "the features", /*or_more=*/false);
   take(recipe, "model.num_labels", recipe.model.num_labels, schema.outputs(),
        schema.target_type == "class" ? "the classes" : "the targets", /*or_more=*/schema.target_type == "class");
-  const Origin decided{.kind = Origin::Kind::decided, .note = "the column " + recipe.data.target.front()};
-  if (recipe.data.target_type == "auto") recipe.origins["data.target_type"] = decided;
-  recipe.data.target_type = schema.target_type;
-  if (recipe.train.loss) return;
-  recipe.train.loss = loss_of_target(schema.target_type);
-  recipe.origins["train.loss"] = decided;
+  take_target_type(recipe, schema.target_type);
 }
 
 }  // namespace runner

@@ -115,6 +115,11 @@ json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
   meaning["data.packing"] = reader->packing();
   meaning["data.too_long"] = data.too_long;
   meaning["data.group_by_length"] = data.group_by_length;
+  if (data.labels_texts())
+    meaning.update({{"data.target", data.target},
+                    {"data.target_type", data.target_type},
+                    {"data.missing", data.missing},
+                    {"data.missing_values", data.missing_values}});
   return meaning;
 }
 

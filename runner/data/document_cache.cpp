@@ -48,7 +48,7 @@ void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheW
     progress.add(done - std::exchange(reported, done), writer.tokens() - std::exchange(tokens, writer.tokens()));
   };
   part.file->for_each(part.range, [&](const JsonRecord& record, size_t end) {
-    writer.add(reader.read(record));
+    for (const auto& document : reader.documents(record)) writer.add(document);
     constexpr size_t between_reports = 256 * 1024;
     if (bytes_up_to(*part.file, end) - reported >= between_reports) report(end);
     return true;

@@ -30,7 +30,8 @@ OpenData open_text(const Source& source);
 /// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
 OpenData open_bin(const Source& source);
 
-/// Records (data.layout) as JSON, one per line or in one array, or as rows of Parquet files; from the cache.
+/// Records (data.layout) as JSON, one per line or in one array, or as rows of Parquet or CSV files; from the cache. Of texts with labels,
+/// a document is the text without tokens around it; two texts are two documents.
 OpenData open_record_files(const Source& source);
 
 /// Throws Error(usage) if the tokenizer has more tokens than the model's vocabulary.

@@ -128,6 +128,14 @@ void JsonRecords::for_each(Range part, const std::function<bool(const JsonRecord
   }
 }
 
+std::string JsonRecords::place_of(size_t end) const {
+  Range rest = records_;
+  std::string_view record;
+  do record = next(rest);
+  while (!record.empty() && offset_of(record) + record.size() < end);
+  return place(record.empty() ? end : offset_of(record));
+}
+
 std::string JsonRecords::place(size_t offset) const {
   const auto end = text_.begin() + static_cast<ptrdiff_t>(std::min(offset, text_.size()));
   return fmt::format("{}:{}", path().string(), std::count(text_.begin(), end, '\n') + 1);

@@ -17,6 +17,7 @@ class JsonRecords final : public Records {
   size_t bytes() const override { return map_.bytes().size(); }
   std::vector<Range> parts(size_t bytes) const override;
   void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const override;
+  std::string place_of(size_t end) const override;
   /// "data/chat.jsonl:17", for the record that begins at a byte.
   std::string place(size_t offset) const;
 

@@ -28,6 +28,8 @@ std::vector<Records::Range> ParquetRecords::parts(size_t bytes) const {
   return parts;
 }
 
+std::string ParquetRecords::place_of(size_t end) const { return fmt::format("{}, row {}", path_.string(), end); }
+
 void ParquetRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
   bool more = true;
   for (auto group = std::ranges::lower_bound(first_rows_, part.begin); more && *group < part.end; ++group) {

@@ -16,6 +16,7 @@ class ParquetRecords final : public Records {
   size_t bytes() const override { return bytes_; }
   std::vector<Range> parts(size_t bytes) const override;
   /// Places are "data/chat.parquet, row 17".
+  std::string place_of(size_t end) const override;
   void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const override;
 
  private:

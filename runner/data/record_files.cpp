@@ -1,4 +1,4 @@
-// The data formats of records ("jsonl", "parquet"): rows of columns, as documents of tokens from the cache.
+// The data formats of records ("jsonl", "parquet", "csv"): rows of columns, as documents of tokens from the cache.
 #include "runner/base/error.hpp"
 #include "runner/data/document_cache.hpp"
 #include "runner/data/formats.hpp"

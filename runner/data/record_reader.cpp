@@ -51,6 +51,7 @@ class LayoutReader final : public RecordReader {
     }
     if (masks_) settings_["data.objective"] = data.objective;
     if (data.is_plugin()) settings_["data.plugin"] = plugin_identity(data);
+    if (data.format == "csv") settings_["data.delimiter"] = data.delimiter;
     if (!template_) return;
     settings_["data.chat_template"] = {
         {"name", template_->chosen(false).name()},
@@ -120,6 +121,52 @@ class LayoutReader final : public RecordReader {
   nlohmann::json settings_;
 };
 
+/// Reads the text, or two, that a label belongs to. The data set adds the tokens around them.
+class TextReader final : public RecordReader {
+ public:
+  TextReader(const Recipe::Data& data, std::unique_ptr<Tokenizer> tokenizer)
+      : columns_(data.columns.value_or(Recipe::Data::Columns())), tokenizer_(std::move(tokenizer)) {
+    names_ = {column_of("text")};
+    if (data.has_text_pairs()) names_.push_back(column_of("text_pair"));
+    settings_ = {{"data.layout", "text"}, {"data.columns", columns_}, {"data.objective", data.objective}};
+    if (data.format == "csv") settings_["data.delimiter"] = data.delimiter;
+  }
+
+  Document read(const JsonRecord& record) const override { return documents(record).front(); }
+  std::vector<Document> documents(const JsonRecord& record) const override {
+    std::vector<Document> texts;
+    for (const auto& name : names_) {
+      const auto cell = record.find(name);
+      if (cell == record.end()) refuse_record(record, name);
+      if (!cell->is_string()) throw usage_error("`{}` must be a text, not {}", name, cell->type_name());
+      texts.push_back({.tokens = tokenizer_->encode(cell->get_ref<const std::string&>()), .supervised = {}});
+    }
+    return texts;
+  }
+  nlohmann::json settings() const override { return settings_; }
+  const std::string& tokenizer_hash() const override { return tokenizer_->hash(); }
+  int64_t vocab_size() const override { return tokenizer_->vocab_size(); }
+  std::string packing() const override { return "none"; }
+
+ private:
+  std::string column_of(const std::string& field) const {
+    const auto found = columns_.find(field);
+    return found == columns_.end() ? field : found->second;
+  }
+  [[noreturn]] void refuse_record(const JsonRecord& record, const std::string& name) const {
+    std::vector<std::string> there;
+    for (const auto& [key, value] : record.items()) there.push_back(key);
+    const auto near = nearest(name, there);
+    throw usage_error("there is no column `{}`{}; the record has {}: data.columns = {{ text = \"COLUMN\" }} names it",
+                      name, near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(there, ", "));
+  }
+
+  Recipe::Data::Columns columns_;
+  std::vector<std::string> names_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  nlohmann::json settings_;
+};
+
 /// The layout that data.layout names, or that the first record has.
 chat::RecordReader layout_of(const Recipe::Data& data, const std::vector<std::string>& files) {
   const auto columns = data.columns.value_or(chat::Columns());
@@ -143,6 +190,7 @@ chat::RecordReader layout_of(const Recipe::Data& data, const std::vector<std::st
 
 std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  const std::string& cache_dir) {
+  if (data.labels_texts()) return std::make_unique<TextReader>(data, open_tokenizer(data, cache_dir));
   return std::make_unique<LayoutReader>(data, layout_of(data, files), open_tokenizer(data, cache_dir));
 }
 

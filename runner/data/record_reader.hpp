@@ -16,6 +16,8 @@ class RecordReader {
   /// May be called from several threads. Throws Error(usage) with the place in the record and the reason; the caller adds file
   /// and line.
   virtual Document read(const JsonRecord& record) const = 0;
+  /// The documents of a record, the same number for each: those of read(), or of two texts.
+  virtual std::vector<Document> documents(const JsonRecord& record) const { return {read(record)}; }
   /// The keys of the recipe, with the values in force, that determine the result of read() for a tokenizer: {"data.layout": "text"}.
   virtual nlohmann::json settings() const = 0;
   /// Tokenizer::hash().

@@ -32,6 +32,8 @@ class Records {
   /// Calls use(record, the number behind it) for each record of a range of parts(), in order, until it returns false. Throws
   /// Error(usage) with file and place if a record cannot be read; an Error of `use` gets file and place in front of its message.
   virtual void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const = 0;
+  /// The place of the record in front of a number that for_each() has given: "data/chat.jsonl:17". May read the file again.
+  virtual std::string place_of(size_t end) const = 0;
 };
 
 /// Opens a file of the format of records that data.format names, or with the plug-in.

@@ -25,6 +25,7 @@ std::vector<std::string> Table::names() const {
 }
 
 std::string Table::place(int64_t row) const {
+  if (placed) return placed(row);
   const int64_t global = row;
   for (const auto& file : files) {
     if (row < file.rows)

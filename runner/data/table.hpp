@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,9 +27,10 @@ struct Table {
     int64_t rows = 0;
   };
 
-  std::vector<TableColumn> columns = {};  ///< with unique names
-  std::vector<File> files = {};           ///< in the order of their rows
-  std::vector<int64_t> lines = {};        ///< of each row in its file, from 1; empty: rows have no lines
+  std::vector<TableColumn> columns = {};                ///< with unique names
+  std::vector<File> files = {};                         ///< in the order of their rows
+  std::vector<int64_t> lines = {};                      ///< of each row in its file, from 1; empty: rows have no lines
+  std::function<std::string(int64_t row)> placed = {};  ///< place() of records; unset: `files` and `lines` say it
 
   int64_t rows() const;
   /// Null if there is none with this name.

@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <mutex>
 #include <numeric>
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/label_table.hpp"
 #include "runner/data/order.hpp"
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/record_table.hpp"
+#include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
 
@@ -24,12 +25,14 @@ TableReading reading_of(const Recipe::Data& data) {
 }
 
 Table read_table(const Recipe::Data& data, const std::vector<std::string>& files) {
+  if (data.labels_texts()) return read_label_table(data, files);
   if (data.is_plugin()) return read_record_table(data, files, reading_of(data));
   return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
 }
 
 /// A table that others than the training data are in. The names of the files say what they are.
 Table read_other_table(const Recipe::Data& data, const std::vector<std::string>& files, const TableSchema& schema) {
+  if (data.labels_texts()) return read_label_table(data, files);
   auto reading = reading_of(data);
   const auto texts = schema.text_columns();
   reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
@@ -89,25 +92,23 @@ class TableDataset final : public Dataset {
   /// Without `targets`, those of all rows do not count.
   TableDataset(const Recipe::Data& data, const Table& table, const std::vector<int64_t>& rows, TableSchema schema,
                bool targets = true)
-      : schema_(std::move(schema)), size_(std::ssize(rows)), inputs_(schema_.inputs()) {
+      : schema_(std::move(schema)),
+        size_(std::ssize(rows)),
+        inputs_(schema_.inputs()),
+        targets_(targets ? RowTargets(data, table, rows, schema_) : RowTargets(schema_)) {
     int64_t first = 0;
     for (const auto& feature : schema_.features) {
-      features_.push_back(encode(feature, table, column(table, feature.column), rows));
+      features_.push_back(encode(feature, table, column_of(table, feature.column), rows));
       features_.back().first = first;
       first += feature.width();
     }
-    if (!targets) return;
-    for (const auto& target : schema_.targets) encode(data, target, table, column(table, target.column), rows);
   }
 
   int64_t size() const override { return size_; }
   std::string describe() const override {
     return fmt::format("{} of {}", counted(size_, "row"), counted(inputs_, "feature"));
   }
-  std::vector<BatchField> fields() const override {
-    return {features_field(inputs_),
-            schema_.target_type == "class" ? labels_field() : targets_field(std::ssize(schema_.targets))};
-  }
+  std::vector<BatchField> fields() const override { return {features_field(inputs_), targets_.field()}; }
   int64_t weight(int64_t) const override { return 1; }
   nlohmann::json learned() const override { return schema_.to_json(); }
 
@@ -125,36 +126,10 @@ class TableDataset final : public Dataset {
       values[first] = feature.numbers[at];
       if (!feature.missing.empty()) values[first + 1] = feature.missing[at] ? 1.0f : 0.0f;
     }
-    if (schema_.target_type == "class") {
-      batch.row<int64_t>(row_field::target, row)[0] =
-          targets_.empty() ? ignored_target : static_cast<int64_t>(targets_[0][at]);
-      return;
-    }
-    const auto targets = batch.row<float>(row_field::target, row);
-    std::ranges::fill(targets, std::nanf(""));
-    for (size_t t = 0; t < targets_.size(); ++t) targets[t] = targets_[t][at];
+    targets_.write(at, batch, row_field::target, row);
   }
 
  private:
-  static const TableColumn& column(const Table& table, const std::string& name) {
-    if (const auto* found = table.find(name)) return *found;
-    const auto names = table.names();
-    const auto near = nearest(name, names);
-    throw usage_error("{} has no column `{}`, which the training data have{}; it has {}", table.files.front().path,
-                      name, near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(names, ", "));
-  }
-
-  /// The number in a cell that is not missing. A column with one text has texts in all its cells.
-  static std::optional<double> number_in(const TableColumn& column, int64_t row) {
-    const auto at = static_cast<size_t>(row);
-    return column.numeric ? std::optional(column.numbers[at]) : finite_number(column.texts[at]);
-  }
-
-  static std::string text_of(const TableColumn& column, size_t row) {
-    if (column.missing(row)) return "";
-    return column.numeric ? number_text(column.numbers[row]) : column.texts[row];
-  }
-
   static EncodedFeature encode(const TableSchema::Feature& feature, const Table& table, const TableColumn& column,
                                const std::vector<int64_t>& rows) {
     EncodedFeature encoded;
@@ -171,47 +146,18 @@ class TableDataset final : public Dataset {
       }
       return encoded;
     }
-    const auto index = indices_of(feature.categories);
+    const auto index = class_indices(feature.categories);
     for (const auto row : rows) {
-      const auto found = index.find(text_of(column, static_cast<size_t>(row)));
+      const auto found = index.find(cell_text(column, static_cast<size_t>(row)));
       encoded.categories.push_back(found == index.end() ? -1 : found->second);
     }
     return encoded;
   }
 
-  static std::map<std::string, int32_t> indices_of(const std::vector<std::string>& values) {
-    std::map<std::string, int32_t> index;
-    for (const auto& value : values) index.emplace(value, static_cast<int32_t>(index.size()));
-    return index;
-  }
-
-  void encode(const Recipe::Data& data, const TableSchema::Target& target, const Table& table,
-              const TableColumn& column, const std::vector<int64_t>& rows) {
-    auto& values = targets_.emplace_back();
-    const auto index = indices_of(target.classes);
-    for (const auto row : rows) {
-      const auto at = static_cast<size_t>(row);
-      if (schema_.target_type == "number") {
-        const auto number = number_in(column, row);
-        if (!number)
-          throw usage_error("{}: `{}` is not a number in the column `{}`", table.place(row), column.texts[at],
-                            column.name);
-        values.push_back(static_cast<float>((*number - target.mean) / target.scale));
-        continue;
-      }
-      const auto found = index.find(text_of(column, at));
-      if (found == index.end())
-        throw usage_error("{}: the class `{}` of `{}` is not in the training rows{}", table.place(row),
-                          text_of(column, at), column.name,
-                          data.validation_fraction ? "; another data.validation_fraction may help" : "");
-      values.push_back(static_cast<float>(found->second));
-    }
-  }
-
   TableSchema schema_;
   int64_t size_, inputs_;
   std::vector<EncodedFeature> features_;
-  std::vector<std::vector<float>> targets_;  ///< for each target, of all rows; classes are exact up to 2^24
+  RowTargets targets_;
 };
 
 }  // namespace
@@ -220,6 +166,9 @@ std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
   check_table_files(data, "data.train", data.train);
   const nlohmann::json settings = {data.is_plugin() ? plugin_identity(data) : nlohmann::json(),
                                    fingerprint(data.train),
+                                   data.format,
+                                   data.objective,
+                                   data.labels,
                                    data.validation_fraction.value_or(0),
                                    data.target,
                                    data.target_type,
@@ -249,12 +198,17 @@ std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const
   if (!own_files)
     return std::make_unique<TableDataset>(
         data, training->table, split == Split::train ? training->rows : training->validation_rows, std::move(schema));
-  check_table_files(data, "data.validation", data.validation);
-  const auto table = read_other_table(data, data.validation, schema);
-  auto rows = all_rows(table);
-  leave_out_missing(data, table, rows);
-  if (rows.empty()) throw usage_error("data.validation: {} has no usable row", data.validation.front());
+  const auto [table, rows] = validation_table(data, schema);
   return std::make_unique<TableDataset>(data, table, rows, std::move(schema));
+}
+
+ValidationTable validation_table(const Recipe::Data& data, const TableSchema& schema) {
+  check_table_files(data, "data.validation", data.validation);
+  ValidationTable validation{.table = read_other_table(data, data.validation, schema)};
+  validation.rows = all_rows(validation.table);
+  leave_out_missing(data, validation.table, validation.rows);
+  if (validation.rows.empty()) throw usage_error("data.validation: {} has no usable row", data.validation.front());
+  return validation;
 }
 
 namespace {

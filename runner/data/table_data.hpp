@@ -16,9 +16,16 @@ struct TrainingTable {
   TableSchema schema;
 };
 
-/// Reads and learns. The result of the last call is kept, and returned again for the same settings and files. The rows for
+/// Reads and learns; of texts with labels, the labels. The result of the last call is kept, and returned again for the same settings and files. The rows for
 /// validation are drawn at random, always the same ones of the same number of rows. Throws Error(usage).
 std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data);
+
+/// The table of data.validation, and its usable rows. `schema`: that of the training data, which knows the columns of texts.
+struct ValidationTable {
+  Table table;
+  std::vector<int64_t> rows = {};
+};
+ValidationTable validation_table(const Recipe::Data& data, const TableSchema& schema);
 
 /// As open_dataset(). `learned`: a schema of a checkpoint, which is used instead of that of the training data; null: none. With it,
 /// the files of data.validation are read without those of data.train.

@@ -113,6 +113,7 @@ std::string target_type_of(const Recipe::Data& data, const Table& table, std::sp
     const double n = first.numbers[static_cast<size_t>(row)];
     return n == std::floor(n) || std::isnan(n);
   });
+  if (whole && data.labels_texts()) return "class";  // as in Hugging Face's models
   if (whole && values.size() <= classes_asked_most)
     throw usage_error(
         "data.target: the column `{}` has the whole numbers {}: are they classes or amounts? Set train.loss = "
@@ -128,13 +129,18 @@ TableSchema::Target learn_target(const Recipe::Data& data, const TableColumn& co
     if (!column.numeric)
       throw usage_error("data.target: the column `{}` has texts, and this loss needs numbers", column.name);
     const auto moments = moments_of(column, rows);
-    if (data.standardize_target.value_or(data.standardize) && moments.deviation > 0) {
+    const bool standardize = data.standardize_target.value_or(data.standardize && !data.labels_texts());
+    if (standardize && moments.deviation > 0) {
       target.mean = moments.mean;
       target.scale = moments.deviation;
     }
     return target;
   }
   target.classes = values_of(column, rows, false);
+  if (type == "class" && !data.labels.empty()) {
+    target.classes = data.labels;
+    return target;
+  }
   if (type == "binary" && target.classes.size() > 2)
     throw usage_error("data.target: the column `{}` has {} values, and train.loss = \"bce\" needs two: {}", column.name,
                       target.classes.size(), join(target.classes, ", "));
@@ -249,7 +255,7 @@ TableSchema learn_schema(const Recipe::Data& data, const Table& table, std::span
   for (const auto& column : table.columns)
     if (!contains(data.drop, column.name) && !contains(data.target, column.name))
       schema.features.push_back(learn_feature(data, table, column, rows));
-  if (schema.features.empty())
+  if (schema.features.empty() && !data.labels_texts())
     throw usage_error("data.drop: no column is left: {} has {}", table.files.front().path, join(table.names(), ", "));
   return schema;
 }

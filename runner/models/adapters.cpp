@@ -28,6 +28,14 @@ bool names_module(const std::string& pattern, const ModuleNames& module) {
   return names_module(pattern, module.ours) || names_module(pattern, module.theirs);
 }
 
+/// The same for a module that the named one contains.
+bool is_inside(const std::string& pattern, const ModuleNames& module) {
+  for (const auto* name : {&module.ours, &module.theirs})
+    for (auto end = name->size(); end != std::string::npos && end > 0; end = name->rfind('.', end - 1))
+      if (names_module(pattern, name->substr(0, end))) return true;
+  return false;
+}
+
 bool is_matrix(const ParameterSpec& parameter) {
   return parameter.shape.size() == 2 && parameter.name.ends_with(weight);
 }
@@ -49,9 +57,11 @@ class Modules {
       return target == "all-linear" || names_module(target, names_[slot]);
     });
   }
+  /// A classifier is trained completely even if it is not named, as in PEFT's task type SEQ_CLS.
   bool saved_whole(size_t slot) const {
+    if (base_.task && is_inside("classifier", names_[slot])) return true;
     return std::ranges::any_of(fine_tune_.modules_to_save,
-                               [&](const std::string& target) { return names_module(target, names_[slot]); });
+                               [&](const std::string& target) { return is_inside(target, names_[slot]); });
   }
 
   /// Whether the pattern names a matrix of a layer, and whether it names any parameter.
@@ -63,7 +73,7 @@ class Modules {
     return found;
   }
   bool names_any(const std::string& pattern) const {
-    return std::ranges::any_of(names_, [&](const ModuleNames& names) { return names_module(pattern, names); });
+    return std::ranges::any_of(names_, [&](const ModuleNames& names) { return is_inside(pattern, names); });
   }
 
   /// The last parts of the names of modules, Hugging Face's first; `targets`: of those that can have adapters.
@@ -304,6 +314,12 @@ std::vector<UnmatchedTarget> unmatched_targets(const Recipe& recipe, const Model
         unmatched.push_back(
             {.key = "fine_tune.trainable", .name = pattern, .available = parameter_names(base), .reason = ""});
   return unmatched;
+}
+
+std::string saved_module(const std::string& module) {
+  for (const std::string head : {"classifier", "pooler"})
+    if (names_module(head, module.substr(0, module.rfind('.')))) return head;
+  return module.substr(module.rfind('.') + 1);
 }
 
 }  // namespace runner

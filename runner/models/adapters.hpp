@@ -39,4 +39,7 @@ struct UnmatchedTarget {
 /// `base`: the spec of the base model, without adapters.
 std::vector<UnmatchedTarget> unmatched_targets(const Recipe& recipe, const ModelSpec& base);
 
+/// The name of a module in Hugging Face's format as PEFT's modules_to_save has it: of a head of several layers, its own name.
+std::string saved_module(const std::string& module);
+
 }  // namespace runner

@@ -9,7 +9,7 @@
 namespace runner {
 
 /// Position in a block where a mask applies; part of its key.
-enum class DropoutSite : uint64_t { embedding, attention, attention_out, mlp_out, adapter };
+enum class DropoutSite : uint64_t { embedding, attention, attention_out, mlp_out, adapter, head_in, head_out };
 
 /// Identifies a mask: its key, and its rows in the global batch.
 struct MaskPlace {

@@ -106,6 +106,8 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
   const auto& family = family_named(model.name);
   const bool own = family_kind(model.name) == "plugin", tokens = !own && is_language_model(model.name);
   if (tokens) check_shape(model, vocab_size, seq_len);
+  const bool labels = !own && labels_texts(model);
+  if (labels && rows == RowKind::one_sequence) rows = RowKind::text;
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
   spec.family = model.name;
   spec.vocab_size = vocab_size;
@@ -113,12 +115,14 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
   if (tokens) {
     spec.dim = model.dim;
     spec.loss_chunk_tokens = model.loss_chunk_tokens;
-  } else if (!own) {
-    task.outputs = vocab_size;
+  }
+  if (labels || (!tokens && !own)) {
+    task.outputs = labels ? *model.num_labels : vocab_size;
     spec.task = task;
+    if (labels) spec.batch = text_fields(seq_len, rows == RowKind::text_pair);
     spec.batch.push_back(task.classifies() ? labels_field() : targets_field(task.outputs));
   }
-  if (rows == RowKind::packed) add_joined_results(spec, model);
+  if (rows != RowKind::one_sequence) add_joined_results(spec, model);
   if (!model.frozen.empty())
     train_only(spec, [&](const ParameterSpec& parameter, size_t) {
       return std::ranges::none_of(model.frozen,
@@ -128,6 +132,7 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
 }
 
 RowKind rows_of(const Recipe& recipe) {
+  if (recipe.data.labels_texts()) return recipe.data.has_text_pairs() ? RowKind::text_pair : RowKind::text;
   return recipe.data.packs_sequences() ? RowKind::packed : RowKind::one_sequence;
 }
 
@@ -221,6 +226,7 @@ nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {
                    {"n_heads", model.n_heads},
                    {"norm_eps", model.norm_eps},
                    {"tie_embeddings", model.tie_embeddings}});
+  if (labels_texts(model)) values.update({{"num_labels", *model.num_labels}, {"labels", model.labels}});
   values.update(family_named(model.name).settings(model));
   nlohmann::json settings = nlohmann::json::object();
   for (const auto& [key, value] : values.items()) settings["model." + key] = value;

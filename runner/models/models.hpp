@@ -11,8 +11,9 @@ namespace runner {
 /// Valid values of `model.name`.
 const std::vector<std::string>& model_families();
 
-/// What a row of tokens is: one sequence, or several that do not see each other (packed_fields() of token_batch.hpp).
-enum class RowKind { one_sequence, packed };
+/// What a row of tokens is: one sequence, or several that do not see each other (packed_fields() of token_batch.hpp). Of models with
+/// model.num_labels: a text and padding, or two texts and padding (text_fields()); one_sequence means `text`.
+enum class RowKind { one_sequence, packed, text, text_pair };
 
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
 /// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. Throws Error(usage)

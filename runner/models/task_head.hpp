@@ -18,7 +18,7 @@ class TaskHead : public Block {
 
   torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) override {
     ComputeScope compute(x);
-    auto outputs = linear_(features(x.to(compute.dtype)), context);
+    auto outputs = linear_(features(x.to(compute.dtype), context), context);
     if (outputs.scalar_type() != torch::kFloat64) outputs = outputs.to(torch::kFloat32);
     if (context.logits_of) return outputs;
     const auto& target = context.batch->fields[target_];
@@ -32,7 +32,7 @@ class TaskHead : public Block {
 
  protected:
   /// The output of the block before as [B, dim].
-  virtual torch::Tensor features(const torch::Tensor& x) { return x; }
+  virtual torch::Tensor features(const torch::Tensor& x, const ForwardContext& /*context*/) { return x; }
 
  private:
   TaskSpec task_;

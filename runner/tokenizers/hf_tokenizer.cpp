@@ -173,6 +173,12 @@ HfTokenizer::HfTokenizer(Parts parts) : impl_(std::make_unique<Impl>()) {
 
 HfTokenizer::~HfTokenizer() = default;
 
+TokenFrame HfTokenizer::frame(bool pair) const {
+  auto parts = text_frame(pair);
+  if (impl_->post_processor) impl_->post_processor->frame(pair, parts);
+  return parts;
+}
+
 int64_t HfTokenizer::vocab_size() const { return std::max<int64_t>(impl_->model->id_end(), impl_->added.id_end()); }
 
 std::vector<int32_t> HfTokenizer::encode(std::string_view text, bool add_special_tokens) const {

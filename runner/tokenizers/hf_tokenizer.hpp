@@ -34,6 +34,7 @@ class HfTokenizer final : public Tokenizer {
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const override;
   /// The library counts characters; here are bytes of the original text. Tokens of parts of a character have all of its bytes. Text
   /// that a normalizer added belongs to the character before it, at the beginning to the first one.
+  TokenFrame frame(bool pair) const override;
   std::vector<Token> encode_with_offsets(std::string_view text, bool add_special_tokens = false) const override;
   std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens = false) const override;
   std::optional<int32_t> token_to_id(std::string_view token) const override;

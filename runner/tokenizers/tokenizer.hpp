@@ -26,6 +26,16 @@ struct SpecialTokens {
   std::optional<int32_t> bos = {}, eos = {}, pad = {}, unk = {}, mask = {};
 };
 
+/// A part of what a tokenizer makes of a text or of two: the place of a text, or a token that it adds.
+struct FramePart {
+  enum class Kind { token, first_text, second_text };
+  Kind kind = Kind::token;
+  int32_t id = 0;    ///< of a token
+  int32_t type = 0;  ///< token type of these tokens: BERT's segment
+  bool operator==(const FramePart&) const = default;
+};
+using TokenFrame = std::vector<FramePart>;
+
 /// All functions are safe to call from several threads. Texts are UTF-8.
 class Tokenizer {
  public:
@@ -36,6 +46,9 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const = 0;
   /// The same ids with the bytes that they stand for.
   virtual std::vector<Token> encode_with_offsets(std::string_view text, bool add_special_tokens = false) const = 0;
+  /// Where a text, or with `pair` two texts, and added tokens are in the input of a model: "[CLS] first [SEP] second [SEP]". Throws
+  /// Error(usage) if the tokenizer has no rule for two texts. Without an own rule: the tokens of encode("", true), then the texts.
+  virtual TokenFrame frame(bool pair) const;
   /// Throws Error(usage) for an id that is not in the vocabulary.
   virtual std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens = false) const = 0;
 

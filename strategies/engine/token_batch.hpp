@@ -13,7 +13,8 @@ inline constexpr int64_t ignored_target = -100;
 
 /// The names and indices of token_fields() and packed_fields().
 namespace token_field {
-inline constexpr const char *inputs_name = "inputs", *targets_name = "targets", *positions_name = "positions";
+inline constexpr const char *inputs_name = "inputs", *targets_name = "targets", *positions_name = "positions",
+                            *types_name = "types";
 inline constexpr size_t inputs = 0, targets = 1, positions = 2;
 }  // namespace token_field
 
@@ -28,6 +29,17 @@ inline std::vector<BatchField> token_fields(int64_t seq_len) {
 inline std::vector<BatchField> packed_fields(int64_t seq_len) {
   auto fields = token_fields(seq_len);
   fields.push_back({.name = token_field::positions_name, .row = {seq_len}, .padding_row = {1}});
+  return fields;
+}
+
+/// Texts that have a label or numbers as their target, without the target: token ids, and their positions as in packed_fields(). The
+/// padding behind a text is a sequence of its own. `pairs`: a row has two texts, and `types` says of which of them a token is.
+inline std::vector<BatchField> text_fields(int64_t seq_len, bool pairs) {
+  const auto field = [&](const char* name) {
+    return BatchField{.name = name, .row = {seq_len}, .padding_row = {1}};
+  };
+  std::vector<BatchField> fields = {field(token_field::inputs_name), field(token_field::positions_name)};
+  if (pairs) fields.push_back(field(token_field::types_name));
   return fields;
 }
 

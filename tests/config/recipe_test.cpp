@@ -30,10 +30,12 @@ Recipe read(const std::string& more, const std::vector<std::string>& overrides =
 }  // namespace
 
 TEST_CASE("shipped recipes print back to the same recipe") {
-  std::vector<fs::path> files = {
-      fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_fsdp.toml", fs::path(RUNNER_SOURCE_DIR) / "recipes/finetune_chat.toml",
-      fs::path(RUNNER_SOURCE_DIR) / "recipes/lora.toml", fs::path(RUNNER_SOURCE_DIR) / "recipes/tabular.toml",
-      fs::path(RUNNER_SOURCE_DIR) / "recipes/vision.toml"};
+  std::vector<fs::path> files = {fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_fsdp.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/finetune_chat.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/lora.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/tabular.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/vision.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/text_classification.toml"};
   for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "recipes/strategies"))
     files.push_back(entry.path());
   for (const auto& file : files) {

@@ -91,6 +91,77 @@ TEST_CASE("rank 17: memory of an mlp is as predicted", "[rank17][memory]") {
   check_claim(claim, measured);
 }
 
+TEST_CASE("rank 15: classifiers of texts train alike under single, ddp, fsdp and zero", "[rank15][parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "bert", "roberta");
+  run.labels = 3;
+  run.pairs = run.family == "bert";
+  run.n_layers = 2;
+  run.steps = 3;
+  run.short_last = 7;
+  run.loss = GENERATE(as<std::string>(), "cross_entropy", "mse");
+  run.dropout = run.loss == "mse" ? 0.1 : 0;
+  run.optimizer.lr = 1e-3;
+  run.recompute = run.loss == "mse";
+  const auto single = train_tiny(run);
+  run.world_size = 2;
+  run.strategy = "ddp";
+  const auto ddp = train_tiny(run);
+  REQUIRE(ddp.losses.size() == single.losses.size());
+  for (size_t i = 0; i < ddp.losses.size(); ++i)
+    CHECK_THAT(ddp.losses[i], Catch::Matchers::WithinRel(single.losses[i], 1e-5));
+  run.strategy = "fsdp";
+  check_equal(train_tiny(run), ddp);
+  run.strategy = "zero";
+  for (int stage : {1, 2, 3}) {
+    run.options = {{"stage", stage}};
+    check_equal(train_tiny(run), ddp);
+  }
+}
+
+TEST_CASE("rank 15: with adapters the classifier is trained, too, and BERT's pooler only if it is named", "[rank15]") {
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "bert", "roberta");
+  run.labels = 3;
+  run.fine_tune.method = "lora";
+  const auto trained = [&] {
+    std::vector<std::string> names;
+    const auto spec = tiny_spec(run);
+    for (const auto* parameter : spec.parameters())
+      if (parameter->trainable && parameter->name.starts_with("head")) names.push_back(parameter->name);
+    return names;
+  };
+  const std::vector<std::string> all = {"head.dense.weight", "head.dense.bias", "head.weight", "head.bias"};
+  if (run.family == "roberta") CHECK(trained() == all);  // both layers are its classifier
+  if (run.family == "bert") CHECK(trained() == std::vector<std::string>{"head.weight", "head.bias"});
+  run.fine_tune.modules_to_save = {"pooler"};
+  if (run.family == "bert") CHECK(trained() == all);
+}
+
+TEST_CASE("rank 15: memory of classifiers of texts is as predicted", "[rank15][memory]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "bert", "roberta");
+  run.labels = 3;
+  run.dim = 64;
+  run.n_layers = 2;
+  run.seq_len = GENERATE(16, 64);
+  run.dropout = GENERATE(0.0, 0.1);
+  run.pairs = run.dropout > 0;
+  run.global_batch = 24;
+  run.strategy = GENERATE(as<std::string>(), "single", "fsdp");
+  run.world_size = run.strategy == "single" ? 1 : 2;
+  run.recompute = GENERATE(false, true);
+  const ModelSpec spec = tiny_spec(run);
+  const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
+  const auto measured = measure_memory(run);
+  INFO(run.family << ", " << run.seq_len << " tokens, " << run.strategy << ", dropout " << run.dropout << ", recompute "
+                  << run.recompute << ": claimed " << claim.total() << ", measured " << measured.peak);
+  CHECK(measured.between_steps == claim.between_steps);
+  CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.05));
+}
+
 TEST_CASE("rank 11: a vit trains alike under single, ddp, fsdp and zero", "[rank11][parity]") {
   at::set_num_threads(1);
   TinyRun run;

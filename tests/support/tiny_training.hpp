@@ -37,6 +37,8 @@ struct TinyRun {
   Recipe::ActivationCheckpointing checkpointing = {};  ///< as in a recipe; `recompute` overrides its mode
   bool tied = true;
   bool packed = false;                   ///< rows contain several sequences (tiny_position())
+  int64_t labels = 0;                    ///< > 0: rows are texts with one of so many labels, and padding
+  bool pairs = false;                    ///< with `labels`: two texts
   std::vector<std::string> frozen = {};  ///< model.frozen
   Recipe::FineTune fine_tune = {};
   double dropout = 0.0;
@@ -56,6 +58,7 @@ struct TinyRun {
   bool sync_batchnorm = false;       ///< resnet
   bool has_tokens() const { return is_language_model(family); }
   int64_t length() const { return has_tokens() ? seq_len : 1; }
+  int64_t weight_of_row() const { return labels > 0 ? 1 : length(); }
 };
 
 struct TinyResult {
@@ -67,7 +70,8 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   Recipe::Model model = family_defaults(run.family);
   model.hidden_sizes.assign(static_cast<size_t>(run.n_layers), run.dim);
   model.num_features = run.features;
-  model.num_labels = run.vocab;
+  if (!run.has_tokens()) model.num_labels = run.vocab;
+  if (run.labels > 0) model.num_labels = run.labels;
   model.image_size = 16;
   model.patch_size = 4;
   model.embedding_size = 8;
@@ -100,6 +104,8 @@ inline ModelSpec tiny_spec(const TinyRun& run) {
   recipe.fine_tune = run.fine_tune;
   recipe.train.loss = run.loss;
   if (run.packed) recipe.data.packing = "best_fit";
+  if (run.labels > 0) recipe.data.objective = "classification";
+  if (run.pairs) recipe.data.columns = Recipe::Data::Columns{{"text_pair", "text_pair"}};
   return make_spec(recipe, run.vocab, run.length());
 }
 
@@ -129,7 +135,7 @@ inline HostBatch tiny_rows(const TinyRun& run, int64_t first_row, int64_t rows) 
   const auto number = [](int64_t i) { return static_cast<float>(hashed_token(i, 2001) - 1000) / 500.0f; };
   for (size_t field = 0; field < fields.size(); ++field) {
     const int64_t elements = fields[field].row_elements();
-    const bool label = field == 1 && run.loss == "bce";
+    const bool label = field + 1 == fields.size() && run.loss == "bce";
     for (int64_t i = 0; i < rows * elements; ++i) {
       const int64_t at = first_row * elements + i;
       const auto place = static_cast<size_t>(i);
@@ -142,7 +148,26 @@ inline HostBatch tiny_rows(const TinyRun& run, int64_t first_row, int64_t rows) 
   return batch;
 }
 
+/// The same for texts with labels or numbers: row k has 3 + k % seq_len tokens, at most seq_len.
+inline HostBatch tiny_texts(const TinyRun& run, int64_t first_row, int64_t rows) {
+  auto batch = tiny_rows(run, first_row, rows);
+  for (int64_t r = 0; r < rows; ++r)
+    for (size_t field = 0; field < batch.fields.size(); ++field) {
+      const auto& name = batch.fields[field].spec.name;
+      if (name == "targets") continue;
+      const auto values = batch.row<int64_t>(field, r);
+      for (size_t t = 0; t < values.size(); ++t) {
+        const int64_t at = static_cast<int64_t>(t), text = 3 + (first_row + r) % run.seq_len;
+        if (name == token_field::positions_name) values[t] = at < text ? at : at - text;
+        if (name == token_field::types_name) values[t] = at > text / 2;
+        if (name == "labels") values[t] %= run.labels;
+      }
+    }
+  return batch;
+}
+
 inline HostBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows) {
+  if (run.labels > 0) return tiny_texts(run, first_row, rows);
   if (!run.has_tokens()) return tiny_rows(run, first_row, rows);
   HostBatch batch(rows, run.packed ? packed_fields(run.seq_len) : token_fields(run.seq_len));
   for (int64_t r = 0; r < rows; ++r) tiny_row(run, first_row + r, batch, r);
@@ -185,7 +210,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
-  input.weight = rows * run.length();
+  input.weight = rows * run.weight_of_row();
   input.first_row = rows * rank * run.accumulation / parts;
   input.dropout_key = mix64(static_cast<uint64_t>(step));
   return input;

@@ -1,5 +1,5 @@
 // The torch-free part of the encoders, bert and roberta: their spec and their Hugging Face format (BertForMaskedLM,
-// RobertaForMaskedLM).
+// RobertaForMaskedLM; with model.num_labels BertForSequenceClassification, RobertaForSequenceClassification).
 #pragma once
 #include "runner/models/models.hpp"
 

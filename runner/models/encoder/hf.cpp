@@ -1,5 +1,5 @@
-// The encoders as Hugging Face's BertForMaskedLM and RobertaForMaskedLM: tensor names, and conversion of config.json in both
-// directions.
+// The encoders as Hugging Face's BertForMaskedLM and RobertaForMaskedLM, or ...ForSequenceClassification: tensor names, and conversion
+// of config.json in both directions.
 #include <regex>
 #include <set>
 
@@ -8,6 +8,7 @@
 #include "runner/models/encoder/encoder.hpp"
 #include "runner/models/hf_config_reader.hpp"
 #include "runner/models/hf_ignored_keys.hpp"
+#include "runner/models/hf_labels.hpp"
 
 namespace runner::encoder {
 
@@ -40,6 +41,10 @@ constexpr ModuleName bert_head_names[] = {{"head.transform", "cls.predictions.tr
                                           {"head", "cls.predictions"}};
 constexpr ModuleName roberta_head_names[] = {
     {"head.transform", "lm_head.dense"}, {"head.norm", "lm_head.layer_norm"}, {"head", "lm_head"}};
+
+/// The heads of models with labels.
+constexpr ModuleName bert_label_names[] = {{"head.dense", "bert.pooler.dense"}, {"head", "classifier"}};
+constexpr ModuleName roberta_label_names[] = {{"head.dense", "classifier.dense"}, {"head", "classifier.out_proj"}};
 
 template <size_t count>
 std::string find_name(const ModuleName (&names)[count], const std::string& ours) {
@@ -81,7 +86,13 @@ HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
   const auto& kind = parts.back();
   const auto module = name.substr(0, name.size() - kind.size() - 1);
   HfTensor tensor;
-  if (parts[0] == "head") {
+  if (parts[0] == "head" && labels_texts(model)) {
+    tensor.replaceable = module == "head.dense";
+    const auto theirs =
+        is_roberta(model.name) ? find_name(roberta_label_names, module) : find_name(bert_label_names, module);
+    tensor.name = theirs + "." + kind;
+    if (theirs.starts_with("bert.")) tensor.aliases = {theirs.substr(5) + "." + kind};
+  } else if (parts[0] == "head") {
     tensor.replaceable = true;
     tensor.name =
         (is_roberta(model.name) ? find_name(roberta_head_names, module) : find_name(bert_head_names, module)) + "." +
@@ -101,7 +112,9 @@ HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
   return tensor;
 }
 
-bool hf_ignorable(const Recipe::Model&, const std::string& name) {
+bool hf_ignorable(const Recipe::Model& model, const std::string& name) {
+  static const std::regex of_tokens(R"((cls|lm_head)\..*)"), of_labels(R"(classifier\..*)");
+  if (std::regex_match(name, labels_texts(model) ? of_tokens : of_labels)) return true;
   static const std::regex others(
       R"(((bert|roberta)\.)?(embeddings\.(position_ids|token_type_ids)|pooler\.dense\.(weight|bias))|cls\.predictions\.decoder\.(weight|bias)|cls\.seq_relationship\.(weight|bias)|lm_head\.decoder\.(weight|bias))");
   return std::regex_match(name, others);
@@ -137,6 +150,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   reader.expect("pruned_heads", nlohmann::json::object());
   auto ignored = pooler_keys;
   ignored.insert(hf_ignored_keys().begin(), hf_ignored_keys().end());
+  read_labels(config, model);
   reader.check_all_read("of " + model.name, ignored);
   return model;
 }
@@ -151,7 +165,9 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
     throw usage_error(
         "model.position_offset = {}: Hugging Face's BERT has none, so this model cannot be exported to it",
         model.position_offset);
-  nlohmann::json config = {{"architectures", {roberta ? "RobertaForMaskedLM" : "BertForMaskedLM"}},
+  const std::string architecture =
+      std::string(roberta ? "Roberta" : "Bert") + (spec.task ? "ForSequenceClassification" : "ForMaskedLM");
+  nlohmann::json config = {{"architectures", {architecture}},
                            {"model_type", model.name},
                            {"vocab_size", spec.vocab_size},
                            {"hidden_size", model.dim},
@@ -168,6 +184,7 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
                            {"position_embedding_type", "absolute"},
                            {"tie_word_embeddings", true}};
   config["pad_token_id"] = roberta ? model.position_offset - 1 : 0;
+  if (spec.task) write_labels(model, *spec.task, config);
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include "runner/models/dropout.hpp"
 #include "runner/models/gelu.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/task_head.hpp"
 #include "runner/models/token_loss.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 
 Gelu gelu_form(const Recipe::Model& recipe) { return activation_of(recipe) == "gelu_tanh" ? Gelu::tanh : Gelu::exact; }
 
-/// Sum of token, position and type. All tokens have type 0.
+/// Sum of token, position and type. Without a field of types, all tokens have type 0.
 class EncoderEmbedding : public Block {
  public:
   EncoderEmbedding(const Model& model, const Recipe::Model& recipe)
@@ -28,7 +29,10 @@ class EncoderEmbedding : public Block {
         types_(model, "embedding.types.weight"),
         inputs_(model.spec.batch_field(token_field::inputs_name)),
         places_(model.spec),
-        offset_(recipe.position_offset) {}
+        offset_(recipe.position_offset) {
+    for (size_t i = 0; i < model.spec.batch.size(); ++i)
+      if (model.spec.batch[i].name == token_field::types_name) types_field_ = i;
+  }
 
   Tensor forward(const Tensor&, const ForwardContext& context) override {
     auto tokens = tokens_.get();
@@ -37,8 +41,9 @@ class EncoderEmbedding : public Block {
     const auto places = places_.of(*context.batch);
     auto x = at::embedding(tokens, ids)
                  .add_(places.packed() ? at::embedding(positions_.get(), places.on_device + offset_)
-                                       : positions_.get().narrow(0, offset_, ids.size(1)))
-                 .add_(types_.get().narrow(0, 0, 1));
+                                       : positions_.get().narrow(0, offset_, ids.size(1)));
+    x.add_(types_field_ ? at::embedding(types_.get(), context.batch->fields[*types_field_])
+                        : types_.get().narrow(0, 0, 1));
     return x.to(compute.dtype);
   }
 
@@ -46,6 +51,7 @@ class EncoderEmbedding : public Block {
   Parameter tokens_, positions_, types_;
   size_t inputs_;
   PositionsField places_;
+  std::optional<size_t> types_field_ = {};
   int64_t offset_;
 };
 
@@ -150,6 +156,33 @@ class MaskedHead : public Block {
   Gelu gelu_;
 };
 
+/// Models of texts: of the first token a layer with tanh (BERT's pooler, or a part of RoBERTa's head), and the outputs.
+class LabelHead : public TaskHead {
+ public:
+  LabelHead(const Model& model, const Recipe::Model& recipe)
+      : TaskHead(model),
+        dense_(model, "head.dense"),
+        dropout_(recipe.dropout, static_cast<uint64_t>(recipe.n_layers) + 1),
+        drops_input_(recipe.name == "roberta") {}
+
+ protected:
+  Tensor features(const Tensor& x, const ForwardContext& context) override {
+    auto first = x.select(1, 0).contiguous();
+    if (drops_input_) first = dropped(first, context, DropoutSite::head_in);
+    return dropped(dense_(first, context).tanh(), context, DropoutSite::head_out);
+  }
+
+ private:
+  /// tanh's backward needs its result, and autograd that of select().
+  Tensor dropped(const Tensor& x, const ForwardContext& context, DropoutSite site) const {
+    return dropout_.active(context) ? dropout_(x.clone(), context, site) : x;
+  }
+
+  Linear dense_;
+  Dropout dropout_;
+  bool drops_input_;
+};
+
 }  // namespace
 
 void add_blocks(Model& model, const Recipe::Model& recipe) {
@@ -160,7 +193,10 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     model.blocks.push_back(std::make_unique<EncoderAttention>(model, recipe, layer, index));
     model.blocks.push_back(std::make_unique<EncoderMlp>(model, recipe, layer, index));
   }
-  model.blocks.push_back(std::make_unique<MaskedHead>(model, recipe));
+  if (model.spec.task)
+    model.blocks.push_back(std::make_unique<LabelHead>(model, recipe));
+  else
+    model.blocks.push_back(std::make_unique<MaskedHead>(model, recipe));
 }
 
 }  // namespace runner::encoder

@@ -180,6 +180,36 @@ BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
   return head;
 }
 
+/// The head of models of texts: of the first token a layer with tanh, dropout, and the outputs. RoBERTa has dropout before that layer,
+/// too.
+BlockSpec label_head(const Recipe::Model& model, int64_t seq_len) {
+  BlockSpec head{.name = "head", .kind = BlockKind::head};
+  const int64_t outputs = *model.num_labels, matrix = model.dim * model.dim;
+  add_biased_linear(head, "head.dense", model.dim, model.dim, model.init_std, false);
+  add_biased_linear(head, "head", outputs, model.dim, model.init_std, false);
+  const auto per_row = 1.0 / static_cast<double>(seq_len), d = static_cast<double>(model.dim),
+             k = static_cast<double>(outputs);
+  head.forward_flops_per_token = matrix_flops_per_token(head.parameters) * per_row;
+  // The input; of each row the first token, the result of tanh, that after dropout, and the log-softmax.
+  const double rows = (model.dropout > 0 ? 3 : 2) * d * per_row;
+  head.saved.compute_elements_per_token = d + rows;
+  head.saved.float32_per_token = k * per_row;
+  const int64_t last = outputs * model.dim + outputs;
+  head.backward_moments = {{.compute_elements_per_token = d + rows + 3 * k * per_row},
+                           {.compute_elements_per_token = d + rows + (d + k) * per_row,
+                            .arriving = last,
+                            .out_features = outputs,
+                            .in_features = model.dim},
+                           {.compute_elements_per_token = d + 4 * d * per_row,
+                            .arrived = last,
+                            .arriving = matrix + model.dim,
+                            .out_features = model.dim,
+                            .in_features = model.dim},
+                           // The gradient of all tokens.
+                           {.compute_elements_per_token = 2 * d + d * per_row, .arrived = head.parameter_count()}};
+  return head;
+}
+
 }  // namespace
 
 int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
@@ -196,7 +226,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(attention_block(model, layer, seq_len, i == 0));
     spec.blocks.push_back(mlp_block(model, layer));
   }
-  spec.blocks.push_back(masked_head(model, vocab_size));
+  spec.blocks.push_back(labels_texts(model) ? label_head(model, seq_len) : masked_head(model, vocab_size));
   return spec;
 }
 

@@ -82,7 +82,7 @@ class ResnetHead : public TaskHead {
   using TaskHead::TaskHead;
 
  protected:
-  Tensor features(const Tensor& x) override { return x.mean(at::IntArrayRef{2, 3}); }
+  Tensor features(const Tensor& x, const ForwardContext&) override { return x.mean(at::IntArrayRef{2, 3}); }
 };
 
 }  // namespace

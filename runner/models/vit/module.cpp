@@ -83,7 +83,7 @@ class VitHead : public TaskHead {
   VitHead(const Model& model, const Recipe::Model& recipe) : TaskHead(model), norm_(model, "norm", recipe.norm_eps) {}
 
  protected:
-  Tensor features(const Tensor& x) override { return norm_(x.select(1, 0).contiguous()); }
+  Tensor features(const Tensor& x, const ForwardContext&) override { return norm_(x.select(1, 0).contiguous()); }
 
  private:
   LayerNorm norm_;

@@ -1,0 +1,53 @@
+// Cuts the text of a CSV file into lines of cells (RFC 4180).
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace runner {
+
+/// Cells are views of the text, or of texts that the reader keeps.
+struct CsvLine {
+  std::vector<std::string_view> cells;
+  int64_t line = 0;  ///< in the file, from 1: of the first cell
+};
+
+/// Cells may be quoted with ", and a quoted cell may contain the delimiter, line breaks, and "" for ". Spaces around cells that are
+/// not quoted do not count, and blank lines are left out.
+class CsvReader {
+ public:
+  /// `delimiter` as data.delimiter. Throws Error(usage) with file and line if the text is not UTF-8.
+  CsvReader(std::string path, std::string_view text, const std::string& delimiter);
+
+  /// The names of the columns, from the first line. Throws Error(usage) with file and line if it has no unique names. To be called once,
+  /// before next().
+  std::vector<std::string> header();
+  /// False at the end of the file. Throws Error(usage) with file and line.
+  bool next(CsvLine& line);
+
+  /// The place of the next line in the text.
+  size_t at() const { return at_; }
+  /// Continues at a place where at() was. Cells that were read before may become invalid.
+  void go_to(size_t at);
+
+ private:
+  /// Reads one cell and what ends it. Returns whether it ended with a delimiter.
+  bool read_cell(CsvLine& line);
+  std::string_view quoted();
+  std::string place(int64_t line) const;
+
+  std::string path_;
+  std::string_view text_;
+  char delimiter_;
+  size_t at_ = 0;
+  int64_t line_ = 1;
+  std::deque<std::string> kept_;  ///< cells without doubled quotes
+};
+
+/// The finite number that a cell is.
+std::optional<double> finite_number(std::string_view text);
+
+}  // namespace runner

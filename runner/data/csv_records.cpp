@@ -1,0 +1,54 @@
+#include "runner/data/csv_records.hpp"
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+CsvRecords::CsvRecords(const fs::path& path, const std::string& delimiter)
+    : map_(path),
+      reader_(path.string(), {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()}, delimiter),
+      names_(reader_.header()) {}
+
+std::vector<CsvRecords::Range> CsvRecords::parts(size_t bytes) const {
+  std::vector<Range> parts;
+  CsvReader reader = reader_;
+  CsvLine line;
+  size_t begin = reader.at();
+  while (reader.next(line)) {
+    if (reader.at() - begin < bytes) continue;
+    parts.push_back({begin, reader.at()});
+    begin = reader.at();
+  }
+  if (begin < size()) parts.push_back({begin, size()});
+  return parts;
+}
+
+void CsvRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
+  CsvReader reader = reader_;
+  reader.go_to(part.begin);
+  CsvLine line;
+  while (reader.at() < part.end && reader.next(line)) {
+    const auto place = [&] { return fmt::format("{}:{}", path().string(), line.line); };
+    if (line.cells.size() != names_.size())
+      throw usage_error("{}: {} instead of {}, as the first line has", place(), counted(std::ssize(line.cells), "cell"),
+                        names_.size());
+    JsonRecord record = JsonRecord::object();
+    for (size_t c = 0; c < names_.size(); ++c) record[names_[c]] = std::string(line.cells[c]);
+    try {
+      if (!use(record, reader.at())) return;
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", place(), error.what()));
+    }
+  }
+}
+
+std::string CsvRecords::place_of(size_t end) const {
+  CsvReader reader = reader_;
+  CsvLine line;
+  while (reader.next(line) && reader.at() < end) {
+  }
+  return fmt::format("{}:{}", path().string(), line.line);
+}
+
+}  // namespace runner

@@ -1,0 +1,111 @@
+#include "runner/data/label_table.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/data/csv_reader.hpp"
+#include "runner/data/records.hpp"
+
+namespace runner {
+
+namespace {
+
+/// Collects the cells of one column.
+class LabelColumn {
+ public:
+  LabelColumn(const Recipe::Data& data, std::string name) : data_(data), name_(std::move(name)) {}
+
+  void add(const JsonRecord& record) {
+    const auto cell = record.find(name_);
+    found_ |= cell != record.end();
+    add_text(cell == record.end() || cell->is_null() ? std::string() : text_of(*cell));
+  }
+  bool found() const { return found_; }
+  const std::string& name() const { return name_; }
+
+  TableColumn finish() {
+    if (!numeric_) numbers_.clear();
+    if (numeric_) texts_.clear();
+    return {.name = name_, .numeric = numeric_, .numbers = std::move(numbers_), .texts = std::move(texts_)};
+  }
+
+ private:
+  /// A number of a CSV file is a text, too.
+  std::string text_of(const JsonRecord& cell) {
+    if (cell.is_boolean()) return cell.get<bool>() ? "true" : "false";
+    if (cell.is_number()) return number_text(cell.get<double>());
+    if (!cell.is_string())
+      throw usage_error("the label `{}` must be a text or a number, not {}", name_,
+                        cell.is_array() ? "a list" : cell.type_name());
+    const auto& text = cell.get_ref<const std::string&>();
+    if (std::ranges::find(data_.missing_values, text) != data_.missing_values.end()) return "";
+    quoted_ |= data_.format != "csv" && !text.empty();
+    return text;
+  }
+  void add_text(std::string text) {
+    const auto number = finite_number(text);
+    numeric_ = numeric_ && !quoted_ && (number || text.empty());
+    if (numeric_) numbers_.push_back(text.empty() ? std::nan("") : *number);
+    texts_.push_back(std::move(text));
+  }
+
+  const Recipe::Data& data_;
+  std::string name_;
+  bool numeric_ = true, found_ = false;
+  bool quoted_ = false;  ///< a label is a text although it may look like a number
+  std::vector<double> numbers_;
+  std::vector<std::string> texts_;
+};
+
+/// Where the records of each file end, for messages.
+struct RecordPlaces {
+  std::vector<std::unique_ptr<Records>> files = {};
+  std::vector<std::vector<size_t>> ends = {};
+
+  std::string place(int64_t row) const {
+    size_t file = 0;
+    while (row >= std::ssize(ends[file])) row -= std::ssize(ends[file++]);
+    return files[file]->place_of(ends[file][static_cast<size_t>(row)]);
+  }
+};
+
+[[noreturn]] void refuse_column(const std::string& name, const std::string& file,
+                                const std::vector<std::string>& there) {
+  if (there.empty()) throw usage_error("data.train: {} has no record", file);
+  const auto near = nearest(name, there);
+  throw usage_error("data.target: {} has no column `{}`{}; its records have {}", file, name,
+                    near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(there, ", "));
+}
+
+}  // namespace
+
+Table read_label_table(const Recipe::Data& data, const std::vector<std::string>& files) {
+  Table table;
+  std::vector<LabelColumn> columns;
+  for (const auto& name : data.target) columns.emplace_back(data, name);
+  std::vector<std::string> there;
+  const auto places = std::make_shared<RecordPlaces>();
+  for (const auto& file : files) {
+    const auto& records = places->files.emplace_back(open_records(data, file));
+    auto& ends = places->ends.emplace_back();
+    for (const auto& part : records->parts(SIZE_MAX))
+      records->for_each(part, [&](const JsonRecord& record, size_t end) {
+        if (there.empty())
+          for (const auto& [key, value] : record.items()) there.push_back(key);
+        for (auto& column : columns) column.add(record);
+        ends.push_back(end);
+        return true;
+      });
+    table.files.push_back({.path = file, .rows = std::ssize(ends)});
+  }
+  for (auto& column : columns) {
+    if (!column.found()) refuse_column(column.name(), files.front(), there);
+    table.columns.push_back(column.finish());
+  }
+  table.placed = [places](int64_t row) { return places->place(row); };
+  return table;
+}
+
+}  // namespace runner

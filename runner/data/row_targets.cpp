@@ -1,0 +1,88 @@
+#include "runner/data/row_targets.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "strategies/engine/row_batch.hpp"
+#include "strategies/engine/token_batch.hpp"
+
+namespace runner {
+
+namespace {
+
+std::vector<float> encode(const Recipe::Data& data, const TableSchema::Target& target, const std::string& type,
+                          const Table& table, const std::vector<int64_t>& rows) {
+  const auto& column = column_of(table, target.column);
+  const auto index = class_indices(target.classes);
+  std::vector<float> values;
+  for (const auto row : rows) {
+    const auto at = static_cast<size_t>(row);
+    if (type == "number") {
+      const auto number = number_in(column, row);
+      if (!number)
+        throw usage_error("{}: `{}` is not a number in the column `{}`", table.place(row), column.texts[at],
+                          column.name);
+      values.push_back(static_cast<float>((*number - target.mean) / target.scale));
+      continue;
+    }
+    const auto found = index.find(cell_text(column, at));
+    if (found == index.end())
+      throw usage_error(
+          "{}: the class `{}` of `{}` is not {}{}", table.place(row), cell_text(column, at), column.name,
+          data.labels.empty() ? "in the training rows" : "one of " + join(data.labels, ", "),
+          data.validation_fraction && data.labels.empty() ? "; another data.validation_fraction may help" : "");
+    values.push_back(static_cast<float>(found->second));
+  }
+  return values;
+}
+
+}  // namespace
+
+RowTargets::RowTargets(const Recipe::Data& data, const Table& table, const std::vector<int64_t>& rows,
+                       const TableSchema& schema)
+    : RowTargets(schema) {
+  for (const auto& target : schema.targets) values_.push_back(encode(data, target, schema.target_type, table, rows));
+}
+
+RowTargets::RowTargets(const TableSchema& schema)
+    : classes_(schema.target_type == "class"), count_(std::ssize(schema.targets)) {}
+
+BatchField RowTargets::field() const { return classes_ ? labels_field() : targets_field(count_); }
+
+void RowTargets::write(size_t at, HostBatch& batch, size_t field, int64_t row) const {
+  if (classes_) {
+    batch.row<int64_t>(field, row)[0] = values_.empty() ? ignored_target : static_cast<int64_t>(values_[0][at]);
+    return;
+  }
+  const auto targets = batch.row<float>(field, row);
+  std::ranges::fill(targets, std::nanf(""));
+  for (size_t t = 0; t < values_.size(); ++t) targets[t] = values_[t][at];
+}
+
+const TableColumn& column_of(const Table& table, const std::string& name) {
+  if (const auto* found = table.find(name)) return *found;
+  const auto names = table.names();
+  const auto near = nearest(name, names);
+  throw usage_error("{} has no column `{}`, which the training data have{}; it has {}", table.files.front().path, name,
+                    near ? fmt::format(" (did you mean `{}`?)", *near) : "", join(names, ", "));
+}
+
+std::optional<double> number_in(const TableColumn& column, int64_t row) {
+  const auto at = static_cast<size_t>(row);
+  return column.numeric ? std::optional(column.numbers[at]) : finite_number(column.texts[at]);
+}
+
+std::string cell_text(const TableColumn& column, size_t row) {
+  if (column.missing(row)) return "";
+  return column.numeric ? number_text(column.numbers[row]) : column.texts[row];
+}
+
+std::map<std::string, int32_t> class_indices(const std::vector<std::string>& values) {
+  std::map<std::string, int32_t> index;
+  for (const auto& value : values) index.emplace(value, static_cast<int32_t>(index.size()));
+  return index;
+}
+
+}  // namespace runner

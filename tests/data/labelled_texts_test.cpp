@@ -1,0 +1,248 @@
+// Texts with labels: rows of one text or two, truncation, labels and numbers, and the places of mistakes.
+#include "runner/data/labelled_texts.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <nlohmann/json.hpp>
+
+#include "runner/data/data_check.hpp"
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+using Catch::Matchers::ContainsSubstring;
+using Values = std::vector<int64_t>;
+
+namespace {
+
+constexpr int64_t vocab = 30, cls = 1, sep = 2;
+
+/// A tokenizer.json like BERT's: the letters a, b, ... are the tokens 3, 4, ...
+std::string letters_tokenizer() {
+  nlohmann::json vocabulary = {{"[PAD]", 0}, {"[CLS]", cls}, {"[SEP]", sep}};
+  for (char letter = 'a'; letter <= 'z'; ++letter) vocabulary[std::string(1, letter)] = 3 + letter - 'a';
+  return nlohmann::json{
+      {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+      {"post_processor", {{"type", "BertProcessing"}, {"cls", {"[CLS]", cls}}, {"sep", {"[SEP]", sep}}}},
+      {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "z"}}}}
+      .dump();
+}
+
+struct Texts : DataFolder {
+  Recipe::Data data;
+  Texts(const std::string& format, const std::string& train) {
+    data.format = format;
+    data.objective = "classification";
+    data.train = {write("train." + format, train)};
+    data.tokenizer = write("tokenizer.json", letters_tokenizer());
+    data.target = {"label"};
+  }
+  std::unique_ptr<Dataset> open(int64_t seq_len = 16, Split split = Split::train) const {
+    return open_dataset(data, split, seq_len, vocab, *this / "cache");
+  }
+  /// The mistakes that `check` finds, with FOLDER for the folder.
+  std::string problems(int64_t seq_len = 16) const {
+    std::string text;
+    for (const auto& problem : find_data_problems(data, seq_len, vocab, *this / "cache"))
+      text += problem.key + " | " + problem.message + "\n";
+    for (auto at = text.find(path.string()); at != std::string::npos; at = text.find(path.string()))
+      text.replace(at, path.string().size(), "FOLDER");
+    return text;
+  }
+};
+
+HostBatch batch_of(const Dataset& data, const Values& samples) {
+  HostBatch batch(std::ssize(samples), data.fields_of(samples));
+  for (int64_t row = 0; row < batch.rows; ++row) data.read(samples[static_cast<size_t>(row)], batch, row);
+  return batch;
+}
+
+Values row_of(const HostBatch& batch, size_t field, int64_t row) {
+  const auto values = batch.row<int64_t>(field, row);
+  return {values.begin(), values.end()};
+}
+
+const std::string spam = R"({"text": "a b c", "label": "spam"}
+{"text": "d", "label": "ham"}
+
+{"text": "e f g h i j", "label": "spam"}
+)";
+
+}  // namespace
+
+TEST_CASE("rank 15: a text, its label, and padding that is a sequence of its own", "[rank15]") {
+  const Texts texts("jsonl", spam);
+  const auto data = texts.open();
+  CHECK(data->size() == 3);
+  CHECK(data->describe() == "3 texts of at most 16 tokens with one of 2 labels");
+  CHECK(data->weight(1) == 1);
+  const auto batch = batch_of(*data, {0, 1, 2});
+  CHECK(describe({batch.fields[0].spec, batch.fields[1].spec, batch.fields[2].spec}) ==
+        "`inputs` (int64 [8]), `positions` (int64 [8]), `labels` (int64 [])");
+  CHECK(row_of(batch, 0, 0) == Values{cls, 3, 4, 5, sep, 0, 0, 0});
+  CHECK(row_of(batch, 1, 0) == Values{0, 1, 2, 3, 4, 0, 1, 2});
+  CHECK(row_of(batch, 0, 2) == Values{cls, 7, 8, 9, 10, 11, 12, sep});
+  // Labels are sorted: ham 0, spam 1.
+  CHECK(row_of(batch, 2, 0) == Values{1});
+  CHECK(row_of(batch, 2, 1) == Values{0});
+  CHECK(data->learned().at("targets")[0].at("classes") == nlohmann::json({"ham", "spam"}));
+}
+
+TEST_CASE("rank 15: two texts have types, and the longer one loses its end", "[rank15]") {
+  Texts texts("jsonl", R"({"text": "a b c d e", "text_pair": "f g", "label": 0}
+{"text": "a", "text_pair": "b", "label": 1}
+)");
+  texts.data.columns = text_columns(texts.data);
+  REQUIRE(texts.data.has_text_pairs());
+  const auto batch = batch_of(*texts.open(8), {0, 1});
+  CHECK(row_of(batch, 0, 0) == Values{cls, 3, 4, 5, sep, 8, 9, sep});
+  CHECK(row_of(batch, 2, 0) == Values{0, 0, 0, 0, 0, 1, 1, 1});
+  CHECK(row_of(batch, 0, 1) == Values{cls, 3, sep, 4, sep, 0, 0, 0});
+  CHECK(row_of(batch, 1, 1) == Values{0, 1, 2, 3, 4, 0, 1, 2});
+  CHECK(row_of(batch, 2, 1) == Values{0, 0, 0, 1, 1, 0, 0, 0});
+  CHECK(texts.open(8)->describe() == "2 pairs of texts of at most 8 tokens with one of 2 labels (1 too long and cut)");
+}
+
+TEST_CASE("rank 15: two texts are truncated as by Hugging Face's tokenizers", "[rank15]") {
+  const auto rows =
+      nlohmann::json::parse(read_file(RUNNER_SOURCE_DIR "/tests/models/reference/classifiers/truncations.json"));
+  for (const auto& row : rows) {
+    const auto [first, second] = truncated({row[0], row[1]}, row[2].get<int64_t>() - 3);
+    CAPTURE(row.dump());
+    CHECK(first == row[3]);
+    CHECK(second == row[4]);
+  }
+}
+
+TEST_CASE("rank 15: labels are texts, whole numbers or numbers, and keep a given order", "[rank15]") {
+  const auto lines = [](const std::vector<std::string>& labels) {
+    std::string text;
+    for (const auto& label : labels) text += R"({"text": "a", "label": )" + label + "}\n";
+    return text;
+  };
+  const auto facts = [](const Texts& texts) {
+    Recipe recipe;
+    recipe.model.name = "bert";
+    recipe.data = texts.data;
+    take_data_facts(recipe);
+    return recipe;
+  };
+  auto recipe = facts(Texts("jsonl", lines({"10", "2", "10"})));
+  CHECK(recipe.model.labels == std::vector<std::string>{"2", "10"});
+  CHECK(recipe.model.num_labels == 2);
+  CHECK(recipe.train.loss == "cross_entropy");
+  recipe = facts(Texts("jsonl", lines({"\"10\"", "\"2\""})));
+  CHECK(recipe.model.labels == std::vector<std::string>{"10", "2"});  // texts, in order of their bytes
+  recipe = facts(Texts("jsonl", lines({"true", "false"})));
+  CHECK(recipe.model.labels == std::vector<std::string>{"false", "true"});
+
+  const Texts scores("jsonl", lines({"0.5", "-2", "3.25"}));
+  recipe = facts(scores);
+  CHECK(recipe.train.loss == "mse");
+  CHECK(recipe.model.num_labels == 1);
+  CHECK(recipe.model.labels.empty());
+  const auto batch = batch_of(*scores.open(), {0, 1, 2});
+  CHECK(batch.row<float>(2, 1)[0] == -2);  // not standardized
+
+  Texts ordered("jsonl", lines({"\"no\"", "\"yes\""}));
+  ordered.data.labels = {"yes", "no", "perhaps"};
+  CHECK(row_of(batch_of(*ordered.open(), {0}), 2, 0) == Values{1});
+  CHECK(facts(ordered).model.num_labels == 3);
+}
+
+TEST_CASE("rank 15: labels that the pretrained model has keep its order", "[rank15]") {
+  const Texts texts("jsonl", spam);
+  Recipe recipe;
+  recipe.model.name = "bert";
+  recipe.data = texts.data;
+  SECTION("the same labels") {
+    take_data_facts(recipe, {"spam", "ham"});
+    CHECK(recipe.model.labels == std::vector<std::string>{"spam", "ham"});
+    CHECK(row_of(batch_of(*open_dataset(recipe.data, Split::train, 16, vocab, texts / "cache"), {1}), 2, 0) ==
+          Values{1});
+  }
+  SECTION("others") {
+    take_data_facts(recipe, {"LABEL_0", "LABEL_1"});
+    CHECK(recipe.model.labels == std::vector<std::string>{"ham", "spam"});
+  }
+}
+
+TEST_CASE("rank 15: CSV files have texts and labels, too, and text for language models", "[rank15][csv]") {
+  Texts texts("csv", "label,text\n1,\"a, b\nc\"\n0,d e\n");
+  texts.data.delimiter = ",";
+  auto batch = batch_of(*texts.open(), {0, 1});
+  CHECK(row_of(batch, 0, 1) == Values{cls, 6, 7, sep, 0, 0, 0, 0});
+  CHECK(row_of(batch, 2, 0) == Values{1});
+  CHECK(row_of(batch, 2, 1) == Values{0});
+
+  texts.data.objective = "next_token";
+  texts.data.target.clear();
+  texts.data.packing = "none";
+  texts.data.tokenizer = "bytes";
+  const auto lm = open_dataset(texts.data, Split::train, 16, 256, texts / "cache");
+  CHECK(lm->size() == 2);
+  const auto sample = read_sample(*lm, 1);
+  CHECK(Values(sample.inputs.begin(), sample.inputs.begin() + 3) == Values{'d', ' ', 'e'});
+}
+
+TEST_CASE("rank 15: mistakes in labels and texts have file and line", "[rank15]") {
+  Texts texts("jsonl", spam);
+  texts.data.validation = {
+      texts.write("other.jsonl", "{\"text\": \"a\", \"label\": \"ham\"}\n\n{\"text\": \"b\", \"label\": \"egg\"}\n")};
+  CHECK(texts.problems() ==
+        "data.validation | FOLDER/other.jsonl:3: the class `egg` of `label` is not in the training rows\n");
+  texts.data.validation.clear();
+  texts.data.target = {"lable"};
+  CHECK(texts.problems() ==
+        "data.target | data.target: FOLDER/train.jsonl has no column `lable` (did you mean `label`?); its records have "
+        "text, label\n");
+
+  Texts holes("jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\"}\n{\"text\": \"c\", \"label\": \"y\"}\n");
+  CHECK(holes.problems() ==
+        "data.train | FOLDER/train.jsonl:2: the target `label` is missing; data.missing = \"drop\" leaves "
+        "such rows out\n");
+  holes.data.missing = "drop";
+  CHECK(holes.problems().empty());
+  CHECK(holes.open()->size() == 2);
+
+  Texts lists("jsonl", "{\"text\": \"a\", \"label\": [1]}\n");
+  CHECK(lists.problems() ==
+        "data.train | FOLDER/train.jsonl:1: the label `label` must be a text or a number, not a list\n");
+  Texts unnamed("jsonl", "{\"sentence\": \"a\", \"label\": 1}\n");
+  CHECK_THAT(unnamed.problems(), ContainsSubstring("FOLDER/train.jsonl:1: there is no column `text`; the record has "
+                                                   "sentence, label: data.columns = { text = \"COLUMN\" } names it"));
+  texts.data.target = {"label"};
+  texts.data.too_long = "error";
+  CHECK_THAT(
+      error_of([&] { texts.open(7); }),
+      ContainsSubstring("train.jsonl:4: data.too_long = \"error\": the text has 6 tokens, and data.seq_len allows 5"));
+  texts.data.too_long = "drop";
+  CHECK(texts.open(7)->size() == 2);
+  CHECK(texts.open(7)->describe() == "2 texts of at most 7 tokens with one of 2 labels (1 too long and left out)");
+}
+
+TEST_CASE("rank 15: with data.validation_fraction, the same records are drawn each time", "[rank15]") {
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += fmt::format("{{\"text\": \"{}\", \"label\": {}}}\n", static_cast<char>('a' + i), i % 2);
+  Texts texts("jsonl", lines);
+  texts.data.validation_fraction = 0.25;
+  const auto first_tokens = [&](Split split) {
+    const auto data = texts.open(16, split);
+    Values tokens;
+    for (int64_t sample = 0; sample < data->size(); ++sample)
+      tokens.push_back(row_of(batch_of(*data, {sample}), 0, 0)[1]);
+    return tokens;
+  };
+  auto all = first_tokens(Split::train);
+  const auto validation = first_tokens(Split::validation);
+  CHECK(all.size() == 15);
+  CHECK(validation.size() == 5);
+  CHECK(validation == first_tokens(Split::validation));
+  all.insert(all.end(), validation.begin(), validation.end());
+  std::ranges::sort(all);
+  Values every(20);
+  for (size_t i = 0; i < every.size(); ++i) every[i] = 3 + static_cast<int64_t>(i);
+  CHECK(all == every);
+}
