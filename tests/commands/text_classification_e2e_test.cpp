@@ -1,0 +1,206 @@
+// Classifiers of texts, end to end: fine-tuning of MiniLM, all strategies, resume, adapters, and what transformers reads.
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <sstream>
+
+#include "fine_tune_support.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinAbs;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+const std::string minilm = RUNNER_SOURCE_DIR "/.deps/minilm";
+
+std::string recipe_text(const std::string& more = "", const std::string& model = "", const std::string& data = "") {
+  return "[model]\nname = \"bert\"\nn_layers = 2\ndim = 32\nn_heads = 4\nmax_seq_len = 40\n" + model +
+         "[data]\nformat = \"jsonl\"\ntrain = [\"train.jsonl\"]\nvalidation = [\"val.jsonl\"]\ntarget = \"label\"\n"
+         "seq_len = 24\n" +
+         data +
+         "[devices]\naccelerator = \"cpu\"\n[optimizer]\nname = \"adamw\"\nlr = 2e-3\n[train]\nmax_steps = 12\n"
+         "global_batch_size = 8\nval_check_interval = 6\n" +
+         more;
+}
+
+/// Records whose label depends on a word of theirs.
+std::string records(int first, int count, int labels = 3) {
+  static const std::vector<std::string> words = {"red", "green", "blue"};
+  std::string text;
+  for (int i = first; i < first + count; ++i) {
+    const auto& word = words[static_cast<size_t>(i % labels)];
+    text += fmt::format("{{\"text\": \"{} {} and {}\", \"label\": \"{}\"}}\n", std::string(i % 5, 'x'), word,
+                        i * 7 % 10, word);
+  }
+  return text;
+}
+
+struct ClassifierPlace : Workplace {
+  ClassifierPlace() {
+    write("train.jsonl", records(0, 60));
+    write("val.jsonl", records(100, 21));
+  }
+  nlohmann::json train(const std::string& recipe, std::vector<std::string> set = {}) const {
+    std::vector<std::string> words = {"run", recipe, "--json"};
+    if (!set.empty()) words.emplace_back("--set");
+    words.insert(words.end(), set.begin(), set.end());
+    last = run(words);
+    INFO(last.err);
+    REQUIRE(last.code == 0);
+    return last.json();
+  }
+  double metric(const std::string& name) const {
+    const auto points = run({"metrics", "last", "--name", name, "--json"}).json().at("points");
+    REQUIRE_FALSE(points.empty());
+    return points.back().at(1);
+  }
+  void export_last(const std::string& folder, bool adapter = false) const {
+    std::vector<std::string> words = {"export", "last", "--output", folder};
+    if (adapter) words.emplace_back("--adapter");
+    const auto result = run(words);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+  }
+  /// Loss and accuracy of each model in turn, as transformers computes them.
+  std::vector<double> losses(const std::string& python, const std::string& arguments) const {
+    const auto command = fmt::format("cd {} && {} {}/tests/commands/classifier_losses.py {} >numbers 2>mistakes",
+                                     path().string(), python, RUNNER_SOURCE_DIR, arguments);
+    const int status = std::system(command.c_str());
+    INFO(read_file(path() / "mistakes"));
+    REQUIRE(status == 0);
+    std::istringstream text(read_file(path() / "numbers"));
+    std::vector<double> numbers;
+    for (double number = 0; text >> number;) numbers.push_back(number);
+    return numbers;
+  }
+  mutable CommandResult last;
+};
+
+}  // namespace
+
+TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[rank15][e2e]") {
+  if (!fs::exists(minilm + "/config.json")) SKIP("scripts/setup --minilm has not downloaded the model");
+  const ClassifierPlace place;
+  const std::string recipes = RUNNER_SOURCE_DIR "/recipes/";
+  const auto result =
+      place.train(recipes + "text_classification.toml", {"train.max_epochs=2", "devices.accelerator=cpu"});
+  CHECK_THAT(place.last.err,
+             ContainsSubstring("has no head, and the model has 4 outputs: the head is replaced by a new "
+                               "one, which begins with random weights"));
+  // 28 of the 70 messages for validation have the most frequent label.
+  CHECK(place.metric("val_accuracy") > 0.7);
+  CHECK(result.at("status") == "finished");
+
+  const auto python = python_with_peft();
+  place.export_last("exported");
+  const auto config = nlohmann::json::parse(read_file(place.path() / "exported/config.json"));
+  CHECK(config.at("id2label") == nlohmann::json({{"0", "arrival"}, {"1", "lost"}, {"2", "repair"}, {"3", "weather"}}));
+  const auto theirs = place.losses(python, recipes + "data/harbour_messages_validation.jsonl 64 exported exported");
+  CHECK_THAT(theirs.at(0), WithinAbs(place.metric("val_loss"), 1e-5));
+  CHECK_THAT(theirs.at(1), WithinAbs(place.metric("val_accuracy"), 1e-6));
+}
+
+TEST_CASE("rank 15: a classifier of texts trains alike under each strategy, and continues after a kill",
+          "[rank15][e2e]") {
+  const ClassifierPlace place;
+  place.write("tiny.toml", recipe_text("label_smoothing = 0.1\n[checkpoint]\nevery_n_steps = 4\nkeep_last = 0\n",
+                                       "dropout = 0.1\n"));
+  const auto single = place.train("tiny.toml");
+  const double val_loss = place.metric("val_loss");
+  for (const char* strategy : {"ddp", "fsdp", "zero"}) {
+    const auto other = place.train("tiny.toml", {"strategy.name=" + std::string(strategy), "devices.cpu_processes=2"});
+    CHECK_THAT(other.at("final_loss").get<double>(), WithinRel(single.at("final_loss").get<double>(), 1e-5));
+    CHECK_THAT(place.metric("val_loss"), WithinRel(val_loss, 1e-5));
+  }
+  const fs::path run_dir = single.at("run_dir").get<std::string>();
+  CHECK_THAT(read_file(run_dir / "resolved.toml"), ContainsSubstring("labels = [\"blue\", \"green\", \"red\"]"));
+  const auto again =
+      place.run({"run", "tiny.toml", "--json", "--checkpoint", (run_dir / "checkpoints/step-000004").string()});
+  INFO(again.err);
+  REQUIRE(again.code == 0);
+  CHECK(again.json().at("final_loss") == single.at("final_loss"));
+  CHECK(final_state(again.json().at("run_dir")) == final_state(run_dir));
+  // Other labels are another model.
+  place.write("train.jsonl", records(0, 60, 2));
+  place.write("val.jsonl", records(100, 20, 2));
+  const auto other = place.run({"run", "tiny.toml", "--checkpoint", (run_dir / "checkpoints/step-000004").string()});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err, ContainsSubstring("model.num_labels = 2, the checkpoint's is 3"));
+}
+
+TEST_CASE("rank 15: transformers computes the losses of an exported classifier", "[rank15][e2e]") {
+  const auto python = python_with_peft();
+  const ClassifierPlace place;
+  const auto family = GENERATE(as<std::string>(), "bert", "roberta");
+  place.write("tiny.toml", recipe_text());
+  place.train("tiny.toml", {"model.name=" + family});
+  place.export_last("exported");
+  const auto theirs = place.losses(python, "val.jsonl 24 bytes exported");
+  CHECK_THAT(theirs.at(0), WithinAbs(place.metric("val_loss"), 1e-5));
+  CHECK_THAT(theirs.at(1), WithinAbs(place.metric("val_accuracy"), 1e-6));
+
+  // The same number of labels: the head is kept. Another one: it is replaced, and the run says so.
+  place.write("next.toml", recipe_text("", "init_from = \"exported\"\n"));
+  place.train("next.toml", {"model.name=" + family, "train.max_steps=1", "optimizer.lr=0.0"});
+  CHECK_THAT(place.metric("val_loss"), WithinAbs(theirs.at(0), 1e-5));
+  CHECK_THAT(place.last.err, !ContainsSubstring("the head is replaced"));
+  place.write("train.jsonl", records(0, 60, 2));
+  place.write("val.jsonl", records(100, 20, 2));
+  place.train("next.toml", {"model.name=" + family, "train.max_steps=1"});
+  CHECK_THAT(place.last.err,
+             ContainsSubstring("exported has a head of 3 outputs, and the model has 2 outputs: the head is "
+                               "replaced by a new one, which begins with random weights"));
+}
+
+TEST_CASE("rank 15: PEFT reads the adapter of a classifier", "[rank15][e2e]") {
+  const auto python = python_with_peft();
+  const ClassifierPlace place;
+  const auto family = GENERATE(as<std::string>(), "bert", "roberta");
+  place.write("base.toml", recipe_text());
+  place.train("base.toml", {"model.name=" + family});
+  place.export_last("base");
+  place.write("tune.toml", recipe_text("[fine_tune]\nmethod = \"lora\"\nrank = 4\n", "init_from = \"base\"\n"));
+  place.train("tune.toml", {"model.name=" + family, "strategy.name=fsdp", "devices.cpu_processes=2"});
+  const double loss = place.metric("val_loss");
+  place.export_last("adapter", /*adapter=*/true);
+  place.export_last("merged");
+  const auto config = nlohmann::json::parse(read_file(place.path() / "adapter/adapter_config.json"));
+  CHECK(config.at("task_type") == "SEQ_CLS");
+  CHECK(config.at("modules_to_save") == nlohmann::json({"classifier"}));
+  const auto theirs = place.losses(python, "val.jsonl 24 bytes merged base adapter blue,green,red");
+  CHECK_THAT(theirs.at(0), WithinAbs(loss, 1e-5));
+  CHECK_THAT(theirs.at(2), WithinAbs(loss, 1e-5));
+}
+
+TEST_CASE("rank 15: mistakes in recipes of classifiers are reported at their keys", "[rank15][e2e]") {
+  const ClassifierPlace place;
+  const auto check = [&](const std::string& text) {
+    place.write("bad.toml", text);
+    const auto result = place.run({"check", "bad.toml"});
+    CHECK(result.code == 2);
+    return result.out + result.err;
+  };
+  CHECK_THAT(check(recipe_text("", "", "packing = \"best_fit\"\n")),
+             ContainsSubstring("texts with labels are not packed: each is a row of a batch"));
+  CHECK_THAT(check(recipe_text("", "", "objective = \"masked_lm\"\nmlm_probability = 0.2\n")),
+             ContainsSubstring(
+                 "objective = \"masked_lm\" predicts tokens, and not data.target; \"classification\" predicts it"));
+  CHECK_THAT(check(recipe_text("", "num_labels = 4\n")),
+             ContainsSubstring("model.num_labels = 4, but the labels of data.train are 3"));
+  CHECK_THAT(check(recipe_text("", "labels = [\"red\", \"green\"]\n")),
+             ContainsSubstring("train.jsonl:3: the class `blue` of `label` is not one of red, green"));
+  CHECK_THAT(check(recipe_text("early_stopping = { monitor = \"val_r2\" }\n")),
+             ContainsSubstring("`val_r2`, which this training never reports"));
+  place.write("good.toml", recipe_text());
+  const auto shown = place.run({"data", "good.toml", "--samples", "2", "--json"}).json();
+  CHECK(shown.at("labels") == nlohmann::json({"blue", "green", "red"}));
+  CHECK(shown.at("samples")[0].at("text").get<std::string>().find(
+            shown.at("samples")[0].at("target").get<std::string>()) != std::string::npos);
+  CHECK(place.run({"recommend", "good.toml"}).code == 0);
+}
