@@ -2,6 +2,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/data/image_processor.hpp"
 #include "runner/pretrained/model_files.hpp"
 
@@ -35,6 +36,32 @@ json take_table(const fs::path& folder, const json& config, Recipe::Data& data) 
   data.target_type = config.value("target_type", "class");
   for (const auto& target : config.at("targets")) data.target.push_back(target.at("column").get<std::string>());
   return {{"target_type", data.target_type}, {"features", config.at("features")}, {"targets", config.at("targets")}};
+}
+
+/// Of texts with labels or numbers.
+json take_texts(Recipe& recipe) {
+  auto& data = recipe.data;
+  const bool numbers = recipe.train.loss == "mse", several = recipe.train.loss == "bce";
+  data.format = "jsonl";
+  data.objective = "classification";
+  data.target_type = numbers ? "number" : several ? "binary" : "class";
+  data.labels = recipe.model.labels;
+  const auto count = static_cast<size_t>(recipe.model.num_labels.value());
+  json targets = json::array();
+  if (data.target_type == "class") {
+    data.target = {"label"};
+    targets.push_back({{"column", "label"}, {"classes", recipe.model.labels}});
+  }
+  for (size_t i = 0; data.target_type != "class" && i < count; ++i) {
+    const auto name = i < recipe.model.labels.size() ? recipe.model.labels[i] : fmt::format("LABEL_{}", i);
+    data.target.push_back(name);
+    targets.push_back({{"column", name}});
+    if (several)
+      targets.back()["classes"] = {"0", "1"};
+    else
+      targets.back().update({{"mean", 0.0}, {"scale", 1.0}});
+  }
+  return {{"target_type", data.target_type}, {"features", json::array()}, {"targets", targets}};
 }
 
 json numbered_labels(int64_t count) {
@@ -71,6 +98,10 @@ json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
 json take_label_folder(const fs::path& folder, const json& config, Recipe& recipe) {
   recipe.train.loss = loss_of(folder, config);
   recipe.train.huber_delta = config.value("huber_delta", recipe.train.huber_delta);
+  if (labels_texts(recipe.model)) {
+    if (recipe.model.num_labels == 1 && !config.contains("problem_type")) recipe.train.loss = "mse";
+    return take_texts(recipe);
+  }
   return recipe.model.name == "mlp" ? take_table(folder, config, recipe.data) : take_images(folder, config, recipe);
 }
 

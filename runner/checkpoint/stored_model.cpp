@@ -34,7 +34,11 @@ StoredModel open_folder(const ModelPlace& place) {
   auto& recipe = model.recipe;
   recipe.model = model_of_hf_folder(folder);
   const auto& settings = recipe.model;
-  if (is_language_model(settings.name)) {
+  if (labels_texts(settings)) {
+    recipe.data.tokenizer = folder.string();
+    model.learned = take_label_folder(folder, read_hf_config(folder), recipe);
+    model.spec = make_spec(recipe, settings.vocab_size.value(), settings.max_seq_len);
+  } else if (is_language_model(settings.name)) {
     recipe.data.tokenizer = folder.string();
     recipe.data.format = "text";
     if (family_kind(settings.name) == "encoder") recipe.data.objective = "masked_lm";

@@ -192,12 +192,12 @@ struct HfStart {
         tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);
       const char* files =
-          labels ? "format = \"jsonl\"                 # lines {\"text\": \"...\", \"label\": \"...\"}\n"
-                   "train = [\"data.jsonl\"]           # relative to this file\ntarget = \"label\"\n"
-          : format == "jsonl"
-              ? "format = \"jsonl\"\ntrain = [\"data.jsonl\"]           # relative to this file; a line: {\"messages\": "
-                "[{\"role\": \"user\", \"content\": \"..\"}, ..]}\n"
-              : "format = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n";
+          labels              ? "format = \"jsonl\"                 # lines {\"text\": \"...\", \"label\": \"...\"}\n"
+                                "train = [\"data.jsonl\"]           # relative to this file\ntarget = \"label\"\n"
+          : format == "jsonl" ? "format = \"jsonl\"\ntrain = [\"data.jsonl\"]           # relative to this file; a "
+                                "line: {\"messages\": "
+                                "[{\"role\": \"user\", \"content\": \"..\"}, ..]}\n"
+                              : "format = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n";
       text = fmt::format("[data]\n{}validation_fraction = 0.05\ntokenizer = {}\n", files, toml_value(tokenizer));
     }
     if (family_kind(model.name) == "encoder" && !labels) text += "objective = \"masked_lm\"\n";

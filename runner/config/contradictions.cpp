@@ -169,7 +169,8 @@ class Finder {
              fmt::format("objective = \"{}\" predicts tokens, and not data.target; \"classification\" predicts it",
                          recipe_.data.objective),
              "data.target", "the target is named here");
-    else if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && !open && tokens == has_rows)
+    else if (!recipe_.model.name.empty() && sound("model") && !recipe_.data.format.empty() && !open &&
+             tokens == has_rows)
       report("model.name",
              fmt::format("{} predicts {}, and data of format \"{}\" have {}", recipe_.model.name,
                          tokens ? "tokens" : "labels or numbers of rows", recipe_.data.format,

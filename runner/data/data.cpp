@@ -17,6 +17,7 @@
 #include "runner/data/order.hpp"
 #include "runner/data/plugin/dataset.hpp"
 #include "runner/data/plugin/source.hpp"
+#include "runner/data/records.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/stream_dataset.hpp"
 #include "runner/data/table_data.hpp"
@@ -123,8 +124,49 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
                           : stream_dataset(data, split, std::move(opened.stream), seq_len);
 }
 
-InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t /*seq_len*/,
-                      const std::string& /*cache_dir*/, const nlohmann::json& learned) {
+std::string record_format_of(const std::string& file) {
+  const auto kind = fs::path(file).extension();
+  return kind == ".csv" ? "csv" : kind == ".parquet" ? "parquet" : "jsonl";
+}
+
+namespace {
+
+/// The ids of records, of their column `id` or their number.
+std::vector<nlohmann::ordered_json> record_ids(const Recipe::Data& data, const std::vector<std::string>& files) {
+  std::vector<nlohmann::ordered_json> names;
+  for (const auto& file : files) {
+    const auto records = open_records(data, file);
+    for (const auto& part : records->parts(size_t{1} << 26))
+      records->for_each(part, [&](const JsonRecord& record, size_t) {
+        auto& id = names.emplace_back()["id"] = names.size();
+        if (record.contains("id")) id = record.at("id");
+        return true;
+      });
+  }
+  return names;
+}
+
+InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& files, int64_t seq_len,
+                           const std::string& cache_dir, const nlohmann::json& learned) {
+  constexpr int64_t any_vocabulary = std::numeric_limits<int64_t>::max();
+  if (!data.is_plugin()) data.format = record_format_of(files.at(0));
+  data.validation_fraction.reset();
+  data.train = data.validation = files;
+  if (!data.has_text_pairs() && text_columns(data) != data.columns)
+    throw usage_error("{} has pairs of texts (text_pair), and the model was trained on single texts", files.front());
+  InputData inputs;
+  inputs.names = record_ids(data, files);
+  inputs.samples = unlabelled_texts(data, open_files(data, Split::validation, any_vocabulary, cache_dir), seq_len,
+                                    *open_tokenizer(data, cache_dir), learned);
+  RUNNER_CHECK(inputs.samples->size() == std::ssize(inputs.names));
+  return inputs;
+}
+
+}  // namespace
+
+InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t seq_len,
+                      const std::string& cache_dir, const nlohmann::json& learned) {
+  if (data.labels_texts()) return open_text_inputs(data, files, seq_len, cache_dir, learned);
   if (data.is_table()) return open_table_inputs(data, files, learned);
   if (data.is_images()) return open_image_inputs(data, files, learned);
   throw usage_error("data.format = \"{}\": the model has no labels", data.format);

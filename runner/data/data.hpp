@@ -78,13 +78,16 @@ std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir, const nlohmann::json& learned = nullptr);
 
+/// data.format of a file of records, by its name: csv, parquet or jsonl.
+std::string record_format_of(const std::string& file);
+
 /// Samples whose targets are not known, for predictions: their targets do not count.
 struct InputData {
   std::unique_ptr<Dataset> samples = {};
   std::vector<nlohmann::ordered_json> names = {};  ///< of each sample, {"id": ..., ...}
   std::vector<std::string> notes = {};             ///< for the user
 };
-/// Opens files as the training data of the model were read: tables, or images and folders of images. `seq_len` and `cache_dir` are for
+/// Opens files as the training data of the model were read: tables, texts, or images and folders of images. `seq_len` and `cache_dir` are for
 /// texts; `learned`: Dataset::learned() of the training data. Throws Error(usage) with the file and the row or column that does not fit.
 InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t seq_len,
                       const std::string& cache_dir, const nlohmann::json& learned);

@@ -111,7 +111,7 @@ class LabelledTexts final : public Dataset {
 /// The records of a split, and what is done to those that are too long.
 class TextRows {
  public:
-  TextRows(const Recipe::Data& data, const Table& table, const DocumentIndex& documents, int64_t most)
+  TextRows(const Recipe::Data& data, const Table* table, const DocumentIndex& documents, int64_t most)
       : data_(data), table_(table), documents_(documents), most_(most) {}
 
   void add(int64_t record) {
@@ -123,10 +123,10 @@ class TextRows {
       row.lengths.second = documents_.end(document + 1) - row.second;
     }
     const int64_t tokens = row.lengths.first + row.lengths.second;
-    if (tokens > most_ && data_.too_long == "error")
+    if (table_ && tokens > most_ && data_.too_long == "error")
       throw usage_error("{}: data.too_long = \"error\": the text has {} tokens, and data.seq_len allows {}",
-                        table_.place(record), tokens, most_);
-    if (tokens > most_ && data_.too_long == "drop") {
+                        table_->place(record), tokens, most_);
+    if (table_ && tokens > most_ && data_.too_long == "drop") {
       ++dropped;
       return;
     }
@@ -142,15 +142,16 @@ class TextRows {
 
  private:
   const Recipe::Data& data_;
-  const Table& table_;
+  const Table* table_;  ///< null: no text may be left out
   const DocumentIndex& documents_;
   int64_t most_;
 };
 
-std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table& table, const std::vector<int64_t>& records,
+/// The texts of `records`. Without a table their targets are not known.
+std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table* table, const std::vector<int64_t>& records,
                                   OpenData opened, const TableSchema& schema, int64_t seq_len, TokenFrame frame) {
   const auto& documents = opened.documents.value();
-  RUNNER_CHECK(documents.size() == table.rows() * (data.has_text_pairs() ? 2 : 1));
+  RUNNER_CHECK(!table || documents.size() == table->rows() * (data.has_text_pairs() ? 2 : 1));
   const auto added = std::ranges::count(frame, FramePart::Kind::token, &FramePart::kind);
   if (seq_len < added)
     throw usage_error("data.seq_len = {}: the tokenizer puts {} tokens around the texts", seq_len, added);
@@ -159,7 +160,7 @@ std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table& table, 
   if (rows.rows.empty())
     throw usage_error("data.too_long = \"drop\" leaves no text: all {} have more tokens than data.seq_len = {} allows",
                       records.size(), seq_len);
-  RowTargets targets(data, table, rows.records, schema);
+  auto targets = table ? RowTargets(data, *table, rows.records, schema) : RowTargets(schema);
   auto texts = std::make_unique<LabelledTexts>(data, std::move(opened), std::move(rows.rows), std::move(targets),
                                                std::move(frame), schema, seq_len);
   texts->cut = rows.cut;
@@ -195,16 +196,27 @@ std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data) {
 
 std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
                                         const Tokenizer& tokenizer, const nlohmann::json& learned) {
-  const auto training = training_table(data);
+  const bool own_files = split == Split::validation && !data.validation.empty();
+  const auto training = own_files && !learned.is_null() ? nullptr : training_table(data);
   const auto schema = learned.is_null() ? training->schema : TableSchema::from_json(learned);
   auto frame = tokenizer.frame(data.has_text_pairs());
   const auto make = [&](const Table& table, const std::vector<int64_t>& records) {
-    return texts_of(data, table, records, std::move(opened), schema, seq_len, std::move(frame));
+    return texts_of(data, &table, records, std::move(opened), schema, seq_len, std::move(frame));
   };
   if (split == Split::train) return make(training->table, training->rows);
-  if (data.validation.empty()) return make(training->table, training->validation_rows);
+  if (!own_files) return make(training->table, training->validation_rows);
   const auto validation = validation_table(data, schema);
   return make(validation.table, validation.rows);
+}
+
+std::unique_ptr<Dataset> unlabelled_texts(Recipe::Data data, OpenData opened, int64_t seq_len,
+                                          const Tokenizer& tokenizer, const nlohmann::json& learned) {
+  data.group_by_length = false;
+  std::vector<int64_t> records(static_cast<size_t>(opened.documents.value().size() / (data.has_text_pairs() ? 2 : 1)));
+  std::iota(records.begin(), records.end(), int64_t{0});
+  if (records.empty()) throw usage_error("the input has no text");
+  return texts_of(data, nullptr, records, std::move(opened), TableSchema::from_json(learned), seq_len,
+                  tokenizer.frame(data.has_text_pairs()));
 }
 
 }  // namespace runner

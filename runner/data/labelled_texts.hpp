@@ -16,6 +16,10 @@ namespace runner {
 std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
                                         const Tokenizer& tokenizer, const nlohmann::json& learned = nullptr);
 
+/// All texts of `opened`, in order, with targets that are not known; those that are too long are cut. `learned` as in open_table().
+std::unique_ptr<Dataset> unlabelled_texts(Recipe::Data data, OpenData opened, int64_t seq_len,
+                                          const Tokenizer& tokenizer, const nlohmann::json& learned);
+
 /// How many tokens of two texts remain if they may have `most` together.
 struct PairLengths {
   int64_t first = 0, second = 0;

@@ -25,8 +25,9 @@ class RowTargets {
 
  private:
   bool classes_;
-  int64_t count_;                           ///< of targets
-  std::vector<std::vector<float>> values_;  ///< for each target, of all rows; classes are exact up to 2^24; empty: not known
+  int64_t count_;  ///< of targets
+  std::vector<std::vector<float>>
+      values_;  ///< for each target, of all rows; classes are exact up to 2^24; empty: not known
 };
 
 /// The column of this name. Throws Error(usage).

@@ -50,6 +50,7 @@ Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& 
   if (!request.data.empty()) {
     data.validation = {request.data};
     data.validation_fraction.reset();
+    if (data.labels_texts() && data.train.empty()) data.format = record_format_of(request.data);
   }
   if (!data.validates())
     throw usage_error("{}: --data names the data to evaluate on", stored.recipe.data.train.empty()
@@ -91,9 +92,8 @@ ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, Ev
     throw usage_error("--output is for --task multiple_choice; `runner predict` writes answers");
   const torch::InferenceMode inference;
   const auto settings = evaluated_data(request, stored);
-  const auto outputs = stored.spec.task->outputs;
-  const auto data =
-      open_dataset(settings, Split::validation, stored.spec.seq_len, outputs, request.load.cache_dir, stored.learned);
+  const auto data = open_dataset(settings, Split::validation, stored.spec.seq_len, stored.spec.vocab_size,
+                                 request.load.cache_dir, stored.learned);
   const LoadedModel model(request.load, std::move(stored));
   const auto& task = *model.stored().spec.task;
   const int64_t wanted = request.limit > 0 ? std::min(request.limit, data->size()) : data->size();
