@@ -263,11 +263,32 @@ InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::str
   return inputs;
 }
 
+namespace {
+
+/// A note if most cells of a column that became categories are numbers: one bad cell is enough for that.
+std::string mixed_column_note(const Table& table, const TableColumn& column) {
+  int64_t numbers = 0, texts = 0, first_text = 0;
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    if (column.missing(static_cast<size_t>(row))) continue;
+    if (number_in(column, row))
+      ++numbers;
+    else if (texts++ == 0)
+      first_text = row;
+  }
+  if (texts == 0 || numbers <= texts) return "";
+  return fmt::format("the column `{}` has categories, because `{}` is not a number ({})", column.name,
+                     column.texts[static_cast<size_t>(first_text)], table.place(first_text));
+}
+
+}  // namespace
+
 std::vector<std::string> table_notes(const Recipe::Data& data) {
   std::vector<std::string> notes, marked, constant;
   const auto training = training_table(data);
   for (const auto& feature : training->schema.features) {
     if (feature.marks_missing) marked.push_back(feature.column);
+    if (const auto* column = training->table.find(feature.column); feature.categorical && !column->numeric)
+      if (auto note = mixed_column_note(training->table, *column); !note.empty()) notes.push_back(std::move(note));
     const bool flat = feature.categorical ? feature.categories.size() < 2 : data.standardize && feature.scale == 1;
     if (!flat) continue;
     const auto* column = training->table.find(feature.column);

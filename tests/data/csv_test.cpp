@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/data/table.hpp"
+#include "runner/data/table_data.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;
@@ -38,6 +39,18 @@ TEST_CASE("CSV columns have numbers or texts", "[csv][rank17]") {
   CHECK(table.columns[1].missing(1));
   CHECK(table.columns[2].texts == std::vector<std::string>{"01", "02", "03"});
   CHECK(table.place(2) == (folder / "table.csv") + ":5");
+}
+
+TEST_CASE("A column of numbers with one text has categories, and a note says which cell is the cause",
+          "[csv][rank17]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.train = {folder.write("table.csv", "a,b,y\n1,u,0\n2,v,1\noops,u,0\n4,v,1\n")};
+  data.target = {"y"};
+  CHECK(table_notes(data) ==
+        std::vector<std::string>{"the column `a` has categories, because `oops` is not a number (" + data.train[0] +
+                                 ":4)"});
 }
 
 TEST_CASE("Quoted CSV cells contain quotes and line breaks", "[csv][rank17]") {
