@@ -52,6 +52,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.num_nodes = topology.num_nodes;
   job.optimizer = find_optimizer(recipe.optimizer.name);
   job.optimizer_states = static_cast<int>(job.optimizer->state_names(recipe.optimizer.momentum).size());
+  job.ns_steps = recipe.optimizer.ns_steps;
   job.validates = recipe.data.validates() || !recipe.hooks.files.empty();
   describe_hooks(recipe, job);
   if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)

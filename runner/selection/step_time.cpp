@@ -9,6 +9,7 @@
 #include "runner/selection/script_strategy.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/program/update_work.hpp"
 
 namespace runner {
 
@@ -90,6 +91,20 @@ const char* name_of(Work kind) {
   return names[static_cast<size_t>(kind)];
 }
 
+namespace {
+
+/// The products of muon's iterations: a matrix with its transpose, its square with itself, and with the matrix.
+void add_iterations(StepWork& work, const std::vector<std::vector<int64_t>>& matrices, int64_t steps) {
+  for (const auto& shape : matrices) {
+    const auto side = static_cast<double>(std::min(shape[0], shape[1])),
+               other = static_cast<double>(std::max(shape[0], shape[1])), times = static_cast<double>(steps);
+    add_product(work, 2 * times * other, side, side);
+    add_product(work, times * side, side, side);
+  }
+}
+
+}  // namespace
+
 StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<Traffic>& traffic) {
   StepWork work = {};
   auto micro_batches = static_cast<double>(job.accumulation);
@@ -104,7 +119,7 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
           micro_batches * (again ? 3 : 2) * static_cast<double>(block.parameter_count()) *
           static_cast<double>(bytes_of(job.precision.parameter) + bytes_of(job.precision.compute));
   }
-  if (!memory.held_on_host) at(work, Work::updates) = static_cast<double>(memory.held);
+  if (!memory.held_on_host) at(work, Work::updates) = static_cast<double>(memory.held) * job.optimizer->passes;
   for (const auto& part : traffic) {
     at(work, Work::collective_calls) += static_cast<double>(part.calls);
     at(work, Work::collective_bytes) += static_cast<double>(part.payload_bytes);
@@ -169,14 +184,15 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
 
 namespace {
 
-/// The measured curve of this collective with the nearest number of ranks; nullptr: none.
+/// The measured curve of this collective with the nearest number of ranks; nullptr: none. A reduce sends what a reduce_scatter sends,
+/// and has no curve of its own.
 const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_curve(const Rates& rates,
                                                                                    const Traffic& part) {
   const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest = nullptr;
+  const std::string collective = part.collective == "reduce" ? "reduce_scatter" : part.collective;
   auto distance = [&](int ranks) { return std::abs(std::log(static_cast<double>(ranks) / part.ranks)); };
   for (const auto& curve : rates.curves)
-    if (curve.first.first == part.collective &&
-        (!nearest || distance(curve.first.second) < distance(nearest->first.second)))
+    if (curve.first.first == collective && (!nearest || distance(curve.first.second) < distance(nearest->first.second)))
       nearest = &curve;
   return nearest;
 }
@@ -259,6 +275,8 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   StepLoad load;
   load.traffic = entry.traffic(job);
   load.work = step_work(job, candidate.memory, load.traffic);
+  if (entry.plan && job.optimizer->needs_matrix)
+    add_iterations(load.work, matrices_of_update(job, entry.plan(job)), job.ns_steps);
   load.local_size = job.local_size;
   if (entry.host_work) load.host = entry.host_work(job);
   if (entry.plan && job.accelerator.streams && job.world_size() > 1)

@@ -1,7 +1,10 @@
 #include "strategies/contract/matrix_update.hpp"
 
 #include <cmath>
+#include <span>
 #include <utility>
+
+#include "strategies/optimizer/matrix_rounds.hpp"
 
 namespace runner {
 
@@ -170,33 +173,88 @@ double rate_factor(const OptimizerConfig& config, const MatrixPart& part) {
 
 }  // namespace
 
-void muon_update(const OptimizerConfig& config, const Optimizer::Update& update, std::vector<MatrixPart>& parts,
-                 const SumOverShards& sum) {
+namespace {
+
+torch::TensorOptions matrix_options(const std::vector<MatrixPart>& parts) {
   torch::TensorOptions options;
   for (const auto& part : parts)
     if (part.parameter.defined()) options = part.parameter.options().dtype(torch::kBFloat16);
+  return options;
+}
+
+/// Updates the momentum, and writes what is to be orthogonalized to the part of `matrix`, 1-d.
+void put_momentum(const OptimizerConfig& config, const MatrixPart& part, double divisor, const torch::Tensor& matrix) {
+  auto gradient = wide_gradient(part, divisor);
+  auto momentum = part.states[0].to(gradient.scalar_type());
+  momentum.lerp_(gradient, 1 - config.momentum);
+  if (config.nesterov)
+    gradient.lerp_(momentum, config.momentum);
+  else
+    gradient.copy_(momentum);
+  if (!momentum.is_alias_of(part.states[0])) part.states[0].copy_(momentum);
+  matrix.narrow(0, part.offset, gradient.numel()).copy_(gradient);
+}
+
+/// Changes the parameter by its part of the orthogonalized `matrix`, 1-d.
+void apply_matrix(const OptimizerConfig& config, const Optimizer::Update& update, const MatrixPart& part,
+                  const torch::Tensor& matrix) {
+  const double rate = part.group.lr * update.lr_factor;
+  const auto change = matrix.narrow(0, part.offset, part.parameter.numel()).to(wide_type(part.parameter));
+  part.parameter.mul_(1 - rate * part.group.weight_decay).sub_(change, rate * rate_factor(config, part));
+}
+
+torch::Tensor orthogonalized_1d(const OptimizerConfig& config, const MatrixPart& part, torch::Tensor matrix) {
+  auto rows = matrix.view(part.shape);
+  matrix.reset();  // the first iteration frees the memory
+  return orthogonalized(std::move(rows), config.ns_steps).reshape({-1});
+}
+
+/// The matrices of one round (order_of_matrices()).
+void update_round(const OptimizerConfig& config, const Optimizer::Update& update, const ShardGroup& group,
+                  std::span<const MatrixPart* const> round, const torch::TensorOptions& options) {
+  torch::Tensor own;
+  for (int owner = 0; owner < std::ssize(round); ++owner) {
+    const MatrixPart& part = *round[static_cast<size_t>(owner)];
+    auto matrix = torch::zeros({part.numel()}, options);
+    if (part.parameter.defined()) put_momentum(config, part, update.gradient_divisor, matrix);
+    auto bytes = matrix.view(torch::kUInt8);
+    group.sum_at(bytes, owner);
+    if (owner == group.rank) own = std::move(matrix);
+  }
+  if (own.defined()) own = orthogonalized_1d(config, *round[static_cast<size_t>(group.rank)], std::exchange(own, {}));
+  for (int owner = 0; owner < std::ssize(round); ++owner) {
+    const MatrixPart& part = *round[static_cast<size_t>(owner)];
+    const auto matrix = owner == group.rank ? std::exchange(own, {}) : torch::empty({part.numel()}, options);
+    auto bytes = matrix.view(torch::kUInt8);
+    group.send_from(bytes, owner);
+    if (part.parameter.defined()) apply_matrix(config, update, part, matrix);
+  }
+}
+
+}  // namespace
+
+void muon_update(const OptimizerConfig& config, const Optimizer::Update& update, std::vector<MatrixPart>& parts,
+                 const ShardGroup& group) {
+  const auto options = matrix_options(parts);
+  std::vector<const MatrixPart*> shared;
+  std::vector<std::vector<int64_t>> shapes;
   for (const auto& part : parts) {
-    auto matrix = part.shared ? torch::zeros({part.numel()}, options) : torch::empty({part.numel()}, options);
-    if (part.parameter.defined()) {
-      auto gradient = wide_gradient(part, update.gradient_divisor);
-      auto momentum = part.states[0].to(gradient.scalar_type());
-      momentum.lerp_(gradient, 1 - config.momentum);
-      if (config.nesterov)
-        gradient.lerp_(momentum, config.momentum);
-      else
-        gradient.copy_(momentum);
-      if (!momentum.is_alias_of(part.states[0])) part.states[0].copy_(momentum);
-      matrix.narrow(0, part.offset, gradient.numel()).copy_(gradient);
-    }
     if (part.shared) {
-      auto bytes = matrix.view(torch::kUInt8);
-      sum(bytes);
+      shared.push_back(&part);
+      shapes.push_back(part.shape);
+      continue;
     }
-    if (!part.parameter.defined()) continue;
-    matrix = orthogonalized(std::exchange(matrix, {}).view(part.shape), config.ns_steps).reshape({-1});
-    const double rate = part.group.lr * update.lr_factor;
-    const auto change = matrix.narrow(0, part.offset, part.parameter.numel()).to(wide_type(part.parameter));
-    part.parameter.mul_(1 - rate * part.group.weight_decay).sub_(change, rate * rate_factor(config, part));
+    auto matrix = torch::empty({part.numel()}, options);
+    put_momentum(config, part, update.gradient_divisor, matrix);
+    apply_matrix(config, update, part, orthogonalized_1d(config, part, std::exchange(matrix, {})));
+  }
+  std::vector<const MatrixPart*> round;
+  const auto order = order_of_matrices(shapes);
+  for (size_t i = 0; i < order.size(); ++i) {
+    round.push_back(shared[order[i]]);
+    if (std::ssize(round) < group.size && i + 1 < order.size()) continue;
+    update_round(config, update, group, round, options);
+    round.clear();
   }
 }
 

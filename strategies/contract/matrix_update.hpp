@@ -21,7 +21,7 @@ struct MatrixPart {
   int64_t numel() const { return c10::multiply_integers(shape); }
 };
 
-using SumOverShards = std::function<void(torch::Tensor& values)>;
+using SumOverShards = ShardGroup::Collective;
 
 /// Factored second moments without a first one; parameters that are not matrices have an unfactored one. Two sums over the ranks, for
 /// all shared parameters together: of rows and columns, and of the squares of updates (adafactor_sums()).
@@ -29,10 +29,11 @@ using SumOverShards = std::function<void(torch::Tensor& values)>;
 void adafactor_update(const OptimizerConfig& config, const Optimizer::Update& update, std::vector<MatrixPart>& parts,
                       const SumOverShards& sum);
 
-/// Momentum whose matrix is made nearly orthogonal by Newton-Schulz iterations in bfloat16, so that every rank that shares a matrix
-/// computes all of it. One sum over the ranks for each shared matrix, of bytes: every rank has zeros outside of its part.
+/// Momentum whose matrix is made nearly orthogonal by Newton-Schulz iterations in bfloat16. Of the matrices that are shared, each is
+/// computed by one rank (matrix_rounds.hpp): it gets the matrix by a sum of bytes, in which every rank has zeros outside of its part,
+/// and sends the result to all.
 /// Source: Jordan et al., Muon (2024); Liu et al., Muon is Scalable for LLM Training (arXiv:2502.16982); torch.optim.Muon.
 void muon_update(const OptimizerConfig& config, const Optimizer::Update& update, std::vector<MatrixPart>& parts,
-                 const SumOverShards& sum);
+                 const ShardGroup& group);
 
 }  // namespace runner

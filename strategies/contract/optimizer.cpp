@@ -151,9 +151,9 @@ Optimizer::Path Optimizer::path_of(const Slot& slot) const {
   return spec.has_fused_kernel ? Path::fused : Path::operators;
 }
 
-void Optimizer::share(std::vector<SharedParameter> shared, std::function<void(torch::Tensor&)> sum) {
+void Optimizer::share(std::vector<SharedParameter> shared, ShardGroup group) {
   shared_ = std::move(shared);
-  sum_ = std::move(sum);
+  shard_group_ = std::move(group);
 }
 
 void Optimizer::step_matrices(const Update& update, const Part& part) {
@@ -180,9 +180,9 @@ void Optimizer::step_matrices(const Update& update, const Part& part) {
   for (size_t index = begin; index < end; ++index)
     if (!listed[index] && path_of(slots_[index]) == Path::matrix) parts.push_back(made_of(index, false));
   if (config_.kind == OptimizerKind::adafactor)
-    adafactor_update(config_, update, parts, sum_);
+    adafactor_update(config_, update, parts, shard_group_.sum);
   else
-    muon_update(config_, update, parts, sum_);
+    muon_update(config_, update, parts, shard_group_);
   for (size_t index = begin; index < end; ++index)
     if (slots_[index].copy.defined() && path_of(slots_[index]) == Path::matrix)
       slots_[index].copy.copy_(slots_[index].parameter);

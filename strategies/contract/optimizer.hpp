@@ -77,6 +77,16 @@ struct SharedParameter {
   std::optional<size_t> index = {};  ///< of this rank's part; nullopt: it has none
 };
 
+/// The ranks that share a copy of the parameters, and the collectives of updates over whole parameters. Each changes its tensor in place.
+struct ShardGroup {
+  using Collective = std::function<void(torch::Tensor& values)>;
+  using WithRoot = std::function<void(torch::Tensor& values, int root)>;
+  int rank = 0, size = 1;
+  Collective sum = {};      ///< over the ranks
+  WithRoot sum_at = {};     ///< the same on rank `root`; on other ranks the values are undefined afterwards
+  WithRoot send_from = {};  ///< the values of rank `root` to all others
+};
+
 /// The parameter that a local tensor is a part of.
 struct PartOf {
   std::vector<int64_t> shape = {};  ///< of the whole parameter; empty: the tensor is the whole
@@ -118,9 +128,9 @@ class Optimizer {
   /// thread, but not on two at once. It allocates no state and reads no counter. Not allowed if the state is in a file.
   void step_part(const Update& update, size_t first, const std::vector<torch::Tensor>& gradients);
 
-  /// For optimizers whose updates reach over a whole matrix. `sum` adds a tensor over the ranks that share a copy. Then only
-  /// complete updates are allowed, not step_part() of some parameters.
-  void share(std::vector<SharedParameter> shared, std::function<void(torch::Tensor&)> sum);
+  /// For optimizers whose updates reach over a whole matrix. Then only complete updates are allowed, not step_part() of some
+  /// parameters.
+  void share(std::vector<SharedParameter> shared, ShardGroup group);
 
   /// For optimizers that average (OptimizerSpec::averages): the average of parameter `index`, in a new tensor.
   torch::Tensor average(size_t index);
@@ -188,7 +198,7 @@ class Optimizer {
   std::vector<Slot> slots_;
   std::map<GroupSettings, std::vector<size_t>> groups_;
   std::vector<SharedParameter> shared_;
-  std::function<void(torch::Tensor&)> sum_;
+  ShardGroup shard_group_;
   AverageState average_;
   int64_t steps_ = 0, copied_elements_ = 0;
 };

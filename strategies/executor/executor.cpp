@@ -279,11 +279,32 @@ class Executor : public Strategy {
         shared.push_back(std::move(one));
       }
     }
-    optimizer_.share(std::move(shared), [this](torch::Tensor& values) {
+    auto& group = mesh_.group(Axis::shard);
+    /// Calls collective(list) with the tensor on the device of the group, and copies the result back if `takes`.
+    const auto on_device = [this](torch::Tensor& values, bool takes, const auto& collective) {
       std::vector<at::Tensor> list{values.to(world_.device)};
-      mesh_.group(Axis::shard).allreduce(list, {c10d::ReduceOp::SUM})->wait();
-      if (!list[0].is_same(values)) values.copy_(list[0]);
-    });
+      collective(list)->wait();
+      if (takes && !list[0].is_same(values)) values.copy_(list[0]);
+    };
+    const int rank = mesh_.coordinate(Axis::shard);
+    optimizer_.share(
+        std::move(shared),
+        {.rank = rank,
+         .size = plan_.shards(),
+         .sum =
+             [=, &group](torch::Tensor& values) {
+               on_device(values, true, [&](auto& list) { return group.allreduce(list, {c10d::ReduceOp::SUM}); });
+             },
+         .sum_at =
+             [=, &group](torch::Tensor& values, int root) {
+               on_device(values, rank == root, [&](auto& list) {
+                 return group.reduce(list, {.reduceOp = c10d::ReduceOp::SUM, .rootRank = root});
+               });
+             },
+         .send_from =
+             [=, &group](torch::Tensor& values, int root) {
+               on_device(values, rank != root, [&](auto& list) { return group.broadcast(list, {.rootRank = root}); });
+             }});
   }
 
   void prepare_reducer() {

@@ -39,6 +39,7 @@ struct OptimizerSpec {
   bool nesterov = false;
   /// Wide copies of the updated elements that an update by LibTorch's operators needs (contract/tensor_update.hpp).
   int operator_copies = 4;
+  double passes = 1;  ///< memory that an update reads and writes, relative to adamw's
   /// The weights to evaluate and to export are an average that follows from the parameter and the state z.
   bool averages = false;
   Reach reach = Reach::element;
@@ -143,6 +144,7 @@ inline const std::vector<OptimizerSpec>& optimizers() {
        .keys = {"decay_rate", "clip_threshold", "scale_parameter"},
        .states = {"exp_avg_sq_row", "exp_avg_sq_column", "exp_avg_sq"},
        .decays_apart_from_gradient = true,
+       .passes = 4,
        .reach = OptimizerSpec::Reach::matrix,
        .needs_matrix = [](const std::vector<int64_t>&, bool) { return true; },
        .states_of = factored_states},
@@ -163,6 +165,7 @@ inline const std::vector<OptimizerSpec>& optimizers() {
        .rule = UpdateRule::adam,
        .momentum = 0.95,
        .nesterov = true,
+       .passes = 2,
        .reach = OptimizerSpec::Reach::matrix,
        .needs_matrix = is_hidden_matrix,
        .states_of = muon_states},

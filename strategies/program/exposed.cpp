@@ -4,6 +4,7 @@
 #include <map>
 
 #include "strategies/program/program.hpp"
+#include "strategies/program/update_work.hpp"
 
 namespace runner {
 
@@ -59,6 +60,13 @@ std::vector<Timed> timed(const Job& job, const ParallelPlan& plan) {
       const auto found = running.find({i.unit, i.op == Op::wait_gather});
       if (found != running.end()) list.push_back({.kind = Kind::wait, .request = found->second});
     }
+  }
+  // The collectives of the update follow, one after another.
+  for (const auto& call : calls_of_update(job, plan)) {
+    const auto share = static_cast<double>(ring_bytes(call.kind, call.bytes, plan.shards()));
+    communication += share;
+    list.push_back({.kind = Kind::start, .request = requests, .share = share});
+    list.push_back({.kind = Kind::wait, .request = requests++});
   }
   if (computation == 0 || communication == 0) return {};
   for (auto& one : list) one.share /= one.kind == Kind::compute ? computation : communication;

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "strategies/program/program.hpp"
+#include "strategies/program/update_work.hpp"
 
 namespace runner {
 
@@ -54,32 +55,6 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
   return call;
 }
 
-namespace {
-
-/// Bytes of the sums over the ranks that share a copy in an update that reaches over whole parameters (contract/matrix_update.hpp).
-std::vector<int64_t> sums_of_update(const Job& job, const ParallelPlan& plan) {
-  const auto& optimizer = *job.optimizer;
-  if (!optimizer.needs_matrix) return {};
-  const auto parameters = job.model->parameters();
-  int64_t count = 0, values = 0;
-  std::vector<int64_t> matrices;
-  for (size_t u : trained_units(plan)) {
-    if (!is_sharded(plan, plan.units[u])) continue;
-    for (size_t slot : plan.units[u].slots) {
-      const auto& shape = parameters[slot]->shape;
-      if (!optimizer.needs_matrix(shape, parameters[slot]->of_layer)) continue;
-      ++count;
-      values += adafactor_sums(shape) - 1;
-      matrices.push_back(parameters[slot]->numel() * bytes_of(DType::bfloat16));
-    }
-  }
-  if (optimizer.kind == OptimizerKind::muon || count == 0) return matrices;
-  const int64_t wide = std::max<int64_t>(4, bytes_of(plan.master));
-  return {values * wide, count * wide};
-}
-
-}  // namespace
-
 std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums;  // calls, bytes
   const UnitCollectives collectives(job, plan);
@@ -90,10 +65,10 @@ std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
     sum.first += count * call->calls;
     sum.second += count * call->calls * call->bytes;
   });
-  for (int64_t bytes : sums_of_update(job, plan)) {
-    auto& sum = sums[{Collective::all_reduce, plan.shards(), plan.mesh.stride(Axis::shard)}];
+  for (const auto& call : calls_of_update(job, plan)) {
+    auto& sum = sums[{call.kind, plan.shards(), plan.mesh.stride(Axis::shard)}];
     ++sum.first;
-    sum.second += bytes;
+    sum.second += call.bytes;
   }
   std::vector<Traffic> list;
   for (const auto& [key, sum] : sums) {

@@ -1,9 +1,11 @@
 #include "strategies/program/update_memory.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "strategies/contract/host_update.hpp"
 #include "strategies/offload/swapped_arrays.hpp"
+#include "strategies/optimizer/matrix_rounds.hpp"
 
 namespace runner {
 
@@ -20,6 +22,21 @@ int64_t muon_bytes(const ParallelPlan& plan, const std::vector<int64_t>& shape, 
   return std::max(narrow * 2 * (numel + side * side), narrow * numel + part * wide_bytes(plan) * wide_copies(plan));
 }
 
+/// A rank that has a matrix of a round gets or sends another one of that round.
+int64_t muon_round_bytes(const ParallelPlan& plan, const std::vector<std::vector<int64_t>>& shapes, int64_t part) {
+  const auto order = order_of_matrices(shapes);
+  const auto ranks = static_cast<size_t>(plan.shards());
+  int64_t most = 0;
+  for (size_t begin = 0; begin < order.size(); begin += ranks) {
+    std::vector<int64_t> elements;
+    for (size_t i = begin; i < std::min(order.size(), begin + ranks); ++i)
+      elements.push_back(shapes[order[i]][0] * shapes[order[i]][1]);
+    std::ranges::sort(elements, std::greater());
+    most = std::max(most, elements[0] + (elements.size() > 1 ? elements[1] : 0));
+  }
+  return most * bytes_of(DType::bfloat16) + part * wide_bytes(plan) * wide_copies(plan);
+}
+
 /// Wide copies in an update by LibTorch's operators (contract/tensor_update.hpp).
 int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part, bool on_host) {
   return std::min(largest_part, tensor_update_elements(on_host)) * job.optimizer->operator_copies * wide_bytes(plan);
@@ -29,19 +46,25 @@ int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t 
 int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
   const auto& optimizer = *job.optimizer;
   const auto parameters = job.model->parameters();
-  int64_t sums = 0, most = largest_part * wide_bytes(plan) * wide_copies(plan);
+  int64_t sums = 0, part = 0, most = largest_part * wide_bytes(plan) * wide_copies(plan);
+  std::vector<std::vector<int64_t>> shared;
   for (size_t u : trained_units(plan)) {
     const auto layout = layout_of(*job.model, plan, plan.units[u]);
     for (const auto& item : layout.items) {
       const auto& shape = parameters[item.slot]->shape;
       if (!optimizer.needs_matrix(shape, parameters[item.slot]->of_layer)) continue;
-      if (optimizer.kind == OptimizerKind::muon)
-        most = std::max(most, muon_bytes(plan, shape, std::min(item.numel, layout.shard)));
-      else
+      const int64_t own = std::min(item.numel, layout.shard);
+      if (optimizer.kind == OptimizerKind::adafactor) {
         sums += adafactor_sums(shape) * wide_bytes(plan);
+        continue;
+      }
+      most = std::max(most, muon_bytes(plan, shape, own));
+      if (!is_sharded(plan, plan.units[u])) continue;
+      shared.push_back(shape);
+      part = std::max(part, own);
     }
   }
-  return sums + most;
+  return sums + (shared.empty() ? most : std::max(most, muon_round_bytes(plan, shared, part)));
 }
 
 /// Tiles of the arrays in a rank's file; 0 if no state is in the file.

@@ -34,6 +34,8 @@ const char* Collective::name() const {
       return "reduce_scatter";
     case Kind::all_reduce:
       return "all_reduce";
+    case Kind::reduce:
+      return "reduce";
     case Kind::broadcast:
       break;
   }
@@ -63,6 +65,7 @@ void Collective::run() const {
   Bytes sum(bytes);
   reduction_of(in[0].dtype, reduction)(rows.data(), static_cast<int>(ranks), sum.data(), in[0].numel());
   for (size_t rank = 0; rank < ranks; ++rank) {
+    if (kind == Kind::reduce && rank != static_cast<size_t>(root)) continue;
     size_t part = bytes_of(out[rank]);
     write(out[rank], 0, sum.data() + (kind == Kind::reduce_scatter ? rank * part : 0), part);
   }
@@ -170,6 +173,10 @@ class DeviceBackend final : public c10d::Backend {
                                            const c10d::AllreduceOptions& options) override {
     return start({.kind = Kind::all_reduce, .reduction = options.reduceOp.op_}, only(tensors), only(tensors));
   }
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {
+    return start({.kind = Kind::reduce, .reduction = options.reduceOp.op_, .root = static_cast<int>(options.rootRank)},
+                 only(tensors), only(tensors));
+  }
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
     return start({.kind = Kind::broadcast, .root = static_cast<int>(options.rootRank)}, only(tensors), only(tensors));
@@ -206,7 +213,9 @@ class DeviceBackend final : public c10d::Backend {
     schedule.wait(*stream_, schedule.record(current_stream(device_)));
     schedule.enter(*stream_, communicator_->join(rank_, *stream_, collective, in, out));
     in.note(*stream_, collective.kind == Kind::broadcast && collective.root != rank_, name);
-    out.note(*stream_, collective.kind != Kind::broadcast || collective.root != rank_, name);
+    const bool keeps = collective.kind == Kind::broadcast ? collective.root == rank_
+                                                          : collective.kind == Kind::reduce && collective.root != rank_;
+    out.note(*stream_, !keeps, name);
     shelf->end = schedule.record(*stream_);
     machine().run_some(device_);
     schedule.wake();

@@ -15,7 +15,7 @@ namespace runner::simulated {
 
 /// One call of all ranks.
 struct Collective {
-  enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast } kind = Kind::all_gather;
+  enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast } kind = Kind::all_gather;
   c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM;
   int root = 0;
   std::vector<View> in = {}, out = {};  ///< by rank; `out` may overlap `in`

@@ -41,6 +41,14 @@ class Ring {
     }
   }
 
+  /// Passes sums from neighbour to neighbour, from rank 1 to rank 0.
+  void reduce() {
+    for (int rank = 1; rank < ranks_; ++rank) {
+      for (size_t i = 0; i < buffers_[at(rank)].size(); ++i) buffers_[at(rank + 1)][i] += buffers_[at(rank)][i];
+      sent_[at(rank)] += payload_;
+    }
+  }
+
   int64_t sent_together() const {
     int64_t sum = 0;
     for (int64_t bytes : sent_) sum += bytes;
@@ -116,6 +124,10 @@ inline int64_t sent_on_a_ring(Collective kind, int64_t payload, int ranks) {
       ring.reduce_scatter();
       ring.all_gather();
       all_are([&](size_t i) { return ring.sum(i); });
+      break;
+    case Collective::reduce:
+      ring.reduce();
+      ring.check(0, 0, payload, [&](size_t i) { return ring.sum(i); });
       break;
     case Collective::broadcast:
       ring.broadcast();

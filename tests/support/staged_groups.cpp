@@ -21,6 +21,11 @@ class StagedBackend final : public c10d::Backend {
     inner_->allreduce(host, options)->wait();
     return finish(tensors, host);
   }
+  WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {
+    auto host = in_host_memory(tensors);
+    inner_->reduce(host, options)->wait();
+    return finish(tensors, host);
+  }
   WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     auto host = in_host_memory(tensors);
     inner_->broadcast(host, options)->wait();

@@ -185,6 +185,7 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
   job.optimizer = &run.optimizer.spec();
   job.optimizer_states = run.optimizer.states();
+  job.ns_steps = run.optimizer.ns_steps;
   job.validates = run.validates;
   job.own_loss = static_cast<bool>(run.token_loss);
   static const CpuProducts products = probe_cpu_products();
