@@ -1,12 +1,11 @@
 #include "runner/data/csv_reader.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <set>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/table.hpp"
 
 namespace runner {
 
@@ -104,14 +103,6 @@ std::vector<std::string> CsvReader::header() {
     throw usage_error("{}: the first line must name the columns, and here it has only numbers: add a line of names",
                       place(record.line));
   return names;
-}
-
-std::optional<double> finite_number(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return {};
-  return number;
 }
 
 }  // namespace runner

@@ -47,7 +47,4 @@ class CsvReader {
   std::deque<std::string> kept_;  ///< cells without doubled quotes
 };
 
-/// The finite number that a cell is.
-std::optional<double> finite_number(std::string_view text);
-
 }  // namespace runner

@@ -33,7 +33,7 @@ struct Format {
   const char* name;
   OpenData (*open)(const Source& source);
 };
-constexpr std::array<Format, 5> formats{{{.name = "text", .open = open_text},
+constexpr std::array<Format, 6> formats{{{.name = "text", .open = open_text},
                                          {.name = "bin", .open = open_bin},
                                          {.name = "jsonl", .open = open_record_files},
                                          {.name = "parquet", .open = open_record_files},

@@ -9,12 +9,7 @@ HostBatch sample_batch(const Dataset& data, int64_t first, int64_t end) {
   for (int64_t position = first; position < end; ++position)
     samples.push_back(data.sample_at(0, position, {.shuffle = false, .seed = 0}));
   HostBatch batch(end - first, data.fields_of(samples));
-  const auto read = [&](size_t i) { data.read(samples[i], batch, static_cast<int64_t>(i)); };
-  if (data.readers() > 1) {
-    parallel_for(samples.size(), read);
-  } else {
-    for (size_t i = 0; i < samples.size(); ++i) read(i);
-  }
+  parallel_for(samples.size(), [&](size_t i) { data.read(samples[i], batch, static_cast<int64_t>(i)); });
   return batch;
 }
 

@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 
 #include "runner/inference/generator.hpp"
+#include "strategies/engine/token_batch.hpp"
 #include "tests/support/formula_weights.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -48,6 +49,8 @@ struct Folder {
   TemporaryFolder folder;
 };
 
+LanguageModel model_in(const LoadRequest& request) { return {request, open_stored_model(request.place())}; }
+
 /// What the model generates for the reference's prompts, from `first` on, as one batch.
 Tokens generated(const LanguageModel& model, const Tokens& prompts, int64_t new_tokens) {
   const auto tokenizer = make_bytes_tokenizer();
@@ -67,7 +70,10 @@ bool greedy_without_cache(const LanguageModel& model, const std::vector<int32_t>
   targets.assign(prompt.size() - 1, -100);
   targets.insert(targets.end(), text.begin(), text.end());
   tokens.pop_back();
-  const auto scores = model.score(1, tokens, targets);
+  HostBatch batch(1, token_fields(std::ssize(tokens)));
+  std::ranges::copy(tokens, batch.row<int64_t>(token_field::inputs, 0).begin());
+  std::ranges::copy(targets, batch.row<int64_t>(token_field::targets, 0).begin());
+  const auto scores = model.score(batch);
   return std::ranges::all_of(scores.greedy, [](bool greedy) { return greedy; });
 }
 
@@ -95,7 +101,7 @@ TEST_CASE("rank 5: greedy tokens with the cache are those of transformers, and o
   CAPTURE(name);
   const auto& family = reference().at("families").at(name);
   const Folder folder(family.at("config"));
-  const LanguageModel model(folder.request());
+  const LanguageModel model = model_in(folder.request());
   const auto prompts = reference().at("prompts").get<Tokens>(), expected = family.at("greedy").get<Tokens>();
   const auto new_tokens = std::ssize(expected.front());
   CHECK(generated(model, prompts, new_tokens) == expected);
@@ -111,7 +117,7 @@ TEST_CASE("rank 5: in bfloat16, logits with the cache are those without it, and 
   const auto name = GENERATE(as<std::string>(), "gpt2", "llama", "qwen3", "gemma2", "gpt_neox", "olmo2");
   CAPTURE(name);
   const Folder folder(reference().at("families").at(name).at("config"), "BF16");
-  const LanguageModel model(folder.request());
+  const LanguageModel model = model_in(folder.request());
   REQUIRE(model.dtype() == torch::kBFloat16);
   const auto prompts = reference().at("prompts").get<Tokens>();
   const auto together = generated(model, prompts, 16);
@@ -125,7 +131,7 @@ TEST_CASE("rank 5: in bfloat16, logits with the cache are those without it, and 
 TEST_CASE("sequences that end leave the batch, and the others do not change", "[rank5]") {
   const auto& family = reference().at("families").at("qwen2");
   const Folder folder(family.at("config"));
-  const LanguageModel model(folder.request());
+  const LanguageModel model = model_in(folder.request());
   const auto tokenizer = make_bytes_tokenizer();
   auto prompts = reference().at("prompts").get<Tokens>();
   for (int i = 2; i < 6; ++i) prompts.push_back({static_cast<int32_t>(3 * i), 1, static_cast<int32_t>(i)});
@@ -151,7 +157,7 @@ TEST_CASE("sequences that end leave the batch, and the others do not change", "[
 
 TEST_CASE("a sequence that was read is reused for a prompt that begins with it", "[rank5]") {
   const Folder folder(reference().at("families").at("mistral").at("config"));
-  const LanguageModel model(folder.request());
+  const LanguageModel model = model_in(folder.request());
   const auto tokenizer = make_bytes_tokenizer();
   Generator generator(model, *tokenizer, {.max_new_tokens = 6, .sampling = {}, .eos = {}, .stop = {}}, 0);
   const auto ignore = [](size_t, const std::string&) {};
@@ -172,5 +178,5 @@ TEST_CASE("weights of the wanted dtype are not copied") {
   const auto stored = open_stored_model(folder.request().place());
   CHECK(stored.dtype == "BF16");
   CHECK(stored.stored(0).bytes.size() == 2 * 64 * 64);
-  CHECK(LanguageModel({.folder = folder.request().folder, .dtype = "f32"}).dtype() == torch::kFloat32);
+  CHECK(model_in({.folder = folder.request().folder, .dtype = "f32"}).dtype() == torch::kFloat32);
 }

@@ -48,12 +48,14 @@ std::vector<Records::Range> PluginRecords::parts(size_t) const {
   return parts;
 }
 
+std::string PluginRecords::place(size_t index) const { return fmt::format("{}, record {}", path_.string(), index); }
+
 JsonRecord PluginRecords::parse(std::string_view bytes, size_t index) const {
   if (content_.text) {
     try {
       check_utf8(path_, bytes, 0, bytes.size());
     } catch (const Error&) {
-      throw usage_error("{}, record {}: the text is not UTF-8", path_.string(), index);
+      throw usage_error("{}: the text is not UTF-8", place(index));
     }
     return JsonRecord{{"text", bytes}};
   }
@@ -61,10 +63,10 @@ JsonRecord PluginRecords::parse(std::string_view bytes, size_t index) const {
     auto record = JsonRecord::parse(bytes);
     if (record.is_object()) return record;
     throw usage_error(
-        "{}, record {}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
-        path_.string(), index, record.is_array() ? "an" : "a", record.type_name());
+        "{}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
+        place(index), record.is_array() ? "an" : "a", record.type_name());
   } catch (const nlohmann::json::parse_error& error) {
-    throw usage_error("{}, record {}: not JSON: {}", path_.string(), index, error.what());
+    throw usage_error("{}: not JSON: {}", place(index), error.what());
   }
 }
 
@@ -77,7 +79,7 @@ void PluginRecords::for_each(Range part, const std::function<bool(const JsonReco
       try {
         if (!use(record, index + 1)) return;
       } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{}, record {}: {}", path_.string(), index, error.what()));
+        throw Error(error.code(), fmt::format("{}: {}", place(index), error.what()));
       }
     }
   }

@@ -19,8 +19,10 @@ class PluginRecords final : public Records {
   std::vector<Range> parts(size_t bytes) const override;
   /// Places are "mine.db, record 17", counted from 0 as the plug-in does.
   void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const override;
+  std::string place_of(size_t end) const override { return place(end - 1); }
 
  private:
+  std::string place(size_t index) const;
   JsonRecord parse(std::string_view bytes, size_t index) const;
 
   fs::path path_;
