@@ -115,6 +115,7 @@ struct Options {
 /// A name for each feature of a table: columns, and of categories the column with the category.
 std::vector<std::string> feature_names(const nlohmann::json& learned) {
   std::vector<std::string> names;
+  if (!learned.is_object()) return names;
   for (const auto& feature : learned.value("features", nlohmann::json::array())) {
     const auto column = feature.at("column").get<std::string>();
     if (feature.contains("categories")) {

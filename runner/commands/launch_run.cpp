@@ -167,7 +167,9 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   const std::string why = run.at("why");
   log::info("run {} has finished after {}{}: nothing is left to do", options.resume_run,
             counted(run.at("steps"), "step"), why.empty() ? "" : " (" + why + ")");
-  if (!options.overrides.empty()) log::info("no step uses the new settings: {}", join(options.overrides, ", "));
+  auto others = options.overrides;
+  std::erase_if(others, [](const std::string& text) { return text.starts_with("train.max_steps="); });
+  if (!others.empty()) log::info("no step uses the new settings: {}", join(others, ", "));
   log::info("to train further: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
   if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
   return ExitCode::done;

@@ -123,9 +123,10 @@ Names plugin_names() {
       {.name = "logger",
        .meaning = one_of({true, false}),
        .note = "nothing to do: the ledger keeps every step (`runner metrics`)",
-       .refusal = "run.loggers = [\"tensorboard\", \"csv\"] writes such files in addition to the ledger, which keeps every "
-                  "step (`runner "
-                  "metrics`)"},
+       .refusal =
+           "run.loggers = [\"tensorboard\", \"csv\"] writes such files in addition to the ledger, which keeps every "
+           "step (`runner "
+           "metrics`)"},
       refused("callbacks",
               "[hooks] names functions in Lua; [checkpoint] is for ModelCheckpoint, train.early_stopping for "
               "EarlyStopping"),

@@ -112,7 +112,8 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", wd=0.1}]"}) == "the group \"*\" has no `wd`");
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", lr=\"x\"}]"}) ==
         "`lr` of the group \"*\" must be a number, not \"x\"");
-  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\"}]"}) == "the group \"*\" sets none of lr, lr_factor and weight_decay");
+  CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\"}]"}) ==
+        "the group \"*\" sets none of lr, lr_factor and weight_decay");
 }
 
 TEST_CASE("a new strategy name drops the values that options of the old one set") {

@@ -10,7 +10,7 @@ using torch::Tensor;
 
 namespace {
 
-constexpr int64_t rows = 160, inner = 144, columns = 192;
+constexpr int64_t rows = 320, inner = 288, columns = 384;
 
 Tensor drawn(int64_t first, int64_t second) { return at::randn({first, second}, torch::kFloat32); }
 

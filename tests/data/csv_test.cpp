@@ -48,6 +48,7 @@ TEST_CASE("A column of numbers with one text has categories, and a note says whi
   data.format = "csv";
   data.train = {folder.write("table.csv", "a,b,y\n1,u,0\n2,v,1\noops,u,0\n4,v,1\n")};
   data.target = {"y"};
+  data.target_type = "class";
   CHECK(table_notes(data) ==
         std::vector<std::string>{"the column `a` has categories, because `oops` is not a number (" + data.train[0] +
                                  ":4)"});

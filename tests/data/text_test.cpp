@@ -113,9 +113,10 @@ TEST_CASE("an unknown format is refused with the nearest known one") {
   auto data = text_data({"x"});
   data.format = "txt";
   CHECK(opening_error(data) ==
-        "usage: data.format = \"txt\": it can be text, bin, jsonl, parquet, plugin, csv or images; did you mean text?");
+        "usage: data.format = \"txt\": it can be text, bin, jsonl, parquet, csv, plugin or images; did you mean text?");
   data.format = "orc";
-  CHECK(opening_error(data) == "usage: data.format = \"orc\": it can be text, bin, jsonl, parquet, plugin, csv or images");
+  CHECK(opening_error(data) ==
+        "usage: data.format = \"orc\": it can be text, bin, jsonl, parquet, csv, plugin or images");
 }
 
 TEST_CASE("text too short for one sample is refused with the required size") {

@@ -315,9 +315,8 @@ TEST_CASE("a model that cannot be built is rejected with the key, the value and 
     change(model);
     CHECK_THROWS_MATCHES(make_spec(model, 96, seq_len), Error, Message(message));
   };
-  refuses(
-      [](auto& m) { m.name = "lama"; },
-      "model.name = \"lama\": no such family; allowed: " + join_or(model_families()) + " (did you mean \"llama\"?)");
+  refuses([](auto& m) { m.name = "lama"; }, "model.name = \"lama\": no such family; allowed: " +
+                                                join_or(model_families()) + " (did you mean \"llama\"?)");
   refuses([](auto& m) { m.n_heads = 5; }, "model.n_heads = 5: does not divide model.dim = 32");
   refuses([](auto& m) { m.n_layers = 0; }, "model.n_layers = 0: must be at least 1");
   refuses([](auto& m) { m.dropout = 1.0; }, "model.dropout = 1: must be at least 0 and below 1");

@@ -160,7 +160,8 @@ TEST_CASE("rank 14: runner check reports mistakes of data plug-ins with the plac
   CHECK_THAT(refused("texts.toml", {"data.plugin=libtext.so"}),
              ContainsSubstring("there is no file") && ContainsSubstring("did you mean libtexts.so?"));
   CHECK_THAT(refused("texts.toml", {"data.options={ mots = 3 }"}), ContainsSubstring("did you mean `most`?"));
-  CHECK_THAT(refused("texts.toml", {"data.format=text"}), ContainsSubstring("plugin is for data.format"));
+  place.write("plain.toml", recipe(gpt, "format = \"text\"\nplugin = \"libtexts.so\"\ntrain = [\"verses.texts\"]\n"));
+  CHECK_THAT(refused("plain.toml", {"train.max_steps=2"}), ContainsSubstring("plugin is for data.format"));
   CHECK_THAT(refused("rows.toml", {"data.options={ width = 0 }"}),
              ContainsSubstring("rows.toml:") && ContainsSubstring("width must be at least 1"));
   CHECK_THAT(refused("rows.toml", {"model.num_labels=2"}), ContainsSubstring("the classes of data.train are 3"));

@@ -36,8 +36,9 @@ inline std::string build_data_plugin(const std::filesystem::path& folder, const 
   const auto file = (folder / (library + (c ? ".c" : ".cpp"))).string(), made = (folder / library).string();
   std::ofstream(file) << source;
   const std::string command = std::string(PLUGIN_COMPILER) + (c ? " -x c -std=gnu11" : " -std=c++20") +
-                              " -Wall -Wextra -Werror -Wno-unused-function -O1 -fPIC -shared -I" + (folder / "include").string() + " -o " +
-                              made + ".new " + file + " && mv " + made + ".new " + made;
+                              " -Wall -Wextra -Werror -Wno-unused-function -O1 -fPIC -shared -I" +
+                              (folder / "include").string() + " -o " + made + ".new " + file + " && mv " + made +
+                              ".new " + made;
   REQUIRE(std::system(command.c_str()) == 0);
   return made;
 }

@@ -112,7 +112,7 @@ TEST_CASE("rank 14: the memory of a plug-in is predicted, and a plan is made wit
 TEST_CASE("rank 14: evaluate measures the loss that the training of a plug-in validated", "[rank14]") {
   Workplace place;
   write_plugin_recipe(place, checkpoints);
-  const auto run = trained(place, {"data.validation_fraction=0.2"});
+  const auto run = trained(place, {"data.validation_fraction=0.2", "train.limit_val_batches=1000"});
   REQUIRE(run.at("metric") == "val_loss");
   const auto evaluated = place.run({"evaluate", "last", "--json"});
   INFO(evaluated.err);
@@ -156,7 +156,8 @@ TEST_CASE("rank 14: mistakes of plug-ins are reported with the place in the reci
   CHECK_THAT(refused(place, {"model.options={ width = 0 }"}),
              ContainsSubstring("libmine.so failed: width must be at least 1"));
   place.write("records.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"three\"}\n");
-  CHECK_THAT(refused(place, {"data.packing=best_fit", "data.format=jsonl", "data.train=records.jsonl"}),
+  CHECK_THAT(refused(place, {"data.packing=best_fit", "data.format=jsonl", "data.train=records.jsonl",
+                             "data.validation_fraction=0.5"}),
              ContainsSubstring("data.packing = \"best_fit\": a plug-in does not know"));
   place.write("libmine.so", "no library");
   CHECK_THAT(refused(place), ContainsSubstring("tiny.toml:") && ContainsSubstring("model.plugin: cannot load"));

@@ -62,9 +62,8 @@ JsonRecord PluginRecords::parse(std::string_view bytes, size_t index) const {
   try {
     auto record = JsonRecord::parse(bytes);
     if (record.is_object()) return record;
-    throw usage_error(
-        "{}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
-        place(index), record.is_array() ? "an" : "a", record.type_name());
+    throw usage_error("{}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
+                      place(index), record.is_array() ? "an" : "a", record.type_name());
   } catch (const nlohmann::json::parse_error& error) {
     throw usage_error("{}: not JSON: {}", place(index), error.what());
   }
