@@ -104,6 +104,33 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
   const auto theirs = place.losses(python, recipes + "data/harbour_messages_validation.jsonl 64 exported exported");
   CHECK_THAT(theirs.at(0), WithinAbs(place.metric("val_loss"), 1e-5));
   CHECK_THAT(theirs.at(1), WithinAbs(place.metric("val_accuracy"), 1e-6));
+
+  // The verbs know the labels, from the run and from the folder; a file for predictions needs no labels.
+  const std::string run = result.at("run"), file = recipes + "data/harbour_messages_validation.jsonl";
+  const double val_loss = place.metric("val_loss"), val_accuracy = place.metric("val_accuracy");
+  for (const auto& words :
+       {std::vector<std::string>{"evaluate", run, "--json"}, {"evaluate", "exported", "--data", file, "--json"}}) {
+    const auto evaluated = place.run(words);
+    INFO(evaluated.err);
+    REQUIRE(evaluated.code == 0);
+    CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(val_loss, 1e-5));
+    CHECK_THAT(evaluated.json().at("metrics").at("accuracy").get<double>(), WithinAbs(val_accuracy, 1e-6));
+  }
+  place.write("new.jsonl",
+              "{\"id\": \"a\", \"text\": \"A storm comes tonight.\"}\n{\"text\": \"My red bag is lost.\"}\n");
+  const auto answers = place.run({"predict", run, "new.jsonl"}), same = place.run({"predict", "exported", "new.jsonl"});
+  INFO(answers.err << same.err);
+  REQUIRE(answers.code == 0);
+  CHECK(answers.out == same.out);
+  std::istringstream lines(answers.out);
+  std::string line;
+  std::vector<nlohmann::json> list;
+  while (std::getline(lines, line)) list.push_back(nlohmann::json::parse(line));
+  REQUIRE(list.size() == 2);
+  CHECK(list[0].at("id") == "a");
+  CHECK(list[0].at("label") == "weather");
+  CHECK(list[1].at("id") == 1);
+  CHECK(list[1].at("probabilities").size() == 4);
 }
 
 TEST_CASE("rank 15: a classifier of texts trains alike under each strategy, and continues after a kill",
