@@ -122,14 +122,17 @@ void use_onednn_for_float32() {
   (void)kernels;
 }
 
-bool choose_float32_products() {
+bool has_onednn_float32() {
   // oneDNN reads either variable.
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})
     if (const char* limit = std::getenv(name); limit && forbids_avx512(limit)) return false;
   __builtin_cpu_init();
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (!avx512 || !__builtin_cpu_is("amd")) return false;
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool choose_float32_products() {
+  if (!has_onednn_float32() || !__builtin_cpu_is("amd")) return false;
   use_onednn_for_float32();
   return true;
 }

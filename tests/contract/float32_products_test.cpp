@@ -23,12 +23,17 @@ std::vector<Tensor> forms(const Tensor& matrix) {
   return {matrix, matrix.t().contiguous().t(), wide.narrow(1, 0, matrix.size(1))};
 }
 
+void use_products() {
+  if (!has_onednn_float32()) SKIP("this CPU has no matrix instructions of AVX-512");
+  use_onednn_for_float32();
+}
+
 }  // namespace
 
 TEST_CASE("fp32 products by oneDNN have the values of LibTorch's") {
   torch::manual_seed(7);
-  use_onednn_for_float32();
-  use_onednn_for_float32();
+  use_products();
+  use_products();
   const Tensor left = drawn(rows, inner), right = drawn(inner, columns), bias = drawn(1, columns)[0],
                sum = drawn(rows, columns);
   const Tensor exact = at::mm(left.to(torch::kFloat64), right.to(torch::kFloat64));
@@ -53,7 +58,7 @@ TEST_CASE("fp32 products by oneDNN have the values of LibTorch's") {
 }
 
 TEST_CASE("other products are computed as before") {
-  use_onednn_for_float32();
+  use_products();
   const Tensor a = at::arange(12, torch::kFloat32).view({3, 4});
   CHECK(at::equal(at::mm(a, at::eye(4)), a));
   CHECK(at::equal(at::mm(a.to(torch::kFloat64), at::eye(4, torch::kFloat64)), a.to(torch::kFloat64)));
@@ -69,7 +74,7 @@ TEST_CASE("other products are computed as before") {
 
 TEST_CASE("gradients flow through fp32 products by oneDNN") {
   torch::manual_seed(8);
-  use_onednn_for_float32();
+  use_products();
   Tensor a = drawn(rows, inner).requires_grad_(true), b = drawn(inner, columns).requires_grad_(true);
   const Tensor weight = drawn(rows, columns);
   (at::mm(a, b) * weight).sum().backward();
@@ -79,7 +84,7 @@ TEST_CASE("gradients flow through fp32 products by oneDNN") {
 }
 
 TEST_CASE("the scratch memory of an fp32 product by oneDNN is bounded") {
-  use_onednn_for_float32();
+  use_products();
   at::set_num_threads(1);
   for (const int64_t size : {512, 1536, 3000}) {
     const Tensor left = drawn(512, size), right = drawn(640, size);
