@@ -5,7 +5,6 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/contract/float32_products.hpp"
 #include "tests/support/every_nth.hpp"
 #include "tests/support/measured_memory.hpp"
 
@@ -25,9 +24,7 @@ void check_memory_claim(const TinyRun& run) {
                     << claim.gradients << " " << claim.optimizer << " " << claim.gathered << " " << claim.communication
                     << " " << claim.activations);
   CHECK(measured.between_steps == claim.between_steps);
-  // Without AVX-512, oneDNN's convolutions copy what they read to another layout, which is not claimed.
-  const double bound = run.family == "resnet" && !has_onednn_float32() ? 0.12 : 0.03;
-  CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), bound));
+  CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.03));
 }
 
 /// Large enough that memory outside the prediction (control values, small temporaries of kernels) is negligible.

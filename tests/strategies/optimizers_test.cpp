@@ -6,7 +6,6 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "strategies/catalog.hpp"
-#include "strategies/contract/float32_products.hpp"
 #include "tests/support/equal_training.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/recorded_traffic.hpp"
@@ -136,9 +135,7 @@ void check_memory(const TinyRun& run, const std::string& text) {
             << claim.optimizer << " " << claim.gathered << " " << claim.communication << " " << claim.activations
             << "; measured " << measured.peak);
   CHECK(measured.between_steps == claim.between_steps);
-  // Without AVX-512, the scratch memory of Muon's bf16 products is another one, which is not claimed.
-  const double bound = has_onednn_float32() ? 0.03 : 0.05;
-  CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), bound));
+  CHECK_THAT(static_cast<double>(claim.total()), Catch::Matchers::WithinRel(static_cast<double>(measured.peak), 0.03));
 }
 
 TinyRun sized_run(const OptimizerSpec& spec, const Form& form, const std::string& precision) {
