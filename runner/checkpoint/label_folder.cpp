@@ -4,6 +4,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/image_processor.hpp"
+#include "runner/models/hf_labels.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
@@ -64,12 +65,6 @@ json take_texts(Recipe& recipe) {
   return {{"target_type", data.target_type}, {"features", json::array()}, {"targets", targets}};
 }
 
-json numbered_labels(int64_t count) {
-  json names = json::object();
-  for (int64_t c = 0; c < count; ++c) names[std::to_string(c)] = fmt::format("LABEL_{}", c);
-  return names;
-}
-
 json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
   const auto file = folder / "preprocessor_config.json";
   if (!has_model_file(file))
@@ -89,7 +84,7 @@ json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
   recipe.model.image_size = recipe.data.image_size;
   recipe.data.format = "images";
   const bool named = config.contains("id2label") && config.at("id2label").is_object();
-  learned["id2label"] = named ? config.at("id2label") : numbered_labels(recipe.model.num_labels.value());
+  learned["id2label"] = named ? config.at("id2label") : label_tables(recipe.model.num_labels.value()).at("id2label");
   return learned;
 }
 

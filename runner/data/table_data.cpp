@@ -9,8 +9,8 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/label_table.hpp"
-#include "runner/data/order.hpp"
 #include "runner/data/plugin/source.hpp"
+#include "runner/data/random_split.hpp"
 #include "runner/data/record_table.hpp"
 #include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
@@ -51,21 +51,6 @@ std::vector<int64_t> all_rows(const Table& table) {
   return rows;
 }
 
-/// Moves the rows for validation to `validation`. Both stay in the order of the table.
-void split_rows(double fraction, std::vector<int64_t>& rows, std::vector<int64_t>& validation) {
-  const auto count = std::ssize(rows);
-  const auto taken = static_cast<int64_t>(std::llround(static_cast<double>(count) * fraction));
-  if (taken == 0 || taken == count)
-    throw usage_error("data.validation_fraction = {} leaves none of {} rows for {}", fraction, count,
-                      taken == 0 ? "validation" : "training");
-  const SampleOrder order(count, /*shuffle=*/true, /*seed=*/0, /*epoch=*/0);
-  std::vector<bool> validates(rows.size(), false);
-  for (int64_t i = 0; i < taken; ++i) validates[static_cast<size_t>(order[i])] = true;
-  std::vector<int64_t> training;
-  for (size_t i = 0; i < rows.size(); ++i) (validates[i] ? validation : training).push_back(rows[i]);
-  rows = std::move(training);
-}
-
 TrainingTable learn(const Recipe::Data& data) {
   TrainingTable learned;
   learned.table = read_table(data, data.train);
@@ -74,7 +59,11 @@ TrainingTable learn(const Recipe::Data& data) {
     if (!learned.table.find(name)) learn_schema(data, learned.table, {});  // throws
   leave_out_missing(data, learned.table, learned.rows);
   if (learned.rows.empty()) throw usage_error("data.train: {} has no usable row", data.train.front());
-  if (data.validation_fraction) split_rows(*data.validation_fraction, learned.rows, learned.validation_rows);
+  if (const auto fraction = data.validation_fraction) {
+    learned.validation_rows = learned.rows;
+    keep_random_part(learned.validation_rows, *fraction, Split::validation, "rows");
+    keep_random_part(learned.rows, *fraction, Split::train, "rows");
+  }
   learned.schema = learn_schema(data, learned.table, learned.rows);
   return learned;
 }

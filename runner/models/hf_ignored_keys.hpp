@@ -81,4 +81,10 @@ inline const std::set<std::string>& hf_ignored_keys() {
   return keys;
 }
 
+/// These keys and `more`, which mean nothing for one family.
+inline std::set<std::string> hf_ignored_keys_and(std::set<std::string> more) {
+  more.insert(hf_ignored_keys().begin(), hf_ignored_keys().end());
+  return more;
+}
+
 }  // namespace runner

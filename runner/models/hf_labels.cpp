@@ -27,15 +27,18 @@ void read_labels(const json& config, Recipe::Model& model) {
   }
 }
 
-void write_labels(const Recipe::Model& model, const TaskSpec& task, json& config) {
+json label_tables(int64_t count, const std::vector<std::string>& labels) {
   json names = json::object(), ids = json::object();
-  for (int64_t id = 0; id < task.outputs; ++id) {
-    const auto name = model.labels.empty() ? fmt::format("LABEL_{}", id) : model.labels.at(static_cast<size_t>(id));
+  for (int64_t id = 0; id < count; ++id) {
+    const auto name = labels.empty() ? fmt::format("LABEL_{}", id) : labels.at(static_cast<size_t>(id));
     names[std::to_string(id)] = name;
     ids[name] = id;
   }
-  config["id2label"] = names;
-  config["label2id"] = ids;
+  return {{"id2label", names}, {"label2id", ids}};
+}
+
+void write_labels(const Recipe::Model& model, const TaskSpec& task, json& config) {
+  config.update(label_tables(task.outputs, model.labels));
   config["num_labels"] = task.outputs;
   config["problem_type"] = task.classifies()  ? "single_label_classification"
                            : task.regresses() ? "regression"

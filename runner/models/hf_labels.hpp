@@ -9,7 +9,10 @@ namespace runner {
 /// their ids.
 void read_labels(const nlohmann::json& config, Recipe::Model& model);
 
-/// Labels without a name get Hugging Face's: LABEL_0, LABEL_1 ...
+/// {"id2label": {"0": label ...}, "label2id": {label: 0 ...}}. Labels without a name get Hugging Face's: LABEL_0, LABEL_1 ...
+nlohmann::json label_tables(int64_t count, const std::vector<std::string>& labels = {});
+
+/// Adds label_tables(), num_labels and problem_type.
 void write_labels(const Recipe::Model& model, const TaskSpec& task, nlohmann::json& config);
 
 }  // namespace runner

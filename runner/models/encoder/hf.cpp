@@ -148,10 +148,8 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   reader.expect("tie_word_embeddings", true);
   reader.expect("is_decoder", false);
   reader.expect("pruned_heads", nlohmann::json::object());
-  auto ignored = pooler_keys;
-  ignored.insert(hf_ignored_keys().begin(), hf_ignored_keys().end());
   read_labels(config, model);
-  reader.check_all_read("of " + model.name, ignored);
+  reader.check_all_read("of " + model.name, hf_ignored_keys_and(pooler_keys));
   return model;
 }
 

@@ -5,6 +5,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/hf_config_reader.hpp"
+#include "runner/models/hf_ignored_keys.hpp"
 #include "strategies/engine/row_batch.hpp"
 
 namespace runner {
@@ -104,6 +105,8 @@ Recipe::Model model_from_config(const nlohmann::json& config) {
   model.hidden_sizes = reader.require<std::vector<int64_t>>("hidden_sizes");
   model.activation = reader.get<std::string>("hidden_act", "relu");
   model.dropout = reader.get("dropout", 0.0);
+  // The columns and the loss, which are not the model's.
+  reader.check_all_read("of mlp", hf_ignored_keys_and({"features", "targets", "target_type", "loss", "huber_delta"}));
   return model;
 }
 

@@ -2,6 +2,8 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/hf_config_reader.hpp"
+#include "runner/models/hf_ignored_keys.hpp"
+#include "runner/models/hf_labels.hpp"
 #include "runner/models/resnet/resnet.hpp"
 
 namespace runner::resnet {
@@ -35,27 +37,25 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     throw usage_error("config.json: hidden_act = \"{}\" is not supported; allowed: relu, gelu or silu",
                       *model.activation);
   model.num_labels = reader.has("id2label") ? std::ssize(config.at("id2label")) : reader.get<int64_t>("num_labels", 2);
+  // What a backbone of other models needs; and names of runner's own files.
+  reader.check_all_read("of resnet", hf_ignored_keys_and({"out_features", "out_indices", "stage_names", "pruned_heads",
+                                                          "tie_word_embeddings", "crop"}));
   return model;
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
-  nlohmann::json names = nlohmann::json::object(), indices = nlohmann::json::object();
-  for (int64_t c = 0; c < spec.vocab_size; ++c) {
-    names[std::to_string(c)] = fmt::format("LABEL_{}", c);
-    indices[fmt::format("LABEL_{}", c)] = c;
-  }
-  return {{"architectures", {"ResNetForImageClassification"}},
-          {"model_type", "resnet"},
-          {"num_channels", 3},
-          {"embedding_size", model.embedding_size},
-          {"hidden_sizes", model.hidden_sizes},
-          {"depths", model.depths},
-          {"layer_type", model.layer_type},
-          {"hidden_act", activation_of(model) == "gelu_tanh" ? "gelu_pytorch_tanh" : activation_of(model)},
-          {"downsample_in_first_stage", model.downsample_in_first_stage},
-          {"downsample_in_bottleneck", model.downsample_in_bottleneck},
-          {"id2label", names},
-          {"label2id", indices}};
+  nlohmann::json config = label_tables(spec.vocab_size);
+  config.update({{"architectures", {"ResNetForImageClassification"}},
+                 {"model_type", "resnet"},
+                 {"num_channels", 3},
+                 {"embedding_size", model.embedding_size},
+                 {"hidden_sizes", model.hidden_sizes},
+                 {"depths", model.depths},
+                 {"layer_type", model.layer_type},
+                 {"hidden_act", activation_of(model) == "gelu_tanh" ? "gelu_pytorch_tanh" : activation_of(model)},
+                 {"downsample_in_first_stage", model.downsample_in_first_stage},
+                 {"downsample_in_bottleneck", model.downsample_in_bottleneck}});
+  return config;
 }
 
 }  // namespace runner::resnet

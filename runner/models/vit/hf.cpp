@@ -3,6 +3,8 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "runner/models/hf_config_reader.hpp"
+#include "runner/models/hf_ignored_keys.hpp"
+#include "runner/models/hf_labels.hpp"
 #include "runner/models/vit/vit.hpp"
 
 namespace runner::vit {
@@ -70,32 +72,30 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     model.num_labels = std::ssize(config.at("id2label"));
   else
     model.num_labels = reader.get<int64_t>("num_labels", 2);
+  // What the pooler and the decoder of masked images need, which a classifier does not have; and names of runner's own files.
+  reader.check_all_read("of vit", hf_ignored_keys_and({"encoder_stride", "pooler_act", "pooler_output_size",
+                                                       "pruned_heads", "tie_word_embeddings", "crop"}));
   return model;
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
-  nlohmann::json names = nlohmann::json::object(), indices = nlohmann::json::object();
-  for (int64_t c = 0; c < spec.vocab_size; ++c) {
-    names[std::to_string(c)] = fmt::format("LABEL_{}", c);
-    indices[fmt::format("LABEL_{}", c)] = c;
-  }
-  return {{"architectures", {"ViTForImageClassification"}},
-          {"model_type", "vit"},
-          {"hidden_size", model.dim},
-          {"num_hidden_layers", model.n_layers},
-          {"num_attention_heads", model.n_heads},
-          {"intermediate_size", gpt::hidden_dim(model)},
-          {"image_size", model.image_size},
-          {"patch_size", model.patch_size},
-          {"num_channels", 3},
-          {"layer_norm_eps", model.norm_eps},
-          {"hidden_act", activation_of(model) == "gelu" ? "gelu" : "gelu_new"},
-          {"hidden_dropout_prob", model.dropout},
-          {"attention_probs_dropout_prob", 0.0},
-          {"initializer_range", model.init_std},
-          {"qkv_bias", model.bias},
-          {"id2label", names},
-          {"label2id", indices}};
+  nlohmann::json config = label_tables(spec.vocab_size);
+  config.update({{"architectures", {"ViTForImageClassification"}},
+                 {"model_type", "vit"},
+                 {"hidden_size", model.dim},
+                 {"num_hidden_layers", model.n_layers},
+                 {"num_attention_heads", model.n_heads},
+                 {"intermediate_size", gpt::hidden_dim(model)},
+                 {"image_size", model.image_size},
+                 {"patch_size", model.patch_size},
+                 {"num_channels", 3},
+                 {"layer_norm_eps", model.norm_eps},
+                 {"hidden_act", activation_of(model) == "gelu" ? "gelu" : "gelu_new"},
+                 {"hidden_dropout_prob", model.dropout},
+                 {"attention_probs_dropout_prob", 0.0},
+                 {"initializer_range", model.init_std},
+                 {"qkv_bias", model.bias}});
+  return config;
 }
 
 }  // namespace runner::vit
