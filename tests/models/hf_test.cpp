@@ -301,3 +301,18 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
       Message("model.bias = false: Hugging Face's GPT-2 always has biases, so this model cannot be exported "
               "to it"));
 }
+
+TEST_CASE("unknown keys of config.json are refused for models without tokens, too") {
+  for (const std::string family : {"vit", "resnet", "mlp"}) {
+    nlohmann::json config = {{"model_type", family},
+                             {"pooler_dropout", 0.5},
+                             {"num_features", 2},
+                             {"num_labels", 2},
+                             {"hidden_sizes", {8, 8, 8, 8}}};
+    if (family == "vit") config.erase("num_features"), config.erase("hidden_sizes");
+    if (family == "resnet") config.erase("num_features");
+    CHECK_THROWS_WITH(model_from_hf_config(config), "config.json: `pooler_dropout` is not a known key of " + family);
+    config.erase("pooler_dropout");
+    CHECK_NOTHROW(model_from_hf_config(config));
+  }
+}
