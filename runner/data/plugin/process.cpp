@@ -31,7 +31,7 @@ namespace {
 pid_t start_process(int socket, int shared) {
   const auto program = beside_program("runner");
   if (!fs::exists(program))
-    throw environment_error("data.plugin needs {}, which is missing: build it, or install it beside this program",
+    throw environment_error("data.plugin needs {}, which is missing: build it, or put it into the folder of this program",
                             program.string());
   std::vector<std::string> words{program.string(), plugin_process_argument};
   posix_spawn_file_actions_t actions;
