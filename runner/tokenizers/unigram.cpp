@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 
 #include "runner/tokenizers/models.hpp"
@@ -21,7 +20,9 @@ double library_number(double number) {
   int exponent = 0;
   for (const char* c = text; c != written.ptr; ++c) {
     if (*c == 'e') {
-      exponent += std::atoi(c + 1);
+      int power = 0;
+      std::from_chars(c[1] == '+' ? c + 2 : c + 1, written.ptr, power);
+      exponent += power;
       break;
     }
     if (*c == '.') {
