@@ -20,6 +20,7 @@
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
+#include "runner/data/background_tokenizing.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
@@ -110,11 +111,9 @@ void refuse_bad_inputs(Recipe recipe, const StartPoint& start) {
   for (const auto& note : input_notes(recipe)) log::warning("{}", note);
 }
 
-/// Tokenizes text data if needed. Opening the data then checks that they are long enough. Returns data_summary().
-std::string prepare_text(const Plan& plan, const std::string& cache_dir) {
-  const auto& data = plan.recipe.data;
-  if (needs_tokenizing(data)) prepare_data(data, cache_dir);
-  return data_summary(data, plan.seq_len, plan.vocab_size, cache_dir, /*tokenized=*/true);
+/// Tokenizes text data if needed; with data.streaming the first part, and the others in the background.
+std::unique_ptr<BackgroundTokenizing> prepare_text(const Recipe::Data& data, const std::string& cache_dir) {
+  return needs_tokenizing(data) ? begin_preparing(data, cache_dir) : nullptr;
 }
 
 void look_at_disk(const Plan& plan, const fs::path& home, const fs::path& run_dir) {
@@ -255,7 +254,9 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   auto notes = check_start(options, start, plan);
   look_at_disk(plan, home, resumes ? fs::path(options.recipe_file).parent_path() : fs::path());
   const double before_data = steady_seconds();
-  const std::string amount = prepare_text(plan, cache_dir);
+  const auto tokenizing = prepare_text(plan.recipe.data, cache_dir);
+  // Opening the data checks that they are long enough.
+  const auto amount = data_summary(plan.recipe.data, plan.seq_len, plan.vocab_size, cache_dir, /*tokenized=*/true);
   const double data_seconds = steady_seconds() - before_data;
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 

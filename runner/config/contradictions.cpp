@@ -10,6 +10,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
+#include "runner/config/streaming_conflicts.hpp"
 #include "runner/config/validation_metrics.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
@@ -38,6 +39,8 @@ class Finder {
     family();
     objective();
     fine_tune();
+    for (const auto& [key, message] : streaming_conflicts(recipe_))
+      report(key, message, "data.streaming", "streaming is set here");
     needs();
   }
 

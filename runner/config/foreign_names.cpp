@@ -81,6 +81,7 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"early_stopping", "train.early_stopping"},
     {"dataloader_num_workers", "data.num_workers"},
     {"dataloader_drop_last", "data.drop_last"},
+    {"dataset_streaming", "data.streaming"},
     {"dataset_text_field", "data.columns"},
     {"report_to", "run.loggers"},
     {"packing_strategy", "data.packing"},

@@ -182,6 +182,7 @@ struct Recipe {
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     bool drop_last = false;
+    bool streaming = false;  ///< training data are tokenised while the training runs
     std::optional<std::string> order;    ///< a Lua file that decides the order of training samples
     int64_t prefetch = 2;                ///< batches prepared ahead
     std::optional<int64_t> num_workers;  ///< threads of a rank that read samples; 0: the training thread; unset: "auto"

@@ -7,6 +7,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/background_tokenizing.hpp"
 #include "runner/data/data_sources.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
@@ -20,6 +21,7 @@
 #include "runner/data/records.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/stream_dataset.hpp"
+#include "runner/data/streamed_dataset.hpp"
 #include "runner/data/table_data.hpp"
 #include "runner/data/tokenizers.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -29,16 +31,19 @@ namespace runner {
 
 namespace {
 
+constexpr int64_t any_vocabulary = std::numeric_limits<int64_t>::max();
+
 struct Format {
   const char* name;
   OpenData (*open)(const Source& source);
+  DataParts (*parts)(const Source& source, PartBytes part_bytes);
 };
-constexpr std::array<Format, 6> formats{{{.name = "text", .open = open_text},
-                                         {.name = "bin", .open = open_bin},
-                                         {.name = "jsonl", .open = open_record_files},
-                                         {.name = "parquet", .open = open_record_files},
-                                         {.name = "csv", .open = open_record_files},
-                                         {.name = "plugin", .open = open_record_files}}};
+constexpr std::array<Format, 6> formats{{{.name = "text", .open = open_text, .parts = parts_of_text},
+                                         {.name = "bin", .open = open_bin, .parts = nullptr},
+                                         {.name = "jsonl", .open = open_record_files, .parts = parts_of_records},
+                                         {.name = "parquet", .open = open_record_files, .parts = parts_of_records},
+                                         {.name = "csv", .open = open_record_files, .parts = parts_of_records},
+                                         {.name = "plugin", .open = open_record_files, .parts = parts_of_records}}};
 
 const Format& find_format(const std::string& name) {
   auto found = std::ranges::find(formats, name, &Format::name);
@@ -51,13 +56,44 @@ const Format& find_format(const std::string& name) {
                     near ? "; did you mean " + *near + "?" : "");
 }
 
-OpenData open_files(const Recipe::Data& data, Split split, int64_t vocab_size, const std::string& cache_dir) {
-  const Format& format = find_format(data.format);
-  bool own_files = split == Split::validation && !data.validation.empty();
+/// The files of a split, which exist.
+const std::vector<std::string>& checked_files(const Recipe::Data& data, Split split) {
+  const bool own_files = split == Split::validation && !data.validation.empty();
   const auto& files = own_files ? data.validation : data.train;
   const std::string key = own_files ? "data.validation" : "data.train";
   data.is_plugin() ? check_source_paths(key, files) : check_source_files(key, files);
-  return format.open({data, files, vocab_size, cache_dir});
+  return files;
+}
+
+OpenData open_files(const Recipe::Data& data, Split split, int64_t vocab_size, const std::string& cache_dir) {
+  return find_format(data.format).open({data, checked_files(data, split), vocab_size, cache_dir});
+}
+
+/// The parts of the training data (data.streaming).
+DataParts parts_of_training(const Recipe::Data& data, int64_t vocab_size, const std::string& cache_dir) {
+  const Format& format = find_format(data.format);
+  RUNNER_CHECK(format.parts && needs_tokenizing(data));
+  return format.parts({data, checked_files(data, Split::train), vocab_size, cache_dir}, streamed_part_bytes);
+}
+
+/// The samples of a language model. `part`: of streamed data; nullptr if it has none.
+std::unique_ptr<Dataset> token_samples(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
+                                       const std::string& cache_dir, bool part = false) {
+  if (data.masks_tokens()) {
+    if (data.format == "bin")
+      throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
+    return masked_dataset(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir), part);
+  }
+  return opened.documents ? document_dataset(data, split, std::move(opened), seq_len, part)
+                          : stream_dataset(data, split, std::move(opened.stream), seq_len, part);
+}
+
+std::unique_ptr<Dataset> open_streamed(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
+                                       const std::string& cache_dir) {
+  auto samples_of = [data, seq_len, cache_dir](OpenData opened) {
+    return token_samples(data, Split::train, std::move(opened), seq_len, cache_dir, /*part=*/true);
+  };
+  return streamed_dataset(parts_of_training(data, vocab_size, cache_dir), samples_of, data_fields(data, seq_len));
 }
 
 /// The mixture of data.sources. For validation, each sample once.
@@ -112,16 +148,11 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
   if (data.gives_samples()) return open_plugin_samples(data, split, seq_len, vocab_size);
   if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
+  if (data.streaming && split == Split::train) return open_streamed(data, seq_len, vocab_size, cache_dir);
   OpenData opened = open_files(data, split, vocab_size, cache_dir);
   if (data.labels_texts())
     return labelled_texts(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir), learned);
-  if (data.masks_tokens()) {
-    if (data.format == "bin")
-      throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
-    return masked_dataset(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir));
-  }
-  return opened.documents ? document_dataset(data, split, std::move(opened), seq_len)
-                          : stream_dataset(data, split, std::move(opened.stream), seq_len);
+  return token_samples(data, split, std::move(opened), seq_len, cache_dir);
 }
 
 std::string record_format_of(const std::string& file) {
@@ -148,7 +179,6 @@ std::vector<nlohmann::ordered_json> record_ids(const Recipe::Data& data, const s
 
 InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& files, int64_t seq_len,
                            const std::string& cache_dir, const nlohmann::json& learned) {
-  constexpr int64_t any_vocabulary = std::numeric_limits<int64_t>::max();
   if (!data.is_plugin()) data.format = record_format_of(files.at(0));
   data.validation_fraction.reset();
   data.train = data.validation = files;
@@ -190,11 +220,26 @@ bool needs_tokenizing(const Recipe::Data& data) {
 }
 
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
-  constexpr int64_t any_vocabulary = std::numeric_limits<int64_t>::max();
   for (const auto& source : sources_of(data)) {
-    open_files(source.data, Split::train, any_vocabulary, cache_dir);
+    if (source.data.streaming)
+      make_parts(*parts_of_training(source.data, any_vocabulary, cache_dir).files);
+    else
+      open_files(source.data, Split::train, any_vocabulary, cache_dir);
     if (!source.data.validation.empty()) open_files(source.data, Split::validation, any_vocabulary, cache_dir);
   }
+}
+
+std::unique_ptr<BackgroundTokenizing> begin_preparing(const Recipe::Data& data, const std::string& cache_dir) {
+  if (!data.streaming) {
+    prepare_data(data, cache_dir);
+    return nullptr;
+  }
+  auto parts = parts_of_training(data, any_vocabulary, cache_dir);
+  if (parts.files->count() == 0) throw usage_error("data.train: the files have no records");
+  TokenizingProgress progress(parts.files->bytes(0));
+  parts.files->make(0, progress);
+  if (!data.validation.empty()) open_files(data, Split::validation, any_vocabulary, cache_dir);
+  return std::make_unique<BackgroundTokenizing>(std::move(parts.files));
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {

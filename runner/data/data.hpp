@@ -1,5 +1,6 @@
 // Data sets, and the tokenizers that recipes name. Independent of torch.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,8 @@ std::vector<Tokenizer::File> tokenizer_files(const Recipe::Data& data, const std
 /// The size of the vocabulary, without loading or training a model if possible; nullopt for format "bin".
 std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std::string& cache_dir);
 
+class BackgroundTokenizing;
+
 enum class Split { train, validation };
 
 /// How an epoch orders its samples.
@@ -45,6 +48,8 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  ///< samples of an epoch
+  /// min(wanted, size()). Data that are tokenised during the training wait for no more samples than these.
+  virtual int64_t size_up_to(int64_t wanted) const { return std::min(wanted, size()); }
   /// The sample at a position of an epoch. Depends only on the arguments, so any rank can start anywhere.
   virtual int64_t sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const;
   /// "8713 samples of 128 tokens".
@@ -103,5 +108,8 @@ bool needs_tokenizing(const Recipe::Data& data);
 /// Fills `cache_dir` for open_dataset() before any worker starts: trains the tokenizer and tokenises text. Throws Error
 /// for the mistakes that can be found without seq_len and vocab_size. Several processes may call it at once.
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir);
+/// The same, but of training data with data.streaming only the first part. The others are tokenised as long as the returned object
+/// lives; nullptr without streaming.
+std::unique_ptr<BackgroundTokenizing> begin_preparing(const Recipe::Data& data, const std::string& cache_dir);
 
 }  // namespace runner

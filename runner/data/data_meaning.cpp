@@ -174,6 +174,7 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
                   {"data.format", data.format},
                   {"data.validation_fraction", data.validation_fraction ? json(*data.validation_fraction) : json()},
                   {"global_batch_size", global_batch_size}};
+  if (needs_tokenizing(data)) meaning["data.streaming"] = data.streaming;
   if (data.shuffle) meaning["run.seed"] = recipe.run.seed;
   std::vector<std::string> files;
   for (const auto& source : sources_of(data)) {
@@ -209,6 +210,7 @@ bool changes_meaning(const Recipe& recipe, const std::string& key) {
                                                 "data.format",
                                                 "data.seq_len",
                                                 "data.shuffle",
+                                                "data.streaming",
                                                 "data.tokenizer",
                                                 "data.tokenizer_vocab_size",
                                                 "data.token_dtype",

@@ -1,14 +1,13 @@
 #include "runner/data/document_cache.hpp"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "runner/base/error.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/data/parallel_for.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenized.hpp"
-#include "runner/data/tokenizing_progress.hpp"
 
 namespace runner {
 
@@ -20,11 +19,11 @@ struct RecordPart {
   std::string name;  ///< in the cache
 };
 
-std::vector<RecordPart> record_parts(const Records& file, const RecordReader& reader) {
+std::vector<RecordPart> parts_of(const Records& file, const RecordReader& reader, size_t part_bytes) {
   const std::string identity =
       reader.settings().dump() + reader.tokenizer_hash() + "\n" + fingerprint({file.path().string()});
   std::vector<RecordPart> parts;
-  for (const auto& range : file.parts(cached_part_bytes(file.bytes())))
+  for (const auto& range : file.parts(part_bytes))
     parts.push_back({.file = &file,
                      .range = range,
                      .name = fmt::format("documents-{}.tok",
@@ -57,31 +56,53 @@ void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheW
   report(part.range.end);
 }
 
+class RecordParts final : public TokenParts {
+ public:
+  RecordParts(Recipe::Data data, const std::vector<std::string>& files, std::shared_ptr<const RecordReader> reader,
+              std::string cache_dir, PartBytes part_bytes)
+      : data_(std::move(data)), reader_(std::move(reader)), cache_dir_(std::move(cache_dir)) {
+    for (const auto& file : files) {
+      files_.push_back(open_records(data_, file));
+      std::ranges::move(parts_of(*files_.back(), *reader_, part_bytes(files_.back()->bytes())),
+                        std::back_inserter(parts_));
+    }
+  }
+  size_t count() const override { return parts_.size(); }
+  size_t bytes(size_t part) const override {
+    const auto& [file, range, name] = parts_[part];
+    return bytes_up_to(*file, range.end) - bytes_up_to(*file, range.begin);
+  }
+  size_t threads() const override { return std::max(1u, std::thread::hardware_concurrency()); }
+  fs::path make(size_t index, TokenizingProgress& progress) const override {
+    bool cached = true;
+    const auto file = make_once(cache_dir_, parts_[index].name, [&](CacheWriter& out) {
+      cached = false;
+      tokenize_records(parts_[index], *reader_, out, progress);
+    });
+    if (cached) progress.skip(bytes(index));
+    return file;
+  }
+
+ private:
+  Recipe::Data data_;  ///< files of plug-ins refer to it
+  std::shared_ptr<const RecordReader> reader_;
+  std::string cache_dir_;
+  std::vector<std::unique_ptr<Records>> files_;
+  std::vector<RecordPart> parts_;
+};
+
 }  // namespace
+
+std::unique_ptr<TokenParts> record_parts(const Recipe::Data& data, const std::vector<std::string>& files,
+                                         std::shared_ptr<const RecordReader> reader, const std::string& cache_dir,
+                                         PartBytes part_bytes) {
+  return std::make_unique<RecordParts>(data, files, std::move(reader), cache_dir, part_bytes);
+}
 
 std::vector<fs::path> document_files(const Recipe::Data& data, const std::vector<std::string>& files,
                                      const RecordReader& reader, const std::string& cache_dir) {
-  std::vector<std::unique_ptr<Records>> opened;
-  std::vector<RecordPart> parts;
-  size_t total_bytes = 0;
-  for (const auto& file : files) {
-    opened.push_back(open_records(data, file));
-    std::ranges::move(record_parts(*opened.back(), reader), std::back_inserter(parts));
-    total_bytes += opened.back()->bytes();
-  }
-  TokenizingProgress progress(total_bytes);
-  std::vector<fs::path> made(parts.size());
-  parallel_for(parts.size(), [&](size_t i) {
-    const RecordPart& part = parts[i];
-    bool cached = true;
-    made[i] = make_once(cache_dir, part.name, [&](CacheWriter& out) {
-      cached = false;
-      tokenize_records(part, reader, out, progress);
-    });
-    if (cached) progress.skip(bytes_up_to(*part.file, part.range.end) - bytes_up_to(*part.file, part.range.begin));
-  });
-  progress.finish();
-  return made;
+  const std::shared_ptr<const RecordReader> not_owned(std::shared_ptr<void>(), &reader);
+  return make_parts(*record_parts(data, files, not_owned, cache_dir, cached_part_bytes));
 }
 
 }  // namespace runner

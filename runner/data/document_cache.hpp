@@ -1,16 +1,21 @@
 // Tokenises files of records once, in parts on all cores, into files of the cache.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runner/data/record_reader.hpp"
+#include "runner/data/token_parts.hpp"
 
 namespace runner {
 
-/// The cached documents of `files` of a format of records, in order; makes those that do not exist. Each part of a file is one file of
-/// the cache, so that work that was interrupted continues with the parts that are missing. Memory is bounded by a part's marks on
-/// each core.
-/// Several processes may call this at once: each part is made by one of them. Throws Error(usage) for the first bad record.
+/// The parts of `files` of a format of records, in order. Memory is bounded by the marks of a part for each call of make(), which throws
+/// Error(usage) for a bad record.
+std::unique_ptr<TokenParts> record_parts(const Recipe::Data& data, const std::vector<std::string>& files,
+                                         std::shared_ptr<const RecordReader> reader, const std::string& cache_dir,
+                                         PartBytes part_bytes);
+
+/// The cached documents of `files`, in order; makes those that do not exist, on all cores. Throws Error(usage) for the first bad record.
 std::vector<fs::path> document_files(const Recipe::Data& data, const std::vector<std::string>& files,
                                      const RecordReader& reader, const std::string& cache_dir);
 

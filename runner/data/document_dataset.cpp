@@ -193,11 +193,13 @@ DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, 
   return cut;
 }
 
-std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len) {
+std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
+                                          bool part) {
   int64_t first = 0, last = opened.documents->size();
   if (data.validation_fraction && last > 0)
     (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
   auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
+  if (pieces.empty() && part) return nullptr;
   if (pieces.empty()) refuse_empty(data, split, counts, seq_len);
   auto rows = data.packing == "best_fit" ? pack(std::move(pieces), seq_len) : Rows{.pieces = std::move(pieces)};
   return std::make_unique<DocumentDataset>(std::move(opened.stream), std::move(rows), counts, seq_len, data);

@@ -1,5 +1,6 @@
 // The data formats of open_dataset(), one source file each. They turn the files of a split into tokens.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "runner/data/data.hpp"
 #include "runner/data/document_index.hpp"
+#include "runner/data/token_parts.hpp"
 #include "runner/data/token_stream.hpp"
 
 namespace runner {
@@ -25,14 +27,24 @@ struct OpenData {
   std::optional<DocumentIndex> documents = {};  ///< unset: the stream is cut into samples of equal length
 };
 
+/// Data whose tokens are in the cache, in parts.
+struct DataParts {
+  /// Opens some files of the cache, joined.
+  std::function<OpenData(const std::vector<fs::path>& parts)> open;
+  std::shared_ptr<const TokenParts> files;
+};
+
 /// UTF-8 text. The tokens are its bytes, or tokens of a tokenizer from the cache.
 OpenData open_text(const Source& source);
+/// Text whose tokens are not its bytes.
+DataParts parts_of_text(const Source& source, PartBytes part_bytes);
 /// Files of tokens: raw uint16 or uint32 (data.token_dtype), or with llm.c's header.
 OpenData open_bin(const Source& source);
 
 /// Records (data.layout) as JSON, one per line or in one array, or as rows of Parquet or CSV files; from the cache. Of texts with labels,
 /// a document is the text without tokens around it; two texts are two documents.
 OpenData open_record_files(const Source& source);
+DataParts parts_of_records(const Source& source, PartBytes part_bytes);
 
 /// Throws Error(usage) if the tokenizer has more tokens than the model's vocabulary.
 void check_vocab_size(const Source& source, int64_t tokenizer_vocab_size);

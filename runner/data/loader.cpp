@@ -55,9 +55,12 @@ struct Loader::Impl {
     go_to_next_epoch_at_end();
   }
 
+  /// The samples left in the epoch, but at most `wanted`.
+  int64_t left_up_to(int64_t wanted) const { return dataset.size_up_to(position.sample + wanted) - position.sample; }
+
   /// `least`: the samples that a step needs.
   bool go_to_next_epoch_at_end(int64_t least = 1) {
-    if (dataset.size() - position.sample >= least) return false;
+    if (left_up_to(least) >= least) return false;
     position = {position.epoch + 1, 0};
     return true;
   }
@@ -78,7 +81,7 @@ struct Loader::Impl {
   int64_t whole_batch_size() {
     int64_t size = batch_size(position.epoch);
     if (go_to_next_epoch_at_end(least_samples(size))) size = batch_size(position.epoch);
-    if (least_samples(size) > dataset.size())
+    if (least_samples(size) > dataset.size_up_to(least_samples(size)))
       throw usage_error("data.drop_last leaves no batch: an epoch has {}, and a global batch needs {}",
                         counted(dataset.size(), "sample"), size);
     return size;
@@ -92,7 +95,7 @@ struct Loader::Impl {
     auto& step = reading->step;
     step.epoch = position.epoch;
     reading->draw = {.epoch = position.epoch, .seed = options.seed};
-    step.global_rows = std::min(global_batch_size, dataset.size() - position.sample);
+    step.global_rows = left_up_to(global_batch_size);
     const Slice mine = even_slice(step.global_rows, options.data_ranks, options.data_rank);
     step.first_row = mine.begin;
     std::vector<int64_t> samples(static_cast<size_t>(step.global_rows));
@@ -242,8 +245,8 @@ struct Loader::Impl {
 Loader::Loader(const Dataset& dataset, Options options) : impl_(std::make_unique<Impl>(dataset, options)) {
   RUNNER_CHECK(options.micro_batch_size > 0 && options.prefetch >= 0 && options.workers >= 0 &&
                options.data_rank >= 0 && options.data_rank < options.data_ranks);
-  RUNNER_CHECK(dataset.size() > 0 && options.start.epoch >= 0 && options.start.sample >= 0);
-  if (options.start.sample > dataset.size())
+  RUNNER_CHECK(dataset.size_up_to(1) > 0 && options.start.epoch >= 0 && options.start.sample >= 0);
+  if (options.start.sample > dataset.size_up_to(options.start.sample))
     throw usage_error(
         "the data have {} samples, but this run has already taken {} of epoch {}; the data or seq_len have changed "
         "since",

@@ -176,7 +176,7 @@ void add_documents(PieceList& list, const Recipe::Data& data, Split split, const
 }  // namespace
 
 std::unique_ptr<Dataset> masked_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                        const Tokenizer& tokenizer) {
+                                        const Tokenizer& tokenizer, bool part_of_stream) {
   auto rule = mask_rule(data, tokenizer);
   PieceList list(*opened.stream, rule);
   if (opened.documents) {
@@ -189,6 +189,7 @@ std::unique_ptr<Dataset> masked_dataset(const Recipe::Data& data, Split split, O
       throw usage_error("data.seq_len = {}: the tokenizer puts {} tokens around each sample", seq_len, rule.frame());
     for (int64_t at = 0; at + window <= part.count; at += window) list.add(part.first + at, window);
   }
+  if (list.pieces.empty() && part_of_stream) return nullptr;
   if (list.pieces.empty())
     throw usage_error("{} has no sample for {} with a token that can be predicted", opened.stream->describe(),
                       split == Split::validation ? "validation" : "training");

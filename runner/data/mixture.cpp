@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
+#include "runner/data/largest_fields.hpp"
 #include "runner/data/order.hpp"
 
 namespace runner {
@@ -41,16 +42,11 @@ class MixtureDataset final : public Dataset {
   }
 
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
-    std::vector<BatchField> largest;
-    for (int64_t sample : samples) {
+    if (samples.empty()) return fields();
+    return largest_fields(samples, [this](int64_t sample) {
       const auto [source, own] = find(sample);
-      const auto fields = source->fields_of(std::span(&own, 1));
-      if (largest.empty()) largest = fields;
-      for (size_t i = 0; i < fields.size(); ++i)
-        for (size_t d = 0; d < fields[i].row.size(); ++d)
-          largest[i].row[d] = std::max(largest[i].row[d], fields[i].row[d]);
-    }
-    return largest.empty() ? fields() : largest;
+      return source->fields_of(std::span(&own, 1));
+    });
   }
   int64_t weight(int64_t sample) const override {
     const auto [source, own] = find(sample);

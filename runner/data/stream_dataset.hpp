@@ -16,8 +16,9 @@ struct StreamPart {
 StreamPart part_of_split(int64_t tokens, double fraction, Split split);
 
 /// Sample k is tokens [k*T, k*T + T] of the split's part: the last target of a sample is the first input of the next one. Throws
-/// Error(usage) if the part is too short for one sample.
+/// Error(usage) if the split's part is too short for one sample; returns nullptr instead for a part of streamed data.
 std::unique_ptr<Dataset> stream_dataset(const Recipe::Data& data, Split split,
-                                        std::shared_ptr<const TokenStream> stream, int64_t seq_len);
+                                        std::shared_ptr<const TokenStream> stream, int64_t seq_len,
+                                        bool streamed_part = false);
 
 }  // namespace runner

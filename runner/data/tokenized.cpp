@@ -9,7 +9,6 @@
 #include "runner/data/cache.hpp"
 #include "runner/data/parallel_for.hpp"
 #include "runner/data/source_files.hpp"
-#include "runner/data/tokenizing_progress.hpp"
 #include "runner/data/utf8.hpp"
 
 namespace runner {
@@ -51,10 +50,9 @@ std::string_view first_part(const Tokenizer& tokenizer, std::string_view text, s
   return text.substr(0, size);
 }
 
-std::vector<Part> parts_of(const MappedFile& file, const Tokenizer& tokenizer) {
+std::vector<Part> parts_of(const MappedFile& file, const Tokenizer& tokenizer, size_t part_bytes) {
   const std::string identity =
       fmt::format("{} {}\n", cache_version, tokenizer.hash()) + fingerprint({file.path().string()});
-  const size_t part_bytes = cached_part_bytes(file.bytes().size());
   std::vector<Part> parts;
   for (std::string_view rest = text_of(file); !rest.empty(); rest.remove_prefix(parts.back().text.size())) {
     const auto text = first_part(tokenizer, rest, part_bytes);
@@ -104,30 +102,50 @@ void tokenize(const Part& part, const Tokenizer& tokenizer, CacheWriter& out, To
   }
 }
 
+class TextParts final : public TokenParts {
+ public:
+  TextParts(const std::vector<std::string>& files, std::shared_ptr<const Tokenizer> tokenizer, std::string cache_dir,
+            PartBytes part_bytes)
+      : tokenizer_(std::move(tokenizer)), cache_dir_(std::move(cache_dir)) {
+    for (const auto& file : files) {
+      files_.push_back(std::make_unique<MappedFile>(file));
+      std::ranges::move(parts_of(*files_.back(), *tokenizer_, part_bytes(files_.back()->bytes().size())),
+                        std::back_inserter(parts_));
+    }
+  }
+  size_t count() const override { return parts_.size(); }
+  size_t bytes(size_t part) const override { return parts_[part].text.size(); }
+  size_t threads() const override { return 1; }  // tokenize() uses all cores
+  fs::path make(size_t index, TokenizingProgress& progress) const override {
+    const Part& part = parts_[index];
+    bool cached = true;
+    const auto file = make_once(cache_dir_, part.name, [&](CacheWriter& out) {
+      cached = false;
+      tokenize(part, *tokenizer_, out, progress);
+    });
+    if (cached) progress.skip(part.text.size());
+    return file;
+  }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string cache_dir_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<Part> parts_;
+};
+
 }  // namespace
+
+std::unique_ptr<TokenParts> text_parts(const std::vector<std::string>& files,
+                                       std::shared_ptr<const Tokenizer> tokenizer, const std::string& cache_dir,
+                                       PartBytes part_bytes) {
+  return std::make_unique<TextParts>(files, std::move(tokenizer), cache_dir, part_bytes);
+}
 
 std::vector<fs::path> tokenized_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                                       const std::string& cache_dir) {
-  std::vector<std::unique_ptr<MappedFile>> opened;
-  std::vector<Part> parts;
-  size_t total_bytes = 0;
-  for (const auto& file : files) {
-    opened.push_back(std::make_unique<MappedFile>(file));
-    std::ranges::move(parts_of(*opened.back(), tokenizer), std::back_inserter(parts));
-    total_bytes += opened.back()->bytes().size();
-  }
-  TokenizingProgress progress(total_bytes);
-  std::vector<fs::path> made;
-  for (const auto& part : parts) {
-    bool cached = true;
-    made.push_back(make_once(cache_dir, part.name, [&](CacheWriter& out) {
-      cached = false;
-      tokenize(part, tokenizer, out, progress);
-    }));
-    if (cached) progress.skip(part.text.size());
-  }
-  progress.finish();
-  return made;
+  const std::shared_ptr<const Tokenizer> not_owned(std::shared_ptr<void>(), &tokenizer);
+  return make_parts(*text_parts(files, not_owned, cache_dir, cached_part_bytes));
 }
 
 }  // namespace runner

@@ -1,10 +1,10 @@
 // Tokenises text files once, in parallel, into token files of the cache.
 #pragma once
-#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "runner/base/files.hpp"
+#include "runner/data/token_parts.hpp"
 #include "runner/tokenizers/tokenizer.hpp"
 
 namespace runner {
@@ -12,13 +12,13 @@ namespace runner {
 /// Bytes of a token in the cached file: 2 if the vocabulary allows it, otherwise 4.
 inline size_t token_bytes(int64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
-/// Bytes of a data file whose tokens are one file of the cache: at least 8 MiB, so that small data are few files, and about a
-/// 256th of a large file, so that little is lost when tokenising is interrupted.
-inline size_t cached_part_bytes(size_t file_bytes) { return std::max(size_t{8} << 20, file_bytes / 256); }
+/// The parts of text files, in order. Each file is a document: its tokens are those of its complete text, and there are no separators.
+/// The names in the cache contain a hash of the tokenizer's bytes, of the file's path, size and modification time, and of the part.
+/// make() throws Error(usage) if a part is not UTF-8.
+std::unique_ptr<TokenParts> text_parts(const std::vector<std::string>& files, std::shared_ptr<const Tokenizer> tokenizer,
+                                       const std::string& cache_dir, PartBytes part_bytes);
 
-/// The cached tokens of `files`, in order; tokenises the parts that do not exist. Each file is a document: its tokens are those of
-/// its complete text, and there are no separators. The names contain a hash of the tokenizer's bytes, of the file's path, size and
-/// modification time, and of the part. Several processes may call this at once. Throws Error(usage) if a file is not UTF-8.
+/// The cached tokens of `files`, in order; tokenises the parts that do not exist.
 std::vector<fs::path> tokenized_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                                       const std::string& cache_dir);
 

@@ -5,18 +5,12 @@
 
 namespace runner {
 
-namespace {
-
-constexpr double quiet_seconds = 2;
-
-}  // namespace
-
 void TokenizingProgress::add(size_t bytes, int64_t tokens) {
   std::lock_guard lock(mutex_);
   bytes_ += bytes;
   tokens_ += tokens;
   const double now = steady_seconds();
-  if (now - last_line_ < quiet_seconds || bytes_ == 0) return;
+  if (now - last_line_ < quiet_seconds_ || bytes_ == 0) return;
   last_line_ = now;
   printed_ = true;
   const auto total = static_cast<double>(total_bytes_), done = static_cast<double>(bytes_ + skipped_);

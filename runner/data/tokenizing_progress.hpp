@@ -1,4 +1,4 @@
-// Lines about the progress of tokenising, at most one every two seconds.
+// Lines about the progress of tokenising.
 #pragma once
 #include <mutex>
 
@@ -9,7 +9,9 @@ namespace runner {
 /// Safe to use from several threads.
 class TokenizingProgress {
  public:
-  explicit TokenizingProgress(size_t total_bytes) : total_bytes_(total_bytes) {}
+  /// At most one line in `quiet_seconds`.
+  explicit TokenizingProgress(size_t total_bytes, double quiet_seconds = 2)
+      : total_bytes_(total_bytes), quiet_seconds_(quiet_seconds) {}
   /// Adds what was tokenised since the last call.
   void add(size_t bytes, int64_t tokens);
   /// Adds bytes whose tokens were found in the cache: they are done, but say nothing about the time that is left.
@@ -20,6 +22,7 @@ class TokenizingProgress {
  private:
   std::mutex mutex_;
   size_t total_bytes_, bytes_ = 0, skipped_ = 0;
+  double quiet_seconds_;
   int64_t tokens_ = 0;
   double begun_ = steady_seconds(), last_line_ = begun_;
   bool printed_ = false;

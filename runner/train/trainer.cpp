@@ -49,8 +49,9 @@ void Trainer::start_at(const TrainingStart& start) {
   step_ = start.step;
   checkpointer_.continue_from(step_);
   position_ = start.position;
-  if (setup_.accept_changed_data && position_.sample > setup_.train.size()) position_ = {position_.epoch + 1, 0};
-  max_steps_ = planned_steps(recipe_, setup_.engine.data_ranks(), setup_.train.size(), start);
+  if (setup_.accept_changed_data && position_.sample > setup_.train.size_up_to(position_.sample))
+    position_ = {position_.epoch + 1, 0};
+  max_steps_ = planned_steps(recipe_, setup_.engine.data_ranks(), setup_.train, start);
   if (max_steps_ != INT64_MAX) progress_.max_steps = max_steps_;
 }
 

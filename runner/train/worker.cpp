@@ -204,7 +204,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   OutOfMemory out_of_memory{job, entry};
   out_of_memory.during([&] { strategy->module_to_device(); });
   nlohmann::json ready{{"pid", ::getpid()}, {"device", world.device.str()}, {"threads", at::get_num_threads()}};
-  int64_t steps = planned_steps(recipe, strategy->data_ranks(), training->size(),
+  int64_t steps = planned_steps(recipe, strategy->data_ranks(), *training,
                                 checkpoint ? start_of(checkpoint->state()) : TrainingStart());
   if (steps != INT64_MAX) ready["steps"] = steps;
   events.emit("ready", ready);

@@ -195,6 +195,47 @@ TEST_CASE("a mixture that was killed continues with the same samples, also on tw
   for (size_t i = 0; i < losses.size(); ++i) CHECK_THAT(losses[i], WithinRel(expected[i], 1e-6));
 }
 
+TEST_CASE("streamed data train before they are tokenised, and a killed run continues with the same samples", "[e2e]") {
+  Workplace place;
+  std::string files;
+  for (int file = 0; file < 4; ++file) {
+    place.write(fmt::format("part{}.jsonl", file), conversations(20, static_cast<unsigned>(file)));
+    files += fmt::format("{}\"part{}.jsonl\"", file == 0 ? "" : ", ", file);
+  }
+  // An epoch has 80 samples, so 14 steps of 8 go on to the second one.
+  write_recipe(place, "train = [" + files + "]\nstreaming = true\n");
+  const std::vector<std::string> settings = {"train.max_steps=14", "checkpoint.every_n_steps=2",
+                                             "checkpoint.keep_last=0"};
+  const auto expected = train(place, settings);
+  auto sharded = settings;
+  sharded.insert(sharded.end(), {"devices.cpu_processes=2", "strategy=fsdp", "train.micro_batch_size=2"});
+  const auto same = [&](const std::vector<double>& losses) {
+    REQUIRE(losses.size() == expected.size());
+    for (size_t i = 0; i < losses.size(); ++i) CHECK_THAT(losses[i], WithinRel(expected[i], 1e-6));
+  };
+  same(train(place, sharded));
+  std::vector<std::string> arguments = {"run", "chat.toml", "--json"};
+  for (const auto& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  for (const char* fault : {"step:5", "step:11"}) {
+    CHECK(place.run(arguments, {{"RUNNER_FAULT", fault}}).code != 0);
+    const auto resumed = place.run({"resume", "last", "--json", "--set", "devices.cpu_processes=2", "--set",
+                                    "strategy=fsdp", "--set", "train.micro_batch_size=4"});
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    same(losses_of(place, resumed.json().at("run")));
+  }
+}
+
+TEST_CASE("a mistake in a later part of streamed data ends the run where it is needed, with its place", "[e2e]") {
+  Workplace place;
+  place.write("good.jsonl", conversations(20, 1));
+  place.write("bad.jsonl", conversations(2, 1) + "{\"messages\": 3}\n");
+  write_recipe(place, "train = [\"good.jsonl\", \"bad.jsonl\"]\nstreaming = true\n");
+  const auto result = place.run({"run", "chat.toml", "--set", "train.max_steps=9"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, ContainsSubstring("bad.jsonl:3: /messages: "));
+}
+
 TEST_CASE("tokenising that was killed continues with the parts that are missing", "[e2e]") {
   Workplace place;
   std::string lines;

@@ -1,0 +1,20 @@
+// Tokenises training data while the training runs (data.streaming).
+#pragma once
+#include <memory>
+
+#include "runner/data/token_parts.hpp"
+
+namespace runner {
+
+/// Tokenises parts in the background, in order, with a lower priority than the training. The destructor waits for the current part.
+class BackgroundTokenizing {
+ public:
+  explicit BackgroundTokenizing(std::shared_ptr<const TokenParts> parts);
+  ~BackgroundTokenizing();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace runner

@@ -1,0 +1,38 @@
+// The parts of data files whose tokens are one file of the cache each, so that work that was interrupted continues with the parts that
+// are missing, and a training can begin while later parts are not tokenised yet.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "runner/base/files.hpp"
+#include "runner/data/tokenizing_progress.hpp"
+
+namespace runner {
+
+/// The bytes of a file's parts, for a file of `file_bytes`.
+using PartBytes = size_t (*)(size_t file_bytes);
+
+/// At least 8 MiB, so that small data are few files, and about a 256th of a large file, so that little is lost when tokenising is
+/// interrupted.
+inline size_t cached_part_bytes(size_t file_bytes) { return std::max(size_t{8} << 20, file_bytes / 256); }
+/// For data.streaming: 4 MiB, so that the first one is tokenised within about a second; more for files above 16 GiB.
+inline size_t streamed_part_bytes(size_t file_bytes) { return std::max(size_t{4} << 20, file_bytes / 4096); }
+
+/// In the order of the data. All functions may be called from several threads.
+class TokenParts {
+ public:
+  virtual ~TokenParts() = default;
+  virtual size_t count() const = 0;
+  /// Of the data in a part.
+  virtual size_t bytes(size_t part) const = 0;
+  /// How many make() calls at once use all cores.
+  virtual size_t threads() const = 0;
+  /// The file of a part in the cache. It is made unless it exists; of several processes that want it, one makes it, and the others
+  /// wait. Throws Error(usage) for data that cannot be read.
+  virtual fs::path make(size_t part, TokenizingProgress& progress) const = 0;
+};
+
+/// The files of all parts, made on all cores.
+std::vector<fs::path> make_parts(const TokenParts& parts);
+
+}  // namespace runner
