@@ -15,8 +15,9 @@ inline size_t token_bytes(int64_t vocab_size) { return vocab_size <= 65536 ? 2 :
 /// The parts of text files, in order. Each file is a document: its tokens are those of its complete text, and there are no separators.
 /// The names in the cache contain a hash of the tokenizer's bytes, of the file's path, size and modification time, and of the part.
 /// make() throws Error(usage) if a part is not UTF-8.
-std::unique_ptr<TokenParts> text_parts(const std::vector<std::string>& files, std::shared_ptr<const Tokenizer> tokenizer,
-                                       const std::string& cache_dir, PartBytes part_bytes);
+std::unique_ptr<TokenParts> text_parts(const std::vector<std::string>& files,
+                                       std::shared_ptr<const Tokenizer> tokenizer, const std::string& cache_dir,
+                                       PartBytes part_bytes);
 
 /// The cached tokens of `files`, in order; tokenises the parts that do not exist.
 std::vector<fs::path> tokenized_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
