@@ -1,4 +1,4 @@
-// Converts DType and ElementType to LibTorch's type.
+// DType and ElementType as LibTorch's types.
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
@@ -19,6 +19,13 @@ inline torch::ScalarType scalar_type(DType dtype) {
       return torch::kFloat16;
   }
   return torch::kFloat32;
+}
+
+/// The reverse; float32 for all other types.
+inline DType dtype_of(const torch::Tensor& tensor) {
+  for (const DType dtype : {DType::float64, DType::bfloat16, DType::float16})
+    if (tensor.scalar_type() == scalar_type(dtype)) return dtype;
+  return DType::float32;
 }
 
 inline torch::ScalarType scalar_type(ElementType type) {

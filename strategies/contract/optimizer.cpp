@@ -10,6 +10,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
+#include "strategies/contract/dtype.hpp"
 #include "strategies/contract/host_update.hpp"
 #include "strategies/contract/matrix_update.hpp"
 #include "strategies/contract/quantized_adam.hpp"
@@ -192,21 +193,6 @@ torch::Tensor Optimizer::average(size_t index) {
   const auto& parameter = slots_.at(index).parameter;
   return parameter.lerp(state(index).front().to(parameter.scalar_type()), 1 - 1 / config_.beta1);
 }
-
-namespace {
-DType dtype_of(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat64:
-      return DType::float64;
-    case torch::kBFloat16:
-      return DType::bfloat16;
-    case torch::kFloat16:
-      return DType::float16;
-    default:
-      return DType::float32;
-  }
-}
-}  // namespace
 
 UpdateSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
   return {.lr = group.lr * update.lr_factor,

@@ -1,0 +1,173 @@
+// The state of a strategy in pieces: what checkpoints contain, and the parameters that validation uses.
+#include <set>
+#include <utility>
+
+#include "strategies/contract/dtype.hpp"
+#include "strategies/contract/strategy.hpp"
+
+namespace runner {
+
+std::vector<StateTensor> Strategy::pieces(const std::string& kind, size_t count) const {
+  auto specs = model_.spec.parameters();
+  std::vector<StateTensor> list;
+  for (size_t i = 0; i < count; ++i) {
+    const auto& local = locals_[i];
+    const auto& spec = *specs[local.slot];
+    auto [begin, end] = write_range(i, local.numel);
+    list.push_back({.name = kind + "/" + spec.name,
+                    .global_shape = spec.shape,
+                    .offset = local.offset,
+                    .write_begin = begin,
+                    .write_end = end});
+  }
+  return list;
+}
+
+std::vector<StateTensor> Strategy::parameters() {
+  settle();
+  restore_masters();
+  auto list = pieces("param", locals_.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    list[i].local = locals_[i].value;
+    list[i].swapped = locals_[i].swapped;
+  }
+  return list;
+}
+
+StateTensor Strategy::optimizer_piece(size_t local, const OptimizerState& state) const {
+  const auto& [slot, offset, numel, value, swapped] = locals_[local];
+  const auto& spec = *model_.spec.parameters()[slot];
+  const int64_t n = state.values(numel, spec.shape);
+  // All ranks that have a part of the parameter have a whole state. The one with the first element writes it.
+  const bool writes = !state.whole() || offset == 0;
+  const auto [begin, end] = writes ? write_range(local, n) : std::pair<int64_t, int64_t>();
+  return {.name = "optimizer/" + state.name + "/" + spec.name,
+          .global_shape = state.shape(spec.shape),
+          .offset = state.whole()                                   ? 0
+                    : state.extent == OptimizerState::Extent::block ? offset / state_block
+                                                                    : offset,
+          .write_begin = begin,
+          .write_end = end};
+}
+
+std::vector<StateTensor> Strategy::trained_state() {
+  settle();
+  restore_masters();
+  auto specs = model_.spec.parameters();
+  std::vector<StateTensor> list;
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    const auto& local = locals_[i];
+    const auto& spec = *specs[local.slot];
+    auto [begin, end] = write_range(i, local.numel);
+    list.push_back({.name = "param/" + spec.name,
+                    .global_shape = spec.shape,
+                    .offset = local.offset,
+                    .local = local.value,
+                    .write_begin = begin,
+                    .write_end = end,
+                    .swapped = local.swapped,
+                    .optional = spec.of_base});
+    if (i >= trained_) continue;
+    const auto tensors = optimizer_.state(i);
+    const auto& states = optimizer_.states_of(i);
+    for (size_t k = 0; k < states.size(); ++k) {
+      auto state = optimizer_piece(i, states[k]);
+      if (const auto& swap = optimizer_.swap())
+        state.swapped = SwappedSpan{swap->file, swap->states[k], optimizer_.swapped_at(i), local.numel};
+      else
+        state.local = tensors[k].view(-1);
+      list.push_back(std::move(state));
+    }
+  }
+  return list;
+}
+
+std::vector<StateTensor> Strategy::state() {
+  auto list = trained_state(), own = own_state(), buffers = buffer_state();
+  list.insert(list.end(), buffers.begin(), buffers.end());
+  list.insert(list.end(), own.begin(), own.end());
+  return list;
+}
+
+std::vector<StateView> Strategy::views_to_save() {
+  auto mine = state();
+  // What checkpoints do not contain is not of this training.
+  std::set<std::string> of_base;
+  for (const auto* spec : model_.spec.parameters())
+    if (spec->of_base) of_base.insert("param/" + spec->name);
+  std::erase_if(mine, [&](const StateTensor& tensor) { return of_base.contains(tensor.name); });
+  if (!saves_whole()) return views_of(std::move(mine));
+  torch::NoGradGuard no_grad;
+  std::vector<StateView> whole;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape, torch::ScalarType type) {
+    const int64_t numel = c10::multiply_integers(shape);
+    auto full = torch::zeros({numel}, type);
+    for (const auto& piece : mine) {
+      const int64_t count = piece.write_end - piece.write_begin;
+      if (piece.name == name && count > 0)
+        full.narrow(0, piece.offset + piece.write_begin, count).copy_(piece.read(piece.write_begin, count));
+    }
+    // Exactly one rank has each element and the others have zeros, so a sum of bytes is exact for any dtype.
+    std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};
+    if (world_.size > 1) world_.control->reduce(bytes, {.rootRank = 0})->wait();
+    if (world_.rank == 0)
+      whole.push_back(view_of({.name = name, .global_shape = shape, .local = full, .write_end = numel}));
+  };
+  const auto master = scalar_type(job_.precision.parameter);
+  const auto& optimizer = optimizer_.config();
+  for (const auto* spec : model_.spec.parameters()) {
+    if (!spec->of_base) add("param/" + spec->name, spec->shape, master);
+    if (!spec->trainable) continue;
+    for (const auto& state : optimizer.spec().states_for(spec->shape, spec->of_layer, optimizer.states() > 0))
+      add("optimizer/" + state.name + "/" + spec->name, state.shape(spec->shape),
+          state.type == OptimizerState::Type::master    ? master
+          : state.type == OptimizerState::Type::float32 ? torch::kFloat32
+                                                        : torch::kUInt8);
+  }
+  if (world_.rank == 0)
+    for (auto& buffer : buffer_state()) whole.push_back(view_of(std::move(buffer)));
+  return whole;
+}
+
+nlohmann::json Strategy::scalars() const {
+  nlohmann::json all = {{"optimizer_steps", optimizer_.steps()}, {"loss_scaler", scaler_.state()}};
+  if (optimizer_.config().spec().averages) {
+    const auto& average = optimizer_.average_state();
+    all["average"] = {{"weight_sum", average.weight_sum}, {"largest_factor", average.largest_factor}};
+  }
+  if (auto own = own_scalars(); !own.is_null()) all["own"] = own;
+  return all;
+}
+
+void Strategy::load_scalars(const nlohmann::json& scalars) {
+  optimizer_.set_steps(scalars.at("optimizer_steps"));
+  scaler_.load(scalars.at("loss_scaler"));
+  if (const auto average = scalars.find("average"); average != scalars.end())
+    optimizer_.set_average_state({average->at("weight_sum"), average->at("largest_factor")});
+  load_own_scalars(scalars.value("own", nlohmann::json()));
+}
+
+void Strategy::use_average() {
+  if (!optimizer_.config().spec().averages || !set_aside_.empty()) return;
+  use_trained();
+  settle();
+  for (size_t i = 0; i < trained_; ++i) {
+    set_aside_.push_back(locals_[i].value.clone());
+    locals_[i].value.copy_(optimizer_.average(i));
+  }
+  copies_are_average_ = true;
+  state_loaded();
+}
+
+void Strategy::restore_masters() {
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < set_aside_.size(); ++i) locals_[i].value.copy_(set_aside_[i]);
+  set_aside_.clear();
+}
+
+void Strategy::use_trained() {
+  restore_masters();
+  if (std::exchange(copies_are_average_, false)) state_loaded();
+}
+
+}  // namespace runner
