@@ -126,6 +126,23 @@ bool given_up(const Checkpoint& checkpoint, const Attempts& attempts);
 /// replaced a checkpoint by two renames, gives one of the two checkpoints the final name first.
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const Attempts& attempts,
                                                const std::function<void(const std::string&)>& note = {});
+
+/// A checkpoint whose state has a number for the metric by which checkpoints are compared.
+struct RatedCheckpoint {
+  fs::path path;
+  int64_t step = 0;
+  double value = 0;  ///< of checkpoint.monitor
+};
+/// The checkpoints of a run that have a number for `monitor` in their state, the best first: retain() ranks them in the same way. Without
+/// those that are given up and those that do not open. Their hashes are not compared.
+std::vector<RatedCheckpoint> rated_checkpoints(const fs::path& checkpoints, const std::string& monitor,
+                                               const Attempts& attempts);
+/// The first of rated_checkpoints() that verifies. Calls `note` for each damaged checkpoint of the run with the reason, and completes
+/// replacements as newest_good_checkpoint() does.
+std::optional<RatedCheckpoint> best_good_checkpoint(const fs::path& checkpoints, const std::string& monitor,
+                                                    const Attempts& attempts,
+                                                    const std::function<void(const std::string&)>& note = {});
+
 /// Removes the temporary folders of attempts before `attempt`. The processes of those attempts have ended.
 void remove_leftovers(const fs::path& checkpoints, int64_t attempt);
 struct Retention {

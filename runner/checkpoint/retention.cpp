@@ -8,6 +8,7 @@
 #include "runner/base/log.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/manifest.hpp"
+#include "runner/config/validation_metrics.hpp"
 
 namespace runner {
 
@@ -136,6 +137,33 @@ std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const Atte
   return sound;
 }
 
+/// Those with a value of the monitored metric, the best first. Of equal ones, the first that was published.
+void rank_by_value(std::vector<Published>& published, bool higher) {
+  std::erase_if(published, [](const auto& one) { return !one.monitored; });
+  std::stable_sort(published.begin(), published.end(), [&](const auto& a, const auto& b) {
+    return higher ? *a.monitored > *b.monitored : *a.monitored < *b.monitored;
+  });
+}
+
+/// Reports damaged checkpoints to `note`, except those that the run has given up.
+std::function<void(const fs::path&, const std::string&)> skipping(const Attempts& attempts,
+                                                                  const std::function<void(const std::string&)>& note) {
+  return [&attempts, &note](const fs::path& path, const std::string& why) {
+    if (note && !damaged_is_given_up(path, attempts))
+      note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
+  };
+}
+
+std::vector<RatedCheckpoint> rated(const fs::path& checkpoints, const std::string& monitor, const Attempts& attempts,
+                                   const std::function<void(const fs::path&, const std::string&)>& damaged) {
+  auto sound = sound_checkpoints(checkpoints, attempts, monitor, damaged);
+  std::erase_if(sound, [](const auto& published) { return published.given_up; });
+  rank_by_value(sound, higher_is_better(monitor));
+  std::vector<RatedCheckpoint> ranked;
+  for (const auto& one : sound) ranked.push_back({.path = one.path, .step = one.step, .value = *one.monitored});
+  return ranked;
+}
+
 /// Completes replacements of checkpoints that took two renames (exchange_directories()) and ended between them: the new
 /// checkpoint gets the final name, or the old one if the new one is not complete.
 void complete_replacements(const fs::path& checkpoints) {
@@ -193,10 +221,7 @@ bool given_up(const Checkpoint& checkpoint, const Attempts& attempts) {
 
 std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, const Attempts& attempts,
                                                const std::function<void(const std::string&)>& note) {
-  auto skip = [&](const fs::path& path, const std::string& why) {
-    if (note && !damaged_is_given_up(path, attempts))
-      note(fmt::format("skipping checkpoint {}: {}", path.filename().string(), why));
-  };
+  const auto skip = skipping(attempts, note);
   complete_replacements(checkpoints);
   auto sound = sound_checkpoints(checkpoints, attempts, "", skip);
   std::erase_if(sound, [](const auto& published) { return published.given_up; });
@@ -206,6 +231,27 @@ std::optional<fs::path> newest_good_checkpoint(const fs::path& checkpoints, cons
       return candidate->path;
     } catch (const Error& error) {
       skip(candidate->path, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<RatedCheckpoint> rated_checkpoints(const fs::path& checkpoints, const std::string& monitor,
+                                               const Attempts& attempts) {
+  return rated(checkpoints, monitor, attempts, [](const fs::path&, const std::string&) {});
+}
+
+std::optional<RatedCheckpoint> best_good_checkpoint(const fs::path& checkpoints, const std::string& monitor,
+                                                    const Attempts& attempts,
+                                                    const std::function<void(const std::string&)>& note) {
+  const auto skip = skipping(attempts, note);
+  complete_replacements(checkpoints);
+  for (const auto& candidate : rated(checkpoints, monitor, attempts, skip)) {
+    try {
+      Checkpoint checkpoint(candidate.path, /*verify=*/true, /*name_previous=*/false);
+      return candidate;
+    } catch (const Error& error) {
+      skip(candidate.path, error.what());
     }
   }
   return std::nullopt;
@@ -234,10 +280,7 @@ void retain(const fs::path& checkpoints, const Retention& retention) {
   std::erase_if(counted, [](const auto& published) { return published.given_up; });
   const size_t last = std::min(counted.size(), static_cast<size_t>(retention.keep_last));
   for (size_t i = counted.size() - last; i < counted.size(); ++i) keep.insert(counted[i].path);
-  std::erase_if(counted, [](const auto& published) { return !published.monitored; });
-  std::stable_sort(counted.begin(), counted.end(), [&](const auto& a, const auto& b) {
-    return retention.higher_is_better ? *a.monitored > *b.monitored : *a.monitored < *b.monitored;
-  });
+  rank_by_value(counted, retention.higher_is_better);
   const size_t best = std::min(counted.size(), static_cast<size_t>(retention.save_top_k));
   for (size_t i = 0; i < best; ++i) keep.insert(counted[i].path);
   for (const auto& published : sound)

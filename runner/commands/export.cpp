@@ -11,10 +11,10 @@
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/label_folder.hpp"
 #include "runner/checkpoint/run_weights.hpp"
+#include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
@@ -30,28 +30,10 @@ namespace {
 using namespace nlohmann::literals;
 
 struct ExportOptions {
-  std::string run, format = "hf", output, checkpoint, dtype = "f32", weights = "model";
-  std::optional<int64_t> step;
+  std::string run, format = "hf", output, dtype = "f32", weights = "model";
+  CheckpointChoice choice = {};
   bool adapter = false;
 };
-
-fs::path find_checkpoint(const ExportOptions& options, const std::string& run, const fs::path& run_dir) {
-  if (!options.checkpoint.empty()) return named_checkpoint(options.checkpoint, run_dir);
-  fs::path folder = run_dir / "checkpoints";
-  std::vector<std::string> names;
-  for (const auto& path : list_checkpoints(folder)) names.push_back(path.filename().string());
-  if (options.step) {
-    auto name = checkpoint_name(*options.step);
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      throw usage_error("--step {}: run {} has no such checkpoint; it has {}", *options.step, run,
-                        names.empty() ? "none" : join(names, ", "));
-    return folder / name;
-  }
-  const auto newest = newest_start(run_dir, Ledger(ledger_home(), Ledger::Mode::read).attempts(run)).checkpoint;
-  if (newest.empty())
-    throw usage_error("run {} has no {}checkpoint in {}", run, names.empty() ? "" : "good ", folder.string());
-  return newest;
-}
 
 /// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's
 /// state.
@@ -126,7 +108,7 @@ ExitCode export_run(const ExportOptions& options) {
   fs::path run_dir = ledger.run_dir(run);
   if (!fs::is_directory(run_dir))
     throw usage_error("run {} cannot be exported: its folder {} was deleted", run, run_dir.string());
-  Checkpoint checkpoint(find_checkpoint(options, run, run_dir));
+  Checkpoint checkpoint(chosen_checkpoint(options.choice, run, run_dir, &ledger));
   Recipe recipe = load_recipe((run_dir / "resolved.toml").string());
   ModelSpec spec = spec_of(recipe, checkpoint);
   if (auto other = other_model(checkpoint, recipe.model, spec.vocab_size); !other.empty())
@@ -171,8 +153,7 @@ Action setup_export(CLI::App& app) {
                  "hf: for from_pretrained of transformers; safetensors: names and layout of runner")
       ->check(CLI::IsMember({"hf", "safetensors"}))
       ->capture_default_str();
-  auto* step = app.add_option("--step", options->step, "The checkpoint of this step; default the newest good one");
-  app.add_option("--checkpoint", options->checkpoint, "A checkpoint folder")->excludes(step);
+  add_checkpoint_options(app, options->choice);
   app.add_option("--weights", options->weights,
                  "model, or averages in a hook's state, as HOOK/TABLE: ema/average, swa/mean")
       ->capture_default_str();

@@ -15,6 +15,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -23,8 +24,7 @@ void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& r
          "model", options.model,
          "A run (its id, part of it, its name, or last), a checkpoint's folder, or a Hugging Face folder or GGUF file")
       ->required();
-  auto* step = app.add_option("--step", options.step, "The run's checkpoint of this step; default the newest good one");
-  app.add_option("--checkpoint", options.checkpoint, "A checkpoint folder of the run")->excludes(step);
+  add_checkpoint_options(app, options.choice);
   app.add_option("--dtype", request.load.dtype, "Data type of the weights in memory; auto: that of the stored weights")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
@@ -72,26 +72,31 @@ void add_chat_options(CLI::App& app, PromptsRequest& request, bool optional) {
 
 namespace {
 
-ModelPlace checkpoint_of(const ModelOptions& options, const std::string& run, const fs::path& run_dir) {
-  if (!options.checkpoint.empty()) {
-    auto place = *place_at(named_checkpoint(options.checkpoint, run_dir));
-    place.name = run;
-    return place;
-  }
-  const fs::path checkpoints = run_dir / "checkpoints", wanted = checkpoints / checkpoint_name(*options.step);
-  std::vector<std::string> names;
-  for (const auto& path : list_checkpoints(checkpoints)) names.push_back(path.filename().string());
-  if (!fs::is_directory(wanted))
-    throw usage_error("--step {}: run {} has no such checkpoint; it has {}", *options.step, run,
-                      names.empty() ? "none" : join(names, ", "));
-  auto place = *place_at(wanted);
+ModelPlace checkpoint_of(const ModelOptions& options, const std::string& run, const fs::path& run_dir,
+                         const Ledger* ledger) {
+  auto place = *place_at(chosen_checkpoint(options.choice, run, run_dir, ledger));
   place.name = run;
   return place;
 }
 
+/// A place that is no run of the ledger. --step, --checkpoint and --best choose a checkpoint if it is a run's folder.
+std::optional<ModelPlace> place_of_path(const ModelOptions& options) {
+  const auto option = options.choice.option();
+  if (option.empty()) return place_at(options.model);
+  const fs::path path = options.model;
+  const bool checkpoint = fs::is_regular_file(path / "manifest.json");
+  if (!checkpoint && fs::is_regular_file(path / "resolved.toml"))
+    return checkpoint_of(options, options.model, fs::absolute(path).lexically_normal(), nullptr);
+  const bool model = fs::is_directory(path) ? fs::is_regular_file(path / "config.json") : is_model_folder(path);
+  if (checkpoint || model)
+    throw usage_error("{} chooses one of the checkpoints of a run, and {} is {}: name a run, or leave out {}", option,
+                      options.model, checkpoint ? "one checkpoint already" : "a model, which has one set of weights",
+                      option);
+  return std::nullopt;
+}
+
 ModelPlace find_place(const ModelOptions& options) {
-  const bool chooses = options.step || !options.checkpoint.empty();
-  if (const auto place = chooses ? std::nullopt : place_at(options.model)) return *place;
+  if (const auto place = place_of_path(options)) return *place;
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   std::string run;
   try {
@@ -99,8 +104,7 @@ ModelPlace find_place(const ModelOptions& options) {
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}; {} is not a folder either", error.what(), options.model));
   }
-  const fs::path run_dir = ledger.run_dir(run);
-  return chooses ? checkpoint_of(options, run, run_dir) : place_of_run(run, run_dir, ledger.attempts(run));
+  return checkpoint_of(options, run, ledger.run_dir(run), &ledger);
 }
 
 }  // namespace

@@ -3,17 +3,19 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "runner/commands/checkpoint_choice.hpp"
 #include "runner/inference/request.hpp"
 
 namespace runner {
 
 /// The model on the command line, as the user writes it.
 struct ModelOptions {
-  std::string model, checkpoint;
-  std::optional<int64_t> step, threads;
+  std::string model = {};
+  CheckpointChoice choice = {};
+  std::optional<int64_t> threads = {};
 };
 
-/// The positional `model`, --checkpoint, --step, --dtype, --threads and --accelerator.
+/// The positional `model`, --checkpoint, --step, --best, --dtype, --threads and --accelerator.
 void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& request);
 /// --max-new-tokens, --temperature, --top-k, --top-p, --min-p, --repetition-penalty, --stop, --ignore-eos, --seed.
 void add_generation_options(CLI::App& app, InferenceRequest& request);

@@ -6,6 +6,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -138,6 +139,17 @@ std::string edge_line(const json& edges) {
   return join(words, ", ");
 }
 
+/// "checkpoints/step-000400, val_loss 1.23"; "" if no checkpoint has a value of the metric.
+std::string best_line(const json& best) {
+  if (best.is_null()) return "";
+  const std::string metric = best["metric"];
+  std::string line = fmt::format("{}, {} {}", plain(best["path"]), metric, quantity(metric, best["value"]));
+  if (best.contains("recorded_step"))
+    line += fmt::format("; it was {} at step {}, which has no good checkpoint",
+                        quantity(metric, best["recorded_value"]), best["recorded_step"].dump());
+  return line;
+}
+
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
@@ -147,6 +159,7 @@ void print_head(const json& run, double now) {
                {"model of", edge_line(run["parents"])},
                {"used by", edge_line(run["children"])},
                {"steps", progress_line(run)},
+               {"best", best_line(run["best_checkpoint"])},
                {"skipped", skipped_line(run)},
                {"data", field(run, "data_summary")},
                {"restarts", restarts == "0" ? "" : restarts},
@@ -250,6 +263,7 @@ void print_events(const json& run, double now) {
 ExitCode show(const std::string& text, bool as_json) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   json run = ledger.show(ledger.find_run(text));
+  run["best_checkpoint"] = best_checkpoint_of(ledger, run);
   if (as_json) {
     run["schema"] = 1;
     // The source of a recipe in Lua may have comments that are not UTF-8.
