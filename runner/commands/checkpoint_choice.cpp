@@ -63,8 +63,7 @@ fs::path best_checkpoint(const std::string& run, const fs::path& run_dir, const 
     throw usage_error(
         "--best: no good checkpoint of run {} has a value of {} (checkpoint.monitor). A checkpoint has it if the run "
         "validated at its step, and checkpoint.save_top_k = 1 writes one at every validation. Without --best the "
-        "newest "
-        "checkpoint is used, and --step names another one",
+        "newest checkpoint is used, and --step names another one",
         run, metric);
   if (!best)
     throw usage_error("run {} has no {}checkpoint in {}", run, names_of(run_dir).empty() ? "" : "good ",

@@ -215,6 +215,14 @@ class Finder {
         report(
             "data.sources",
             fmt::format("source \"{}\" has weight and epochs; both say how often it is taken: use one", source.name));
+      const auto& format = recipe_.data.format;
+      if (source.format && format != "jsonl" && format != "csv" && format != "parquet" && !format.empty())
+        report("data.sources",
+               fmt::format(
+                   "source \"{}\" has the format \"{}\", and data.format is \"{}\": sources may have several formats "
+                   "of records",
+                   source.name, *source.format, format),
+               "data.format", "data.format is set here", {"jsonl", "csv", "parquet"});
     }
     if (weighted > 0 && recipe_.data.temperature != 1)
       report("data.temperature", "temperature determines the shares of sources without weights", "data.sources",
@@ -344,9 +352,12 @@ class Finder {
     if (!data.has_records() && !data.format.empty())
       report("data.format", fmt::format("format = \"{}\" has no columns for a text and its label", data.format),
              "data.target", "the column of the labels is named here", {"jsonl", "csv", "parquet"});
-    if (!data.sources.empty()) refuse("data.sources", "texts with labels come from data.train, not from data.sources");
-    if (data.layout != "auto" && data.layout != "text")
-      refuse("data.layout", fmt::format("texts with labels have the layout \"text\", not \"{}\"", data.layout));
+    const auto refuse_layout = [&](const char* key, const std::string& layout) {
+      if (layout != "auto" && layout != "text")
+        refuse(key, fmt::format("texts with labels have the layout \"text\", not \"{}\"", layout));
+    };
+    refuse_layout("data.layout", data.layout);
+    for (const auto& source : data.sources) refuse_layout("data.sources", source.layout.value_or("auto"));
     if (data.packing && *data.packing != "none")
       refuse("data.packing", "texts with labels are not packed: each is a row of a batch; packing = \"none\"");
     if (data.too_long == "split")
@@ -362,10 +373,13 @@ class Finder {
              fmt::format("{} are named, and num_labels = {}", counted(std::ssize(model.labels), "label"),
                          *model.num_labels),
              "model.num_labels", "num_labels is set here");
-    for (const auto& [field, column] : data.columns.value_or(Recipe::Data::Columns()))
-      if (field != "text" && field != "text_pair")
-        refuse("data.columns",
-               fmt::format("`{}` is no column of texts with labels: allowed are text and text_pair", field));
+    const auto refuse_columns = [&](const char* key, const std::optional<Recipe::Data::Columns>& columns) {
+      for (const auto& [field, column] : columns.value_or(Recipe::Data::Columns()))
+        if (field != "text" && field != "text_pair")
+          refuse(key, fmt::format("`{}` is no column of texts with labels: allowed are text and text_pair", field));
+    };
+    refuse_columns("data.columns", data.columns);
+    for (const auto& source : data.sources) refuse_columns("data.sources", source.columns);
   }
 
   /// Keys that do not apply because of the value of another key.

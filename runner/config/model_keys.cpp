@@ -142,13 +142,15 @@ void add_records(Adder<Recipe::Data>& add) {
       .add({.name = "validation", .type = T::paths}, &S::validation)
       .add({.name = "weight", .type = T::number, .minimum = 0, .above_minimum = true}, &S::weight)
       .add({.name = "epochs", .type = T::integer, .minimum = 1}, &S::epochs)
+      .add({.name = "format", .type = T::choice, .choices = {"jsonl", "parquet", "csv"}}, &S::format)
       .add({.name = "layout", .type = T::choice,
             .choices = {"auto", "text", "messages", "prompt_completion", "alpaca", "sharegpt"}}, &S::layout)
       .add({.name = "columns", .type = T::table, .fields = column_options()}, &S::columns);
   add({.name = "sources", .type = T::tables,
-       .help = "[[data.sources]] name, train, validation, weight, epochs, columns: several sources instead of `train` and "
-               "`validation`. weight: share of the samples. epochs: how often an epoch takes a source without weight "
-               "(default 1). Each row takes the source that is furthest behind its share.",
+       .help = "[[data.sources]] name, train, validation, weight, epochs, format, layout, columns: several sources instead of `train` "
+               "and `validation`. weight: share of the samples. epochs: how often an epoch takes a source without weight "
+               "(default 1). format: of records, if it is not data.format. Each row takes the source that is furthest behind its "
+               "share.",
        .wanted = "a list of tables with a name and training files"}, &D::sources, sources);
   add({.name = "temperature", .type = T::number,
        .help = "Sources without weights have shares of size^(1/temperature). 1: their sizes. Larger values take small sources "

@@ -168,6 +168,7 @@ struct Recipe {
       std::vector<std::string> train = {}, validation = {};
       std::optional<double> weight = {};   ///< share of the samples
       std::optional<int64_t> epochs = {};  ///< how often an epoch of the mixture takes all its samples
+      std::optional<std::string> format = {};  ///< of records; default: data.format
       std::optional<std::string> layout = {};
       std::optional<Columns> columns = {};
     };

@@ -96,13 +96,29 @@ std::unique_ptr<Dataset> open_streamed(const Recipe::Data& data, int64_t seq_len
   return streamed_dataset(parts_of_training(data, vocab_size, cache_dir), samples_of, data_fields(data, seq_len));
 }
 
+bool has_split(const Recipe::Data& data, Split split) {
+  return split == Split::train || !data.validation.empty() || data.validation_fraction;
+}
+
+/// The texts with labels of one of the sources_of(data). The labels are those of all sources.
+std::unique_ptr<Dataset> open_labelled(const Recipe::Data& data, size_t index, Split split, int64_t seq_len,
+                                       int64_t vocab_size, const std::string& cache_dir,
+                                       const nlohmann::json& learned) {
+  const auto source = sources_of(data).at(index).data;
+  if (!has_split(source, split)) return nullptr;
+  return labelled_texts(data, index, split, open_files(source, split, vocab_size, cache_dir), seq_len,
+                        *open_tokenizer(data, cache_dir), learned);
+}
+
 /// The mixture of data.sources. For validation, each sample once.
 std::unique_ptr<Dataset> open_sources(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
-                                      const std::string& cache_dir) {
+                                      const std::string& cache_dir, const nlohmann::json& learned) {
   std::vector<MixtureSource> sources;
   std::vector<int64_t> sizes;
-  for (const auto& [name, source, weight, epochs] : sources_of(data)) {
-    auto opened = open_dataset(source, split, seq_len, vocab_size, cache_dir);
+  size_t index = 0;
+  for (const auto& [name, source, weight, epochs, format] : sources_of(data)) {
+    auto opened = data.labels_texts() ? open_labelled(data, index++, split, seq_len, vocab_size, cache_dir, learned)
+                                      : open_dataset(source, split, seq_len, vocab_size, cache_dir);
     if (!opened) continue;
     sizes.push_back(opened->size());
     sources.push_back({.name = name, .data = std::move(opened), .weight = weight, .epochs = epochs});
@@ -126,10 +142,14 @@ std::vector<DataSource> sources_of(const Recipe::Data& data) {
     own.sources.clear();
     own.train = source.train;
     own.validation = source.validation;
+    if (source.format) own.format = *source.format;
     if (source.layout) own.layout = *source.layout;
     if (source.columns) own.columns = source.columns;
-    sources.push_back(
-        {.name = source.name, .data = std::move(own), .weight = source.weight, .epochs = source.epochs.value_or(1)});
+    sources.push_back({.name = source.name,
+                       .data = std::move(own),
+                       .weight = source.weight,
+                       .epochs = source.epochs.value_or(1),
+                       .format = source.format});
   }
   return sources;
 }
@@ -145,14 +165,12 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (data.is_table()) return open_table(data, split, learned);
   if (data.is_images()) return open_images(data, split, cache_dir, learned);
   RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
-  if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir);
+  if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir, learned);
   if (data.gives_samples()) return open_plugin_samples(data, split, seq_len, vocab_size);
-  if (split == Split::validation && data.validation.empty() && !data.validation_fraction) return nullptr;
+  if (data.labels_texts()) return open_labelled(data, 0, split, seq_len, vocab_size, cache_dir, learned);
+  if (!has_split(data, split)) return nullptr;
   if (data.streaming && split == Split::train) return open_streamed(data, seq_len, vocab_size, cache_dir);
-  OpenData opened = open_files(data, split, vocab_size, cache_dir);
-  if (data.labels_texts())
-    return labelled_texts(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir), learned);
-  return token_samples(data, split, std::move(opened), seq_len, cache_dir);
+  return token_samples(data, split, open_files(data, split, vocab_size, cache_dir), seq_len, cache_dir);
 }
 
 std::string record_format_of(const std::string& file) {
@@ -181,6 +199,7 @@ InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& fi
                            const std::string& cache_dir, const nlohmann::json& learned) {
   if (!data.is_plugin()) data.format = record_format_of(files.at(0));
   data.validation_fraction.reset();
+  data.sources.clear();
   data.train = data.validation = files;
   if (!data.has_text_pairs() && text_columns(data) != data.columns)
     throw usage_error("{} has pairs of texts (text_pair), and the model was trained on single texts", files.front());

@@ -85,17 +85,20 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
 
 /// All labels are read: those of validation must be among those of the training data.
 void check_labels(std::vector<DataProblem>& problems, const Recipe::Data& data) {
-  collect(problems, "data.train", [&] {
+  const bool mixed = !data.sources.empty();
+  collect(problems, mixed ? "data.sources" : "data.train", [&] {
     const auto training = training_table(data);
     RowTargets(data, training->table, training->rows, training->schema);
-    if (data.validation.empty()) RowTargets(data, training->table, training->validation_rows, training->schema);
+    RowTargets(data, training->table, training->validation_rows, training->schema);
   });
-  if (data.validation.empty() || !problems.empty()) return;
-  collect(problems, "data.validation", [&] {
-    const auto& schema = training_table(data)->schema;
-    const auto validation = validation_table(data, schema);
-    RowTargets(data, validation.table, validation.rows, schema);
-  });
+  if (!problems.empty()) return;
+  for (const auto& source : sources_of(data))
+    if (!source.data.validation.empty())
+      collect(problems, mixed ? "data.sources" : "data.validation", [&] {
+        const auto& schema = training_table(data)->schema;
+        const auto validation = validation_table(source.data, schema);
+        RowTargets(source.data, validation.table, validation.rows, schema);
+      });
 }
 
 void find_packed_files(std::vector<DataProblem>& problems, const std::string& key, const std::string& format,
@@ -230,8 +233,9 @@ std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
 bool quickly_tokenized(const Recipe::Data& data) {
   constexpr uintmax_t most_bytes = 2 << 20;
   uintmax_t bytes = 0;
-  for (const auto* list : {&data.train, &data.validation})
-    for (const auto& file : *list) bytes += fs::file_size(file);
+  for (const auto& source : sources_of(data))
+    for (const auto* list : {&source.data.train, &source.data.validation})
+      for (const auto& file : *list) bytes += fs::file_size(file);
   return bytes <= most_bytes && data.tokenizer != "sentencepiece";
 }
 
@@ -251,19 +255,35 @@ std::vector<DataProblem> find_untokenized_problems(const Recipe::Data& data, int
   return problems;
 }
 
+void open_splits(std::vector<DataProblem>& problems, const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
+                 const std::string& cache_dir) {
+  const bool mixed = !data.sources.empty();
+  collect(problems, mixed ? "data.sources" : "data.train",
+          [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });
+  // With validation_fraction, both splits are parts of one stream and would report the same mistakes.
+  if (problems.empty() || !data.validation.empty())
+    collect(problems, mixed ? "data.sources" : "data.validation",
+            [&] { open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir); });
+}
+
 std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                        const std::string& cache_dir) {
   std::vector<DataProblem> problems;
   if (needs_tokenizing(data)) {
     problems = find_untokenized_problems(data, seq_len, cache_dir);
-    if (data.labels_texts() && problems.empty()) check_labels(problems, data);
     if (!problems.empty() || !quickly_tokenized(data)) return problems;
   }
-  collect(problems, "data.train", [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });
-  // With validation_fraction, both splits are parts of one stream and would report the same mistakes.
-  if (problems.empty() || !data.validation.empty())
-    collect(problems, "data.validation",
-            [&] { open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir); });
+  open_splits(problems, data, seq_len, vocab_size, cache_dir);
+  return problems;
+}
+
+/// The same for texts with labels, of all sources: their labels belong together.
+std::vector<DataProblem> find_label_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
+                                             const std::string& cache_dir) {
+  auto problems = of_all_sources(
+      data, [&](const Recipe::Data& source) { return find_untokenized_problems(source, seq_len, cache_dir); });
+  if (problems.empty()) check_labels(problems, data);
+  if (problems.empty() && quickly_tokenized(data)) open_splits(problems, data, seq_len, vocab_size, cache_dir);
   return problems;
 }
 
@@ -280,6 +300,7 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
                                             const std::string& cache_dir) {
   auto problems = find_missing_data(data);
   if (!problems.empty()) return problems;
+  if (data.labels_texts()) return find_label_problems(data, seq_len, vocab_size, cache_dir);
   return of_all_sources(
       data, [&](const Recipe::Data& source) { return find_problems(source, seq_len, vocab_size, cache_dir); });
 }

@@ -5,6 +5,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/image_folder.hpp"
 #include "runner/data/labelled_texts.hpp"
 #include "runner/data/plugin/source.hpp"
@@ -18,11 +19,12 @@ namespace {
 /// Sets `value` unless the recipe has set it. Throws Error(usage) if that does not fit. `or_more`: a larger value fits.
 void take(Recipe& recipe, const std::string& key, std::optional<int64_t>& value, int64_t found, const std::string& what,
           bool or_more) {
+  const std::string place = recipe.data.sources.empty() ? "data.train" : "data.sources";
   if (value && *value != found && !(or_more && *value > found))
-    throw usage_error("{} = {}, but {} of data.train are {}", key, *value, what, found);
+    throw usage_error("{} = {}, but {} of {} are {}", key, *value, what, place, found);
   if (value) return;
   value = found;
-  recipe.origins[key] = {.kind = Origin::Kind::decided, .note = what + " of data.train"};
+  recipe.origins[key] = {.kind = Origin::Kind::decided, .note = what + " of " + place};
 }
 
 /// Of samples of a plug-in for a model without tokens.
@@ -86,12 +88,28 @@ std::vector<std::string> in_known_order(std::vector<std::string> classes, const 
   return std::ranges::is_permutation(classes, known) ? known : classes;
 }
 
+/// Decides whether samples are pairs of texts, of all sources in the same way.
+void take_text_columns(Recipe& recipe) {
+  auto& data = recipe.data;
+  const auto sources = sources_of(data);
+  std::vector<std::optional<Recipe::Data::Columns>> columns;
+  const auto is_pair = [&](size_t i) { return columns[i] && columns[i]->contains("text_pair"); };
+  for (size_t i = 0; i < sources.size(); ++i) {
+    columns.push_back(text_columns(sources[i].data));
+    if (is_pair(i) == is_pair(0)) continue;
+    const auto& pair = sources[is_pair(i) ? i : 0];
+    throw usage_error("data.sources: \"{}\" has pairs of texts (text_pair), and \"{}\" has single texts", pair.name,
+                      sources[is_pair(i) ? 0 : i].name);
+  }
+  if (!is_pair(0) || data.columns) return;
+  data.columns = columns[0];
+  for (size_t i = 0; i < data.sources.size(); ++i) data.sources[i].columns = columns[i];
+  recipe.origins["data.columns"] = {.kind = Origin::Kind::decided, .note = "the first record has a column text_pair"};
+}
+
 void take_text_facts(Recipe& recipe, const std::vector<std::string>& known_labels) {
   auto& data = recipe.data;
-  if (const auto columns = text_columns(data); columns != data.columns) {
-    data.columns = columns;
-    recipe.origins["data.columns"] = {.kind = Origin::Kind::decided, .note = "the first record has a column text_pair"};
-  }
+  take_text_columns(recipe);
   const auto training = training_table(data);
   const auto& schema = training->schema;
   const bool classes = schema.target_type == "class";

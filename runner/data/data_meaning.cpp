@@ -160,6 +160,7 @@ json table_meaning(const Recipe::Data& data) {
 json source_meaning(const DataSource& source, const std::string& cache_dir) {
   json meaning = {{"name", source.name}, {"files", source.data.train.size()}, {"epochs", source.epochs}};
   if (source.weight) meaning["weight"] = *source.weight;
+  if (source.format) meaning["format"] = *source.format;
   const auto records = record_meaning(source.data, cache_dir);
   for (const auto& [key, value] : records.items()) meaning[key] = value;
   return meaning;

@@ -12,6 +12,7 @@ struct DataSource {
   Recipe::Data data;  ///< without sources
   std::optional<double> weight = {};
   int64_t epochs = 1;
+  std::optional<std::string> format = {};  ///< unset: data.format
 };
 
 /// The sources of a recipe; data without sources are one.

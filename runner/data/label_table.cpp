@@ -15,12 +15,12 @@ namespace {
 /// Collects the cells of one column.
 class LabelColumn {
  public:
-  LabelColumn(const Recipe::Data& data, std::string name) : data_(data), name_(std::move(name)) {}
+  explicit LabelColumn(std::string name) : name_(std::move(name)) {}
 
-  void add(const JsonRecord& record) {
+  void add(const Recipe::Data& data, const JsonRecord& record) {
     const auto cell = record.find(name_);
     found_ |= cell != record.end();
-    add_text(cell == record.end() || cell->is_null() ? std::string() : text_of(*cell));
+    add_text(cell == record.end() || cell->is_null() ? std::string() : text_of(data, *cell));
   }
   bool found() const { return found_; }
   const std::string& name() const { return name_; }
@@ -33,15 +33,15 @@ class LabelColumn {
 
  private:
   /// A number of a CSV file is a text, too.
-  std::string text_of(const JsonRecord& cell) {
+  std::string text_of(const Recipe::Data& data, const JsonRecord& cell) {
     if (cell.is_boolean()) return cell.get<bool>() ? "true" : "false";
     if (cell.is_number()) return number_text(cell.get<double>());
     if (!cell.is_string())
       throw usage_error("the label `{}` must be a text or a number, not {}", name_,
                         cell.is_array() ? "a list" : cell.type_name());
     const auto& text = cell.get_ref<const std::string&>();
-    if (std::ranges::find(data_.missing_values, text) != data_.missing_values.end()) return "";
-    quoted_ |= data_.format != "csv" && !text.empty();
+    if (std::ranges::find(data.missing_values, text) != data.missing_values.end()) return "";
+    quoted_ |= data.format != "csv" && !text.empty();
     return text;
   }
   void add_text(std::string text) {
@@ -51,7 +51,6 @@ class LabelColumn {
     texts_.push_back(std::move(text));
   }
 
-  const Recipe::Data& data_;
   std::string name_;
   bool numeric_ = true, found_ = false;
   bool quoted_ = false;  ///< a label is a text although it may look like a number
@@ -81,27 +80,27 @@ struct RecordPlaces {
 
 }  // namespace
 
-Table read_label_table(const Recipe::Data& data, const std::vector<std::string>& files) {
+Table read_label_table(const std::vector<LabelFile>& files) {
   Table table;
   std::vector<LabelColumn> columns;
-  for (const auto& name : data.target) columns.emplace_back(data, name);
+  for (const auto& name : files.at(0).data->target) columns.emplace_back(name);
   std::vector<std::string> there;
   const auto places = std::make_shared<RecordPlaces>();
-  for (const auto& file : files) {
-    const auto& records = places->files.emplace_back(open_records(data, file));
+  for (const auto& [data, file] : files) {
+    const auto& records = places->files.emplace_back(open_records(*data, file));
     auto& ends = places->ends.emplace_back();
     for (const auto& part : records->parts(SIZE_MAX))
       records->for_each(part, [&](const JsonRecord& record, size_t end) {
         if (there.empty())
           for (const auto& [key, value] : record.items()) there.push_back(key);
-        for (auto& column : columns) column.add(record);
+        for (auto& column : columns) column.add(*data, record);
         ends.push_back(end);
         return true;
       });
     table.files.push_back({.path = file, .rows = std::ssize(ends)});
   }
   for (auto& column : columns) {
-    if (!column.found()) refuse_column(column.name(), files.front(), there);
+    if (!column.found()) refuse_column(column.name(), files.front().path, there);
     table.columns.push_back(column.finish());
   }
   table.placed = [places](int64_t row) { return places->place(row); };

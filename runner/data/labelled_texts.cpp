@@ -5,6 +5,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/round_up.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/length_buckets.hpp"
 #include "runner/data/records.hpp"
 #include "runner/data/row_targets.hpp"
@@ -111,11 +112,11 @@ class LabelledTexts final : public Dataset {
 /// The records of a split, and what is done to those that are too long.
 class TextRows {
  public:
-  TextRows(const Recipe::Data& data, const Table* table, const DocumentIndex& documents, int64_t most)
-      : data_(data), table_(table), documents_(documents), most_(most) {}
+  TextRows(const Recipe::Data& data, const Table* table, int64_t first, const DocumentIndex& documents, int64_t most)
+      : data_(data), table_(table), first_(first), documents_(documents), most_(most) {}
 
   void add(int64_t record) {
-    const int64_t of_record = data_.has_text_pairs() ? 2 : 1, document = record * of_record;
+    const int64_t of_record = data_.has_text_pairs() ? 2 : 1, document = (record - first_) * of_record;
     TextRow row{.first = documents_.begin(document)};
     row.lengths.first = documents_.end(document) - row.first;
     if (of_record == 2) {
@@ -143,19 +144,21 @@ class TextRows {
  private:
   const Recipe::Data& data_;
   const Table* table_;  ///< null: no text may be left out
+  int64_t first_;       ///< the row of the table with the first of the documents
   const DocumentIndex& documents_;
   int64_t most_;
 };
 
-/// The texts of `records`. Without a table their targets are not known.
-std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table* table, const std::vector<int64_t>& records,
-                                  OpenData opened, const TableSchema& schema, int64_t seq_len, TokenFrame frame) {
+/// The texts of `records`, rows of the table, whose row `first` has the first document. Without a table their targets are not known.
+std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table* table, int64_t first,
+                                  const std::vector<int64_t>& records, OpenData opened, const TableSchema& schema,
+                                  int64_t seq_len, TokenFrame frame) {
   const auto& documents = opened.documents.value();
-  RUNNER_CHECK(!table || documents.size() == table->rows() * (data.has_text_pairs() ? 2 : 1));
+  RUNNER_CHECK(records.empty() || (records.back() - first + 1) * (data.has_text_pairs() ? 2 : 1) <= documents.size());
   const auto added = std::ranges::count(frame, FramePart::Kind::token, &FramePart::kind);
   if (seq_len < added)
     throw usage_error("data.seq_len = {}: the tokenizer puts {} tokens around the texts", seq_len, added);
-  TextRows rows(data, table, documents, seq_len - added);
+  TextRows rows(data, table, first, documents, seq_len - added);
   for (const auto record : records) rows.add(record);
   if (rows.rows.empty())
     throw usage_error("data.too_long = \"drop\" leaves no text: all {} have more tokens than data.seq_len = {} allows",
@@ -194,19 +197,22 @@ std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data) {
   return pair ? std::optional(Recipe::Data::Columns{{"text_pair", "text_pair"}}) : std::nullopt;
 }
 
-std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                        const Tokenizer& tokenizer, const nlohmann::json& learned) {
-  const bool own_files = split == Split::validation && !data.validation.empty();
+std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, size_t source, Split split, OpenData opened,
+                                        int64_t seq_len, const Tokenizer& tokenizer, const nlohmann::json& learned) {
+  const auto own = sources_of(data).at(source).data;
+  const bool own_files = split == Split::validation && !own.validation.empty();
   const auto training = own_files && !learned.is_null() ? nullptr : training_table(data);
   const auto schema = learned.is_null() ? training->schema : TableSchema::from_json(learned);
-  auto frame = tokenizer.frame(data.has_text_pairs());
-  const auto make = [&](const Table& table, const std::vector<int64_t>& records) {
-    return texts_of(data, &table, records, std::move(opened), schema, seq_len, std::move(frame));
+  auto frame = tokenizer.frame(own.has_text_pairs());
+  const auto make = [&](const Table& table, int64_t first, const std::vector<int64_t>& records) {
+    return texts_of(own, &table, first, records, std::move(opened), schema, seq_len, std::move(frame));
   };
-  if (split == Split::train) return make(training->table, training->rows);
-  if (!own_files) return make(training->table, training->validation_rows);
-  const auto validation = validation_table(data, schema);
-  return make(validation.table, validation.rows);
+  if (own_files) {
+    const auto validation = validation_table(own, schema);
+    return make(validation.table, 0, validation.rows);
+  }
+  const auto& rows = split == Split::train ? training->rows : training->validation_rows;
+  return make(training->table, training->firsts.at(source), training->of_source(rows, source));
 }
 
 std::unique_ptr<Dataset> unlabelled_texts(Recipe::Data data, OpenData opened, int64_t seq_len,
@@ -215,7 +221,7 @@ std::unique_ptr<Dataset> unlabelled_texts(Recipe::Data data, OpenData opened, in
   std::vector<int64_t> records(static_cast<size_t>(opened.documents.value().size() / (data.has_text_pairs() ? 2 : 1)));
   std::iota(records.begin(), records.end(), int64_t{0});
   if (records.empty()) throw usage_error("the input has no text");
-  return texts_of(data, nullptr, records, std::move(opened), TableSchema::from_json(learned), seq_len,
+  return texts_of(data, nullptr, 0, records, std::move(opened), TableSchema::from_json(learned), seq_len,
                   tokenizer.frame(data.has_text_pairs()));
 }
 

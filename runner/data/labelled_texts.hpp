@@ -12,9 +12,11 @@ namespace runner {
 /// data.too_long says what becomes of texts with more than seq_len tokens: with "truncate" their end is left out, and of two texts that
 /// of the longer one, as the strategy longest_first of Hugging Face's tokenizers does. A batch is as long as its longest row, rounded up
 /// to a multiple of 8. Throws Error(usage) with file and line for a record with another label than those of the training data, and if
-/// no record is left. `learned` as in open_table().
-std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                        const Tokenizer& tokenizer, const nlohmann::json& learned = nullptr);
+/// no record is left. `source`: which of sources_of(data) has the texts; the labels are those of all sources. `learned` as in
+/// open_table().
+std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, size_t source, Split split, OpenData opened,
+                                        int64_t seq_len, const Tokenizer& tokenizer,
+                                        const nlohmann::json& learned = nullptr);
 
 /// All texts of `opened`, in order, with targets that are not known; those that are too long are cut. `learned` as in open_table().
 std::unique_ptr<Dataset> unlabelled_texts(Recipe::Data data, OpenData opened, int64_t seq_len,
@@ -26,7 +28,8 @@ struct PairLengths {
 };
 PairLengths truncated(PairLengths lengths, int64_t most);
 
-/// data.columns of texts with labels: with `text_pair` if the recipe has no columns, and the first record has this column.
+/// data.columns of texts with labels (without sources): with `text_pair` if the recipe has no columns, and the first record has this
+/// column.
 std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data);
 
 }  // namespace runner

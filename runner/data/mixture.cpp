@@ -33,6 +33,7 @@ class MixtureDataset final : public Dataset {
   int64_t size() const override { return interleaving_.size(); }
   std::string describe() const override;
   std::vector<BatchField> fields() const override { return sources_[0].data->fields(); }
+  nlohmann::json learned() const override { return sources_[0].data->learned(); }
 
   int64_t sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const override {
     const auto [source, index] = interleaving_[position];

@@ -46,7 +46,7 @@ std::vector<int64_t> mixture_counts(const std::vector<int64_t>& sizes, const std
 
 /// Takes `counts[i]` samples of source i in each epoch, interleaved. Each source is shuffled on its own, again each time that it has
 /// been taken completely. An epoch continues where the one before has stopped, so no sample is taken twice before all others of
-/// its source.
+/// its source. All sources have the same fields and have learned the same.
 std::unique_ptr<Dataset> mixture_dataset(std::vector<MixtureSource> sources, std::vector<int64_t> counts);
 
 }  // namespace runner

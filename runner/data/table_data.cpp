@@ -8,6 +8,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/label_table.hpp"
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/random_split.hpp"
@@ -24,15 +25,35 @@ TableReading reading_of(const Recipe::Data& data) {
   return {.as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter};
 }
 
+Table read_labels(const Recipe::Data& data, const std::vector<std::string>& files) {
+  std::vector<LabelFile> list;
+  for (const auto& file : files) list.push_back({.data = &data, .path = file});
+  return read_label_table(list);
+}
+
+/// The labels of all sources, and the first row of each.
+Table read_labels(const std::vector<DataSource>& sources, std::vector<int64_t>& firsts) {
+  std::vector<LabelFile> list;
+  for (const auto& source : sources)
+    for (const auto& file : source.data.train) list.push_back({.data = &source.data, .path = file});
+  auto table = read_label_table(list);
+  int64_t row = 0;
+  size_t file = 0;
+  for (const auto& source : sources) {
+    firsts.push_back(row);
+    for (size_t i = 0; i < source.data.train.size(); ++i) row += table.files[file++].rows;
+  }
+  return table;
+}
+
 Table read_table(const Recipe::Data& data, const std::vector<std::string>& files) {
-  if (data.labels_texts()) return read_label_table(data, files);
   if (data.is_plugin()) return read_record_table(data, files, reading_of(data));
   return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
 }
 
 /// A table that others than the training data are in. The names of the files say what they are.
 Table read_other_table(const Recipe::Data& data, const std::vector<std::string>& files, const TableSchema& schema) {
-  if (data.labels_texts()) return read_label_table(data, files);
+  if (data.labels_texts()) return read_labels(data, files);
   auto reading = reading_of(data);
   const auto texts = schema.text_columns();
   reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
@@ -51,19 +72,36 @@ std::vector<int64_t> all_rows(const Table& table) {
   return rows;
 }
 
+/// Divides the rows of each source.
+void divide_rows(TrainingTable& table, const std::vector<DataSource>& sources, double fraction) {
+  const auto all = std::move(table.rows);
+  table.rows.clear();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::string what = sources[i].name.empty() ? "rows" : fmt::format("rows of source \"{}\"", sources[i].name);
+    for (const auto split : {Split::train, Split::validation}) {
+      auto part = table.of_source(all, i);
+      keep_random_part(part, fraction, split, what);
+      auto& rows = split == Split::train ? table.rows : table.validation_rows;
+      rows.insert(rows.end(), part.begin(), part.end());
+    }
+  }
+}
+
 TrainingTable learn(const Recipe::Data& data) {
   TrainingTable learned;
-  learned.table = read_table(data, data.train);
+  const auto sources = sources_of(data);
+  if (data.labels_texts())
+    learned.table = read_labels(sources, learned.firsts);
+  else
+    learned = {.table = read_table(data, data.train), .firsts = {0}};
   learned.rows = all_rows(learned.table);
   for (const auto& name : data.target)
     if (!learned.table.find(name)) learn_schema(data, learned.table, {});  // throws
   leave_out_missing(data, learned.table, learned.rows);
-  if (learned.rows.empty()) throw usage_error("data.train: {} has no usable row", data.train.front());
-  if (const auto fraction = data.validation_fraction) {
-    learned.validation_rows = learned.rows;
-    keep_random_part(learned.validation_rows, *fraction, Split::validation, "rows");
-    keep_random_part(learned.rows, *fraction, Split::train, "rows");
-  }
+  for (size_t i = 0; i < sources.size(); ++i)
+    if (learned.of_source(learned.rows, i).empty())
+      throw usage_error("data.train: {} has no usable row", sources[i].data.train.front());
+  if (const auto fraction = data.validation_fraction) divide_rows(learned, sources, *fraction);
   learned.schema = learn_schema(data, learned.table, learned.rows);
   return learned;
 }
@@ -151,10 +189,20 @@ class TableDataset final : public Dataset {
 
 }  // namespace
 
+std::vector<int64_t> TrainingTable::of_source(const std::vector<int64_t>& rows, size_t source) const {
+  const auto begin = std::ranges::lower_bound(rows, firsts.at(source));
+  const auto end = source + 1 < firsts.size() ? std::ranges::lower_bound(rows, firsts[source + 1]) : rows.end();
+  return {begin, end};
+}
+
 std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
-  check_table_files(data, "data.train", data.train);
+  auto files = nlohmann::json::array();
+  for (const auto& source : sources_of(data)) {
+    check_table_files(data, "data.train", source.data.train);
+    files.push_back({fingerprint(source.data.train), source.data.format});
+  }
   const nlohmann::json settings = {data.is_plugin() ? plugin_identity(data) : nlohmann::json(),
-                                   fingerprint(data.train),
+                                   files,
                                    data.format,
                                    data.objective,
                                    data.labels,

@@ -9,11 +9,15 @@
 
 namespace runner {
 
-/// The table of data.train, its rows for training and, with data.validation_fraction, for validation, and what the former teach.
+/// The table of data.train, or of the texts with labels of all data.sources, its rows for training and, with data.validation_fraction, for validation, and what the former teach.
 struct TrainingTable {
-  Table table;
-  std::vector<int64_t> rows, validation_rows;
-  TableSchema schema;
+  Table table = {};
+  std::vector<int64_t> rows = {}, validation_rows = {};  ///< sorted
+  TableSchema schema = {};
+  std::vector<int64_t> firsts = {};  ///< the first row of each of sources_of(data)
+
+  /// The part of `rows` that is of source `source`.
+  std::vector<int64_t> of_source(const std::vector<int64_t>& rows, size_t source) const;
 };
 
 /// Reads and learns; of texts with labels, the labels. The result of the last call is kept, and returned again for the same settings and files. The rows for

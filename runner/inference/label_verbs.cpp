@@ -50,6 +50,7 @@ Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& 
   if (!request.data.empty()) {
     data.validation = {request.data};
     data.validation_fraction.reset();
+    data.sources.clear();
     if (data.labels_texts() && data.train.empty()) data.format = record_format_of(request.data);
   }
   if (!data.validates())

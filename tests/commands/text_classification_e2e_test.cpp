@@ -161,6 +161,55 @@ TEST_CASE("rank 15: a classifier of texts trains alike under each strategy, and 
   CHECK_THAT(other.err, ContainsSubstring("model.num_labels = 2, the checkpoint's is 3"));
 }
 
+TEST_CASE("rank 15: labelled texts of weighted sources train alike on any number of ranks, and continue after a kill",
+          "[rank15][e2e][sources]") {
+  const ClassifierPlace place;
+  std::string cells = "body,label\n";
+  for (int i = 0; i < 40; ++i)
+    cells += fmt::format("cell {} is {},{}\n", i, i % 2 ? "violet" : "red", i % 2 ? "violet" : "red");
+  place.write("cells.csv", cells);
+  auto text = recipe_text("[checkpoint]\nevery_n_steps = 4\nkeep_last = 0\n", "dropout = 0.1\n");
+  const auto cut = text.find("train = ["), end = text.find("target = ");
+  text.replace(cut, end - cut, "");
+  text.replace(
+      text.find("[devices]"), 0,
+      "[[data.sources]]\nname = \"lines\"\ntrain = [\"train.jsonl\"]\nvalidation = [\"val.jsonl\"]\nweight = 0.7\n"
+      "[[data.sources]]\nname = \"cells\"\nformat = \"csv\"\ntrain = [\"cells.csv\"]\ncolumns = { text = \"body\" }\n"
+      "weight = 0.3\n");
+  place.write("mixed.toml", text);
+  const auto single = place.train("mixed.toml");
+  CHECK_THAT(place.last.err, ContainsSubstring("lines: 70.6 % of the samples") && ContainsSubstring("cells: 29.4 %"));
+  const fs::path run_dir = single.at("run_dir").get<std::string>();
+  CHECK_THAT(read_file(run_dir / "resolved.toml"),
+             ContainsSubstring("labels = [\"blue\", \"green\", \"red\", \"violet\"]"));
+  const double val_loss = place.metric("val_loss");
+  const auto checkpoint = (run_dir / "checkpoints/step-000004").string();
+  for (const char* ranks : {"1", "2"}) {
+    const auto again =
+        place.train("mixed.toml", {"devices.cpu_processes=" + std::string(ranks), "--checkpoint", checkpoint});
+    if (ranks[0] == '1') CHECK(final_state(again.at("run_dir")) == final_state(run_dir));
+    CHECK_THAT(again.at("final_loss").get<double>(), WithinRel(single.at("final_loss").get<double>(), 1e-5));
+    CHECK_THAT(place.metric("val_loss"), WithinRel(val_loss, 1e-5));
+  }
+  // A killed run continues exactly.
+  place.run({"run", "mixed.toml"}, {{"RUNNER_FAULT", "step:9"}});
+  const auto resumed = place.run({"resume", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("step-000008"));
+  CHECK(final_state(resumed.json().at("run_dir")) == final_state(run_dir));
+  const auto evaluated = place.run({"evaluate", "last", "--json"});
+  INFO(evaluated.err);
+  CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(place.metric("val_loss"), 1e-5));
+  place.write("new.jsonl", "{\"text\": \"xx violet and 3\"}\n");
+  CHECK(place.run({"predict", "last", "new.jsonl"}).code == 0);
+  CHECK(place.run({"evaluate", "last", "--data", "val.jsonl"}).code == 0);
+  // Another weight gives the position in the data another meaning.
+  const auto other = place.run({"resume", "last", "--set", "train.max_steps=14", "data.mixture_end=all_exhausted"});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err, ContainsSubstring("data.mixture_end"));
+}
+
 TEST_CASE("rank 15: transformers computes the losses of an exported classifier", "[rank15][e2e]") {
   const auto python = python_with_peft();
   const ClassifierPlace place;

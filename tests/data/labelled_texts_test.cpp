@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "runner/data/data_check.hpp"
@@ -245,4 +246,109 @@ TEST_CASE("rank 15: with data.validation_fraction, the same records are drawn ea
   Values every(20);
   for (size_t i = 0; i < every.size(); ++i) every[i] = 3 + static_cast<int64_t>(i);
   CHECK(all == every);
+}
+
+namespace {
+
+/// Two sources of different formats: messages with the labels ham and spam, and cells with the labels ham and egg.
+struct MixedTexts : Texts {
+  MixedTexts() : Texts("jsonl", spam) {
+    data.sources = {{.name = "mail", .train = data.train, .weight = 0.75},
+                    {.name = "table",
+                     .train = {write("table.csv", "body,label\nk,egg\nl,ham\nm,egg\nn,egg\n")},
+                     .weight = 0.25,
+                     .format = "csv",
+                     .columns = Recipe::Data::Columns{{"text", "body"}}}};
+    data.train.clear();
+  }
+};
+
+/// The first letter and the label of each position of an epoch.
+std::vector<std::pair<int64_t, int64_t>> taken(const Dataset& data, int64_t epoch) {
+  std::vector<std::pair<int64_t, int64_t>> list;
+  for (int64_t position = 0; position < data.size(); ++position) {
+    const auto batch = batch_of(data, {data.sample_at(epoch, position, {.shuffle = true, .seed = 5})});
+    list.emplace_back(row_of(batch, 0, 0).at(1), row_of(batch, 2, 0).at(0));
+  }
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("rank 15: texts with labels of several sources and formats have the labels of all", "[rank15][sources]") {
+  const MixedTexts texts;
+  const auto data = texts.open();
+  CHECK(data->learned().at("targets")[0].at("classes") == nlohmann::json({"egg", "ham", "spam"}));
+  CHECK(data->size() == 4);  // the three messages are exhausted first, and are 3/4 of an epoch
+  std::map<int64_t, int64_t> counts;
+  for (const int64_t epoch : {0, 1, 2, 3})
+    for (const auto& [letter, label] : taken(*data, epoch)) {
+      ++counts[letter];
+      const bool cell = letter >= 3 + 'k' - 'a';
+      CHECK(label == (cell ? (letter == 3 + 'l' - 'a' ? 1 : 0) : letter == 3 + 'd' - 'a' ? 1 : 2));
+    }
+  // Each message once in each epoch; the cells once in four epochs.
+  CHECK(counts == std::map<int64_t, int64_t>{{3, 4}, {6, 4}, {7, 4}, {13, 1}, {14, 1}, {15, 1}, {16, 1}});
+
+  Recipe recipe;
+  recipe.model.name = "bert";
+  recipe.data = texts.data;
+  take_data_facts(recipe);
+  CHECK(recipe.model.labels == std::vector<std::string>{"egg", "ham", "spam"});
+  CHECK(texts.problems().empty());
+}
+
+TEST_CASE("rank 15: sources of texts validate on their own files, or on a part of their own records",
+          "[rank15][sources]") {
+  MixedTexts texts;
+  CHECK(texts.open(16, Split::validation) == nullptr);
+  texts.data.sources[1].validation = {texts.write("other.csv", "body,label\no,spam\n")};
+  auto validation = texts.open(16, Split::validation);
+  REQUIRE(validation->size() == 1);
+  CHECK(row_of(batch_of(*validation, {0}), 2, 0) == Values{2});
+  // With the labels of a checkpoint, the training data are not read.
+  const auto learned = texts.open()->learned();
+  texts.data.sources[0].train = {texts / "missing.jsonl"};
+  CHECK(open_dataset(texts.data, Split::validation, 16, vocab, texts / "cache", learned)->size() == 1);
+
+  MixedTexts parts;
+  parts.data.sources[0].weight.reset();
+  parts.data.sources[1].weight.reset();
+  parts.data.validation_fraction = 0.34;
+  const auto kept = parts.open();
+  validation = parts.open(16, Split::validation);
+  CHECK(kept->size() == 2 + 3);
+  CHECK(validation->size() == 1 + 1);
+}
+
+TEST_CASE("rank 15: mistakes in sources of texts name the source or the line", "[rank15][sources]") {
+  MixedTexts texts;
+  texts.data.sources[1].validation = {texts.write("other.csv", "body,label\no,spam\np,bacon\n")};
+  CHECK(texts.problems() ==
+        "data.sources | FOLDER/other.csv:3: the class `bacon` of `label` is not in the training rows\n");
+  texts.data.sources[1].columns.reset();
+  CHECK_THAT(texts.problems(),
+             ContainsSubstring("data.sources | source \"table\": FOLDER/table.csv:2: there is no column "
+                               "`text`; the record has body, label"));
+  MixedTexts pairs;
+  pairs.data.sources.push_back(
+      {.name = "pairs",
+       .train = {pairs.write("pairs.jsonl", R"({"text": "a", "text_pair": "b", "label": "ham"})")},
+       .weight = 1});
+  Recipe recipe;
+  recipe.model.name = "bert";
+  recipe.data = pairs.data;
+  CHECK(error_of([&] { take_data_facts(recipe); }) ==
+        "data.sources: \"pairs\" has pairs of texts (text_pair), and \"mail\" has single texts");
+  recipe.data.sources.erase(recipe.data.sources.begin(), recipe.data.sources.begin() + 2);
+  recipe.data.sources.push_back(recipe.data.sources[0]);
+  recipe.data.sources[1].name = "more";
+  recipe.data.sources[1].train = {pairs.write("more.jsonl", R"({"first": "c", "second": "d", "label": "spam"})")};
+  recipe.data.sources[1].columns = Recipe::Data::Columns{{"text", "first"}, {"text_pair", "second"}};
+  take_data_facts(recipe);
+  CHECK(recipe.data.has_text_pairs());
+  const auto data = open_dataset(recipe.data, Split::train, 16, vocab, pairs / "cache");
+  CHECK(data->size() == 2);
+  CHECK(row_of(batch_of(*data, {1}), 0, 0) == Values{cls, 5, sep, 6, sep, 0, 0, 0});
+  CHECK(row_of(batch_of(*data, {1}), 3, 0) == Values{1});
 }
