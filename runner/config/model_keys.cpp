@@ -223,7 +223,7 @@ void add_data(std::vector<Key>& keys) {
        .help = "Leave out the last batch of an epoch if it has fewer samples than a global batch."}, &D::drop_last);
   add({.name = "streaming", .type = T::boolean,
        .help = "The training begins as soon as the first part of the data is tokenised, and tokenising goes on beside it. The first "
-               "epoch takes the parts of the data in order and shuffles inside each of them (4 MiB, or a 4096th of a file); later "
+               "epoch takes the parts of the data in order and shuffles inside each of them (about 4 MiB); later "
                "epochs shuffle all."},
       &D::streaming, {.needs = {"data.format", {"text", "jsonl", "parquet", "csv", "plugin"}}});
   add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",

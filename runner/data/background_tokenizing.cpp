@@ -23,7 +23,7 @@ struct BackgroundTokenizing::Impl {
     TokenizingProgress progress(bytes, seconds_between_lines);
     try {
       parallel_for(
-          parts->count(), [&](size_t part) { stop ? fs::path() : parts->make(part, progress); }, parts->threads());
+          parts->count(), [&](size_t part) { stop ? fs::path() : parts->make(part, &progress); }, parts->threads());
       if (!stop) progress.finish();
     } catch (const std::exception& error) {
       log::warning("the training will stop where it needs data that cannot be tokenised: {}", error.what());

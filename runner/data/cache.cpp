@@ -18,10 +18,10 @@ namespace {
 /// A file that is open for writing, and locked against other processes that use this class.
 class LockedFile {
  public:
-  explicit LockedFile(const fs::path& path) : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  LockedFile(const fs::path& path, bool quiet) : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     if (descriptor_ < 0) throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
     try {
-      lock(path);
+      lock(path, quiet);
     } catch (...) {
       ::close(descriptor_);
       throw;
@@ -41,9 +41,10 @@ class LockedFile {
   }
 
  private:
-  void lock(const fs::path& path) {
+  void lock(const fs::path& path, bool quiet) {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-    if (errno == EWOULDBLOCK) log::info("waiting for another process that is preparing {}", path.stem().string());
+    if (errno == EWOULDBLOCK && !quiet)
+      log::info("waiting for another process that is preparing {}", path.stem().string());
     while (::flock(descriptor_, LOCK_EX) != 0)
       if (errno != EINTR) throw environment_error("cannot lock {}: {}", path.string(), std::strerror(errno));
   }
@@ -51,8 +52,9 @@ class LockedFile {
 };
 
 /// One attempt. False if the locked file was renamed or removed before it was locked.
-bool try_make(const fs::path& final_path, const fs::path& temporary, const std::function<void(CacheWriter&)>& fill) {
-  LockedFile file(temporary);
+bool try_make(const fs::path& final_path, const fs::path& temporary, const std::function<void(CacheWriter&)>& fill,
+              bool quiet) {
+  LockedFile file(temporary, quiet);
   bool ours = file.is_still(temporary);
   if (fs::exists(final_path)) {
     if (ours) ::unlink(temporary.c_str());
@@ -99,7 +101,8 @@ void CacheWriter::flush() {
   if (::fsync(descriptor_) != 0) throw environment_error("cannot sync {}: {}", path_.string(), std::strerror(errno));
 }
 
-fs::path make_once(const fs::path& cache_dir, const std::string& name, const std::function<void(CacheWriter&)>& fill) {
+fs::path make_once(const fs::path& cache_dir, const std::string& name, const std::function<void(CacheWriter&)>& fill,
+                   bool quiet) {
   fs::path final_path = cache_dir / name;
   if (fs::exists(final_path)) return final_path;
   std::error_code error;
@@ -107,7 +110,7 @@ fs::path make_once(const fs::path& cache_dir, const std::string& name, const std
   if (error) throw environment_error("cannot create the folder {}: {}", cache_dir.string(), error.message());
   fs::path temporary = final_path;
   temporary += ".tmp";
-  while (!try_make(final_path, temporary, fill)) {
+  while (!try_make(final_path, temporary, fill, quiet)) {
   }
   return final_path;
 }

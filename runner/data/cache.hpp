@@ -25,7 +25,8 @@ class CacheWriter {
 
 /// Returns the path `cache_dir/name`. If the file does not exist, `fill` writes it under a lock, and it is published atomically.
 /// If several processes call this at once, one writes and the others wait. A process that dies or throws leaves at most
-/// `name.tmp`, which is never read; the next process overwrites it.
-fs::path make_once(const fs::path& cache_dir, const std::string& name, const std::function<void(CacheWriter&)>& fill);
+/// `name.tmp`, which is never read; the next process overwrites it. Prints that it waits for another process, unless `quiet`.
+fs::path make_once(const fs::path& cache_dir, const std::string& name, const std::function<void(CacheWriter&)>& fill,
+                   bool quiet = false);
 
 }  // namespace runner

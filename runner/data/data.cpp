@@ -76,9 +76,9 @@ DataParts parts_of_training(const Recipe::Data& data, int64_t vocab_size, const 
   return format.parts({data, checked_files(data, Split::train), vocab_size, cache_dir}, streamed_part_bytes);
 }
 
-/// The samples of a language model. `part`: of streamed data; nullptr if it has none.
+/// The samples of a language model. With `part`: nullptr if it has none.
 std::unique_ptr<Dataset> token_samples(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                       const std::string& cache_dir, bool part = false) {
+                                       const std::string& cache_dir, StreamedPart* part = nullptr) {
   if (data.masks_tokens()) {
     if (data.format == "bin")
       throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
@@ -90,8 +90,8 @@ std::unique_ptr<Dataset> token_samples(const Recipe::Data& data, Split split, Op
 
 std::unique_ptr<Dataset> open_streamed(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                        const std::string& cache_dir) {
-  auto samples_of = [data, seq_len, cache_dir](OpenData opened) {
-    return token_samples(data, Split::train, std::move(opened), seq_len, cache_dir, /*part=*/true);
+  auto samples_of = [data, seq_len, cache_dir](OpenData opened, StreamedPart* part) {
+    return token_samples(data, Split::train, std::move(opened), seq_len, cache_dir, part);
   };
   return streamed_dataset(parts_of_training(data, vocab_size, cache_dir), samples_of, data_fields(data, seq_len));
 }
@@ -255,8 +255,11 @@ std::unique_ptr<BackgroundTokenizing> begin_preparing(const Recipe::Data& data, 
   }
   auto parts = parts_of_training(data, any_vocabulary, cache_dir);
   if (parts.files->count() == 0) throw usage_error("data.train: the files have no records");
-  TokenizingProgress progress(parts.files->bytes(0));
-  parts.files->make(0, progress);
+  const auto first = ranges_of(*parts.files, streamed_part_bytes(0)).front();
+  size_t bytes = 0;
+  for (size_t part = first.first; part < first.last; ++part) bytes += parts.files->bytes(part);
+  TokenizingProgress progress(bytes);
+  make_range(*parts.files, first, &progress);
   if (!data.validation.empty()) open_files(data, Split::validation, any_vocabulary, cache_dir);
   return std::make_unique<BackgroundTokenizing>(std::move(parts.files));
 }

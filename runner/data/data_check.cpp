@@ -325,6 +325,7 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
     return fmt::format("{} with {} of {}", files, format_bytes(static_cast<double>(bytes)),
                        data.format == "text" ? "text" : "records");
   const auto training = open_dataset(data, Split::train, seq_len, vocab_size, cache_dir);
+  training->size_up_to(1);  // data without a sample are refused here
   const auto validation = open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir);
   return fmt::format("{} with {}{}", files, training->describe(),
                      validation ? fmt::format(", and {} to validate", validation->size()) : "");

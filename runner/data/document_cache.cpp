@@ -38,13 +38,14 @@ size_t bytes_up_to(const Records& file, size_t position) {
 }
 
 void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheWriter& out,
-                      TokenizingProgress& progress) {
+                      TokenizingProgress* progress) {
   DocumentWriter writer(out, token_bytes(reader.vocab_size()));
   size_t reported = bytes_up_to(*part.file, part.range.begin);
   int64_t tokens = 0;
   auto report = [&](size_t end) {
     const size_t done = bytes_up_to(*part.file, end);
-    progress.add(done - std::exchange(reported, done), writer.tokens() - std::exchange(tokens, writer.tokens()));
+    if (progress)
+      progress->add(done - std::exchange(reported, done), writer.tokens() - std::exchange(tokens, writer.tokens()));
   };
   part.file->for_each(part.range, [&](const JsonRecord& record, size_t end) {
     for (const auto& document : reader.documents(record)) writer.add(document);
@@ -73,13 +74,14 @@ class RecordParts final : public TokenParts {
     return bytes_up_to(*file, range.end) - bytes_up_to(*file, range.begin);
   }
   size_t threads() const override { return std::max(1u, std::thread::hardware_concurrency()); }
-  fs::path make(size_t index, TokenizingProgress& progress) const override {
+  fs::path make(size_t index, TokenizingProgress* progress) const override {
     bool cached = true;
-    const auto file = make_once(cache_dir_, parts_[index].name, [&](CacheWriter& out) {
+    const auto fill = [&](CacheWriter& out) {
       cached = false;
       tokenize_records(parts_[index], *reader_, out, progress);
-    });
-    if (cached) progress.skip(bytes(index));
+    };
+    const auto file = make_once(cache_dir_, parts_[index].name, fill, /*quiet=*/!progress);
+    if (cached && progress) progress->skip(bytes(index));
     return file;
   }
 

@@ -194,11 +194,12 @@ DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, 
 }
 
 std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                          bool part) {
+                                          StreamedPart* part) {
   int64_t first = 0, last = opened.documents->size();
   if (data.validation_fraction && last > 0)
     (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
   auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
+  if (part) part->used = opened.stream->size();
   if (pieces.empty() && part) return nullptr;
   if (pieces.empty()) refuse_empty(data, split, counts, seq_len);
   auto rows = data.packing == "best_fit" ? pack(std::move(pieces), seq_len) : Rows{.pieces = std::move(pieces)};

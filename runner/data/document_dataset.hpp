@@ -34,8 +34,8 @@ int64_t training_documents(const DocumentIndex& documents, double fraction);
 /// The documents of a split as rows of token_fields(). With data.validation_fraction, the last documents are for validation: those
 /// that end nearest to this share of the tokens. A batch is as long as its longest row, rounded up to a multiple of 8; shorter rows
 /// are padded with token 0 and ignored targets. The padding follows the tokens, so causal attention never sees it. Throws
-/// Error(usage) if no row is left; returns nullptr instead for a part of streamed data.
+/// Error(usage) if no row is left; for a part of streamed data, returns nullptr then.
 std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                          bool part = false);
+                                          StreamedPart* part = nullptr);
 
 }  // namespace runner

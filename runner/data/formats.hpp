@@ -27,6 +27,13 @@ struct OpenData {
   std::optional<DocumentIndex> documents = {};  ///< unset: the stream is cut into samples of equal length
 };
 
+/// A part of streamed data: some of its first tokens belong to samples of the parts before, and its last tokens may be too few for a
+/// sample.
+struct StreamedPart {
+  int64_t begin = 0;  ///< of the tokens that no sample has yet
+  int64_t used = 0;   ///< result: behind the last token of the last sample; the next part continues here
+};
+
 /// Data whose tokens are in the cache, in parts.
 struct DataParts {
   /// Opens some files of the cache, joined.

@@ -176,20 +176,24 @@ void add_documents(PieceList& list, const Recipe::Data& data, Split split, const
 }  // namespace
 
 std::unique_ptr<Dataset> masked_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                        const Tokenizer& tokenizer, bool part_of_stream) {
+                                        const Tokenizer& tokenizer, StreamedPart* streamed) {
   auto rule = mask_rule(data, tokenizer);
   PieceList list(*opened.stream, rule);
   if (opened.documents) {
     add_documents(list, data, split, *opened.documents, seq_len);
+    if (streamed) streamed->used = opened.stream->size();
   } else {
     StreamPart part{0, opened.stream->size()};
     if (data.validation_fraction) part = part_of_split(part.count, *data.validation_fraction, split);
     const int64_t window = seq_len - rule.frame();
     if (window < 1)
       throw usage_error("data.seq_len = {}: the tokenizer puts {} tokens around each sample", seq_len, rule.frame());
-    for (int64_t at = 0; at + window <= part.count; at += window) list.add(part.first + at, window);
+    if (streamed) part = {streamed->begin, opened.stream->size() - streamed->begin};
+    int64_t at = 0;
+    for (; at + window <= part.count; at += window) list.add(part.first + at, window);
+    if (streamed) streamed->used = part.first + at;
   }
-  if (list.pieces.empty() && part_of_stream) return nullptr;
+  if (list.pieces.empty() && streamed) return nullptr;
   if (list.pieces.empty())
     throw usage_error("{} has no sample for {} with a token that can be predicted", opened.stream->describe(),
                       split == Split::validation ? "validation" : "training");

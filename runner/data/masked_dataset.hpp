@@ -12,9 +12,9 @@ namespace runner {
 /// sample and place. So it differs from epoch to epoch, and does not depend on ranks or on a resume.
 ///
 /// Documents are samples as in document_dataset(), of at most seq_len tokens. Text is cut into windows; if the tokenizer puts tokens
-/// around a text, it puts them around each window. Throws Error(usage) if the tokenizer has no mask token, or if no sample is left; of a part
-/// of streamed data, returns nullptr instead.
+/// around a text, it puts them around each window. Throws Error(usage) if the tokenizer has no mask token, or if no sample is left; for a part
+/// of streamed data, returns nullptr then.
 std::unique_ptr<Dataset> masked_dataset(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                        const Tokenizer& tokenizer, bool part_of_stream = false);
+                                        const Tokenizer& tokenizer, StreamedPart* streamed = nullptr);
 
 }  // namespace runner

@@ -96,13 +96,17 @@ StreamPart part_of_split(int64_t tokens, double fraction, Split split) {
 
 std::unique_ptr<Dataset> stream_dataset(const Recipe::Data& data, Split split,
                                         std::shared_ptr<const TokenStream> stream, int64_t seq_len,
-                                        bool streamed_part) {
+                                        StreamedPart* streamed) {
   StreamPart part{0, stream->size()};
+  if (streamed) {
+    part = {streamed->begin, stream->size() - streamed->begin};
+    streamed->used = streamed->begin + std::max<int64_t>(0, part.count - 1) / seq_len * seq_len;
+  }
   if (data.validation_fraction) part = part_of_split(stream->size(), *data.validation_fraction, split);
-  if (part.count < seq_len + 1 && streamed_part) return nullptr;
+  if (part.count < seq_len + 1 && streamed) return nullptr;
   if (part.count < seq_len + 1) refuse_short(data, split, *stream, part, seq_len);
   auto dataset = std::make_unique<StreamDataset>(std::move(stream), part, seq_len);
-  if (dataset->size() == 0 && streamed_part) return nullptr;
+  if (dataset->size() == 0 && streamed) return nullptr;
   if (dataset->size() == 0)
     throw usage_error("{}: none of the samples of {} tokens has a supervised token, so there is nothing to {}",
                       split == Split::validation && !data.validation.empty() ? "data.validation" : "data.train",

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "runner/data/data.hpp"
+#include "runner/data/formats.hpp"
 #include "runner/data/token_stream.hpp"
 
 namespace runner {
@@ -16,9 +16,9 @@ struct StreamPart {
 StreamPart part_of_split(int64_t tokens, double fraction, Split split);
 
 /// Sample k is tokens [k*T, k*T + T] of the split's part: the last target of a sample is the first input of the next one. Throws
-/// Error(usage) if the split's part is too short for one sample; returns nullptr instead for a part of streamed data.
+/// Error(usage) if the split's part is too short for one sample; for a part of streamed data, returns nullptr then.
 std::unique_ptr<Dataset> stream_dataset(const Recipe::Data& data, Split split,
                                         std::shared_ptr<const TokenStream> stream, int64_t seq_len,
-                                        bool streamed_part = false);
+                                        StreamedPart* streamed = nullptr);
 
 }  // namespace runner

@@ -1,7 +1,6 @@
 #include "runner/data/streamed_dataset.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <mutex>
 #include <shared_mutex>
 
@@ -15,8 +14,11 @@ namespace {
 
 class StreamedDataset final : public Dataset {
  public:
-  StreamedDataset(DataParts parts, SamplesOfPart samples_of, std::vector<BatchField> fields)
-      : parts_(std::move(parts)), samples_of_(std::move(samples_of)), fields_(std::move(fields)) {}
+  StreamedDataset(DataParts parts, SamplesOfPart samples_of, std::vector<BatchField> fields, size_t part_bytes)
+      : parts_(std::move(parts)),
+        ranges_(ranges_of(*parts_.files, part_bytes)),
+        samples_of_(std::move(samples_of)),
+        fields_(std::move(fields)) {}
 
   int64_t size() const override { return size_up_to(INT64_MAX); }
   int64_t size_up_to(int64_t wanted) const override {
@@ -25,8 +27,7 @@ class StreamedDataset final : public Dataset {
     return std::min(wanted, known);
   }
   std::string describe() const override {
-    return fmt::format("{} that are tokenised during the training",
-                       counted(static_cast<int64_t>(parts_.files->count()), "part"));
+    return fmt::format("{}, tokenised during the training", counted(std::ssize(ranges_), "part"));
   }
   std::vector<BatchField> fields() const override { return fields_; }
 
@@ -81,19 +82,31 @@ class StreamedDataset final : public Dataset {
   bool open_after(int64_t known) const {
     const std::lock_guard opening(opening_);
     if (known_size() > known) return true;
-    TokenizingProgress silent(0, INFINITY);
-    while (next_part_ < parts_.files->count()) {
-      const auto file = parts_.files->make(next_part_, silent);
-      auto samples = samples_of_(parts_.open({file}));
-      ++next_part_;
+    while (next_part_ < ranges_.size()) {
+      auto samples = open_next();
       if (!samples) continue;
       const std::unique_lock lock(mutex_);
       const int64_t end = known + samples->size();
       opened_.push_back({.samples = std::move(samples), .end = end});
       return true;
     }
-    if (known == 0) throw usage_error("data.train has no sample with a supervised token in any of its parts");
+    if (known == 0) samples_of_(parts_.open(make_range(*parts_.files, {0, parts_.files->count()}, nullptr)), nullptr);
     return false;
+  }
+
+  /// The samples of the next part; nullptr: it has none. Keeps the files with tokens that it leaves over.
+  std::unique_ptr<Dataset> open_next() const {
+    auto files = left_over_;
+    for (auto& file : make_range(*parts_.files, ranges_[next_part_], nullptr)) files.push_back(std::move(file));
+    auto opened = parts_.open(files);
+    const auto stream = opened.stream;
+    StreamedPart part{.begin = first_left_over_};
+    auto samples = samples_of_(std::move(opened), &part);
+    const auto rest = stream->place_of(part.used);
+    left_over_.assign(files.begin() + static_cast<ptrdiff_t>(rest.file), files.end());
+    first_left_over_ = rest.token;
+    ++next_part_;
+    return samples;
   }
 
   Place find(int64_t sample) const {
@@ -106,18 +119,22 @@ class StreamedDataset final : public Dataset {
   }
 
   DataParts parts_;
+  std::vector<PartRange> ranges_;  ///< the parts of this data set
   SamplesOfPart samples_of_;
   std::vector<BatchField> fields_;
-  mutable std::mutex opening_;  ///< guards next_part_; held while a part is opened
+  mutable std::mutex opening_;  ///< guards the next three; held while a part is opened
   mutable size_t next_part_ = 0;
-  mutable std::shared_mutex mutex_;  ///< guards opened_
+  mutable std::vector<fs::path> left_over_;  ///< files of the cache with tokens that no sample has
+  mutable int64_t first_left_over_ = 0;      ///< the first of these tokens
+  mutable std::shared_mutex mutex_;          ///< guards opened_
   mutable std::vector<Opened> opened_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> streamed_dataset(DataParts parts, SamplesOfPart samples_of, std::vector<BatchField> fields) {
-  return std::make_unique<StreamedDataset>(std::move(parts), std::move(samples_of), std::move(fields));
+std::unique_ptr<Dataset> streamed_dataset(DataParts parts, SamplesOfPart samples_of, std::vector<BatchField> fields,
+                                          size_t part_bytes) {
+  return std::make_unique<StreamedDataset>(std::move(parts), std::move(samples_of), std::move(fields), part_bytes);
 }
 
 }  // namespace runner

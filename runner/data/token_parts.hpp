@@ -28,11 +28,20 @@ class TokenParts {
   /// How many make() calls at once use all cores.
   virtual size_t threads() const = 0;
   /// The file of a part in the cache. It is made unless it exists; of several processes that want it, one makes it, and the others
-  /// wait. Throws Error(usage) for data that cannot be read.
-  virtual fs::path make(size_t part, TokenizingProgress& progress) const = 0;
+  /// wait. Throws Error(usage) for data that cannot be read. Without `progress`, nothing is printed.
+  virtual fs::path make(size_t part, TokenizingProgress* progress) const = 0;
 };
 
 /// The files of all parts, made on all cores.
 std::vector<fs::path> make_parts(const TokenParts& parts);
+
+/// Parts [first, last).
+struct PartRange {
+  size_t first, last;
+};
+/// All parts in ranges of at least `bytes`, except the last one.
+std::vector<PartRange> ranges_of(const TokenParts& parts, size_t bytes);
+/// The files of some parts. Without `progress`, they are made on one core and nothing is printed.
+std::vector<fs::path> make_range(const TokenParts& parts, PartRange range, TokenizingProgress* progress);
 
 }  // namespace runner

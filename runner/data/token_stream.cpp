@@ -80,4 +80,11 @@ void TokenStream::ignore_unsupervised(int64_t first, std::span<int64_t> targets)
                 [](const TokenFile& file, int64_t begin, auto part) { file.ignore_unsupervised(begin, part); });
 }
 
+TokenStream::Place TokenStream::place_of(int64_t position) const {
+  RUNNER_CHECK(position >= 0 && position <= size());
+  const auto file = static_cast<size_t>(std::ranges::upper_bound(ends_, position) - ends_.begin());
+  if (file == ends_.size()) return {.file = file, .token = 0};
+  return {.file = file, .token = position - (file == 0 ? 0 : ends_[file - 1])};
+}
+
 }  // namespace runner

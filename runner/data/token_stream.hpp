@@ -60,6 +60,12 @@ class TokenStream {
  public:
   explicit TokenStream(std::vector<std::unique_ptr<TokenFile>> files);
   int64_t size() const { return ends_.back(); }
+  /// A token's file, and its number there. Of size(): the number of files, and 0.
+  struct Place {
+    size_t file;
+    int64_t token;
+  };
+  Place place_of(int64_t position) const;
   /// "a.txt", or "3 files".
   std::string describe() const;
   /// Tokens [first, first + out.size()). Safe to call from several threads.

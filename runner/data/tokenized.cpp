@@ -76,7 +76,7 @@ void write_tokens(CacheWriter& out, const std::vector<int32_t>& tokens, size_t i
 }
 
 /// Encodes a part in chunks, a few for each core at a time.
-void tokenize(const Part& part, const Tokenizer& tokenizer, CacheWriter& out, TokenizingProgress& progress) {
+void tokenize(const Part& part, const Tokenizer& tokenizer, CacheWriter& out, TokenizingProgress* progress) {
   const auto whole = text_of(*part.file);
   std::string_view rest = part.text;
   bool opens_document = part.opens_document;
@@ -97,7 +97,7 @@ void tokenize(const Part& part, const Tokenizer& tokenizer, CacheWriter& out, To
     });
     for (const auto& chunk : chunks) {
       write_tokens(out, chunk.tokens, token_bytes(tokenizer.vocab_size()));
-      progress.add(chunk.text.size(), std::ssize(chunk.tokens));
+      if (progress) progress->add(chunk.text.size(), std::ssize(chunk.tokens));
     }
   }
 }
@@ -116,14 +116,15 @@ class TextParts final : public TokenParts {
   size_t count() const override { return parts_.size(); }
   size_t bytes(size_t part) const override { return parts_[part].text.size(); }
   size_t threads() const override { return 1; }  // tokenize() uses all cores
-  fs::path make(size_t index, TokenizingProgress& progress) const override {
+  fs::path make(size_t index, TokenizingProgress* progress) const override {
     const Part& part = parts_[index];
     bool cached = true;
-    const auto file = make_once(cache_dir_, part.name, [&](CacheWriter& out) {
+    const auto fill = [&](CacheWriter& out) {
       cached = false;
       tokenize(part, *tokenizer_, out, progress);
-    });
-    if (cached) progress.skip(part.text.size());
+    };
+    const auto file = make_once(cache_dir_, part.name, fill, /*quiet=*/!progress);
+    if (cached && progress) progress->skip(part.text.size());
     return file;
   }
 

@@ -197,13 +197,14 @@ TEST_CASE("a mixture that was killed continues with the same samples, also on tw
 
 TEST_CASE("streamed data train before they are tokenised, and a killed run continues with the same samples", "[e2e]") {
   Workplace place;
-  std::string files;
-  for (int file = 0; file < 4; ++file) {
-    place.write(fmt::format("part{}.jsonl", file), conversations(20, static_cast<unsigned>(file)));
-    files += fmt::format("{}\"part{}.jsonl\"", file == 0 ? "" : ", ", file);
-  }
-  // An epoch has 80 samples, so 14 steps of 8 go on to the second one.
-  write_recipe(place, "train = [" + files + "]\nstreaming = true\n");
+  // Long records, of which a sample is the beginning: 60 are a part, so 14 steps of 8 need two parts.
+  std::string lines;
+  for (int i = 0; i < 200; ++i)
+    lines +=
+        json{{"prompt", fmt::format("{} {}", i, i * i)}, {"completion", std::string(70'000, 'a' + i % 20)}}.dump() +
+        "\n";
+  place.write("chat.jsonl", lines);
+  write_recipe(place, one_source + "streaming = true\nseq_len = 32\n");
   const std::vector<std::string> settings = {"train.max_steps=14", "checkpoint.every_n_steps=2",
                                              "checkpoint.keep_last=0"};
   const auto expected = train(place, settings);
