@@ -76,7 +76,7 @@ class Cycler final : public Object {
   Cycler(std::vector<Value> items, int depth) : Object(depth), items_(std::move(items)) {}
   std::string_view type_name() const override { return "Cycler"; }
   std::optional<Value> attribute(std::string_view name) const override {
-    auto* self = const_cast<Cycler*>(this);
+    auto self = std::const_pointer_cast<Cycler>(std::static_pointer_cast<const Cycler>(shared_from_this()));
     if (name == "current") return items_[at_];
     if (name == "next")
       return function("next", [self](Interpreter&, Arguments&) {

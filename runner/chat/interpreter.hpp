@@ -149,6 +149,8 @@ class Loop final : public Object {
   bool callable() const override { return true; }
   Value call(Interpreter& interpreter, Arguments& arguments) override;
 
+  /// The variables around the loop are gone: what needs them fails from now on.
+  void end() { scope_ = nullptr; }
   /// The next item that the filter of the loop accepts. It is evaluated only now, as jinja2 does.
   bool advance(Value& item);
 
@@ -166,7 +168,8 @@ class Loop final : public Object {
   mutable std::deque<Value> ahead_;
   mutable std::optional<Value> peeked_;
   int64_t index_ = -1;
-  std::optional<Value> previous_, current_, changed_;
+  std::optional<Value> previous_, current_;
+  mutable std::optional<Value> changed_;
 };
 
 }  // namespace runner::jinja

@@ -21,6 +21,7 @@ bool Loop::pull(Value& item) const {
     item = items_.all()[read_++];
     auto* filter = stmt_.exprs[1].get();
     if (!filter) return true;
+    if (!scope_) throw Fault{"the loop has ended"};
     interpreter_.count_step();
     Interpreter::ScopeGuard guard(interpreter_, scope_);
     interpreter_.assign(stmt_.targets[0], item);
@@ -77,17 +78,19 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
       return arguments.positional[static_cast<size_t>(index) % arguments.positional.size()];
     });
   if (name == "changed")
-    return method([this](Interpreter&, Arguments& arguments) -> Value {
-      auto now = Value::sequence(arguments.positional, Form::tuple);
-      if (changed_ && equal(*changed_, now)) return false;
-      const_cast<Loop*>(this)->changed_ = now;
-      return true;
-    });
+    return method(
+        [self = std::static_pointer_cast<const Loop>(shared_from_this())](Interpreter&, Arguments& arguments) {
+          auto now = Value::sequence(arguments.positional, Form::tuple);
+          const bool same = self->changed_ && equal(*self->changed_, now);
+          self->changed_ = now;
+          return Value(!same);
+        });
   return std::nullopt;
 }
 
 Value Loop::call(Interpreter& interpreter, Arguments& arguments) {
   if (!stmt_.recursive) throw Fault{"The loop must have the 'recursive' marker to be called recursively."};
+  if (!scope_) throw Fault{"the loop has ended"};
   Bound bound(arguments, "loop", {"iterable"}, 1);
   return interpreter.run_loop_again(stmt_, scope_, bound[0], level_ + 1);
 }

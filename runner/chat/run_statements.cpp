@@ -181,6 +181,7 @@ Interpreter::Flow Interpreter::loop(const Stmt& stmt, const Value& iterable, int
   DepthGuard guard(*this);
   auto loop = std::make_shared<Loop>(*this, stmt, iterable, scope_, depth);
   Value variable{std::shared_ptr<Object>(loop)};
+  const std::unique_ptr<Loop, void (*)(Loop*)> ends(loop.get(), [](Loop* ended) { ended->end(); });
   Value item;
   bool ran = false;
   while (loop->advance(item)) {

@@ -59,7 +59,8 @@ struct Missing {
 };
 
 /// Anything else: namespaces, loops, macros, functions, methods.
-class Object {
+/// Always owned by a std::shared_ptr: functions of an object may outlive all other uses of it.
+class Object : public std::enable_shared_from_this<Object> {
  public:
   explicit Object(int depth = 0) : depth(depth) {}
   virtual ~Object() = default;

@@ -46,15 +46,17 @@ json take_texts(Recipe& recipe) {
   data.format = "jsonl";
   data.objective = "classification";
   data.target_type = numbers ? "number" : several ? "binary" : "class";
-  data.labels = recipe.model.labels;
   const auto count = static_cast<size_t>(recipe.model.num_labels.value());
+  auto names = recipe.model.labels;  // transformers leaves out those that are LABEL_0 and LABEL_1
+  for (size_t i = names.size(); i < count; ++i) names.push_back(fmt::format("LABEL_{}", i));
+  data.labels = names;
   json targets = json::array();
   if (data.target_type == "class") {
     data.target = {"label"};
-    targets.push_back({{"column", "label"}, {"classes", recipe.model.labels}});
+    targets.push_back({{"column", "label"}, {"classes", names}, {"numbered", true}});
   }
   for (size_t i = 0; data.target_type != "class" && i < count; ++i) {
-    const auto name = i < recipe.model.labels.size() ? recipe.model.labels[i] : fmt::format("LABEL_{}", i);
+    const auto& name = names[i];
     data.target.push_back(name);
     targets.push_back({{"column", name}});
     if (several)
@@ -94,7 +96,7 @@ json take_label_folder(const fs::path& folder, const json& config, Recipe& recip
   recipe.train.loss = loss_of(folder, config);
   recipe.train.huber_delta = config.value("huber_delta", recipe.train.huber_delta);
   if (labels_texts(recipe.model)) {
-    if (recipe.model.num_labels == 1 && !config.contains("problem_type")) recipe.train.loss = "mse";
+    if (recipe.model.num_labels == 1 && config.value("problem_type", json()).is_null()) recipe.train.loss = "mse";
     return take_texts(recipe);
   }
   return recipe.model.name == "mlp" ? take_table(folder, config, recipe.data) : take_images(folder, config, recipe);

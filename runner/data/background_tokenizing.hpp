@@ -6,7 +6,8 @@
 
 namespace runner {
 
-/// Tokenises parts in the background, in order, with a lower priority than the training. The destructor waits for the current part.
+/// Tokenises parts in the background, in order, with a lower priority than the training. The destructor
+/// ends it; a part that is not complete is removed from the cache.
 class BackgroundTokenizing {
  public:
   explicit BackgroundTokenizing(std::shared_ptr<const TokenParts> parts);

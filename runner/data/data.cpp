@@ -173,31 +173,18 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   return token_samples(data, split, open_files(data, split, vocab_size, cache_dir), seq_len, cache_dir);
 }
 
-std::string record_format_of(const std::string& file) {
+std::string record_format_of(const std::string& file, const std::string& otherwise) {
   const auto kind = fs::path(file).extension();
-  return kind == ".csv" ? "csv" : kind == ".parquet" ? "parquet" : "jsonl";
+  if (kind == ".csv" || kind == ".tsv") return "csv";
+  if (kind == ".parquet") return "parquet";
+  return kind == ".jsonl" || kind == ".json" || kind == ".ndjson" ? "jsonl" : otherwise;
 }
 
 namespace {
 
-/// The ids of records, of their column `id` or their number.
-std::vector<nlohmann::ordered_json> record_ids(const Recipe::Data& data, const std::vector<std::string>& files) {
-  std::vector<nlohmann::ordered_json> names;
-  for (const auto& file : files) {
-    const auto records = open_records(data, file);
-    for (const auto& part : records->parts(size_t{1} << 26))
-      records->for_each(part, [&](const JsonRecord& record, size_t) {
-        auto& id = names.emplace_back()["id"] = names.size();
-        if (record.contains("id")) id = record.at("id");
-        return true;
-      });
-  }
-  return names;
-}
-
 InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& files, int64_t seq_len,
                            const std::string& cache_dir, const nlohmann::json& learned) {
-  if (!data.is_plugin()) data.format = record_format_of(files.at(0));
+  if (!data.is_plugin()) data.format = record_format_of(files.at(0), data.format);
   data.validation_fraction.reset();
   data.sources.clear();
   data.train = data.validation = files;

@@ -83,8 +83,8 @@ std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir, const nlohmann::json& learned = nullptr);
 
-/// data.format of a file of records, by its name: csv, parquet or jsonl.
-std::string record_format_of(const std::string& file);
+/// data.format of a file of records, by its name: csv, parquet or jsonl. `otherwise`: for names that do not say it.
+std::string record_format_of(const std::string& file, const std::string& otherwise = "jsonl");
 
 /// Samples whose targets are not known, for predictions: their targets do not count.
 struct InputData {

@@ -48,6 +48,7 @@ void tokenize_records(const RecordPart& part, const RecordReader& reader, CacheW
       progress->add(done - std::exchange(reported, done), writer.tokens() - std::exchange(tokens, writer.tokens()));
   };
   part.file->for_each(part.range, [&](const JsonRecord& record, size_t end) {
+    if (progress) progress->go_on();
     for (const auto& document : reader.documents(record)) writer.add(document);
     constexpr size_t between_reports = 256 * 1024;
     if (bytes_up_to(*part.file, end) - reported >= between_reports) report(end);
@@ -81,7 +82,7 @@ class RecordParts final : public TokenParts {
       tokenize_records(parts_[index], *reader_, out, progress);
     };
     const auto file = make_once(cache_dir_, parts_[index].name, fill, /*quiet=*/!progress);
-    if (cached && progress) progress->skip(bytes(index));
+    if (progress && cached) progress->skip(bytes(index));
     return file;
   }
 

@@ -35,6 +35,12 @@ size_t value_end(std::string_view text, size_t begin, size_t end) {
   return end;
 }
 
+/// "[json.exception.out_of_range.406] number overflow" -> "number overflow".
+std::string_view without_prefix(std::string_view message) {
+  const size_t bracket = message.find("] ");
+  return bracket == std::string_view::npos ? message : message.substr(bracket + 2);
+}
+
 /// The library's reason without its prefix: "[json.exception.parse_error.101] parse error at line 1, column 9: reason".
 std::string reason_of(const nlohmann::json::parse_error& error) {
   std::string_view message = error.what();
@@ -114,6 +120,8 @@ JsonRecord JsonRecords::parse(std::string_view record) const {
     const bool opens_object = trim(record) == "{";
     throw usage_error("{}:{}: not JSON: {}{}", place(offset), offset - line_begin + 1, reason_of(error),
                       opens_object ? "; each record must be on one line, or all of them in one array" : "");
+  } catch (const nlohmann::json::exception& error) {  // a number that no type can hold
+    throw usage_error("{}: not JSON: {}", place(offset_of(record)), without_prefix(error.what()));
   }
 }
 

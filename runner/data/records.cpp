@@ -9,6 +9,34 @@
 
 namespace runner {
 
+namespace {
+
+/// 12 for "12", and "007" for "007".
+JsonRecord id_of_cell(const std::string& cell) {
+  const auto number = JsonRecord::parse(cell, nullptr, /*allow_exceptions=*/false);
+  return number.is_number_integer() && number.dump() == cell ? number : JsonRecord(cell);
+}
+
+}  // namespace
+
+std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files) {
+  std::vector<JsonRecord> names;
+  for (const auto& file : files) {
+    const auto records = open_records(data, file);
+    for (const auto& part : records->parts(size_t{1} << 26))
+      records->for_each(part, [&](const JsonRecord& record, size_t) {
+        const auto own = record.find("id");
+        const bool has_one = own != record.end() && !own->is_null() && *own != "";
+        const size_t number = names.size();
+        names.push_back({{"id", !has_one               ? JsonRecord(number)
+                                : data.format == "csv" ? id_of_cell(own->get<std::string>())
+                                                       : *own}});
+        return true;
+      });
+  }
+  return names;
+}
+
 std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& path) {
   if (data.is_plugin()) return std::make_unique<PluginRecords>(data, path);
   if (data.format == "parquet") return std::make_unique<ParquetRecords>(path);

@@ -28,6 +28,12 @@ std::vector<float> encode(const Recipe::Data& data, const TableSchema::Target& t
       continue;
     }
     const auto found = index.find(cell_text(column, at));
+    if (const auto place = number_in(column, row); found == index.end() && target.numbered && place && *place >= 0 &&
+                                                   *place < static_cast<double>(index.size()) &&
+                                                   *place == std::floor(*place)) {
+      values.push_back(static_cast<float>(*place));
+      continue;
+    }
     if (found == index.end())
       throw usage_error(
           "{}: the class `{}` of `{}` is not {}{}", table.place(row), cell_text(column, at), column.name,

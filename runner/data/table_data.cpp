@@ -13,6 +13,7 @@
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/random_split.hpp"
 #include "runner/data/record_table.hpp"
+#include "runner/data/records.hpp"
 #include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -51,6 +52,10 @@ Table read_table(const Recipe::Data& data, const std::vector<std::string>& files
   return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
 }
 
+bool is_parquet(const std::vector<std::string>& files) {
+  return std::ranges::all_of(files, [](const auto& file) { return fs::path(file).extension() == ".parquet"; });
+}
+
 /// A table that others than the training data are in. The names of the files say what they are.
 Table read_other_table(const Recipe::Data& data, const std::vector<std::string>& files, const TableSchema& schema) {
   if (data.labels_texts()) return read_labels(data, files);
@@ -58,8 +63,7 @@ Table read_other_table(const Recipe::Data& data, const std::vector<std::string>&
   const auto texts = schema.text_columns();
   reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
   if (data.is_plugin()) return read_record_table(data, files, reading);
-  const auto is_parquet = [](const std::string& file) { return fs::path(file).extension() == ".parquet"; };
-  return std::ranges::all_of(files, is_parquet) ? read_parquet(files, reading) : read_csv(files, reading);
+  return is_parquet(files) ? read_parquet(files, reading) : read_csv(files, reading);
 }
 
 void check_table_files(const Recipe::Data& data, const std::string& key, const std::vector<std::string>& files) {
@@ -284,15 +288,12 @@ InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::str
   if (table.rows() == 0) throw usage_error("{} has no row", files.front());
   refuse_missing(data, schema, table);
   InputData inputs;
-  const auto* ids = table.find("id");
-  if (std::ranges::find(schema.features, "id", &TableSchema::Feature::column) != schema.features.end()) ids = nullptr;
-  for (int64_t row = 0; row < table.rows(); ++row) {
-    const auto at = static_cast<size_t>(row);
-    auto& id = inputs.names.emplace_back()["id"] = row;
-    if (ids && !ids->missing(at))
-      id = ids->numeric ? nlohmann::ordered_json::parse(number_text(ids->numbers[at]))
-                        : nlohmann::ordered_json(ids->texts[at]);
-  }
+  auto records = data;
+  if (!data.is_plugin()) records.format = is_parquet(files) ? "parquet" : "csv";
+  inputs.names = record_ids(records, files);
+  RUNNER_CHECK(std::ssize(inputs.names) == table.rows());
+  if (std::ranges::find(schema.features, "id", &TableSchema::Feature::column) != schema.features.end())
+    for (size_t row = 0; row < inputs.names.size(); ++row) inputs.names[row] = {{"id", row}};
   inputs.samples = std::make_unique<TableDataset>(data, table, all_rows(table), schema, /*targets=*/false);
   if (const auto count = unknown_categories(schema, table); count > 0)
     inputs.notes.push_back(

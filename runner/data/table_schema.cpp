@@ -194,6 +194,7 @@ json TableSchema::to_json() const {
       one.update({{"mean", target.mean}, {"scale", target.scale}});
     else
       one["classes"] = target.classes;
+    if (target.numbered) one["numbered"] = true;
     list["targets"].push_back(one);
   }
   return list;
@@ -218,7 +219,8 @@ TableSchema TableSchema::from_json(const json& value) {
     schema.targets.push_back({.column = one.at("column"),
                               .mean = one.value("mean", 0.0),
                               .scale = one.value("scale", 1.0),
-                              .classes = one.value("classes", std::vector<std::string>())});
+                              .classes = one.value("classes", std::vector<std::string>()),
+                              .numbered = one.value("numbered", false)});
   return schema;
 }
 

@@ -30,6 +30,7 @@ struct TableSchema {
     std::string column;
     double mean = 0, scale = 1;
     std::vector<std::string> classes = {};  ///< numbers in their order, texts in order of their bytes
+    bool numbered = false;                  ///< a whole number that is no class stands for the class at this place
   };
 
   std::vector<Feature> features;

@@ -124,7 +124,7 @@ class TextParts final : public TokenParts {
       tokenize(part, *tokenizer_, out, progress);
     };
     const auto file = make_once(cache_dir_, part.name, fill, /*quiet=*/!progress);
-    if (cached && progress) progress->skip(part.text.size());
+    if (progress && cached) progress->skip(part.text.size());
     return file;
   }
 

@@ -6,6 +6,7 @@
 namespace runner {
 
 void TokenizingProgress::add(size_t bytes, int64_t tokens) {
+  go_on();
   std::lock_guard lock(mutex_);
   bytes_ += bytes;
   tokens_ += tokens;

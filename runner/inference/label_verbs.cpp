@@ -28,6 +28,7 @@ void refuse_text_options(const InferenceRequest& request) {
     }
   if (request.generation.top_k.value_or(0) < 0)
     throw usage_error("--top-k {}: must be 0 (all classes) or more", *request.generation.top_k);
+  if (std::ranges::find(request.files, "-") != request.files.end()) refuse("`-` (standard input)");
   if (request.prompts.chat) refuse("--chat");
   if (!request.prompts.system.empty()) refuse("--system");
   if (!request.prompts.chat_template.empty()) refuse("--chat-template");
@@ -51,7 +52,7 @@ Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& 
     data.validation = {request.data};
     data.validation_fraction.reset();
     data.sources.clear();
-    if (data.labels_texts() && data.train.empty()) data.format = record_format_of(request.data);
+    if (data.labels_texts() && !data.is_plugin()) data.format = record_format_of(request.data, data.format);
   }
   if (!data.validates())
     throw usage_error("{}: --data names the data to evaluate on", stored.recipe.data.train.empty()
@@ -107,8 +108,12 @@ ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, Ev
   if (rows == 0) throw usage_error("the data have no row that counts in the loss");
   nlohmann::json metrics{{"loss", sums[0] / rows}, {"samples", wanted}};
   constexpr size_t prefix = std::string_view("val_").size();  // of the same metrics in a training
-  for (const auto& [name, value] : metrics_of(task, sums, target_scales(model.stored().learned)))
-    metrics[name.substr(prefix)] = value;
+  for (const auto& [name, value] : metrics_of(task, sums, target_scales(model.stored().learned))) {
+    if (std::isfinite(value))
+      metrics[name.substr(prefix)] = value;
+    else
+      log::info("note: {} is not defined for these data", name.substr(prefix));
+  }
   events.emit("result", {{"metrics", metrics}, {"data", data->describe()}});
   return ExitCode::done;
 }

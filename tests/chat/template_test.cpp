@@ -111,7 +111,18 @@ TEST_CASE("set, with, macro, call and filter blocks", "[jinja]") {
          {"{% filter upper %}a{{ 'b' }}{% endfilter %}", "AB"},
          {"{% set j = joiner('; ') %}{{ j() }}a{{ j() }}b {% set c = cycler(1, 2) %}{{ c.next() }}{{ c.next() }}{{ "
           "c.next() }}{{ c.current }}",
-          "a; b 1212"}});
+          "a; b 1212"},
+         // Functions that outlive the variable they belong to.
+         {"{% set n = cycler('aaa', 'b').next %}{{ n() }}{{ n() }}", "aaab"},
+         {"{% set ns = namespace(f=0) %}{% for x in [1] %}{% set ns.f = loop.changed %}{% endfor %}{{ ns.f(1) }}{{ "
+          "ns.f(1) }}",
+          "TrueFalse"}});
+}
+
+TEST_CASE("a loop that has ended cannot be run again", "[jinja]") {
+  CHECK_THAT(rendering_error("{% set ns = namespace(l=0) %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor "
+                             "%}{{ ns.l([2]) }}"),
+             ContainsSubstring("the loop has ended"));
 }
 
 TEST_CASE("undefined values are jinja2's", "[jinja]") {

@@ -116,6 +116,27 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
     CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(val_loss, 1e-5));
     CHECK_THAT(evaluated.json().at("metrics").at("accuracy").get<double>(), WithinAbs(val_accuracy, 1e-6));
   }
+  // In other formats, and with numbers of labels, as data sets for such folders have them.
+  const std::map<std::string, int> numbers = {{"arrival", 0}, {"lost", 1}, {"repair", 2}, {"weather", 3}};
+  std::istringstream records(read_file(file));
+  std::string numbered = "text\tlabel\n", named = "text,label\n", record;
+  while (std::getline(records, record)) {
+    const auto fields = nlohmann::json::parse(record);
+    const auto text = fields.at("text").get<std::string>(), label = fields.at("label").get<std::string>();
+    numbered += fmt::format("\"{}\"\t{}\n", text, numbers.at(label));
+    named += fmt::format("\"{}\",{}\n", text, label);
+  }
+  place.write("numbered.tsv", numbered);
+  place.write("named.csv", named);
+  for (const auto& [model, data] : {std::pair<std::string, std::string>{"exported", "numbered.tsv"},
+                                    {"exported", "named.csv"},
+                                    {run, "named.csv"}}) {
+    const auto evaluated = place.run({"evaluate", model, "--data", data, "--json"});
+    INFO(data << evaluated.err);
+    REQUIRE(evaluated.code == 0);
+    CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(val_loss, 1e-5));
+  }
+  CHECK_THAT(place.run({"predict", run, "-"}).err, ContainsSubstring("`-` (standard input) is for language models"));
   place.write("new.jsonl",
               "{\"id\": \"a\", \"text\": \"A storm comes tonight.\"}\n{\"text\": \"My red bag is lost.\"}\n");
   const auto answers = place.run({"predict", run, "new.jsonl"}), same = place.run({"predict", "exported", "new.jsonl"});

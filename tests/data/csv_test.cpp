@@ -1,6 +1,7 @@
 // Tables from CSV files: cells, kinds of columns, and the places of mistakes.
 #include <catch2/catch_test_macros.hpp>
 
+#include "runner/data/records.hpp"
 #include "runner/data/table.hpp"
 #include "runner/data/table_data.hpp"
 #include "tests/data/support.hpp"
@@ -60,6 +61,22 @@ TEST_CASE("Quoted CSV cells contain quotes and line breaks", "[csv][rank17]") {
   CHECK(table.columns[0].texts == std::vector<std::string>{"say \"hi\"\nthere", "x"});
   CHECK(table.columns[1].texts == std::vector<std::string>{"\"", "2"});
   CHECK(table.place(1) == (folder / "table.csv") + ":4");
+}
+
+TEST_CASE("The ids of records are those that the file has, in full, or numbers of records", "[csv][rank17]") {
+  DataFolder folder;
+  Recipe::Data data;
+  const auto ids = [&](const std::string& format, const std::string& path) {
+    data.format = format;
+    std::string text;
+    for (const auto& name : record_ids(data, {path})) text += name.at("id").dump() + " ";
+    return text;
+  };
+  CHECK(ids("csv", folder.write("a.csv", "id,x\n1234567890123456789,1\n007,2\n,3\nnine,4\n1e3,5\n-5,6\n")) ==
+        R"(1234567890123456789 "007" 2 "nine" "1e3" -5 )");
+  CHECK(ids("csv", folder.write("b.csv", "x\n1\n2\n")) == "0 1 ");
+  CHECK(ids("jsonl", folder.write("a.jsonl", "{\"id\": 9007199254740993}\n{\"id\": \"7\"}\n{}\n{\"id\": null}\n")) ==
+        R"(9007199254740993 "7" 2 3 )");
 }
 
 TEST_CASE("Several CSV files form one table", "[csv][rank17]") {

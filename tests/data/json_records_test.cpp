@@ -80,6 +80,8 @@ TEST_CASE("mistakes in records name file, line and column") {
   CHECK(record_error(folder, "{\"text\": \"\xff\"}\n") ==
         "usage: FILE:1:11: not JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; last "
         "read: '\"\xff'");
+  CHECK(record_error(folder, "{\"text\": \"a\"}\n{\"n\": 1e999}\n") ==
+        "usage: FILE:2: not JSON: number overflow parsing '1e999'");
   CHECK(record_error(folder, "[{\"text\": \"a\"},\n") ==
         "usage: FILE:1: the array that begins on this line has no end; is the file cut off?");
   CHECK(record_error(folder, "[{\"text\": \"a\"},\n 7]") ==

@@ -64,7 +64,7 @@ JsonRecord PluginRecords::parse(std::string_view bytes, size_t index) const {
     if (record.is_object()) return record;
     throw usage_error("{}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
                       place(index), record.is_array() ? "an" : "a", record.type_name());
-  } catch (const nlohmann::json::parse_error& error) {
+  } catch (const nlohmann::json::exception& error) {
     throw usage_error("{}: not JSON: {}", place(index), error.what());
   }
 }
