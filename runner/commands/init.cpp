@@ -174,10 +174,27 @@ struct HfStart {
         unusable_tokenizer(), token_dtype(), token_dtype(), file, folder.string());
   }
 
+  /// The keys for the files of texts.
+  const char* text_files(const std::string& format, bool labels) const {
+    if (format == "csv" && labels)
+      return "format = \"csv\"                   # the first line names the columns: text,label\n"
+             "train = [\"data.csv\"]             # relative to this file\ntarget = \"label\"\n";
+    if (labels)
+      return "format = \"jsonl\"                 # lines {\"text\": \"...\", \"label\": \"...\"}\n"
+             "train = [\"data.jsonl\"]           # relative to this file\ntarget = \"label\"\n";
+    if (format == "csv")
+      return "format = \"csv\"                   # the first line names the columns: text\n"
+             "train = [\"data.csv\"]             # relative to this file\n";
+    if (format == "jsonl")
+      return "format = \"jsonl\"\ntrain = [\"data.jsonl\"]           # relative to this file; a line: {\"messages\": "
+             "[{\"role\": \"user\", \"content\": \"..\"}, ..]}\n";
+    return "format = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n";
+  }
+
   std::string data_section(const std::string& file, const std::string& format) const {
     if (format == "images") return image_data;
     std::string text;
-    const bool labels = labels_texts(model);
+    const bool labels = labels_texts(model) || (family_kind(model.name) == "encoder" && format == "csv");
     if (format == "bin" && !labels) {
       text = fmt::format(
           "[data]\nformat = \"bin\"                   # ids encoded with the model's own tokenizer\n"
@@ -191,14 +208,8 @@ struct HfStart {
       else if (model.vocab_size == 256 && !has_model_file(folder / "tokenizer.json"))
         tokenizer = "bytes";
       if (tokenizer.empty()) refuse_text(file);
-      const char* files =
-          labels              ? "format = \"jsonl\"                 # lines {\"text\": \"...\", \"label\": \"...\"}\n"
-                                "train = [\"data.jsonl\"]           # relative to this file\ntarget = \"label\"\n"
-          : format == "jsonl" ? "format = \"jsonl\"\ntrain = [\"data.jsonl\"]           # relative to this file; a "
-                                "line: {\"messages\": "
-                                "[{\"role\": \"user\", \"content\": \"..\"}, ..]}\n"
-                              : "format = \"text\"\ntrain = [\"data.txt\"]             # relative to this file\n";
-      text = fmt::format("[data]\n{}validation_fraction = 0.05\ntokenizer = {}\n", files, toml_value(tokenizer));
+      text = fmt::format("[data]\n{}validation_fraction = 0.05\ntokenizer = {}\n", text_files(format, labels),
+                         toml_value(tokenizer));
     }
     if (family_kind(model.name) == "encoder" && !labels) text += "objective = \"masked_lm\"\n";
     if (model.max_seq_len > longest_sample)
@@ -218,7 +229,7 @@ void check_format(const std::string& format, const std::string& folder, const st
   const auto kind = family_kind(start->model.name);
   const bool reads = kind == "mlp"                       ? format == "csv"
                      : kind == "vit" || kind == "resnet" ? format == "images"
-                                                         : format != "csv" && format != "images";
+                                                         : format != "images";
   if (!reads)
     throw usage_error("--format {}: {} is a {}, which does not read such data", format, folder, start->model.name);
 }
@@ -273,8 +284,10 @@ Action setup_init(CLI::App& app) {
                                  "A Hugging Face folder or a GGUF file with the model's settings and initial weights");
   app.add_option(
          "--format", *format,
-         "The format of the data. csv: tables. images: folders of images. With --from-hf also jsonl: records such as "
-         "conversations, for a training of low-rank adapters; bin: token ids")
+         "The format of the data. csv: tables, or texts with labels for a bert or roberta of --from-hf. images: "
+         "folders of "
+         "images. With --from-hf also jsonl: records such as conversations, for a training of low-rank adapters; bin: "
+         "token ids")
       ->check(CLI::IsMember({"text", "jsonl", "bin", "csv", "images"}))
       ->capture_default_str();
   auto lua = std::make_shared<bool>(false);

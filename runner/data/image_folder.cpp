@@ -68,6 +68,20 @@ std::map<std::string, std::vector<std::string>> by_class(const std::string& key,
   return classes;
 }
 
+/// Refuses one class, and folders of splits that were taken for classes.
+void check_classes(const std::string& folder, const std::vector<std::string>& classes) {
+  static const std::vector<std::string> splits = {"train", "training", "val", "valid", "validation", "test"};
+  const auto is_split = [](const std::string& name) { return std::ranges::find(splits, name) != splits.end(); };
+  const auto split = std::ranges::find_if(classes, is_split);
+  const bool all_splits = std::ranges::all_of(classes, is_split);
+  if (classes.size() > 1 && !all_splits) return;
+  const auto hint = all_splits && !folders_in(fs::path(folder) / *split).empty()
+                        ? fmt::format("; did you mean {}?", (fs::path(folder) / *split).string())
+                        : "";
+  throw usage_error("data.train: the folders in {} are the classes, and a model needs two of them; found: {}{}", folder,
+                    join(classes, ", "), hint);
+}
+
 /// Adds the images of folders, whose classes are among those of `list`.
 void add_known(ImageFolder& list, const std::map<std::string, std::vector<std::string>>& by_class,
                const std::string& owner) {
@@ -89,6 +103,7 @@ ImageFolder list_images(const Recipe::Data& data, Split split) {
   const auto training = by_class("data.train", data.train);
   ImageFolder list;
   for (const auto& [name, images] : training) list.classes.push_back(name);
+  check_classes(data.train.front(), list.classes);
   const bool own = split == Split::validation && !data.validation.empty();
   if (own) check_folders("data.validation", data.validation);
   if (split == Split::validation && !own && !data.validation_fraction) return list;

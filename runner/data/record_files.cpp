@@ -1,5 +1,6 @@
 // The data formats of records ("jsonl", "parquet", "csv"): rows of columns, as documents of tokens from the cache.
 #include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
 #include "runner/data/document_cache.hpp"
 #include "runner/data/formats.hpp"
 #include "runner/data/record_reader.hpp"
@@ -37,6 +38,7 @@ DataParts parts_of_records(const Source& source, PartBytes part_bytes) {
 
 OpenData open_record_files(const Source& source) {
   const auto parts = parts_of_records(source, cached_part_bytes);
+  if (parts.files->count() == 0) throw usage_error("{}: no record is in this file", join(source.files, ", "));
   return parts.open(make_parts(*parts.files));
 }
 

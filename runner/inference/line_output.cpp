@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -16,8 +17,10 @@ std::string line_of(const nlohmann::ordered_json& json) {
 }
 
 void print_now(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw environment_error("cannot write to standard output: {}", std::strerror(errno));
+  [[maybe_unused]] static const auto ignored = std::signal(SIGPIPE, SIG_IGN);  // the write below fails instead
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) throw Error(ExitCode::interrupted, "stopped, because standard output was closed");
+  throw environment_error("cannot write to standard output: {}", std::strerror(errno));
 }
 
 fs::path unfinished_output(const std::string& file, int64_t pid) { return file + "." + std::to_string(pid) + ".tmp"; }

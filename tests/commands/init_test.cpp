@@ -101,9 +101,9 @@ TEST_CASE("init writes recipes for tables, images and conversations") {
   CHECK(chat.data.format == "jsonl");
   CHECK(chat.fine_tune.method == "lora");
   CHECK(chat.optimizer.lr == 2e-4);
-  const auto refused = place.run({"init", "--from-hf", "hf", "--format", "csv", "no.toml"});
+  const auto refused = place.run({"init", "--from-hf", "hf", "--format", "images", "no.toml"});
   CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, ContainsSubstring("--format csv: hf is a llama, which does not read such data"));
+  CHECK_THAT(refused.err, ContainsSubstring("--format images: hf is a llama, which does not read such data"));
   const auto alone = place.run({"init", "--format", "jsonl", "no.toml"});
   CHECK(alone.code == 2);
   CHECK_THAT(alone.err,

@@ -117,6 +117,24 @@ TEST_CASE("rank 11: classes are in order of their bytes, and damaged images can 
         "class9");
 }
 
+TEST_CASE("rank 11: one class, and folders of splits, are refused", "[rank11][images]") {
+  DataFolder folder;
+  auto data = image_data(folder / "photos");
+  const auto add = [&](const std::string& path) { copy_image(folder, "colour.png", path + "/a.png"); };
+  const auto error = [&] { return error_of([&] { image_classes(data); }); };
+  add("photos/train/cat");
+  add("photos/train/dog");
+  CHECK(error() == "usage: data.train: the folders in " + data.train[0] +
+                       " are the classes, and a model needs two of them; found: train; did you mean " + data.train[0] +
+                       "/train?");
+  add("photos/val/cat");
+  CHECK(error().find("found: train, val; did you mean " + data.train[0] + "/train?") != std::string::npos);
+  data.train = {folder / "photos/train"};
+  CHECK(error().empty());
+  fs::remove_all(folder.path / "photos/train/dog");
+  CHECK(error().find("found: cat") != std::string::npos);
+}
+
 TEST_CASE("rank 11: augmentation is a function of seed, epoch and sample", "[rank11][images]") {
   DataFolder folder;
   for (const char* name : {"0/a.png", "0/b.png", "1/c.png", "1/d.png", "1/e.png"})
