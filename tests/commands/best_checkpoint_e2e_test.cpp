@@ -52,7 +52,8 @@ struct RisingPlace : Workplace {
   }
   fs::path checkpoint(int step) const { return folder / fmt::format("checkpoints/step-{:06d}", step); }
   double val_loss(int step) const {
-    for (const auto& point : run({"metrics", "last", "--name", "val_loss", "--json"}).json().at("points"))
+    const auto values = points("val_loss");
+    for (const auto& point : values)
       if (point.at(0) == step) return point.at(1);
     return NAN;
   }
@@ -156,5 +157,5 @@ TEST_CASE("--best says when there is nothing to choose", "[e2e][best]") {
   CHECK_THAT(result.err, ContainsSubstring("--step chooses one of the checkpoints of a run"));
   result = place.run({"evaluate", "last", "--best", "--step", "2"});
   CHECK(result.code == 2);
-  CHECK_THAT(result.err, ContainsSubstring("--best excludes --step"));
+  CHECK_THAT(result.err, ContainsSubstring("--step excludes --best"));
 }

@@ -339,7 +339,7 @@ TEST_CASE("rank 15: mistakes in sources of texts name the source or the line", "
   recipe.model.name = "bert";
   recipe.data = pairs.data;
   CHECK(error_of([&] { take_data_facts(recipe); }) ==
-        "data.sources: \"pairs\" has pairs of texts (text_pair), and \"mail\" has single texts");
+        "usage: data.sources: \"pairs\" has pairs of texts (text_pair), and \"mail\" has single texts");
   recipe.data.sources.erase(recipe.data.sources.begin(), recipe.data.sources.begin() + 2);
   recipe.data.sources.push_back(recipe.data.sources[0]);
   recipe.data.sources[1].name = "more";
