@@ -76,9 +76,23 @@ std::string_view JsonRecords::next_line(Range& range) const {
   return {};
 }
 
+void JsonRecords::refuse(size_t offset, std::string_view reason) const {
+  const size_t line_begin = text_.rfind('\n', offset) + 1;  // npos + 1 = 0
+  throw usage_error("{}:{}: not JSON: {}", place(offset), offset - line_begin + 1, reason);
+}
+
 std::string_view JsonRecords::next_element(Range& range) const {
-  const size_t first = text_.find_first_not_of(" \t\r\n,", range.begin);
+  size_t first = text_.find_first_not_of(white_space, range.begin);
   if (first >= range.end) return {};
+  const bool comma = text_[first] == ',';
+  if (range.begin == records_.begin) {
+    if (comma) refuse(first, "there is no element in front of this comma");
+  } else {
+    if (!comma) refuse(first, "a comma is missing between two elements of the array");
+    const size_t next = text_.find_first_not_of(white_space, first + 1);
+    if (next >= records_.end || text_[next] == ',') refuse(first, "there is no element behind this comma");
+    first = next;
+  }
   const size_t end = value_end(text_, first, range.end);
   range.begin = std::max(end, first + 1);
   return text_.substr(first, range.begin - first);
@@ -93,8 +107,8 @@ std::vector<JsonRecords::Range> JsonRecords::parts(size_t bytes) const {
     Range part = rest;
     if (rest.end - rest.begin > bytes) {
       if (array_) {
-        while (rest.begin - part.begin < bytes && !next_element(rest).empty()) {
-        }
+        while (rest.begin - part.begin < bytes && rest.begin < rest.end)
+          if (next_element(rest).empty()) rest.begin = rest.end;  // only white space is left
       } else {
         const size_t line_end = text_.find('\n', rest.begin + bytes - 1);
         rest.begin = line_end < rest.end ? line_end + 1 : rest.end;
@@ -116,10 +130,9 @@ JsonRecord JsonRecords::parse(std::string_view record) const {
   } catch (const nlohmann::json::parse_error& error) {
     const size_t column = std::min(error.byte == 0 ? 1 : error.byte, record.size());
     const size_t offset = offset_of(record) + column - 1;
-    const size_t line_begin = text_.rfind('\n', offset) + 1;  // npos + 1 = 0
     const bool opens_object = trim(record) == "{";
-    throw usage_error("{}:{}: not JSON: {}{}", place(offset), offset - line_begin + 1, reason_of(error),
-                      opens_object ? "; each record must be on one line, or all of them in one array" : "");
+    refuse(offset,
+           reason_of(error) + (opens_object ? "; each record must be on one line, or all of them in one array" : ""));
   } catch (const nlohmann::json::exception& error) {  // a number that no type can hold
     throw usage_error("{}: not JSON: {}", place(offset_of(record)), without_prefix(error.what()));
   }

@@ -27,6 +27,8 @@ class JsonRecords final : public Records {
   std::string_view next_line(Range& range) const;
   std::string_view next_element(Range& range) const;
   JsonRecord parse(std::string_view record) const;
+  /// Throws Error(usage) with file, line and column.
+  [[noreturn]] void refuse(size_t offset, std::string_view reason) const;
   size_t offset_of(std::string_view record) const { return static_cast<size_t>(record.data() - text_.data()); }
 
   MappedFile map_;

@@ -87,3 +87,20 @@ TEST_CASE("mistakes in records name file, line and column") {
   CHECK(record_error(folder, "[{\"text\": \"a\"},\n 7]") ==
         "usage: FILE:2: a record must be an object with named columns, {\"text\": ...}; this one is a number");
 }
+
+TEST_CASE("the elements of an array have one comma between them") {
+  DataFolder folder;
+  CHECK(record_error(folder, "[{\"text\": \"a\"}\n {\"text\": \"b\"}]") ==
+        "usage: FILE:2:2: not JSON: a comma is missing between two elements of the array");
+  CHECK(record_error(folder, "[{\"text\": \"a\"}{}]") ==
+        "usage: FILE:1:15: not JSON: a comma is missing between two elements of the array");
+  CHECK(record_error(folder, "[{\"text\": \"a\"},, {}]") ==
+        "usage: FILE:1:15: not JSON: there is no element behind this comma");
+  CHECK(record_error(folder, "[{\"text\": \"a\"},\n]") ==
+        "usage: FILE:1:15: not JSON: there is no element behind this comma");
+  CHECK(record_error(folder, "[, {\"text\": \"a\"}]") ==
+        "usage: FILE:1:2: not JSON: there is no element in front of this comma");
+  // Also where a file is read in small parts, and with much white space at the end.
+  const auto path = folder.write("b.json", "[{},{}" + std::string(50, ' ') + "]");
+  for (size_t bytes : {1, 3, 100}) CHECK(records_of(path, bytes) == std::vector<std::string>{"{}", "{}"});
+}
