@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <map>
 
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
@@ -79,6 +81,12 @@ json cached_digests(const std::vector<std::string>& files, const std::string& ca
 }
 
 std::string changed_value(const std::string& key, const json& before, const json& now) {
+  if (key == "the images of data.train")
+    return "images of data.train were added, removed, renamed, or have other sizes";
+  if (key == "the contents of the images")
+    for (const auto& [name, digest] : now.items())
+      if (before.value(name, "") != digest)
+        return fmt::format("the content of an image of the class `{}` has changed", name);
   if (key == "data.tokenizer" && before.value("name", "") == now.value("name", ""))
     return fmt::format("{}: the tokenizer {} has changed", key, now.value("name", ""));
   if (key == "data.plugin" && before.value("options", json()) == now.value("options", json()))
@@ -123,14 +131,43 @@ json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
   return meaning;
 }
 
-/// What determines the pixels of images: the list of files with their sizes, and the changes.
-json image_meaning(const Recipe::Data& data, json meaning) {
+/// Of more images than `hashed_bytes`, evenly spaced ones that have about this size together.
+std::vector<std::string> hashed_images(const ImageFolder& folder, size_t hashed_bytes) {
+  double total = 0;
+  for (const auto& entry : folder.entries) total += static_cast<double>(fs::file_size(entry.path));
+  const double share = std::min(1.0, static_cast<double>(hashed_bytes) / std::max(1.0, total));
+  std::vector<std::string> files;
+  for (size_t i = 0; i < folder.entries.size(); ++i)
+    if (const auto before = static_cast<double>(i);
+        fs::file_size(folder.entries[i].path) > 0 && std::floor((before + 1) * share) > std::floor(before * share))
+      files.push_back(folder.entries[i].path);
+  return files;
+}
+
+/// The digest of the images of each class, in order.
+json image_digests(const ImageFolder& folder, const std::string& cache_dir, size_t hashed_bytes) {
+  const auto files = hashed_images(folder, hashed_bytes);
+  std::map<std::string, json> digests;
+  if (!files.empty())
+    for (const auto& file : cached_digests(files, cache_dir, hashed_bytes)) digests[file.at("path")] = file.at("xxh3");
+  std::vector<std::string> lists(folder.classes.size());
+  for (const auto& entry : folder.entries)
+    if (const auto found = digests.find(entry.path); found != digests.end())
+      lists[static_cast<size_t>(entry.label)] += found->second.get<std::string>() + "\n";
+  json of_classes = json::object();
+  for (size_t i = 0; i < lists.size(); ++i) of_classes[folder.classes[i]] = xxh3_hex(lists[i]);
+  return of_classes;
+}
+
+/// What determines the pixels of images: the list of files with their sizes, their contents, and the changes.
+json image_meaning(const Recipe::Data& data, json meaning, const std::string& cache_dir, size_t hashed_bytes) {
   const auto folder = list_images(data, Split::train);
   std::string list;
   for (const auto& entry : folder.entries)
     list += fmt::format("{}/{} {}\n", folder.classes[static_cast<size_t>(entry.label)],
                         fs::path(entry.path).filename().string(), fs::file_size(entry.path));
   meaning["the images of data.train"] = xxh3_hex(list);
+  meaning["the contents of the images"] = image_digests(folder, cache_dir, hashed_bytes);
   meaning.update({{"data.augment", data.augment},
                   {"data.crop_scale", data.crop_scale},
                   {"data.crop_ratio", data.crop_ratio},
@@ -186,7 +223,7 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     else
       meaning["data.sources"].push_back(source_meaning(source, cache_dir));
   }
-  if (data.is_images()) return image_meaning(data, std::move(meaning));
+  if (data.is_images()) return image_meaning(data, std::move(meaning), cache_dir, hashed_bytes);
   meaning["files"] = cached_digests(files, cache_dir, hashed_bytes);
   if (!data.sources.empty()) {
     meaning["data.temperature"] = data.temperature;

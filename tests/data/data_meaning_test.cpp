@@ -146,3 +146,27 @@ TEST_CASE("the keys that change the meaning of a position are known without data
       CHECK_FALSE(changes_meaning(meaning.recipe, "optimizer.lr"));
     }
 }
+
+TEST_CASE("an image whose content changes without a change of its size is noticed, and its class is named") {
+  Meaning meaning;
+  const auto& folder = meaning.folder;
+  for (const char* name : {"cat", "dog"}) fs::create_directories(folder.path / "images" / name);
+  const auto write = [&](const std::string& name, const std::string& bytes) { folder.write("images/" + name, bytes); };
+  write("cat/1.png", "first");
+  write("cat/2.png", "other");
+  write("dog/1.png", "third");
+  meaning.recipe.data.format = "images";
+  meaning.recipe.data.train = {folder / "images"};
+  const json before = json::parse(meaning.now().dump());
+  CHECK(changed_meaning(before, meaning.now()).empty());
+  write("dog/1.png", "THIRD");
+  CHECK(changed_meaning(before, meaning.now()) == Changes{"the content of an image of the class `dog` has changed"});
+  // Of data that are too large to be hashed, evenly spaced images are.
+  const auto part = [&] { return data_meaning(meaning.recipe, 12, folder / "cache", /*hashed_bytes=*/10); };
+  const json partly = part();
+  write("cat/2.png", "OTHER");
+  CHECK(changed_meaning(partly, part()) == Changes{"the content of an image of the class `cat` has changed"});
+  write("cat/3.png", "more");
+  CHECK(changed_meaning(before, meaning.now()).front() ==
+        "images of data.train were added, removed, renamed, or have other sizes");
+}
