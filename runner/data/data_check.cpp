@@ -200,15 +200,20 @@ std::string unknown_markers_note(const Recipe::Data& data) {
       toml_value(*data.chat_template), data.tokenizer, join(unknown, ", "));
 }
 
-/// The problems of all sources. Those of [[data.sources]] belong to this key, and name the source.
+/// The problems of all sources. Those in keys of [[data.sources]] belong to this key, and name the source.
 template <typename Find>
 std::vector<DataProblem> of_all_sources(const Recipe::Data& data, Find&& find) {
+  static const std::set<std::string> own = {"data.train", "data.validation", "data.format", "data.layout",
+                                            "data.columns"};
   std::vector<DataProblem> problems;
   for (const auto& source : sources_of(data))
     for (auto& problem : find(source.data)) {
-      if (!source.name.empty() && problem.key != "data.tokenizer")
+      if (!source.name.empty() && own.contains(problem.key))
         problem = {"data.sources", fmt::format("source \"{}\": {}", source.name, problem.message)};
-      problems.push_back(std::move(problem));
+      const auto same = [&](const DataProblem& other) {
+        return other.key == problem.key && other.message == problem.message;
+      };
+      if (std::ranges::none_of(problems, same)) problems.push_back(std::move(problem));
     }
   return problems;
 }

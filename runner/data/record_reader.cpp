@@ -31,18 +31,27 @@ class Supervised {
   size_t next_ = 0;
 };
 
+chat::TrainOn train_on_of(const Recipe::Data& data) {
+  try {
+    auto train_on = chat::TrainOn::from_names(data.train_on);
+    train_on.input = data.train_on_input;
+    return train_on;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("data.{}", error.what()));
+  }
+}
+
 class LayoutReader final : public RecordReader {
  public:
   LayoutReader(const Recipe::Data& data, const chat::RecordReader& layout, std::unique_ptr<Tokenizer> tokenizer)
       : layout_(layout),
         columns_(data.columns.value_or(chat::Columns())),
-        train_on_(chat::TrainOn::from_names(data.train_on)),
+        train_on_(train_on_of(data)),
         packing_(
             data.packing.value_or(layout.layout() == chat::Layout::text && !data.masks_tokens() ? "wrapped" : "none")),
         masks_(data.masks_tokens()),
         tokenizer_(std::move(tokenizer)),
         special_(tokenizer_->special_tokens()) {
-    train_on_.input = data.train_on_input;
     template_ = chat_template_of(data, layout.layout());
     settings_ = {{"data.layout", layout_name(layout.layout())}, {"data.columns", columns_}};
     if (layout.layout() != chat::Layout::text) {

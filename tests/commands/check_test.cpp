@@ -42,7 +42,13 @@ TEST_CASE("missing, too short or wrong data are found by check, and no run is cr
                 {"data.train=\"short.txt\"", "data.validation_fraction=0.1"});
   check_refused(place, "--set model.max_seq_len=100000: note: model.max_seq_len sets the length of a sample",
                 {"model.max_seq_len=100000"});
-  check_refused(place, "is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file", {"data.tokenizer=\"text.txt\""});
+  place.write("chat.jsonl",
+              R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})");
+  check_refused(
+      place, "--set data.train_on=\"asistant\": error: data.train_on cannot be asistant (did you mean assistant?)",
+      {"data.format=jsonl", "data.train=\"chat.jsonl\"", "data.chat_template=chatml", "data.train_on=\"asistant\""});
+  check_refused(place, "is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file",
+                {"data.tokenizer=\"text.txt\""});
 }
 
 TEST_CASE("an option that the strategy refuses is reported where it is set") {
@@ -139,7 +145,8 @@ TEST_CASE("check finds errors that depend on the devices, and prints notes about
 TEST_CASE("check shows the host memory that a plan for GPUs needs") {
   Workplace place;
   write_tiny_recipe(place);
-  place.write("facts.json", R"({"cuda_module": true, "cores": 4, "memory_bytes": 64000000000, "memory_free_bytes": 60000000000,
+  place.write("facts.json",
+              R"({"cuda_module": true, "cores": 4, "memory_bytes": 64000000000, "memory_free_bytes": 60000000000,
     "cuda": [{"index": 0, "name": "A", "memory_bytes": 24000000000, "major": 9}]})");
   const auto check = [&](const std::string& strategy) {
     return place
