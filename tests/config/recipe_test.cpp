@@ -3,6 +3,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/contradictions.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -306,4 +307,26 @@ TEST_CASE("no run can be named by the word for the newest run") {
   CHECK(refused("a.toml", "[run]\nname = \"last\"\n").starts_with("a.toml:13:8: error: a run cannot be named `last`"));
   CHECK(refused("last.toml", "").starts_with("last.toml: error: a run cannot be named `last`"));
   CHECK(refused("last.toml", "[run]\nname = \"at_last\"\n").empty());
+}
+
+TEST_CASE("a note says why data.group_by_length has no effect") {
+  const auto notes = [](const std::string& more, const std::string& model = "gpt") {
+    const auto recipe =
+        parse_recipe("[model]\nname = \"" + model +
+                         "\"\nn_layers = 2\ndim = 64\nn_heads = 4\nmax_seq_len = 32\n[train]\nmax_steps = 10\n"
+                         "[data]\nformat = \"jsonl\"\ngroup_by_length = true\n" +
+                         more,
+                     "grouped.toml", {}, reader_help());
+    return idle_switches(recipe);
+  };
+  const std::string train = "train = [\"a.jsonl\"]\n";
+  using Notes = std::vector<std::string>;
+  CHECK(notes(train + "layout = \"messages\"\n") == Notes{});
+  CHECK(notes(train + "shuffle = false\n") ==
+        Notes{"data.group_by_length has no effect: data.shuffle = false keeps the order of the files"});
+  CHECK(notes(train + "packing = \"wrapped\"\n") ==
+        Notes{"data.group_by_length has no effect: wrapped samples have equal lengths"});
+  CHECK(notes(train, "bert") == Notes{"data.group_by_length has no effect: masked_lm does not group its samples"});
+  CHECK(notes("[[data.sources]]\nname = \"a\"\ntrain = [\"a.jsonl\"]\n") ==
+        Notes{"data.group_by_length has no effect: the shares of data.sources decide the order"});
 }
