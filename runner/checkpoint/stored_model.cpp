@@ -6,6 +6,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
+#include "runner/checkpoint/adapter_model.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/label_folder.hpp"
 #include "runner/checkpoint/run_weights.hpp"
@@ -105,7 +106,8 @@ ModelPlace checkpoint_place(const fs::path& checkpoint, const fs::path& run_dir,
 }  // namespace
 
 StoredModel open_stored_model(const ModelPlace& place) {
-  return place.of_run() ? open_checkpoint(place) : open_folder(place);
+  if (place.of_run()) return open_checkpoint(place);
+  return is_adapter_folder(place.folder) ? open_adapter_model(place) : open_folder(place);
 }
 
 ModelPlace place_of_run(const std::string& run, const fs::path& run_dir, const Attempts& attempts) {
@@ -128,7 +130,7 @@ std::optional<ModelPlace> place_at(const fs::path& path) {
     return checkpoint_place(path, folder.parent_path().parent_path(), path.string());
   }
   if (fs::is_regular_file(path / "resolved.toml")) return place_of_run(path.string(), path, {});
-  if (fs::is_regular_file(path / "config.json")) return here;
+  if (fs::is_regular_file(path / "config.json") || is_adapter_folder(path)) return here;
   throw usage_error(
       "{} is neither a Hugging Face folder (it has no config.json) nor a checkpoint (no manifest.json) nor the folder "
       "of "

@@ -9,11 +9,12 @@
 
 namespace runner {
 
-/// Where a model is. Either a Hugging Face folder, or a run's folder with one of its checkpoints.
+/// Where a model is. Either a Hugging Face folder, which may have an adapter of PEFT only, or a run's folder with one of its checkpoints.
 struct ModelPlace {
   std::string folder = {};
   std::string run_dir = {}, checkpoint = {};
   std::string name = {};  ///< for messages and records: the path as given, or the run
+  std::string base = {};  ///< of an adapter's folder: the folder of its base model; empty: adapter_config.json names it
   int64_t step = 0;       ///< of the checkpoint
   bool of_run() const { return !checkpoint.empty(); }
 };
@@ -36,7 +37,7 @@ struct StoredModel {
 /// Opens the model; data are read later. Throws Error(usage) or Error(environment) with the path.
 StoredModel open_stored_model(const ModelPlace& place);
 
-/// The place that a path names: a folder with config.json, a checkpoint's folder, or the folder of a run (its newest good checkpoint).
+/// The place that a path names: a folder with config.json or adapter_config.json, a checkpoint's folder, or the folder of a run (its newest good checkpoint).
 /// Throws Error(usage) if it is none of them. Empty if there is no folder of that name.
 std::optional<ModelPlace> place_at(const fs::path& path);
 

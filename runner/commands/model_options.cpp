@@ -10,6 +10,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/exec.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_model.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -20,11 +21,16 @@
 namespace runner {
 
 void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& request) {
-  app.add_option(
-         "model", options.model,
-         "A run (its id, part of it, its name, or last), a checkpoint's folder, or a Hugging Face folder or GGUF file")
+  app.add_option("model", options.model,
+                 "A run (its id, part of it, its name, or last), a checkpoint's folder, a Hugging Face folder or GGUF "
+                 "file, or a "
+                 "folder with an adapter of PEFT")
       ->required();
   add_checkpoint_options(app, options.choice);
+  app.add_option(
+      "--base", request.load.base,
+      "Of a folder with an adapter of PEFT: the folder or GGUF file of its base model. Default: the one that "
+      "adapter_config.json names");
   app.add_option("--dtype", request.load.dtype, "Data type of the weights in memory; auto: that of the stored weights")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
@@ -87,7 +93,8 @@ std::optional<ModelPlace> place_of_path(const ModelOptions& options) {
   const bool checkpoint = fs::is_regular_file(path / "manifest.json");
   if (!checkpoint && fs::is_regular_file(path / "resolved.toml"))
     return checkpoint_of(options, options.model, fs::absolute(path).lexically_normal(), nullptr);
-  const bool model = fs::is_directory(path) ? fs::is_regular_file(path / "config.json") : is_model_folder(path);
+  const bool folder = fs::is_regular_file(path / "config.json") || is_adapter_folder(path);
+  const bool model = fs::is_directory(path) ? folder : is_model_folder(path);
   if (checkpoint || model)
     throw usage_error("{} chooses one of the checkpoints of a run, and {} is {}: name a run, or leave out {}", option,
                       options.model, checkpoint ? "one checkpoint already" : "a model, which has one set of weights",
@@ -110,7 +117,12 @@ ModelPlace find_place(const ModelOptions& options) {
 }  // namespace
 
 void find_model(const ModelOptions& options, InferenceRequest& request) {
-  request.load.set(find_place(options));
+  const auto place = find_place(options);
+  auto& base = request.load.base;
+  if (!base.empty() && (place.of_run() || !is_adapter_folder(place.folder)))
+    throw usage_error("--base is for a folder with an adapter (adapter_config.json), and {} is none", options.model);
+  if (!base.empty()) base = fs::absolute(base).lexically_normal().string();
+  request.load.set(place);
   request.load.cache_dir = data_cache();
   request.load.threads = options.threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
 }

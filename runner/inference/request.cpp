@@ -10,8 +10,8 @@
 
 namespace runner {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LoadRequest, folder, run_dir, checkpoint, name, step, cache_dir, dtype,
-                                                accelerator, threads)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LoadRequest, folder, run_dir, checkpoint, name, base, step, cache_dir,
+                                                dtype, accelerator, threads)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PromptsRequest, texts, file, records, chat, system, chat_template)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(InferenceRequest, verb, load, prompts, generation, input, seed,
                                                 num_samples, batch_size, json, echo, output, files, task, data, limit,
@@ -26,7 +26,7 @@ void LoadRequest::set(const ModelPlace& place) {
 }
 
 ModelPlace LoadRequest::place() const {
-  return {.folder = folder, .run_dir = run_dir, .checkpoint = checkpoint, .name = name, .step = step};
+  return {.folder = folder, .run_dir = run_dir, .checkpoint = checkpoint, .name = name, .base = base, .step = step};
 }
 
 InferenceRequest inference_request(const std::string& text) {
@@ -39,6 +39,19 @@ std::string to_text(const InferenceRequest& request) {
   } catch (const nlohmann::json::type_error&) {  // JSON is UTF-8
     throw usage_error("an argument on the command line is not UTF-8");
   }
+}
+
+std::string with_options_for_keys(const InferenceRequest& request, std::string message) {
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const auto at = message.find(from); at != std::string::npos) message.replace(at, from.size(), to);
+  };
+  if (!request.data.empty())
+    for (const char* key : {"data.validation: ", "data.train: "}) replace(key, "--data: ");
+  replace("data.chat_template: ", "--chat-template: ");
+  if (!request.load.place().of_run()) replace("data.tokenizer: ", "");
+  if (!request.data.empty() || !request.files.empty())
+    replace(": data.columns = { text = \"COLUMN\" } names it", ", and the model was trained on this column");
+  return message;
 }
 
 Descriptor request_file(const InferenceRequest& request) {

@@ -13,6 +13,7 @@ namespace runner {
 /// How a model is loaded.
 struct LoadRequest {
   std::string folder = {}, run_dir = {}, checkpoint = {}, name = {};  ///< ModelPlace
+  std::string base = {};                                              ///< of an adapter
   int64_t step = 0;
   std::string cache_dir = {};       ///< of trained tokenizers
   std::string dtype = "auto";       ///< f32, bf16, or auto: that of the stored weights
@@ -56,6 +57,10 @@ struct InferenceRequest {
 InferenceRequest inference_request(const std::string& text);
 /// Throws Error(usage) for a text that is not UTF-8.
 std::string to_text(const InferenceRequest& request);
+
+/// A message of the data's reader with the options of the command in the place of recipe keys that the user has not written:
+/// "data.validation: there is no file x" becomes "--data: there is no file x".
+std::string with_options_for_keys(const InferenceRequest& request, std::string message);
 
 /// A file in memory with the request, which may be longer than an argument of a command. A child that inherits the descriptor reads it.
 Descriptor request_file(const InferenceRequest& request);

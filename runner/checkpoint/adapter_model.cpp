@@ -1,0 +1,108 @@
+#include "runner/checkpoint/adapter_model.hpp"
+
+#include <algorithm>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
+#include "runner/models/adapters.hpp"
+#include "runner/pretrained/model_files.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+json read_config(const fs::path& folder) {
+  const auto path = folder / "adapter_config.json";
+  auto config = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) throw usage_error("{} is not a JSON object", path.string());
+  return config;
+}
+
+/// The folder or GGUF file of the base model.
+fs::path find_base(const ModelPlace& place, const json& config) {
+  const fs::path folder = place.folder;
+  const auto named = config.value("base_model_name_or_path", json());
+  const std::string base = !place.base.empty() ? place.base : named.is_string() ? named.get<std::string>() : "";
+  if (base.empty())
+    throw usage_error("{} is an adapter, and its adapter_config.json does not name a base model: --base FOLDER does",
+                      place.name);
+  for (const auto& path : {fs::path(base), folder / base, folder.parent_path() / base}) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored) ? fs::is_regular_file(path / "config.json", ignored) : is_model_folder(path))
+      return path;
+  }
+  throw usage_error("{} is an adapter of the base model \"{}\", and there is no such model here{}", place.name, base,
+                    place.base.empty() ? ": download it, and name its folder or GGUF file with --base"
+                                       : " (a folder with config.json, or a GGUF file)");
+}
+
+std::vector<std::string> names_in(const fs::path& folder, const json& config, const char* key) {
+  const auto value = config.value(key, json());
+  if (value.is_null()) return {};
+  if (value == "all-linear") return {"all-linear"};
+  if (!value.is_array() || !std::ranges::all_of(value, [](const json& name) { return name.is_string(); }))
+    throw usage_error("{}: {} = {} is not a list of names; regular expressions of PEFT are not read",
+                      (folder / "adapter_config.json").string(), key, value.dump());
+  return value.get<std::vector<std::string>>();
+}
+
+/// [fine_tune] as PEFT's settings say it. AdapterFolder compares the two, and checks what is not read here.
+Recipe::FineTune settings_of(const fs::path& folder, const json& config) {
+  Recipe::FineTune settings;
+  try {
+    settings.method = config.value("use_dora", false) ? "dora" : "lora";
+    settings.rank = config.value("r", settings.rank);
+    settings.alpha = config.value("lora_alpha", 8.0);
+    settings.rslora = config.value("use_rslora", false);
+  } catch (const json::exception&) {
+    throw usage_error("{}: r, lora_alpha, use_dora or use_rslora has another type than PEFT writes",
+                      (folder / "adapter_config.json").string());
+  }
+  settings.targets = names_in(folder, config, "target_modules");
+  settings.modules_to_save = names_in(folder, config, "modules_to_save");
+  settings.adapter = folder.string();
+  return settings;
+}
+
+}  // namespace
+
+bool is_adapter_folder(const fs::path& folder) {
+  return fs::is_regular_file(folder / "adapter_config.json") && !fs::is_regular_file(folder / "config.json");
+}
+
+StoredModel open_adapter_model(const ModelPlace& place) {
+  const fs::path folder = place.folder;
+  const auto config = read_config(folder);
+  auto base_place = place;
+  base_place.folder = find_base(place, config).string();
+  auto model = open_stored_model(base_place);
+  auto recipe = model.recipe;
+  recipe.model.init_from = base_place.folder;
+  recipe.fine_tune = settings_of(folder, config);
+  const auto trained = make_spec(recipe, model.spec.vocab_size, model.spec.seq_len);
+  if ((config.value("task_type", json()) == "SEQ_CLS") != trained.task.has_value())
+    throw usage_error("{} is an adapter {} a classifier, and {} is {}", place.name,
+                      trained.task ? "that is not of" : "of", base_place.folder, trained.task ? "one" : "none");
+  const auto adapter = std::make_shared<AdapterFolder>(folder, recipe, trained);
+  std::vector<size_t> slots;  // of the base, by those of `trained`
+  for (const auto* parameter : trained.stored())
+    slots.push_back(adapted_matrix(parameter->name).empty() ? model.spec.stored_index(parameter->name) : SIZE_MAX);
+  std::vector<bool> given(model.spec.stored().size(), false);  // by the adapter: a module that was trained completely
+  for (size_t slot = 0; slot < slots.size(); ++slot)
+    if (slots[slot] != SIZE_MAX && adapter->has(slot)) given[slots[slot]] = true;
+  model.has = [has = model.has, given](size_t slot) { return given[slot] || has(slot); };
+  model.read = merged_reader(trained, model.spec,
+                             [read = model.read, adapter, slots](size_t slot, int64_t offset, std::span<float> out) {
+                               if (adapter->has(slot)) return adapter->read(slot, offset, out);
+                               RUNNER_CHECK(slots[slot] != SIZE_MAX, "the adapter lacks a parameter");
+                               read(slots[slot], offset, out);
+                             });
+  model.stored = [dtype = model.dtype](size_t) { return HfSource::Stored{.dtype = dtype}; };
+  if (!hf_tokenizer_file(folder).empty()) model.recipe.data.tokenizer = folder.string();
+  return model;
+}
+
+}  // namespace runner

@@ -1,0 +1,88 @@
+// Verbs that use a model, with a folder of PEFT that has an adapter only: its base is loaded, and the adapter is added.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/commands/fine_tune_support.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+using nlohmann::json;
+
+namespace {
+
+/// A tokenizer of 256 words, t0 to t255.
+std::string words_tokenizer() {
+  json vocabulary = json::object();
+  for (int i = 0; i < 256; ++i) vocabulary[fmt::format("t{}", i)] = i;
+  return json{{"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+              {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "t0"}}}}
+      .dump();
+}
+
+}  // namespace
+
+TEST_CASE("a folder with an adapter is used with its base, as the merged model is", "[e2e][adapter]") {
+  const auto [family, method] =
+      GENERATE(std::pair("llama", "lora"), std::pair("phi3", "lora"), std::pair("gpt", "dora"));
+  CAPTURE(family, method);
+  const TunedPlace place(family);
+  const auto run = place.tune({std::string("fine_tune.method=") + method, "fine_tune.targets=[\"*.mlp.*\"]"});
+  place.result({"export", run, "--adapter", "--output", "adapter"}, false);
+  place.result({"export", run, "--output", "merged"}, false);
+  for (const char* folder : {"base", "merged"}) place.write(std::string(folder) + "/tokenizer.json", words_tokenizer());
+  place.write("words.txt",
+              "t1 t7 t30 t4 t60 t101 t2 t9 t12 t200 t255 t17 t1 t1 t5 t6 t7 t8 t9 t10 t11 t12 t13 t14 t15 t16 "
+              "t17 t18 t19 t20 t21 t22 t23 t24 t25 t26 t27 t28 t29 t30 t31 t32 t33 t34 t35 t36 t37 t38 t39 t40");
+  const auto loss = [&](const std::string& folder) {
+    const auto result = place.run({"evaluate", folder, "--data", "words.txt", "--json"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result.json().at("metrics").at("loss").get<double>();
+  };
+  const double merged = loss("merged");
+  CHECK_THAT(loss("adapter"), WithinRel(merged, 1e-5));
+  CHECK(std::abs(loss("base") - merged) > 1e-4);
+  const std::vector<std::string> tail = {"t3 t8", "--max-new-tokens", "8", "--threads", "1"};
+  std::vector<std::string> with_adapter = {"generate", "adapter"}, with_merged = {"generate", "merged"};
+  with_adapter.insert(with_adapter.end(), tail.begin(), tail.end());
+  with_merged.insert(with_merged.end(), tail.begin(), tail.end());
+  CHECK(place.run(with_adapter).out == place.run(with_merged).out);
+}
+
+TEST_CASE("an adapter whose base is not here says which one it needs", "[e2e][adapter]") {
+  const TunedPlace place("llama");
+  const auto run = place.tune();
+  place.result({"export", run, "--adapter", "--output", "adapter"}, false);
+  place.write("base/tokenizer.json", words_tokenizer());
+  const auto path = place.path() / "adapter/adapter_config.json";
+  auto config = json::parse(slurp(path));
+  const auto refusal = [&](const json& base, std::vector<std::string> more = {}) {
+    config["base_model_name_or_path"] = base;
+    place.write("adapter/adapter_config.json", config.dump());
+    std::vector<std::string> words = {"generate", "adapter", "t3", "--max-new-tokens", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = place.run(words);
+    CHECK(result.code == (result.err.find("error") == std::string::npos ? 0 : 2));
+    return result.err;
+  };
+  CHECK_THAT(
+      refusal("someone/Model-1B"),
+      ContainsSubstring("adapter is an adapter of the base model \"someone/Model-1B\", and there is no such model "
+                        "here: download it, and name its folder or GGUF file with --base"));
+  CHECK_THAT(refusal(nullptr),
+             ContainsSubstring("adapter is an adapter, and its adapter_config.json does not name a base "
+                               "model: --base FOLDER does"));
+  CHECK_THAT(
+      refusal("someone/Model-1B", {"--base", "nothing"}),
+      ContainsSubstring("nothing\", and there is no such model here (a folder with config.json, or a GGUF file)"));
+  CHECK_THAT(refusal("someone/Model-1B", {"--base", "base"}), !ContainsSubstring("error"));
+  CHECK_THAT(refusal("base"), !ContainsSubstring("error"));  // relative to the folder beside it
+  const auto other = place.run({"generate", run, "t3", "--base", "base"});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err, ContainsSubstring("--base is for a folder with an adapter (adapter_config.json)"));
+  config["peft_type"] = "IA3";
+  CHECK_THAT(refusal("base"), ContainsSubstring("peft_type is \"IA3\"; only LORA is read"));
+}
