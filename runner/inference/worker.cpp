@@ -7,6 +7,7 @@
 #include "runner/base/log.hpp"
 #include "runner/data/data.hpp"
 #include "runner/inference/verbs.hpp"
+#include "strategies/contract/failure.hpp"
 
 namespace runner {
 
@@ -74,21 +75,19 @@ void fit_with_warning(Prompt& prompt, int64_t max_seq_len, int64_t new_tokens) {
 ExitCode run_inference_worker(int request) {
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit of file sizes fails instead
   EventSink events(/*rank=*/0);
-  const auto fail = [&](ExitCode code, const std::string& message) {
-    if (std::getenv("RUNNER_EVENT_FD"))
-      events.emit("failed", {{"code", static_cast<int>(code)}, {"message", message}});
-    else
-      log::error("{}", message);
-    return code;
-  };
+  InferenceRequest wanted{.verb = ""};
   try {
-    return run_verb(request_in(request), events);
-  } catch (const Error& error) {
-    return fail(error.code(), error.what());
-  } catch (const c10::Error& error) {
-    return fail(ExitCode::run_failed, error.what_without_backtrace());
+    wanted = request_in(request);
+    return run_verb(wanted, events);
   } catch (const std::exception& error) {
-    return fail(ExitCode::run_failed, error.what());
+    auto failure = failure_of(error);
+    failure.message = with_options_for_keys(wanted, failure.message);
+    if (std::getenv("RUNNER_EVENT_FD"))
+      events.emit("failed",
+                  {{"kind", failure.kind}, {"code", static_cast<int>(failure.code)}, {"message", failure.message}});
+    else
+      log::error("{}", failure.message);
+    return failure.code;
   }
 }
 

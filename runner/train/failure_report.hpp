@@ -20,8 +20,6 @@ class FailureReport {
   ExitCode failed(const std::string& kind, const std::string& message, ExitCode code) const;
 
  private:
-  ExitCode peer_gone(const std::string& message) const;
-
   EventSink& events_;
   const World& world_;
 };

@@ -126,6 +126,25 @@ TEST_CASE("generate says what is wrong", "[e2e]") {
   CHECK_THAT(record.err, ContainsSubstring("bad.jsonl:2: the record has neither `prompt` (a text) nor `messages`"));
 }
 
+TEST_CASE("errors name the options of the command, and not keys of the recipe", "[e2e]") {
+  const auto& place = trained();
+  const auto error_of = [&](const std::vector<std::string>& words) {
+    const auto result = place.run(words);
+    CHECK(result.code == 2);
+    return result.err;
+  };
+  const auto folder = place.path().string();
+  CHECK_THAT(error_of({"evaluate", "last", "--data", "nothing.txt"}),
+             ContainsSubstring("error: --data: there is no file " + folder + "/nothing.txt"));
+  CHECK_THAT(error_of({"generate", "last", "x", "--chat", "--chat-template", "chatmll"}),
+             ContainsSubstring("error: --chat-template: there is no file \"chatmll\""));
+  if (!fs::exists(place.path() / "folder")) REQUIRE(place.run({"export", "last", "--output", "folder"}).code == 0);
+  const auto without = error_of({"generate", "folder", "x"});
+  CHECK_THAT(without,
+             ContainsSubstring("the model needs its tokenizer: " + folder + "/folder is a folder without a tokenizer"));
+  CHECK_THAT(without, !ContainsSubstring("data."));
+}
+
 TEST_CASE("texts that are not UTF-8 are refused", "[e2e]") {
   const auto& place = trained();
   const auto argument = place.run({"generate", "last", "a\xf0"});
