@@ -29,7 +29,8 @@ using Points = std::vector<std::pair<int64_t, double>>;
 
 /// Sorts the most important metrics first. The others stay in alphabetical order.
 std::vector<std::string> in_reading_order(std::vector<std::string> names) {
-  static const std::vector<std::string> first = {"loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_seconds"};
+  static const std::vector<std::string> first = {"loss",         "val_loss",      "lr",          "grad_norm",
+                                                 "tokens_per_s", "samples_per_s", "step_seconds"};
   std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return std::find(first.begin(), first.end(), a) < std::find(first.begin(), first.end(), b);
   });

@@ -88,7 +88,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       confirms_bytes_(recipe.train.micro_batch_size == Recipe::automatic ? plan.memory.total() : 0),
       patience_(recipe.train.grace_time),
       monitor_(recipe.checkpoint.monitor),
-      unit_(plan.model->task ? "rows" : "tokens"),
+      unit_(plan.model->task ? "samples" : "tokens"),
       timed_step_rows_(rows_if_steps_differ(plan)) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
@@ -186,7 +186,7 @@ void RunRecord::on_step(const nlohmann::json& event) {
   progress_->step(report);
   std::vector<MetricPoint> points = {{"loss", steps_, report.loss},
                                      {"lr", steps_, report.lr},
-                                     {"tokens_per_s", steps_, report.tokens_per_s},
+                                     {unit_ + "_per_s", steps_, report.tokens_per_s},
                                      {"step_seconds", steps_, seconds},
                                      {"data_wait_share", steps_, report.data_wait_share},
                                      {"memory_bytes", steps_, static_cast<double>(report.memory_bytes)},
@@ -308,7 +308,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
           {"final_loss", optional(final_loss_)},
           {"metric", monitor_value_ ? monitor_ : "loss"},  // as in `runner ls`
           {"metric_value", optional(monitor_value_ ? monitor_value_ : final_loss_)},
-          {"tokens_per_s", timed_seconds_ > 0 ? nlohmann::json(timed_tokens_ / timed_seconds_) : nlohmann::json()},
+          {unit_ + "_per_s", timed_seconds_ > 0 ? nlohmann::json(timed_tokens_ / timed_seconds_) : nlohmann::json()},
           {"peak_memory_bytes_per_rank", per_rank},
           {"peak_resident_bytes_per_rank", resident},
           {"time_to_first_step_s", optional(first_step_s_)},

@@ -154,6 +154,12 @@ std::vector<DataSource> sources_of(const Recipe::Data& data) {
   return sources;
 }
 
+int64_t Dataset::units(int64_t /*sample*/) const {
+  for (const auto& field : fields())
+    if (field.name == token_field::inputs_name) return field.row_elements();
+  return 1;
+}
+
 int64_t Dataset::sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const {
   return SampleOrder(size(), options.shuffle, options.seed, epoch)[position];
 }

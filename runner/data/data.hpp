@@ -59,6 +59,9 @@ class Dataset {
   /// the number of targets that are not ignored. Every rank calls it for all samples of a global batch, so that no
   /// exchange is needed before the step. It must be much cheaper than read().
   virtual int64_t weight(int64_t sample) const = 0;
+  /// What the throughput counts: the tokens that the model reads of the sample, supervised or not, without padding. 1 for a sample
+  /// without tokens (row_batch.hpp), and for a text with a label.
+  virtual int64_t units(int64_t sample) const;
   /// The fields of a batch of these samples: fields(), or with smaller rows if none of the samples fills them.
   virtual std::vector<BatchField> fields_of(std::span<const int64_t> /*samples*/) const { return fields(); }
   /// What the data set has learned from training data and needs to read others in the same way, for checkpoints. Null: nothing.

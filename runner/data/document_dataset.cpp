@@ -48,6 +48,8 @@ class DocumentDataset final : public Dataset {
     return weight;
   }
 
+  int64_t units(int64_t sample) const override { return inputs_of(sample); }
+
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     auto inputs = batch.row<int64_t>(token_field::inputs, row);
     auto targets = batch.row<int64_t>(token_field::targets, row);

@@ -60,6 +60,7 @@ class LabelledTexts final : public Dataset {
     return fields_with(std::min(seq_len_, round_up(longest, length_multiple)));
   }
   int64_t weight(int64_t) const override { return 1; }
+  int64_t units(int64_t) const override { return 1; }
   nlohmann::json learned() const override { return schema_.to_json(); }
 
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {

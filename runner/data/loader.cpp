@@ -102,6 +102,7 @@ struct Loader::Impl {
     for (int64_t row = 0; row < step.global_rows; ++row) {
       samples[static_cast<size_t>(row)] = sample_at(position.sample + row);
       step.weight += dataset.weight(samples[static_cast<size_t>(row)]);
+      step.units += dataset.units(samples[static_cast<size_t>(row)]);
     }
     const int64_t micro_batches = global_batch_size / options.data_ranks / options.micro_batch_size;
     for (int64_t m = 0; m < micro_batches; ++m) {

@@ -75,12 +75,13 @@ class MaskedDataset final : public Dataset {
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
     constexpr int64_t length_multiple = 8;  // as DocumentDataset
     int64_t longest = 1;
-    for (const int64_t sample : samples) {
-      int64_t length = 0;
-      for (const auto& piece : rows_.row(sample)) length += piece.inputs() + rule_.frame();
-      longest = std::max(longest, length);
-    }
+    for (const int64_t sample : samples) longest = std::max(longest, units(sample));
     return packed_fields(std::min(seq_len_, round_up(longest, length_multiple)));
+  }
+  int64_t units(int64_t sample) const override {
+    int64_t length = 0;
+    for (const auto& piece : rows_.row(sample)) length += piece.inputs() + rule_.frame();
+    return length;
   }
   int64_t weight(int64_t sample) const override {
     int64_t weight = 0;

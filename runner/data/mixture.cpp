@@ -53,6 +53,10 @@ class MixtureDataset final : public Dataset {
     const auto [source, own] = find(sample);
     return source->weight(own);
   }
+  int64_t units(int64_t sample) const override {
+    const auto [source, own] = find(sample);
+    return source->units(own);
+  }
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     const auto [source, own] = find(sample);
     source->read(own, batch, row);

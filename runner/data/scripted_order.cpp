@@ -36,6 +36,7 @@ class ScriptedOrder final : public Dataset {
   std::string describe() const override { return data_->describe() + ", in the order of " + name_; }
   std::vector<BatchField> fields() const override { return data_->fields(); }
   int64_t weight(int64_t sample) const override { return data_->weight(sample); }
+  int64_t units(int64_t sample) const override { return data_->units(sample); }
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
     return data_->fields_of(samples);
   }

@@ -22,6 +22,7 @@ class StreamDataset final : public Dataset {
   int64_t weight(int64_t sample) const override {
     return supervised_ ? (*supervised_)[static_cast<size_t>(sample)].weight : seq_len_;
   }
+  int64_t units(int64_t) const override { return seq_len_; }
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     const auto inputs = batch.row<int64_t>(token_field::inputs, row);
     const auto targets = batch.row<int64_t>(token_field::targets, row);

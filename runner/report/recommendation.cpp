@@ -29,14 +29,20 @@ std::string bar(int64_t bytes, int64_t limit) {
   return over ? text + "!" : text;
 }
 
-double tokens_per_second(const Candidate& candidate) {
-  return candidate.sequences() * static_cast<double>(candidate.job.model->seq_len) / *candidate.step_seconds;
+/// "tokens", or "samples" of a model of labels or numbers.
+std::string unit_of(const Candidate& candidate) { return candidate.job.model->task ? "samples" : "tokens"; }
+
+double units_per_second(const Candidate& candidate) {
+  const auto& model = *candidate.job.model;
+  return candidate.sequences() * static_cast<double>(model.task ? 1 : model.seq_len) / *candidate.step_seconds;
 }
 
 /// Model FLOPs utilization: the model's FLOP/s divided by the peak. Attention counts the full T x T scores;
 /// recomputation is not counted.
 double mfu(const Candidate& candidate, double peak_flops) {
-  return tokens_per_second(candidate) * candidate.job.model->training_flops_per_token() /
+  const auto& model = *candidate.job.model;
+  const double sequences_per_second = candidate.sequences() / *candidate.step_seconds;
+  return sequences_per_second * static_cast<double>(model.seq_len) * model.training_flops_per_token() /
          (peak_flops * candidate.job.world_size());
 }
 
@@ -58,7 +64,7 @@ std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) 
     return {"does not fit", "too close to the limit for the accuracy of the prediction"};
   }
   if (!choice.fits() || !candidate.step_seconds || !choice.plan().step_seconds) return {"fits", ""};
-  double ratio = tokens_per_second(candidate) / tokens_per_second(choice.plan());
+  double ratio = units_per_second(candidate) / units_per_second(choice.plan());
   double percent = std::round(100 * std::abs(ratio - 1));
   if (percent < 1) return {"fits", "as fast"};
   return {"fits", fmt::format("{:.0f} % {}", percent, ratio > 1 ? "faster" : "slower")};
@@ -89,7 +95,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           format_bytes(candidate.bytes),
           candidate.host > 0 ? format_bytes(candidate.host) : "-",
           timed ? step_text(candidate) : "-",
-          timed ? format_count(tokens_per_second(candidate)) : "-",
+          timed ? format_count(units_per_second(candidate)) : "-",
           timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, r.peak_flops)) : "-",
           said};
 }
@@ -101,8 +107,9 @@ bool needs_host(const Choice& choice) {
 }
 
 std::string table(const Recommendation& r, bool all) {
+  const std::string speed = r.plan.model->task ? "SAMPLES/S" : "TOKENS/S";
   std::vector<Column> columns{{"  STRATEGY"}, {"MICRO", true}, {"RECOMPUTED", true}, {""},          {"MEMORY", true},
-                              {"HOST", true}, {"STEP", true},  {"TOKENS/S", true},   {"MFU", true}, {"", false, true}};
+                              {"HOST", true}, {"STEP", true},  {speed, true},        {"MFU", true}, {"", false, true}};
   constexpr std::ptrdiff_t host = 5;
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < r.plan.choice.candidates.size(); ++i)
@@ -136,8 +143,9 @@ std::string difference(const Choice& now, const Choice& then) {
     parts.push_back(checkpointing(b) == "-" ? std::string("nothing recomputed")
                                             : fmt::format("{} layers recomputed", checkpointing(b)));
   if (a.step_seconds && b.step_seconds) {
-    double ratio = tokens_per_second(b) / tokens_per_second(a);
-    if (!parts.empty() || std::abs(ratio - 1) > 0.02) parts.push_back(fmt::format("{:.2f} times the tokens/s", ratio));
+    double ratio = units_per_second(b) / units_per_second(a);
+    if (!parts.empty() || std::abs(ratio - 1) > 0.02)
+      parts.push_back(fmt::format("{:.2f} times the {}/s", ratio, unit_of(a)));
   }
   return join(parts, ", ");
 }
@@ -255,7 +263,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
       item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
-      item["tokens_per_s"] = timed ? nlohmann::json(tokens_per_second(candidate)) : nlohmann::json();
+      item[unit_of(candidate) + "_per_s"] = timed ? nlohmann::json(units_per_second(candidate)) : nlohmann::json();
       item["mfu"] = timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, r.peak_flops)) : nlohmann::json();
     }
     candidates.push_back(item);

@@ -379,7 +379,7 @@ void Trainer::take_step(Loader& loader) {
   progress_.step = ++step_;
   progress_.lr_factor = result.lr_factor;
   position_ = batch.after;
-  tokens_ += input.weight;
+  tokens_ += batch.units;
   loss_ = result.loss;
   course_ = step_ >= max_steps_ ? Course::complete : (result.votes & vote_time_over) ? Course::max_time : Course::going;
   report_.count(step_, result);
@@ -395,7 +395,7 @@ void Trainer::take_step(Loader& loader) {
                 {"lr", recipe_.optimizer.lr * result.lr_factor},
                 {"group_lr", group_rates},
                 {"grad_norm", result.grad_norm},
-                {"tokens", input.weight},
+                {"tokens", batch.units},
                 {"rows", batch.global_rows},
                 {"seconds", seconds},
                 {"data_wait_s", waited},
@@ -429,7 +429,7 @@ TrainerResult Trainer::train() {
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);
   if (setup_.profile) setup_.profile->finish(setup_.events);
-  report_.finished(step_, loss_, tokens_, trained_before_ + seconds_trained());
+  report_.finished(step_, loss_, {setup_.task ? "samples" : "tokens", tokens_}, trained_before_ + seconds_trained());
   return {.steps = step_, .final_loss = loss_, .stopped = course_ == Course::asked};
 }
 

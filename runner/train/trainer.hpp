@@ -123,7 +123,7 @@ class Trainer {
   Course course_ = Course::going;
   TrainingProgress progress_;
   int64_t step_ = 0, max_steps_ = 0;
-  int64_t tokens_ = 0;  ///< the sum of StepInput::weight
+  int64_t tokens_ = 0;  ///< the sum of StepBatch::units
   DataPosition position_;
   double loss_ = std::nan(""), val_loss_ = 0;                ///< val_loss_ belongs to validated_step_
   std::vector<std::pair<std::string, double>> val_metrics_;  ///< the same for those beside the loss

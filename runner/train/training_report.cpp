@@ -53,11 +53,12 @@ void TrainingReport::early_end(int64_t step, Course course, const std::string& r
     events_.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
 }
 
-void TrainingReport::finished(int64_t step, double final_loss, int64_t tokens, double train_seconds) {
+void TrainingReport::finished(int64_t step, double final_loss, const std::pair<std::string, int64_t>& trained,
+                              double train_seconds) {
   if (rank_ != 0) return;
   events_.emit("finished", {{"step", step},
                             {"final_loss", step > 0 ? json(final_loss) : json()},
-                            {"tokens", tokens},
+                            {trained.first, trained.second},
                             {"skipped_steps", skipped_},
                             {"train_seconds", train_seconds},
                             {"time_to_first_step_s", first_step_s_}});

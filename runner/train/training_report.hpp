@@ -26,7 +26,8 @@ class TrainingReport {
   void emit_kept();
   /// Emits the reason if training ends before its last step, and a note if no step had an effect.
   void early_end(int64_t step, Course course, const std::string& reason_of_hook);
-  void finished(int64_t step, double final_loss, int64_t tokens, double train_seconds);
+  /// `trained`: how many tokens, or samples.
+  void finished(int64_t step, double final_loss, const std::pair<std::string, int64_t>& trained, double train_seconds);
 
   /// Steps that were skipped because they were not finite, in all attempts.
   int64_t skipped() const { return skipped_; }

@@ -48,6 +48,12 @@ TEST_CASE("rank 17: iris and diabetes reach scikit-learn's linear scores", "[ran
   REQUIRE(result.code == 0);
   CHECK(metric(place, "val_accuracy") >= 0.9733 - 0.01);
   CHECK(metric(place, "val_f1") >= 0.9733 - 0.01);
+  // A table has no tokens.
+  CHECK(metric(place, "samples_per_s") > 0);
+  const auto shown = place.run({"show", "--json"}).json();
+  CHECK(shown.at("measured").at("samples_per_s") > 0);
+  CHECK(shown.dump().find("\"tokens_per_s\"") == std::string::npos);
+  CHECK_THAT(result.err, ContainsSubstring(" samples/s"));
   place.write("diabetes.toml", linear_recipe(diabetes, "progression"));
   result = place.run({"run", "diabetes.toml"});
   INFO(result.err);

@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
+#include "runner/data/loader.hpp"
 #include "runner/data/record_reader.hpp"
 #include "tests/data/support.hpp"
 
@@ -108,4 +109,25 @@ TEST_CASE("changed settings of records give other documents in the cache") {
   CHECK(2 * weight() == assistant);
   data.chat_template = "zephyr";
   CHECK(weight() != assistant / 2);
+}
+
+TEST_CASE("the units of a sample are all of its tokens, and those of a batch are without padding") {
+  DataFolder folder;
+  auto data = records_data(folder.write("pairs.jsonl",
+                                        "{\"prompt\": \"question \", \"completion\": \"a\"}\n"
+                                        "{\"prompt\": \"q\", \"completion\": \"b\"}\n"));
+  const auto pairs = open_dataset(data, Split::train, 32, 256, folder / "cache");
+  CHECK(pairs->weight(0) == 3);  // the completion and its end
+  CHECK(pairs->units(0) == std::ssize(std::string("question a\n")));
+  CHECK(pairs->units(1) == 3);
+  Loader loader(*pairs, {.global_batch_size = 2, .micro_batch_size = 2, .shuffle = false});
+  StepBatch batch;
+  REQUIRE(loader.next(batch));
+  CHECK(batch.weight == 6);
+  CHECK(batch.units == 11 + 3);
+  CHECK(batch.micro_batches[0].fields[0].spec.row == std::vector<int64_t>{16});  // of each row, with padding
+
+  data.packing = "wrapped";
+  const auto wrapped = open_dataset(data, Split::train, 8, 256, folder / "cache");
+  CHECK(wrapped->units(0) == 8);
 }
