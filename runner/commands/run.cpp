@@ -23,8 +23,7 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
       "The values of --set and --unset become part of the run: they hold when it is resumed, too.\n"
       "With --json, `metric_value` is the last value of `metric`: checkpoint.monitor (val_loss), or the loss in runs "
       "without validation. `tokens_per_s` counts all tokens that the model reads, supervised or not, without padding. "
-      "Models "
-      "of labels or numbers have `samples_per_s` instead. The first step of each attempt does not count.");
+      "Models of labels or numbers have `samples_per_s` instead. The first step of each attempt does not count.");
   // Hidden options with which a sweep starts its trials.
   app.add_option("--sweep", options.sweep)->group("");
   app.add_option("--trial", options.trial)->group("");

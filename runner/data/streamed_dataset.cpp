@@ -50,6 +50,10 @@ class StreamedDataset final : public Dataset {
     const Place place = find(sample);
     return place.samples->weight(place.sample);
   }
+  int64_t units(int64_t sample) const override {
+    const Place place = find(sample);
+    return place.samples->units(place.sample);
+  }
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {
     const Place place = find(sample);
     place.samples->read(place.sample, batch, row);
