@@ -69,6 +69,7 @@ fs::path companion_folder(const Recipe& recipe) {
 StoredModel open_checkpoint(const ModelPlace& place) {
   const Checkpoint checkpoint(place.checkpoint, /*verify=*/false);
   StoredModel model{.recipe = load_recipe((fs::path(place.run_dir) / "resolved.toml").string())};
+  model.recipe.data.mixup = model.recipe.data.cutmix = 0;  // of training only
   const Recipe& recipe = model.recipe;
   const ModelSpec trained = spec_of(recipe, checkpoint);
   if (auto other = other_model(checkpoint, recipe.model, trained.vocab_size); !other.empty())

@@ -420,6 +420,10 @@ std::vector<std::string> idle_switches(const Recipe& recipe) {
     notes.push_back("data.group_by_length has no effect: " + why);
   if (recipe.data.num_workers == 0 && recipe.origins.contains("data.prefetch"))
     notes.push_back("data.prefetch has no effect: with num_workers = 0, the training thread reads each batch itself");
+  if (recipe.data.is_images() && !recipe.data.mixes_images())
+    for (const char* key : {"mixup_prob", "mixup_switch_prob", "mixup_mode", "mixup_off_epoch"})
+      if (recipe.origins.contains(std::string("data.") + key))
+        notes.push_back(fmt::format("data.{} has no effect: data.mixup and data.cutmix are 0", key));
   const auto& optimizer = recipe.optimizer;
   const bool decays =
       optimizer.weight_decay > 0 || std::any_of(optimizer.groups.begin(), optimizer.groups.end(),

@@ -142,7 +142,8 @@ struct Recipe {
     std::string token_dtype = "uint16";           ///< bin
     /// Whether the files have records with columns, whose meaning is `layout`.
     bool has_records() const {
-      return !is_table() && (format == "jsonl" || format == "parquet" || format == "csv" || (is_plugin() && !gives_samples()));
+      return !is_table() &&
+             (format == "jsonl" || format == "parquet" || format == "csv" || (is_plugin() && !gives_samples()));
     }
     std::string layout = "auto";  ///< records: what the columns of a record mean
     using Columns = std::map<std::string, std::string>;
@@ -207,8 +208,14 @@ struct Recipe {
     std::vector<double> crop_ratio = {0.75, 4.0 / 3};  ///< width to height of a random crop
     double hflip = 0.5, vflip = 0;                     ///< probabilities
     double color_jitter = 0;                           ///< strength
-    double crop_pct = 0.875;                           ///< share of the shorter side that validation sees
-    std::string interpolation = "bilinear";            ///< or bicubic
+    double mixup = 0, cutmix = 0;                      ///< alpha of Beta(alpha, alpha); 0: off
+    double mixup_prob = 1;                             ///< of mixing, for each batch (or row, or pair)
+    double mixup_switch_prob = 0.5;                    ///< of cutmix, where both are on
+    std::string mixup_mode = "batch";                  ///< what is drawn together: batch, pair or elem
+    int64_t mixup_off_epoch = 0;                       ///< the first epoch without mixing; 0: none
+    bool mixes_images() const { return is_images() && (mixup > 0 || cutmix > 0); }
+    double crop_pct = 0.875;                 ///< share of the shorter side that validation sees
+    std::string interpolation = "bilinear";  ///< or bicubic
     std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};  ///< of the channels, in [0, 1]
     bool skip_corrupt = false;                                                      ///< damaged images are left out
     bool is_images() const { return format == "images"; }

@@ -100,7 +100,7 @@ void add_images(Adder<Recipe::Data>& add) {
   const Facts images{.needs = {"data.format", {"images"}}};
   add({.name = "augment", .type = T::boolean,
        .help = "Training images are changed at random: crops, mirroring and colours. The changes depend only on seed, epoch and "
-               "image."}, &D::augment, images);
+               "image. mixup and cutmix do not depend on this key."}, &D::augment, images);
   add({.name = "crop_scale", .type = T::numbers, .help = "A random crop has a share of the image's area between these.",
        .wanted = "two numbers such as [0.08, 1.0]", .fits = two_rising}, &D::crop_scale, images);
   add({.name = "crop_ratio", .type = T::numbers, .help = "A random crop has a ratio of width to height between these.",
@@ -112,6 +112,25 @@ void add_images(Adder<Recipe::Data>& add) {
   add({.name = "color_jitter", .type = T::number,
        .help = "Brightness, contrast and saturation are multiplied by random factors in [1 - this, 1 + this].", .minimum = 0,
        .maximum = 1}, &D::color_jitter, images);
+  add({.name = "mixup", .type = T::number,
+       .help = "Mixup of training images: each becomes lambda * image + (1 - lambda) * its neighbour in the global batch, and has the "
+               "labels of both in these shares. lambda is drawn from Beta(a, a), where a is this number. 0: off.", .minimum = 0},
+      &D::mixup, images);
+  add({.name = "cutmix", .type = T::number,
+       .help = "CutMix of training images: a box of each is replaced by that of its neighbour in the global batch, and the labels of "
+               "both count by their areas. The share of the area is 1 - lambda, and lambda is drawn from Beta(a, a), where a is "
+               "this number. 0: off.", .minimum = 0}, &D::cutmix, images);
+  add({.name = "mixup_prob", .type = T::number, .help = "Probability that a batch is mixed, by mixup or cutmix.", .minimum = 0,
+       .maximum = 1}, &D::mixup_prob, images);
+  add({.name = "mixup_switch_prob", .type = T::number,
+       .help = "If mixup and cutmix are both above 0: the probability that a mixed batch gets cutmix.", .minimum = 0, .maximum = 1},
+      &D::mixup_switch_prob, images);
+  add({.name = "mixup_mode", .type = T::choice,
+       .help = "What lambda and box are drawn for. batch: for each global batch. pair: for each two neighbours. elem: for each image.",
+       .choices = {"batch", "pair", "elem"}}, &D::mixup_mode, images);
+  add({.name = "mixup_off_epoch", .type = T::integer,
+       .help = "From this epoch on, counted from 0, images are not mixed. 0: they always are.", .minimum = 0}, &D::mixup_off_epoch,
+      images);
   add({.name = "crop_pct", .type = T::number,
        .help = "Validation resizes the shorter side to image_size / crop_pct and takes the centre.", .minimum = 0, .maximum = 1,
        .above_minimum = true}, &D::crop_pct, images);

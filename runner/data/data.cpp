@@ -216,7 +216,7 @@ InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& 
 
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len) {
   if (data.is_table()) return open_table(data, Split::train)->fields();
-  if (data.is_images()) return {pixels_field(data.image_size), labels_field()};
+  if (data.is_images()) return image_fields(data);
   if (data.gives_samples()) return plugin_content(data, seq_len).fields;
   find_format(data.format);
   if (data.labels_texts()) {

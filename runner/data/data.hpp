@@ -41,6 +41,10 @@ struct SampleOrderOptions {
 /// What the random draws for a sample depend on, in addition to the sample itself.
 struct SampleDraw {
   int64_t epoch = 0, seed = 0;
+  // The place in the global batch, which does not depend on ranks and micro-batches:
+  int64_t batch = 0;                      ///< position of the batch's first sample in the epoch
+  int64_t row = 0;                        ///< of the sample in the batch
+  std::optional<int64_t> neighbour = {};  ///< the sample of row ^ 1; unset: the batch has no such row
 };
 
 /// Samples, each of which becomes a row of a batch. All functions may be called from several threads.
@@ -64,6 +68,8 @@ class Dataset {
   virtual int64_t units(int64_t sample) const;
   /// The fields of a batch of these samples: fields(), or with smaller rows if none of the samples fills them.
   virtual std::vector<BatchField> fields_of(std::span<const int64_t> /*samples*/) const { return fields(); }
+  /// Neighbouring rows of a global batch that one thread should read, because they need the same files.
+  virtual int64_t rows_together() const { return 1; }
   /// What the data set has learned from training data and needs to read others in the same way, for checkpoints. Null: nothing.
   virtual nlohmann::json learned() const { return nullptr; }
   /// Writes a sample to row `row` of a batch that has fields_of() its samples, in that order.

@@ -12,6 +12,7 @@
 #include "runner/data/image.hpp"
 #include "runner/data/image_augment.hpp"
 #include "runner/data/image_folder.hpp"
+#include "runner/data/image_mixing.hpp"
 #include "runner/data/parallel_for.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -123,6 +124,12 @@ ImageFolder images_of(const Recipe::Data& data, Split split, const nlohmann::jso
 
 }  // namespace
 
+std::vector<BatchField> image_fields(const Recipe::Data& data) {
+  std::vector<BatchField> fields = {pixels_field(data.image_size), labels_field()};
+  if (data.mixes_images()) fields.insert(fields.end(), {partner_labels_field(), label_share_field()});
+  return fields;
+}
+
 InputData open_image_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
                             const nlohmann::json& learned) {
   InputData inputs;
@@ -142,7 +149,10 @@ std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, cons
     left_out = std::erase_if(folder.entries, [&](const auto& entry) { return damaged.contains(entry.path); });
     if (folder.entries.empty()) throw usage_error("data.train: all images are damaged");
   }
-  return std::make_unique<ImageDataset>(data, std::move(folder), learned, split == Split::train, left_out);
+  const bool training = split == Split::train;
+  auto images = std::make_unique<ImageDataset>(data, std::move(folder), learned, training, left_out);
+  if (!data.mixes_images()) return images;
+  return mixed_images(data, std::move(images), training);
 }
 
 }  // namespace runner

@@ -12,6 +12,9 @@ namespace runner {
 std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
                                      const nlohmann::json& learned = nullptr);
 
+/// The fields of open_images(): pixels and class; with data.mixup or data.cutmix also those of rows that are mixed.
+std::vector<BatchField> image_fields(const Recipe::Data& data);
+
 /// As open_inputs(): image files, and all images in folders. Their names have "file".
 InputData open_image_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
                             const nlohmann::json& learned);

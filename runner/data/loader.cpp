@@ -37,6 +37,8 @@ struct Loader::Impl {
     struct Row {
       size_t micro_batch;
       int64_t row, sample;
+      int64_t global_row = 0;
+      std::optional<int64_t> neighbour = {};  ///< SampleDraw::neighbour
     };
     StepBatch step = {};
     std::vector<Row> rows = {};
@@ -94,7 +96,7 @@ struct Loader::Impl {
     auto reading = std::make_unique<Reading>();
     auto& step = reading->step;
     step.epoch = position.epoch;
-    reading->draw = {.epoch = position.epoch, .seed = options.seed};
+    reading->draw = {.epoch = position.epoch, .seed = options.seed, .batch = position.sample};
     step.global_rows = left_up_to(global_batch_size);
     const Slice mine = even_slice(step.global_rows, options.data_ranks, options.data_rank);
     step.first_row = mine.begin;
@@ -110,9 +112,16 @@ struct Loader::Impl {
       const auto of_batch =
           std::span(samples).subspan(static_cast<size_t>(mine.begin + rows.begin), static_cast<size_t>(rows.count));
       step.micro_batches.emplace_back(rows.count, dataset.fields_of(of_batch));
-      for (int64_t row = 0; row < rows.count; ++row)
+      for (int64_t row = 0; row < rows.count; ++row) {
+        const int64_t global_row = mine.begin + rows.begin + row;
+        const auto neighbour = static_cast<size_t>(global_row ^ 1);
         reading->rows.push_back(
-            {.micro_batch = static_cast<size_t>(m), .row = row, .sample = of_batch[static_cast<size_t>(row)]});
+            {.micro_batch = static_cast<size_t>(m),
+             .row = row,
+             .sample = of_batch[static_cast<size_t>(row)],
+             .global_row = global_row,
+             .neighbour = neighbour < samples.size() ? std::optional(samples[neighbour]) : std::nullopt});
+      }
     }
     position.sample += step.global_rows;
     step.epoch_end = go_to_next_epoch_at_end(least_samples(global_batch_size));
@@ -125,8 +134,11 @@ struct Loader::Impl {
   }
 
   void read_row(Reading& reading, size_t at) const {
-    const auto& [micro_batch, row, sample] = reading.rows[at];
-    dataset.draw(sample, reading.step.micro_batches[micro_batch], row, reading.draw);
+    const auto& row = reading.rows[at];
+    auto draw = reading.draw;
+    draw.row = row.global_row;
+    draw.neighbour = row.neighbour;
+    dataset.draw(row.sample, reading.step.micro_batches[row.micro_batch], row.row, draw);
   }
 
   /// The first step with rows that no thread has taken. Null: there is none, or one before it has failed.
@@ -157,8 +169,9 @@ struct Loader::Impl {
 
   /// Takes some rows, and reads them without the lock.
   void read_some(Reading& reading, std::unique_lock<std::mutex>& lock) {
-    const size_t share = reading.rows.size() / static_cast<size_t>(8 * options.workers);
-    const size_t first = reading.begun, end = std::min(reading.rows.size(), first + std::max<size_t>(1, share));
+    const auto together = static_cast<size_t>(dataset.rows_together());
+    const size_t share = reading.rows.size() / static_cast<size_t>(8 * options.workers) / together * together;
+    const size_t first = reading.begun, end = std::min(reading.rows.size(), first + std::max(together, share));
     reading.begun = end;
     ++reading.active;
     lock.unlock();

@@ -44,6 +44,7 @@ class ScriptedOrder final : public Dataset {
   void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
     data_->draw(sample, batch, row, draw);
   }
+  int64_t rows_together() const override { return data_->rows_together(); }
   nlohmann::json learned() const override { return data_->learned(); }
 
  private:

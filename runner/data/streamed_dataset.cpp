@@ -60,8 +60,9 @@ class StreamedDataset final : public Dataset {
   }
   void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
     const Place place = find(sample);
-    const auto seed = static_cast<int64_t>(mix64(static_cast<uint64_t>(draw.seed) + place.part));
-    place.samples->draw(place.sample, batch, row, {.epoch = draw.epoch, .seed = seed});
+    SampleDraw own = draw;
+    own.seed = static_cast<int64_t>(mix64(static_cast<uint64_t>(draw.seed) + place.part));
+    place.samples->draw(place.sample, batch, row, own);
   }
 
  private:

@@ -100,6 +100,14 @@ void leave_out_inputs(ModelSpec& spec) {
   }
 }
 
+/// The head makes the share of each class of a row (soft_targets() in task_loss.hpp), and keeps them for backward.
+void add_soft_targets(ModelSpec& spec) {
+  auto& head = spec.blocks.back();
+  const double per_token = static_cast<double>(spec.task->outputs) / static_cast<double>(spec.seq_len);
+  head.saved.float32_per_token += per_token;
+  head.backward_moments.front().float32_per_token += per_token;
+}
+
 /// The spec before the last step, leave_out_inputs().
 ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                      TaskSpec task = {}) {
@@ -121,6 +129,10 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
     spec.task = task;
     if (labels) spec.batch = text_fields(seq_len, rows == RowKind::text_pair);
     spec.batch.push_back(task.classifies() ? labels_field() : targets_field(task.outputs));
+    if (task.mixes_labels) {
+      spec.batch.insert(spec.batch.end(), {partner_labels_field(), label_share_field()});
+      add_soft_targets(spec);
+    }
   }
   if (rows != RowKind::one_sequence) add_joined_results(spec, model);
   if (!model.frozen.empty())
@@ -136,8 +148,11 @@ RowKind rows_of(const Recipe& recipe) {
   return recipe.data.packs_sequences() ? RowKind::packed : RowKind::one_sequence;
 }
 
-TaskSpec task_of(const Recipe::Train& train) {
-  TaskSpec task{.label_smoothing = train.label_smoothing, .huber_delta = train.huber_delta};
+TaskSpec task_of(const Recipe& recipe) {
+  const auto& train = recipe.train;
+  TaskSpec task{.label_smoothing = train.label_smoothing,
+                .huber_delta = train.huber_delta,
+                .mixes_labels = recipe.data.mixes_images()};
   const auto loss = train.loss.value_or("cross_entropy");
   task.loss = loss == "bce"     ? TaskSpec::Loss::bce
               : loss == "mse"   ? TaskSpec::Loss::mse
@@ -194,7 +209,7 @@ std::vector<std::string> parameter_names(const ModelSpec& model) {
 const std::vector<std::string>& model_families() { return model_family_names(); }
 
 ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe.train));
+  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe));
   if (spec.family == "plugin" && recipe.fine_tune.adapts())
     throw usage_error("fine_tune.method: the matrices of a plug-in have no adapters");
   fine_tune(spec, recipe);
@@ -204,7 +219,7 @@ ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
 }
 
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe.train));
+  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe));
   leave_out_inputs(spec);
   return spec;
 }

@@ -74,6 +74,20 @@ Tensor task_loss(const TaskSpec& task, const Tensor& logits, const Tensor& targe
   return (element_loss(task, logits, wanted) * valid).sum() / static_cast<double>(task.outputs);
 }
 
+Tensor soft_targets(const TaskSpec& task, const Tensor& labels, const Tensor& partner_labels, const Tensor& share) {
+  const auto classes = at::arange(task.outputs, labels.options());
+  const auto first = share.unsqueeze(1);
+  auto targets = at::where(labels.unsqueeze(1).eq(classes), first, 0);
+  targets.add_(at::where(partner_labels.unsqueeze(1).eq(classes), 1 - first, 0));
+  const double smoothing = task.label_smoothing;
+  if (smoothing > 0) targets.mul_(1 - smoothing).add_(smoothing / static_cast<double>(task.outputs));
+  return targets.mul_(labels.ne(ignored_target).unsqueeze(1));
+}
+
+Tensor soft_target_loss(const Tensor& logits, const Tensor& targets) {
+  return -(at::log_softmax(logits, 1) * targets).sum();
+}
+
 Tensor task_sums(const TaskSpec& task, const Tensor& logits, const Tensor& target) {
   if (task.classifies()) return class_sums(task, logits, target);
   const auto valid = target.isnan().logical_not().to(logits.scalar_type());

@@ -17,6 +17,8 @@ struct TaskSpec {
   int64_t outputs = 0;
   double label_smoothing = 0;  ///< cross_entropy, in training only (Szegedy et al. 2016, arXiv:1512.00567, section 7)
   double huber_delta = 1;
+  /// cross_entropy, in training only: a row has two classes with shares (partner_labels_field() of row_batch.hpp).
+  bool mixes_labels = false;
 
   bool classifies() const { return loss == Loss::cross_entropy; }
   bool regresses() const { return loss != Loss::cross_entropy && loss != Loss::bce; }

@@ -185,6 +185,72 @@ TEST_CASE("rank 11: images train alike under each strategy, and continue from a 
   CHECK(final_state(again.json().at("run_dir")) == final_state(single.at("run_dir")));
 }
 
+TEST_CASE("rank 11: mixed images train alike on any ranks and micro-batches, and continue after a kill",
+          "[rank11][e2e][mixing]") {
+  Workplace place;
+  place.write("mixed.toml", "extends = \"" RUNNER_SOURCE_DIR
+                            "/recipes/vision.toml\"\nunset = [\"model\"]\n[model]\nname = \"vit\"\n"
+                            "image_size = 16\npatch_size = 4\nn_layers = 2\ndim = 32\nn_heads = 4\n"
+                            "[data]\nmixup = 0.8\ncutmix = 1.0\nnum_workers = 2\n");
+  const std::vector<std::string> set = {
+      "train.max_epochs=1",     "train.max_steps=6",          "train.micro_batch_size=16", "checkpoint.every_n_steps=3",
+      "checkpoint.keep_last=0", "train.val_check_interval=3", "train.limit_val_batches=2"};
+  const auto folder = digits(place);
+  const auto words = [&](const std::vector<std::string>& more) {
+    auto list = vision(folder, set);
+    list[1] = "mixed.toml";
+    list.insert(list.end(), more.begin(), more.end());
+    return list;
+  };
+  const auto run = [&](const std::vector<std::string>& more) {
+    const auto result = place.run(words(more));
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result.json();
+  };
+  const auto single = run({});
+  const auto loss = single.at("final_loss").get<double>();
+  CHECK_THAT(run({"train.micro_batch_size=2"}).at("final_loss").get<double>(), WithinRel(loss, 1e-5));
+  for (const char* strategy : {"ddp", "fsdp", "zero"})
+    CHECK_THAT(run({"strategy.name=" + std::string(strategy), "devices.cpu_processes=4", "train.micro_batch_size=4"})
+                   .at("final_loss")
+                   .get<double>(),
+               WithinRel(loss, 1e-5));
+  CHECK(std::abs(run({"data.mixup=0", "data.cutmix=0"}).at("final_loss").get<double>() - loss) > 1e-3);
+  CHECK(place.run(words({}), {{"RUNNER_FAULT", "step:5"}}).code != 0);
+  const auto resumed = place.run({"resume", "--json"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK(resumed.json().at("final_loss") == single.at("final_loss"));
+  CHECK(final_state(resumed.json().at("run_dir")) == final_state(single.at("run_dir")));
+  // Validation does not mix: `evaluate` measures the same loss without the training.
+  const auto evaluated =
+      place.run({"evaluate", resumed.json().at("run_dir"), "--data", folder + "/validation", "--json"});
+  INFO(evaluated.err);
+  CHECK(evaluated.code == 0);
+}
+
+TEST_CASE("rank 11: mistakes about mixed images are reported at their keys", "[rank11][e2e][mixing]") {
+  Workplace place;
+  const auto folder = digits(place);
+  auto check = [&](const std::vector<std::string>& set) {
+    auto words = vision(folder, set);
+    words[0] = "check";
+    const auto result = place.run(words);
+    return result.out + result.err;
+  };
+  CHECK_THAT(check({"data.mixup_alpha=0.2"}), ContainsSubstring("data.mixup"));
+  CHECK_THAT(check({"data.cutmix=-1"}), ContainsSubstring("data.cutmix"));
+  CHECK_THAT(check({"data.mixup_mode=half"}),
+             ContainsSubstring("batch") && ContainsSubstring("pair") && ContainsSubstring("elem"));
+  CHECK_THAT(check({"data.mixup_prob=0.5"}),
+             ContainsSubstring("data.mixup_prob has no effect: data.mixup and data.cutmix are 0"));
+  place.write("iris.toml", linear_recipe(iris, "species"));
+  const auto table = place.run({"check", "iris.toml", "--set", "data.mixup=0.2"});
+  CHECK(table.code == 2);
+  CHECK_THAT(table.out + table.err, ContainsSubstring("mixup is for data.format = \"images\""));
+}
+
 TEST_CASE("rank 11: a killed run of a resnet under ddp ends as an unbroken one, to the bit", "[rank11][e2e]") {
   Workplace place;
   const auto words =

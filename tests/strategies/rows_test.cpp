@@ -170,6 +170,8 @@ TEST_CASE("rank 11: a vit trains alike under single, ddp, fsdp and zero", "[rank
   run.n_layers = 2;
   run.steps = 3;
   run.dropout = GENERATE(0.0, 0.1);
+  run.mixes = run.dropout > 0;
+  run.short_last = 7;
   run.optimizer.lr = 1e-3;
   run.recompute = GENERATE(false, true);
   const auto single = train_tiny(run);
@@ -185,6 +187,21 @@ TEST_CASE("rank 11: a vit trains alike under single, ddp, fsdp and zero", "[rank
     run.options = {{"stage", stage}};
     check_equal(train_tiny(run), ddp);
   }
+}
+
+TEST_CASE("rank 11: a rank without rows takes part in a step with mixed rows", "[rank11][parity]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = "vit";
+  run.vocab = 5;
+  run.n_layers = 1;
+  run.steps = 2;
+  run.mixes = true;
+  run.short_last = 1;
+  const auto single = train_tiny(run);
+  run.world_size = 3;
+  run.strategy = "fsdp";
+  CHECK_THAT(train_tiny(run).losses.back(), Catch::Matchers::WithinRel(single.losses.back(), 1e-5));
 }
 
 TEST_CASE("rank 11: a resnet trains alike under single, ddp, fsdp and zero, with the same running statistics",
@@ -230,12 +247,13 @@ TEST_CASE("rank 11: memory of vision models is as predicted", "[rank11][memory]"
   run.family = GENERATE(as<std::string>(), "vit", "resnet");
   run.layer_type = GENERATE(as<std::string>(), "basic", "bottleneck");
   if (run.family == "vit" && run.layer_type == "bottleneck") return;
-  run.vocab = 5;
+  run.mixes = GENERATE(false, true);
   run.n_layers = 2;
   run.dim = 64;
   run.global_batch = 24;
   run.strategy = GENERATE(as<std::string>(), "single", "fsdp");
   run.world_size = run.strategy == "single" ? 1 : 2;
+  run.vocab = run.mixes && run.strategy == "single" ? 2000 : 5;  // shares of many classes can be measured
   const ModelSpec spec = tiny_spec(run);
   const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
   const auto measured = measure_memory(run);

@@ -17,6 +17,7 @@
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "strategies/engine/row_batch.hpp"
 #include "strategies/engine/token_batch.hpp"
 #include "tests/support/hashed_weights.hpp"
 #include "tests/support/thread_world.hpp"
@@ -56,6 +57,7 @@ struct TinyRun {
   int64_t features = 20;
   std::string layer_type = "basic";  ///< resnet
   bool sync_batchnorm = false;       ///< resnet
+  bool mixes = false;                ///< vit and resnet: rows have two classes
   bool has_tokens() const { return is_language_model(family); }
   int64_t length() const { return has_tokens() ? seq_len : 1; }
   int64_t weight_of_row() const { return labels > 0 ? 1 : length(); }
@@ -104,6 +106,7 @@ inline ModelSpec tiny_spec(const TinyRun& run) {
   recipe.fine_tune = run.fine_tune;
   recipe.train.loss = run.loss;
   if (run.packed) recipe.data.packing = "best_fit";
+  if (run.mixes) recipe.data.format = "images", recipe.data.mixup = 1;
   if (run.labels > 0) recipe.data.objective = "classification";
   if (run.pairs) recipe.data.columns = Recipe::Data::Columns{{"text_pair", "text_pair"}};
   return make_spec(recipe, run.vocab, run.length());
@@ -136,11 +139,14 @@ inline HostBatch tiny_rows(const TinyRun& run, int64_t first_row, int64_t rows) 
   for (size_t field = 0; field < fields.size(); ++field) {
     const int64_t elements = fields[field].row_elements();
     const bool label = field + 1 == fields.size() && run.loss == "bce";
+    const bool share = fields[field].name == row_field::label_share_name;
     for (int64_t i = 0; i < rows * elements; ++i) {
       const int64_t at = first_row * elements + i;
       const auto place = static_cast<size_t>(i);
       if (fields[field].type == ElementType::float32)
-        batch.values<float>(field)[place] = label ? static_cast<float>(number(at) > 0) : number(at);
+        batch.values<float>(field)[place] = label   ? static_cast<float>(number(at) > 0)
+                                            : share ? (number(at) + 2) / 4
+                                                    : number(at);
       else
         batch.values<int64_t>(field)[place] = hashed_token(at, run.vocab);
     }
