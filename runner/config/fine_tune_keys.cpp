@@ -14,7 +14,11 @@ void add_fine_tune(std::vector<Key>& keys) {
        .help = "full: all parameters are trained. lora: low-rank adapters of matrices are trained. dora: the same, and "
                "the length of each row of the sum is a parameter of its own. freeze: the parameters that `trainable` names are trained.",
        .choices = {"full", "lora", "dora", "freeze"},
-       .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}, {"DoRA", "dora"}, {"DORA", "dora"}}}, &F::method);
+       .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}, {"DoRA", "dora"}, {"DORA", "dora"}},
+       .refuses = [](const json& value) {
+         const bool qlora = value == "qlora" || value == "QLoRA" || value == "QLORA";
+         return std::string(qlora ? "QLoRA is method = \"lora\" with fine_tune.quantization = \"nf4\"" : "");
+       }}, &F::method);
   add({.name = "rank", .type = T::integer,
        .help = "Rank of the adapters: a matrix [out, in] gets A [rank, in] and B [out, rank].", .minimum = 1}, &F::rank, lora);
   add({.name = "alpha", .type = T::number,

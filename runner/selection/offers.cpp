@@ -42,7 +42,7 @@ void smaller_optimizer(const SelectionRequest& request, std::vector<Proposal>& l
 void adapters(const SelectionRequest& request, bool quantized, std::vector<Proposal>& list) {
   const auto& now = request.recipe.fine_tune;
   if (now.method == "freeze" || now.quantizes() || (now.adapts() && !quantized)) return;
-  Proposal proposal{.what = quantized ? "QLoRA: low-rank adapters are trained beside a base in 4 bits"
+  Proposal proposal{.what = quantized ? "QLoRA: low-rank adapters are trained, and the frozen base has 4 bits"
                                       : "LoRA: low-rank adapters are trained, and the base is frozen",
                     .lines = {},
                     .request = request};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
@@ -220,18 +221,26 @@ void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std:
   }
 }
 
-/// Notes about groups of [optimizer] that have only frozen parameters.
-std::vector<std::string> frozen_groups(const Recipe& recipe, const ModelSpec& model) {
+/// Notes about groups of [optimizer] that no trained parameter belongs to.
+std::vector<std::string> idle_groups(const Recipe& recipe, const ModelSpec& model) {
   std::vector<std::string> notes;
-  const auto trains = [&](const std::string& pattern) {
-    return std::ranges::any_of(model.parameters(),
-                               [&](const auto* one) { return one->trainable && glob_matches(pattern, one->name); });
-  };
-  for (const auto& group : recipe.optimizer.groups)
-    if (const auto patterns = group.patterns(); std::ranges::none_of(patterns, trains))
-      notes.push_back(fmt::format(
-          "the group `{}` of optimizer.groups has no effect: {}", join(patterns, ", "),
-          recipe.model.frozen.empty() ? "all its parameters are frozen" : "model.frozen matches all its parameters"));
+  std::set<const ParameterSpec*> taken;  // by the groups so far: the first group that matches applies
+  for (const auto& group : recipe.optimizer.groups) {
+    const auto patterns = group.patterns();
+    bool trains = false, gets_one = false;
+    for (const auto* parameter : model.parameters()) {
+      const auto matches = [&](const std::string& pattern) { return glob_matches(pattern, parameter->name); };
+      if (!parameter->trainable || std::ranges::none_of(patterns, matches)) continue;
+      trains = true;
+      gets_one |= taken.insert(parameter).second;
+    }
+    if (gets_one) continue;
+    notes.push_back(fmt::format("the group `{}` of optimizer.groups has no effect: {}", join(patterns, ", "),
+                                trains
+                                    ? "earlier groups have all its parameters, and the first group that matches applies"
+                                : recipe.model.frozen.empty() ? "all its parameters are frozen"
+                                                              : "model.frozen matches all its parameters"));
+  }
   return notes;
 }
 
@@ -365,7 +374,7 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
         fmt::format("BatchNorm uses the mean and variance of each micro-batch of {} rows on one rank: with another "
                     "micro-batch the losses differ; model.sync_batchnorm = true uses the rows of all ranks",
                     plan.job.micro_batch_size));
-  for (const auto& note : frozen_groups(recipe, *plan.model)) plan.notes.push_back(note);
+  for (const auto& note : idle_groups(recipe, *plan.model)) plan.notes.push_back(note);
   for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);
   if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
   if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);

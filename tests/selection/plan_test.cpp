@@ -151,6 +151,11 @@ TEST_CASE("settings without an effect in this plan give notes") {
           "[activation_checkpointing] has no effect: the blocks that it names have no backward, which ends at `head`"));
   CHECK(
       has(plan, "the group `embedding.*` of optimizer.groups has no effect: model.frozen matches all its parameters"));
+  auto grouped = r;
+  grouped.optimizer.groups = {{.pattern = "*norm*", .lr = {}, .weight_decay = 0.0, .params = {}},
+                              {.pattern = "*attention_norm*", .lr = 1e-4, .weight_decay = {}, .params = {}}};
+  plan = make_plan(grouped, cpus(2), 256);
+  CHECK(has(plan, "the group `*attention_norm*` of optimizer.groups has no effect: earlier groups have all its parameters"));
   r.strategy.name = "auto";
   r.activation_checkpointing.every = 1;
   r.devices.devices = {};
