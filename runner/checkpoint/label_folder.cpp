@@ -1,5 +1,7 @@
 #include "runner/checkpoint/label_folder.hpp"
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
@@ -53,7 +55,12 @@ json take_texts(Recipe& recipe) {
   json targets = json::array();
   if (data.target_type == "class") {
     data.target = {"label"};
-    targets.push_back({{"column", "label"}, {"classes", names}, {"numbered", true}});
+    const auto is_number = [](const std::string& name) {
+      return name.find_first_not_of("-.0123456789") == std::string::npos;
+    };
+    // Whole numbers stand for the class at their place, unless they are names themselves.
+    targets.push_back(
+        {{"column", "label"}, {"classes", names}, {"numbered", std::ranges::none_of(names, is_number)}});
   }
   for (size_t i = 0; data.target_type != "class" && i < count; ++i) {
     const auto& name = names[i];

@@ -66,15 +66,26 @@ fs::path companion_folder(const Recipe& recipe) {
   return recipe.model.init_from ? fs::path(*recipe.model.init_from) : fs::path();
 }
 
+}  // namespace
+
+void use_kept_tokenizer(Recipe::Data& data, const fs::path& run_dir) {
+  const auto kept = run_dir / kept_tokenizer;
+  if (data.tokenizer == "sentencepiece" && fs::exists(kept)) data.tokenizer = kept.string();
+}
+
+namespace {
+
 StoredModel open_checkpoint(const ModelPlace& place) {
   const Checkpoint checkpoint(place.checkpoint, /*verify=*/false);
   StoredModel model{.recipe = load_recipe((fs::path(place.run_dir) / "resolved.toml").string())};
   model.recipe.data.mixup = model.recipe.data.cutmix = 0;  // of training only
+  use_kept_tokenizer(model.recipe.data, place.run_dir);
   const Recipe& recipe = model.recipe;
   const ModelSpec trained = spec_of(recipe, checkpoint);
   if (auto other = other_model(checkpoint, recipe.model, trained.vocab_size); !other.empty())
     throw usage_error("{} is of another model than {}:\n  {}", place.checkpoint, place.run_dir, join(other, "\n  "));
   if (is_language_model(recipe.model.name)) model.recipe.model.vocab_size = trained.vocab_size;
+  model.tokenizer_digest = checkpoint.state().value("/data/meaning/data.tokenizer/xxh3"_json_pointer, std::string());
   model.learned = checkpoint.state().value("/data/learned"_json_pointer, nlohmann::json());
   model.spec = make_base_spec(recipe, trained.vocab_size, trained.seq_len);
   const auto base = base_reader(recipe, trained, model.spec, checkpoint);

@@ -24,6 +24,7 @@ struct StoredModel {
   Recipe recipe = {};
   ModelSpec spec = {};     ///< without adapters; those of a checkpoint are merged into the parameters
   std::string dtype = {};  ///< of most stored weights: F32, BF16, F16 or F64
+  std::string tokenizer_digest = {};  ///< Tokenizer::hash() of the training; empty: not known
   fs::path folder = {};    ///< with the tokenizer, generation_config.json and chat template of the model; may be empty
   /// Of models that predict labels or numbers, Dataset::learned() of their training data; otherwise null.
   nlohmann::json learned = nullptr;
@@ -33,6 +34,11 @@ struct StoredModel {
   /// The bytes of a parameter in a mapped file, as HfSource::stored(). They exist as long as this function.
   std::function<HfSource::Stored(size_t slot)> stored = {};
 };
+
+/// The copy of the tokenizer that a run has trained (data.tokenizer = "sentencepiece"), in its folder.
+inline constexpr const char* kept_tokenizer = "tokenizer.model";
+/// Names the kept tokenizer instead of training one again, if the run has one.
+void use_kept_tokenizer(Recipe::Data& data, const fs::path& run_dir);
 
 /// Opens the model; data are read later. Throws Error(usage) or Error(environment) with the path.
 StoredModel open_stored_model(const ModelPlace& place);

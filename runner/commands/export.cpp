@@ -110,6 +110,7 @@ ExitCode export_run(const ExportOptions& options) {
     throw usage_error("run {} cannot be exported: its folder {} was deleted", run, run_dir.string());
   Checkpoint checkpoint(chosen_checkpoint(options.choice, run, run_dir, &ledger));
   Recipe recipe = load_recipe((run_dir / "resolved.toml").string());
+  use_kept_tokenizer(recipe.data, run_dir);
   ModelSpec spec = spec_of(recipe, checkpoint);
   if (auto other = other_model(checkpoint, recipe.model, spec.vocab_size); !other.empty())
     throw usage_error("{} is of another model than run {}:\n  {}", checkpoint.path().string(), run,

@@ -272,6 +272,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (resumes) note_edited_recipe(options);
     if (resumes && start.step > 0) note_rate_change(run_dir, plan.recipe, start.step);
     if (!record.taken_up()) folder->write(recipe, plan);  // begin() refuses a run that another process has resumed
+    if (!record.taken_up()) folder->keep_tokenizer(plan.recipe.data, cache_dir);
     if (resumes) log::info("{}", where_it_starts(options, start));
     record.on_data(amount, data_seconds);
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);

@@ -1,7 +1,9 @@
 #include "runner/commands/run_folder.hpp"
 
 #include "runner/base/error.hpp"
+#include "runner/checkpoint/stored_model.hpp"
 #include "runner/config/config.hpp"
+#include "runner/data/data.hpp"
 #include "runner/lua/hook_places.hpp"
 
 namespace runner {
@@ -20,6 +22,11 @@ void RunFolder::write(const Recipe& recipe, const Plan& plan) const {
   write_file_atomic(run_dir_ / "resolved.toml", print_recipe(plan.recipe));
   write_file_atomic(run_dir_ / "plan.json", plan.to_json().dump(2) + "\n");
   lua::write_hook_places(recipe, run_dir_);
+}
+
+void RunFolder::keep_tokenizer(const Recipe::Data& data, const std::string& cache_dir) const {
+  if (data.tokenizer != "sentencepiece" || !needs_tokenizing(data)) return;
+  write_file_atomic(run_dir_ / kept_tokenizer, read_file(tokenizer_files(data, cache_dir).front().path));
 }
 
 bool RunFolder::put_back() const {

@@ -15,6 +15,8 @@ class RunFolder {
   /// Reads the settings that an earlier attempt has left.
   explicit RunFolder(const fs::path& run_dir);
   void write(const Recipe& recipe, const Plan& plan) const;
+  /// Copies a tokenizer that was trained for the run (data.tokenizer = "sentencepiece"): another text would give other tokens.
+  void keep_tokenizer(const Recipe::Data& data, const std::string& cache_dir) const;
   /// Restores the settings of the earlier attempt. Returns false if they are the same, or if there was no earlier
   /// attempt.
   bool put_back() const;

@@ -3,6 +3,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "runner/base/log.hpp"
@@ -35,16 +38,28 @@ struct BackgroundTokenizing::Impl {
     } catch (const std::exception& error) {
       log::warning("the training will stop where it needs data that cannot be tokenised: {}", error.what());
     }
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
   }
 
   std::shared_ptr<const TokenParts> parts;
   TokenizingProgress progress;
-  std::jthread thread{[this] { work(); }};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
 };
 
 BackgroundTokenizing::BackgroundTokenizing(std::shared_ptr<const TokenParts> parts)
-    : impl_(std::make_unique<Impl>(std::move(parts))) {}
+    : impl_(std::make_shared<Impl>(std::move(parts))) {
+  std::thread([impl = impl_] { impl->work(); }).detach();
+}
 
-BackgroundTokenizing::~BackgroundTokenizing() { impl_->progress.stop(); }
+BackgroundTokenizing::~BackgroundTokenizing() {
+  impl_->progress.stop();
+  constexpr auto patience = std::chrono::seconds(10);  // a data plug-in may hang
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait_for(lock, patience, [this] { return impl_->ended; });
+}
 
 }  // namespace runner

@@ -7,7 +7,8 @@
 namespace runner {
 
 /// Tokenises parts in the background, in order, with a lower priority than the training. The destructor
-/// ends it; a part that is not complete is removed from the cache.
+/// ends it, and waits for at most 10
+/// seconds; a part that is not complete is removed from the cache.
 class BackgroundTokenizing {
  public:
   explicit BackgroundTokenizing(std::shared_ptr<const TokenParts> parts);
@@ -15,7 +16,7 @@ class BackgroundTokenizing {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< the thread has it, too
 };
 
 }  // namespace runner

@@ -33,9 +33,9 @@ CsvReader::CsvReader(std::string path, std::string_view text, const std::string&
 
 std::string CsvReader::place(int64_t line) const { return fmt::format("{}:{}", path_, line); }
 
-void CsvReader::go_to(size_t at) {
+void CsvReader::go_to(size_t at, int64_t line) {
   at_ = at;
-  line_ = 1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at), '\n');
+  line_ = line;
   kept_.clear();
 }
 

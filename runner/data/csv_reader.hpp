@@ -30,8 +30,10 @@ class CsvReader {
 
   /// The place of the next line in the text.
   size_t at() const { return at_; }
-  /// Continues at a place where at() was. Cells that were read before may become invalid.
-  void go_to(size_t at);
+  /// The number of the line there.
+  int64_t line() const { return line_; }
+  /// Continues at a place where at() was, in the line that line() was. Cells that were read before may become invalid.
+  void go_to(size_t at, int64_t line);
 
  private:
   /// Reads one cell and what ends it. Returns whether it ended with a delimiter.

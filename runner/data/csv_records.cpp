@@ -15,18 +15,28 @@ std::vector<CsvRecords::Range> CsvRecords::parts(size_t bytes) const {
   CsvReader reader = reader_;
   CsvLine line;
   size_t begin = reader.at();
+  const std::lock_guard lock(mutex_);
+  lines_[begin] = reader.line();
   while (reader.next(line)) {
     if (reader.at() - begin < bytes) continue;
     parts.push_back({begin, reader.at()});
     begin = reader.at();
+    lines_[begin] = reader.line();
   }
   if (begin < size()) parts.push_back({begin, size()});
   return parts;
 }
 
+int64_t CsvRecords::line_of(size_t begin) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = lines_.find(begin);
+  RUNNER_CHECK(known != lines_.end(), "{} is not the beginning of a part of {}", begin, path().string());
+  return known->second;
+}
+
 void CsvRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
   CsvReader reader = reader_;
-  reader.go_to(part.begin);
+  reader.go_to(part.begin, line_of(part.begin));
   CsvLine line;
   while (reader.at() < part.end && reader.next(line)) {
     const auto place = [&] { return fmt::format("{}:{}", path().string(), line.line); };

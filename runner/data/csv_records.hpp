@@ -1,5 +1,8 @@
 // Records of a CSV file: its lines, with the names of columns from the first line. All cells are texts.
 #pragma once
+#include <map>
+#include <mutex>
+
 #include "runner/data/csv_reader.hpp"
 #include "runner/data/records.hpp"
 
@@ -18,9 +21,14 @@ class CsvRecords final : public Records {
   std::string place_of(size_t end) const override;
 
  private:
+  /// Of the beginning of a range of parts().
+  int64_t line_of(size_t begin) const;
   MappedFile map_;
   CsvReader reader_;  ///< before the first record; copied, because each thread needs its own place
   std::vector<std::string> names_;
+  mutable std::mutex mutex_;  ///< guards lines_
+  mutable std::map<size_t, int64_t>
+      lines_;  ///< of the beginnings of parts: counting them again would read the file again
 };
 
 }  // namespace runner

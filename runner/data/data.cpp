@@ -193,6 +193,8 @@ InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& fi
   if (!data.is_plugin()) data.format = record_format_of(files.at(0), data.format);
   data.validation_fraction.reset();
   data.sources.clear();
+  if (data.train.empty())
+    data.columns = text_columns(data, files.at(0));  // of a folder, whose training data are not known
   data.train = data.validation = files;
   if (!data.has_text_pairs() && text_columns(data) != data.columns)
     throw usage_error("{} has pairs of texts (text_pair), and the model was trained on single texts", files.front());

@@ -10,6 +10,7 @@
 #include "runner/data/labelled_texts.hpp"
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/table_data.hpp"
+#include "runner/data/tokenizers.hpp"
 #include "strategies/engine/row_batch.hpp"
 
 namespace runner {
@@ -107,9 +108,23 @@ void take_text_columns(Recipe& recipe) {
   recipe.origins["data.columns"] = {.kind = Origin::Kind::decided, .note = "the first record has a column text_pair"};
 }
 
+/// Refuses two texts whose types have no rows in the model's table.
+void check_types(const Recipe& recipe) {
+  const auto sources = sources_of(recipe.data);
+  const bool trained = recipe.data.tokenizer == "sentencepiece";  // has one type
+  if (!sources.front().data.has_text_pairs() || trained || family_kind(recipe.model.name) != "encoder") return;
+  int64_t most = 0;
+  for (const auto& part : open_tokenizer(recipe.data, "")->frame(/*pair=*/true))
+    most = std::max<int64_t>(most, part.type);
+  if (most >= recipe.model.type_vocab_size)
+    throw usage_error("model.type_vocab_size = {}: of two texts, the tokenizer gives tokens the types 0 to {}",
+                      recipe.model.type_vocab_size, most);
+}
+
 void take_text_facts(Recipe& recipe, const std::vector<std::string>& known_labels) {
   auto& data = recipe.data;
   take_text_columns(recipe);
+  check_types(recipe);
   const auto training = training_table(data);
   const auto& schema = training->schema;
   const bool classes = schema.target_type == "class";

@@ -185,8 +185,12 @@ PairLengths truncated(PairLengths lengths, int64_t most) {
 }
 
 std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data) {
-  if (data.columns || data.train.empty()) return data.columns;
-  const auto records = open_records(data, data.train.front());
+  return data.train.empty() ? data.columns : text_columns(data, data.train.front());
+}
+
+std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data, const std::string& file) {
+  if (data.columns) return data.columns;
+  const auto records = open_records(data, file);
   bool pair = false;
   for (const auto& part : records->parts(size_t{1} << 20)) {
     records->for_each(part, [&](const JsonRecord& record, size_t) {

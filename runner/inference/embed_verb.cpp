@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
+#include "runner/inference/model_tokenizer.hpp"
 #include "runner/inference/sentence_settings.hpp"
 #include "runner/inference/text_records.hpp"
 #include "runner/inference/verbs.hpp"
@@ -114,7 +115,7 @@ ExitCode embed_texts(const InferenceRequest& request, StoredModel stored, EventS
     throw usage_error("{} has a model of the family {}: embeddings are made by encoders, bert and roberta",
                       request.load.name, recipe.model.name);
   const auto settings = settings_of(request, stored);
-  const auto tokenizer = make_tokenizer(recipe.data, request.load.cache_dir);
+  const auto tokenizer = open_model_tokenizer(stored, request.load.cache_dir);
   const auto records =
       read_texts(request.prompts.file, request.prompts.records, {"text", "sentence", "input", "prompt"});
   const torch::InferenceMode inference;

@@ -4,8 +4,10 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/labelled_texts.hpp"
 #include "runner/data/table_schema.hpp"
 #include "runner/inference/label_answers.hpp"
+#include "runner/inference/model_tokenizer.hpp"
 #include "runner/inference/sample_batch.hpp"
 #include "runner/inference/verbs.hpp"
 #include "runner/models/task_metrics.hpp"
@@ -45,6 +47,11 @@ void for_each_batch(const Dataset& data, int64_t wanted, int64_t batch_size, Eve
   }
 }
 
+/// Throws Error(usage) if texts are not tokenised as in the training.
+void check_tokenizer(const InferenceRequest& request, const StoredModel& stored) {
+  if (stored.recipe.data.labels_texts()) open_model_tokenizer(stored, request.load.cache_dir);
+}
+
 /// [data] with the file that the user names as validation data.
 Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& stored) {
   auto data = stored.recipe.data;
@@ -53,6 +60,7 @@ Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& 
     data.validation_fraction.reset();
     data.sources.clear();
     if (data.labels_texts() && !data.is_plugin()) data.format = record_format_of(request.data, data.format);
+    if (data.labels_texts() && data.train.empty()) data.columns = text_columns(data, request.data);  // of a folder
   }
   if (!data.validates())
     throw usage_error("{}: --data names the data to evaluate on", stored.recipe.data.train.empty()
@@ -65,6 +73,7 @@ Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& 
 
 ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
   refuse_text_options(request);
+  check_tokenizer(request, stored);
   const torch::InferenceMode inference;
   const auto inputs =
       open_inputs(stored.recipe.data, request.files, stored.spec.seq_len, request.load.cache_dir, stored.learned);
@@ -92,6 +101,7 @@ ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, Ev
   refuse_text_options(request);
   if (!request.output.empty())
     throw usage_error("--output is for --task multiple_choice; `runner predict` writes answers");
+  check_tokenizer(request, stored);
   const torch::InferenceMode inference;
   const auto settings = evaluated_data(request, stored);
   const auto data = open_dataset(settings, Split::validation, stored.spec.seq_len, stored.spec.vocab_size,

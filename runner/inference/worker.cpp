@@ -6,6 +6,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/data/data.hpp"
+#include "runner/inference/model_tokenizer.hpp"
 #include "runner/inference/verbs.hpp"
 #include "strategies/contract/failure.hpp"
 
@@ -21,11 +22,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const StoredModel& model, const Inferenc
         "the run trained on tokens (data.format = \"{}\"), so it has no tokenizer: export it with `runner export`, and "
         "add a tokenizer to the folder",
         model.recipe.data.format);
-  try {
-    return make_tokenizer(model.recipe.data, request.load.cache_dir);
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("the model needs its tokenizer: {}", error.what()));
-  }
+  return open_model_tokenizer(model, request.load.cache_dir);
 }
 
 ExitCode run_language_verb(InferenceRequest request, StoredModel stored, EventSink& events) {

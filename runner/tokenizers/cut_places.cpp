@@ -4,6 +4,8 @@
 // not white space. Each component says whether it treats the parts there as it treats the document. At the end either a component
 // cuts a word there, or the model is known never to join the two characters. White space at the ends of a text, tokens that are cut
 // out of it, and what is put in front of it are the reasons why other places are not safe.
+#include <algorithm>
+
 #include "runner/tokenizers/hf_impl.hpp"
 
 namespace runner {
@@ -58,7 +60,9 @@ std::optional<size_t> find_cut(const CutRules& rules, std::string_view text, siz
   if (text.size() <= at_most) return text.size();
   const auto letter = [&](size_t i) { return rules.letters[static_cast<unsigned char>(text[i])]; };
   const auto is_space_at = [&](size_t i) { return unicode::is_space(unicode::next(text, i)); };
-  for (size_t cut = at_most; cut > 1; --cut) {
+  constexpr size_t longest_character = 4;  // the text may not be UTF-8, and what follows a place must be in it
+  if (text.size() < longest_character) return std::nullopt;
+  for (size_t cut = std::min(at_most, text.size() - longest_character); cut > 1; --cut) {
     if (rules.before_spaces && text[cut] == ' ' && letter(cut - 1) && cut + 1 < text.size() && is_letter(text[cut + 1]))
       return cut;
     if (rules.behind_lines && text[cut - 1] == '\n' && text[cut] != '/' && !is_space_at(cut) &&

@@ -182,6 +182,49 @@ TEST_CASE("evaluate reads a run that packs its sequences, and gets its validatio
              WithinAbs(place.points("val_loss").back()[1].get<double>(), 1e-4));
 }
 
+TEST_CASE("a run is used with the tokenizer that it trained with, and without its training data", "[e2e][rank13]") {
+  Workplace place;
+  std::string words;
+  for (int i = 0; i < 3000; ++i) words += fmt::format("word{} and {}\n", i % 50, i * 7 % 90);
+  place.write("train.txt", words);
+  place.write("other.txt", words.substr(0, 4000));
+  write_tiny_recipe(place);
+  const auto run =
+      place.run({"run", "tiny.toml", "--json", "--set", "devices.cpu_processes=1", "data.train=train.txt",
+                 "data.validation_fraction=0.1", "data.tokenizer=sentencepiece", "data.tokenizer_vocab_size=300"});
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto loss_of = [&](const CommandResult& result) {
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result.json().at("metrics").at("loss").get<double>();
+  };
+  const std::vector<std::string> evaluate = {"evaluate", "last", "--data", "other.txt", "--json"};
+  const double loss = loss_of(place.run(evaluate));
+  const auto text = place.run({"generate", "last", "word", "--max-new-tokens", "8"}).out;
+  place.write("train.txt", std::string(20'000, 'x') + " other words\n");
+  CHECK(loss_of(place.run(evaluate)) == loss);
+  fs::remove(place.path() / "train.txt");
+  fs::remove_all(place.home() / "cache");
+  CHECK(loss_of(place.run(evaluate)) == loss);
+  CHECK(place.run({"generate", "last", "word", "--max-new-tokens", "8"}).out == text);
+  CHECK(place.run({"export", "last", "--output", "exported"}).code == 0);
+  CHECK(fs::exists(place.path() / "exported/tokenizer.model"));
+
+  // A tokenizer that was replaced.
+  const fs::path kept = fs::path(run.json().at("run_dir").get<std::string>()) / "tokenizer.model";
+  place.write("train.txt", "quite other words of another text, " + words);
+  const auto other =
+      place.run({"run", "tiny.toml", "--json", "--set", "devices.cpu_processes=1", "data.train=train.txt",
+                 "data.validation_fraction=0.1", "data.tokenizer=sentencepiece", "data.tokenizer_vocab_size=290"});
+  REQUIRE(other.code == 0);
+  fs::copy_file(fs::path(other.json().at("run_dir").get<std::string>()) / "tokenizer.model", kept,
+                fs::copy_options::overwrite_existing);
+  const auto refused = place.run({"generate", run.json().at("run"), "word"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("has changed since the run trained with it"));
+}
+
 TEST_CASE("a folder without a tokenizer is refused with its path", "[e2e]") {
   const auto& place = trained();
   if (!fs::exists(place.path() / "folder")) REQUIRE(place.run({"export", "last", "--output", "folder"}).code == 0);

@@ -103,6 +103,12 @@ TEST_CASE("rank 15: two texts have types, and the longer one loses its end", "[r
   CHECK(row_of(batch, 1, 1) == Values{0, 1, 2, 3, 4, 0, 1, 2});
   CHECK(row_of(batch, 2, 1) == Values{0, 0, 0, 1, 1, 0, 0, 0});
   CHECK(texts.open(8)->describe() == "2 pairs of texts of at most 8 tokens with one of 2 labels (1 too long and cut)");
+  Recipe recipe;
+  recipe.model.name = "bert";
+  recipe.model.type_vocab_size = 1;
+  recipe.data = texts.data;
+  CHECK(error_of([&] { take_data_facts(recipe); }) ==
+        "usage: model.type_vocab_size = 1: of two texts, the tokenizer gives tokens the types 0 to 1");
 }
 
 TEST_CASE("rank 15: two texts are truncated as by Hugging Face's tokenizers", "[rank15]") {
