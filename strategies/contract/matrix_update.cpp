@@ -200,7 +200,10 @@ void apply_matrix(const OptimizerConfig& config, const Optimizer::Update& update
                   const torch::Tensor& matrix) {
   const double rate = part.group.lr * update.lr_factor;
   const auto change = matrix.narrow(0, part.offset, part.parameter.numel()).to(wide_type(part.parameter));
-  part.parameter.mul_(1 - rate * part.group.weight_decay).sub_(change, rate * rate_factor(config, part));
+  part.parameter.mul_(1 - rate * part.group.weight_decay);
+  // A mixed subtraction would make a wide copy of the result, too.
+  auto wide = part.parameter.to(change.scalar_type()).sub_(change, rate * rate_factor(config, part));
+  if (!wide.is_alias_of(part.parameter)) part.parameter.copy_(wide);
 }
 
 torch::Tensor orthogonalized_1d(const OptimizerConfig& config, const MatrixPart& part, torch::Tensor matrix) {

@@ -16,25 +16,59 @@ int64_t wide_bytes(const ParallelPlan& plan) { return std::max<int64_t>(4, bytes
 /// Copies of a part: of its gradient, and of narrower masters.
 int64_t wide_copies(const ParallelPlan& plan) { return bytes_of(plan.master) < 4 ? 2 : 1; }
 
-/// Newton-Schulz iterations in bfloat16: two matrices and two squares of the smaller side. Before them, a matrix and the wide copies.
-int64_t muon_bytes(const ParallelPlan& plan, const std::vector<int64_t>& shape, int64_t part) {
-  const int64_t numel = shape[0] * shape[1], side = std::min(shape[0], shape[1]), narrow = bytes_of(DType::bfloat16);
-  return std::max(narrow * 2 * (numel + side * side), narrow * numel + part * wide_bytes(plan) * wide_copies(plan));
+constexpr int64_t narrow = 2;  ///< bytes of bfloat16, in which Muon computes
+
+/// Newton-Schulz iterations: two matrices and two squares of the smaller side, and the scratch memory of their products.
+int64_t iteration_bytes(const CpuProducts& products, const std::vector<int64_t>& shape) {
+  const int64_t side = std::min(shape[0], shape[1]), other = std::max(shape[0], shape[1]);
+  const auto scratch = [&](const ProductShape& product) { return scratch_bytes(products, DType::bfloat16, product); };
+  const int64_t square = narrow * side * side, matrix = narrow * side * other;
+  return matrix + square +
+         std::max({scratch({side, side, other, /*transposed=*/shape[0] > shape[1]}),
+                   square + scratch({side, side, side}), square + matrix + scratch({side, other, side})});
 }
 
-/// A rank that has a matrix of a round gets or sends another one of that round.
-int64_t muon_round_bytes(const ParallelPlan& plan, const std::vector<std::vector<int64_t>>& shapes, int64_t part) {
-  const auto order = order_of_matrices(shapes);
-  const auto ranks = static_cast<size_t>(plan.shards());
-  int64_t most = 0;
-  for (size_t begin = 0; begin < order.size(); begin += ranks) {
-    std::vector<int64_t> elements;
-    for (size_t i = begin; i < std::min(order.size(), begin + ranks); ++i)
-      elements.push_back(shapes[order[i]][0] * shapes[order[i]][1]);
-    std::ranges::sort(elements, std::greater());
-    most = std::max(most, elements[0] + (elements.size() > 1 ? elements[1] : 0));
+/// Before the iterations, and after them, a matrix and the wide copies.
+int64_t muon_bytes(const CpuProducts& products, const ParallelPlan& plan, const std::vector<int64_t>& shape,
+                   int64_t part) {
+  return std::max(iteration_bytes(products, shape),
+                  narrow * shape[0] * shape[1] + part * wide_bytes(plan) * wide_copies(plan));
+}
+
+/// A matrix that several ranks share, and where its parts are.
+struct SharedMatrix {
+  std::vector<int64_t> shape;
+  int64_t offset = 0, shard = 0;  ///< in the unit's flat buffer; elements of each rank of it
+  int64_t bytes() const { return narrow * shape[0] * shape[1]; }
+  /// Elements of a rank's part.
+  int64_t part(int64_t rank) const {
+    const int64_t begin = std::max(offset, rank * shard), end = std::min(offset + bytes() / narrow, (rank + 1) * shard);
+    return std::max<int64_t>(0, end - begin);
   }
-  return most * bytes_of(DType::bfloat16) + part * wide_bytes(plan) * wide_copies(plan);
+};
+
+/// A rank that computes a matrix of the round has it until all ranks have their parts of the earlier ones of the result, and already
+/// while the later ones are collected.
+int64_t muon_round_bytes(const CpuProducts& products, const ParallelPlan& plan,
+                         const std::vector<SharedMatrix>& matrices) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (const auto& matrix : matrices) shapes.push_back(matrix.shape);
+  const auto order = order_of_matrices(shapes);
+  const int64_t ranks = plan.shards(), wide = wide_bytes(plan) * wide_copies(plan);
+  const auto count = static_cast<int64_t>(order.size());
+  int64_t most = 0;
+  for (int64_t begin = 0; begin < count; begin += ranks)
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const auto matrix = [&](int64_t owner) -> const SharedMatrix& {
+        return matrices[order[static_cast<size_t>(begin + owner)]];
+      };
+      const int64_t owners = std::min(ranks, count - begin);
+      const int64_t own = rank < owners ? matrix(rank).bytes() : 0;
+      if (own > 0) most = std::max(most, iteration_bytes(products, matrix(rank).shape));
+      for (int64_t owner = 0; owner < owners; ++owner)
+        most = std::max(most, matrix(owner).bytes() + matrix(owner).part(rank) * wide + (owner == rank ? 0 : own));
+    }
+  return most;
 }
 
 /// Wide copies in an update by LibTorch's operators (contract/tensor_update.hpp).
@@ -42,29 +76,50 @@ int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t 
   return std::min(largest_part, tensor_update_elements(on_host)) * job.optimizer->operator_copies * wide_bytes(plan);
 }
 
+/// On which side the update runs.
+bool updates_on_host(const Job& job, const ParallelPlan& plan) {
+  return !job.accelerator.own_memory || plan.optimizer != Tier::device;
+}
+
+/// Copies of gradients in the dtype of the masters, in a fused update of `elements`.
+int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, int64_t elements) {
+  const bool has_kernel =
+      updates_on_host(job, plan) && plan.master == DType::float32 && job.optimizer->has_host_kernel();
+  if (has_kernel || plan.gradient == plan.master) return 0;
+  return (plan.update_elements > 0 ? std::min(elements, plan.update_elements) : elements) * bytes_of(plan.master);
+}
+
 /// Sums, copies of gradients and whole matrices in an update that reaches over whole parameters (contract/matrix_update.hpp).
 int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
   const auto& optimizer = *job.optimizer;
   const auto parameters = job.model->parameters();
-  int64_t sums = 0, part = 0, most = largest_part * wide_bytes(plan) * wide_copies(plan);
-  std::vector<std::vector<int64_t>> shared;
+  const bool on_host = job.accelerator.host_kernels || plan.optimizer != Tier::device;
+  const CpuProducts products = on_host ? job.products : CpuProducts{};
+  const bool adafactor = optimizer.kind == OptimizerKind::adafactor;
+  int64_t sums = 0, most = adafactor ? largest_part * wide_bytes(plan) * wide_copies(plan) : 0;
+  int64_t others = 0;  // elements of parameters that have another update
+  std::vector<SharedMatrix> shared;
   for (size_t u : trained_units(plan)) {
     const auto layout = layout_of(*job.model, plan, plan.units[u]);
     for (const auto& item : layout.items) {
       const auto& shape = parameters[item.slot]->shape;
-      if (!optimizer.needs_matrix(shape, parameters[item.slot]->of_layer)) continue;
       const int64_t own = std::min(item.numel, layout.shard);
-      if (optimizer.kind == OptimizerKind::adafactor) {
+      if (!optimizer.needs_matrix(shape, parameters[item.slot]->of_layer)) {
+        others += own;
+        continue;
+      }
+      if (adafactor) {
         sums += adafactor_sums(shape) * wide_bytes(plan);
         continue;
       }
-      most = std::max(most, muon_bytes(plan, shape, own));
-      if (!is_sharded(plan, plan.units[u])) continue;
-      shared.push_back(shape);
-      part = std::max(part, own);
+      if (is_sharded(plan, plan.units[u]))
+        shared.push_back({.shape = shape, .offset = item.offset, .shard = layout.shard});
+      else
+        most = std::max(most, muon_bytes(products, plan, shape, own));
     }
   }
-  return sums + (shared.empty() ? most : std::max(most, muon_round_bytes(plan, shared, part)));
+  if (adafactor) return sums + most;
+  return std::max({most, muon_round_bytes(products, plan, shared), cast_gradient_bytes(job, plan, others)});
 }
 
 /// Tiles of the arrays in a rank's file; 0 if no state is in the file.
@@ -87,22 +142,19 @@ int64_t tile_bytes(const Job& job, const ParallelPlan& plan, const std::vector<i
 
 /// Casts are made in parts of update_elements. The kernel in host_update.hpp needs none.
 int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElements& elements) {
-  const DType master = plan.master;
-  const bool on_host = !job.accelerator.own_memory || plan.optimizer != Tier::device,
-             has_kernel = on_host && master == DType::float32 && job.optimizer->has_host_kernel();
+  const bool on_host = updates_on_host(job, plan),
+             has_kernel = on_host && plan.master == DType::float32 && job.optimizer->has_host_kernel();
   if (job.optimizer->needs_matrix) return matrix_update_bytes(job, plan, elements.largest_part);
   const int64_t tiles = tile_bytes(job, plan, elements.shards);
   if (has_kernel) return tiles;
   if (!job.optimizer->has_fused_kernel || job.optimizer->reach == OptimizerSpec::Reach::block)
     return operator_update_bytes(job, plan, elements.largest_part, on_host);
-  if (plan.gradient == master) return tiles;
   int64_t cast = elements.all;
   if (plan.updates_beside()) {  // the update casts one unit at a time
     cast = 0;
     for (size_t u : trained_units(plan)) cast = std::max(cast, elements.shards[u]);
   }
-  if (plan.update_elements > 0) cast = std::min(cast, plan.update_elements);
-  return tiles + cast * bytes_of(master);
+  return tiles + cast_gradient_bytes(job, plan, cast);
 }
 
 }  // namespace runner

@@ -158,6 +158,18 @@ TEST_CASE("memory of every optimizer is as predicted", "[optimizers][memory]") {
         if (form.ranks <= 2) check_memory(sized_run(spec, form, precision), text_of(spec, form));
 }
 
+TEST_CASE("the memory of Muon's update is as predicted where it is the most of a step", "[optimizers][memory]") {
+  const auto& spec = optimizer_spec(OptimizerKind::muon);
+  for (const std::string precision : {"32-true", "bf16-true", "bf16-mixed"})
+    for (const Form& form : {Form{"single", nlohmann::json::object(), 1}, Form{"zero", {{"stage", 1}}, 2},
+                             Form{"fsdp", nlohmann::json::object(), 2}, Form{"fsdp", nlohmann::json::object(), 3}}) {
+      TinyRun run = sized_run(spec, form, precision);
+      run.seq_len = 8;
+      run.global_batch = form.ranks;
+      check_memory(run, text_of(spec, form));
+    }
+}
+
 TEST_CASE("the copy of the masters that an average needs in validation is in the claim", "[optimizers][memory]") {
   const auto& spec = optimizer_spec(OptimizerKind::schedule_free_adamw);
   for (const std::string precision : {"32-true", "bf16-true", "bf16-mixed"})
