@@ -171,8 +171,38 @@ void find_places(const BlockSpec& block, std::vector<AdapterMemory>& adapters) {
   }
 }
 
+/// Elements per token that a block saves for the matrices after this one.
+double saved_for_later(const BlockSpec& block, const std::vector<AdapterMemory>& adapters, size_t adapter) {
+  double elements = 0;
+  std::vector<std::string> later;
+  for (size_t i = adapter; i < adapters.size(); ++i) {
+    elements += adapters[i].saved;
+    if (i > adapter) later.push_back(adapters[i].matrix);
+  }
+  for (const auto& input : block.inputs)
+    if (input.saved && std::ranges::all_of(input.matrices, [&](const std::string& matrix) {
+          return std::ranges::find(later, matrix) != later.end();
+        }))
+      elements += input.elements_per_token;
+  return elements;
+}
+
+/// The moments at which forward computes the row norms of adapted matrices. Of what the block saves, the results of later matrices do not
+/// exist yet.
+void add_norms(BlockSpec& block, const std::vector<AdapterMemory>& adapters) {
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const auto matrix = std::ranges::find(block.parameters, adapters[i].matrix, &ParameterSpec::name);
+    block.forward_moments.push_back(
+        {.compute_elements_per_token = block.saved.compute_elements_per_token - saved_for_later(block, adapters, i),
+         .joined_per_token = block.saved.joined_per_token,
+         .float32_per_token = block.saved.float32_per_token,
+         .normed_rows = matrix->shape[0],
+         .normed_columns = matrix->shape[1]});
+  }
+}
+
 /// Declares the activations of a block's adapters.
-void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters) {
+void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters, bool magnitudes) {
   find_places(block, adapters);
   for (const auto& adapter : adapters) block.saved.compute_elements_per_token += adapter.saved;
   std::vector<MemoryMoment> moments;
@@ -205,6 +235,7 @@ void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters) {
     moments.push_back(moment);
   }
   block.backward_moments = std::move(moments);
+  if (magnitudes) add_norms(block, adapters);
 }
 
 /// Adds the adapters of a block's matrices. An adapter follows its matrix, so that gradients arrive in the order of parameters.
@@ -235,7 +266,7 @@ void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, c
     moment.arrived = elements.after(moment.arrived);
     if (moment.arriving > 0) moment.arriving = end - moment.arrived;
   }
-  add_memory(block, std::move(memory));
+  add_memory(block, std::move(memory), adapter.magnitudes);
 }
 
 }  // namespace

@@ -135,7 +135,9 @@ CpuProducts cpu_products(const std::string& isa) {
                                             {"avx10_2_512", blocks, blocks},
                                             {"avx10_2_512_amx_2", blocks, blocks}}};
   auto* row = std::find_if(rows.begin(), rows.end(), [&](const Row& known) { return known.isa == isa; });
-  return row == rows.end() ? CpuProducts{} : CpuProducts{row->bfloat16, row->float16};
+  return row == rows.end()
+             ? CpuProducts{}
+             : CpuProducts{.bfloat16 = row->bfloat16, .float16 = row->float16, .avx512 = isa != "avx2_vnni_2"};
 }
 
 int64_t scratch_bytes(const CpuProducts& products, DType dtype, const ProductShape& shape) {

@@ -23,6 +23,7 @@ enum class ProductScratch {
 struct CpuProducts {
   ProductScratch bfloat16 = ProductScratch::none, float16 = ProductScratch::none;
   int threads = 1;
+  bool avx512 = false;  ///< oneDNN uses AVX-512
 };
 
 /// For oneDNN's effective instruction set, named as in ONEDNN_MAX_CPU_ISA but in lower case ("avx512_core_bf16"). Unknown names

@@ -58,6 +58,14 @@ struct SavedActivations {
   double host_float32_per_token = 0;
 };
 
+/// A convolution of images, with square kernels and without bias. A row of the micro-batch is an image.
+struct ConvolutionSpec {
+  int64_t in = 0, out = 0;  ///< channels
+  int64_t kernel = 1, stride = 1;
+  int64_t size_in = 0, size_out = 0;  ///< width and height
+  int64_t weight_elements() const { return out * in * kernel * kernel; }
+};
+
 /// The tensors of a block that exist at a moment at which memory may peak. Backward moments include the saved activations that
 /// still exist. The saved activations of earlier blocks are not included.
 struct MemoryMoment {
@@ -79,6 +87,10 @@ struct MemoryMoment {
   /// Shape of the linear layer whose backward this is; 0: no linear layer. The backward computes the gradient of the input, whose
   /// memory is included above, and then the gradient of the weight.
   int64_t out_features = 0, in_features = 0;
+  /// The convolution that is computed at this moment of forward, or whose backward this is. As for a linear layer.
+  std::optional<ConvolutionSpec> convolution = {};
+  /// Shape of the adapted matrix whose row norms are computed at this moment of forward; 0: none.
+  int64_t normed_rows = 0, normed_columns = 0;
 };
 
 /// A tensor that is needed for the gradients of matrices only: the input that they share.

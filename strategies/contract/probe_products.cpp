@@ -3,6 +3,7 @@
 #include "strategies/collective/libtorch.hpp"
 
 #include "strategies/collective/counting_allocator.hpp"
+#include "strategies/contract/float32_products.hpp"
 
 namespace runner {
 
@@ -28,7 +29,10 @@ ProductScratch probe(torch::ScalarType type, DType dtype) {
 }  // namespace
 
 CpuProducts probe_cpu_products() {
-  return {probe(torch::kBFloat16, DType::bfloat16), probe(torch::kFloat16, DType::float16), at::get_num_threads()};
+  return {.bfloat16 = probe(torch::kBFloat16, DType::bfloat16),
+          .float16 = probe(torch::kFloat16, DType::float16),
+          .threads = at::get_num_threads(),
+          .avx512 = has_onednn_float32()};
 }
 
 }  // namespace runner

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "strategies/contract/row_norms.hpp"
+
 namespace runner {
 
 namespace {
@@ -119,15 +121,33 @@ int64_t BlockMemory::released_bytes(const MemoryMoment& moment) const {
   return whole(static_cast<double>(tokens_) * each);
 }
 
+ConvolutionBytes BlockMemory::of_convolution(const MemoryMoment& moment) const {
+  if (!moment.convolution) return {};
+  // Accelerators also convert layouts.
+  const auto products =
+      job_.accelerator.host_kernels
+          ? job_.products
+          : CpuProducts{.bfloat16 = ProductScratch::blocks, .float16 = ProductScratch::blocks, .avx512 = true};
+  return convolution_bytes(products, job_.precision.compute, *moment.convolution, job_.micro_batch_size);
+}
+
 int64_t BlockMemory::input_scratch(const MemoryMoment& moment, int64_t tokens) const {
+  if (moment.convolution) return of_convolution(moment).input_gradient;
   if (!job_.accelerator.host_kernels) return 0;
   return scratch_bytes(job_.products, job_.precision.compute, {tokens, moment.in_features, moment.out_features});
 }
 
 int64_t BlockMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) const {
+  if (moment.convolution) return of_convolution(moment).weight_gradient;
   if (!job_.accelerator.host_kernels) return 0;
   return scratch_bytes(job_.products, job_.precision.compute,
                        {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
+}
+
+int64_t BlockMemory::norm_bytes(const MemoryMoment& moment) const {
+  if (moment.normed_rows == 0) return 0;
+  return row_norm_bytes(job_.accelerator.host_kernels, job_.precision.compute, moment.normed_rows,
+                        moment.normed_columns, job_.model->adapter->rank);
 }
 
 int64_t BlockMemory::beside_embedding(size_t block) const {
@@ -157,7 +177,12 @@ int64_t BlockMemory::forward_without_graph(size_t block) const {
   for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
   const int64_t before =
       saved(block) - cast_bytes(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_));
-  return before + output(block) + cast + scratch;
+  int64_t norms = 0;
+  for (const auto& moment : spec.forward_moments) {
+    norms = std::max(norms, norm_bytes(moment));
+    scratch = std::max(scratch, of_convolution(moment).forward);
+  }
+  return before + cast + std::max(norms, output(block) + scratch);
 }
 
 int64_t BlockMemory::head_cast(size_t block) const {
@@ -192,9 +217,10 @@ void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, 
   // product is a separate tensor, and a CPU also makes a wide copy of it.
   int64_t product = compute_;
   if (several_chunks) product = compute_ == wide_ ? 0 : compute_ + (job_.accelerator.host_kernels ? wide_ : 0);
-  // The cast of the vocabulary projection's weight exists during all chunks.
-  const int64_t cast = head_cast(block);
-  const int64_t bytes = cast + moment_bytes(moment);
+  // The cast of the vocabulary projection's weight exists during all chunks, and the casts of a layer's weights until its backward.
+  const int64_t cast = head_cast(block) + cast_bytes(block);
+  const int64_t bytes = cast + moment_bytes(moment) + norm_bytes(moment);
+  if (moment.convolution) return peaks.push_back(bytes + of_convolution(moment).forward);
   peaks.push_back(bytes + input_scratch(moment, tokens));
   peaks.push_back(bytes + moment.arriving * product);
   if (moment.arriving > 0)

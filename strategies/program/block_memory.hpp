@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "strategies/contract/cpu_convolutions.hpp"
 #include "strategies/contract/entry.hpp"
 
 namespace runner {
@@ -75,6 +76,10 @@ class BlockMemory {
   /// Scratch bytes of the moment's two matrix products over `tokens` tokens: for the gradient of the input and of the weight.
   int64_t input_scratch(const MemoryMoment& moment, int64_t tokens) const;
   int64_t weight_scratch(const MemoryMoment& moment, int64_t tokens) const;
+  /// Temporary bytes of the moment's convolution.
+  ConvolutionBytes of_convolution(const MemoryMoment& moment) const;
+  /// Temporary bytes of the row norms that are computed at the moment.
+  int64_t norm_bytes(const MemoryMoment& moment) const;
   /// Bytes of the casts of the block's last parameters, which have `elements` elements together, to the compute dtype. Autograd keeps
   /// these casts with the activations. Quantized parameters are gathered in the compute dtype.
   int64_t cast_bytes(size_t block, int64_t elements) const;

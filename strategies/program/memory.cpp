@@ -109,6 +109,7 @@ class Replay {
 
   MemoryParts play() {
     now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
+    for (const auto& buffer : job_.model->buffers) now_.activations += buffer.numel() * bytes_of(DType::float32);
     now_.between_steps = now_.total();
     const MemoryParts idle = now_;
     // The batches of all micro-batches. Their copies in host memory are not counted, as the loader's are not.

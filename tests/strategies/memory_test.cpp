@@ -65,6 +65,22 @@ TEST_CASE("memory of single is as predicted for each family", "[memory][families
   }
 }
 
+TEST_CASE("memory of convolutions is as predicted for other batches and layers, and in float64", "[memory][families]") {
+  at::set_num_threads(1);
+  for (const std::string layer_type : {"basic", "bottleneck"})
+    for (const std::string precision : {"32-true", "64-true"})
+      for (const int64_t batch : {2, 12, 48})
+        for (const bool recompute : {false, true}) {
+          if (recompute && layer_type == "bottleneck") continue;
+          TinyRun run = sized("resnet", false);
+          run.layer_type = layer_type;
+          run.precision = precision;
+          run.global_batch = batch;
+          run.recompute = recompute;
+          check_memory_claim(run);
+        }
+}
+
 TEST_CASE("memory of models with other norms and biases is as predicted for long sequences, with dropout and in bf16",
           "[memory][families]") {
   at::set_num_threads(1);

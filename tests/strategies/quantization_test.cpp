@@ -154,6 +154,28 @@ TEST_CASE("memory with a base in NF4 is as predicted", "[quantization][memory][r
   CHECK(error <= 0.03);
 }
 
+TEST_CASE("the row norms of DoRA are in the claim where tokens need little memory", "[quantization][memory][rank20]") {
+  for (const bool quantized : {true, false})
+    for (const char* family : {"gpt", "llama"})
+      for (const bool recompute : {false, true}) {
+        TinyRun run = quantized_run(family, "dora");
+        run.dim = 128;
+        run.n_layers = 2;
+        run.vocab = 503;
+        run.global_batch = 4;
+        run.recompute = recompute;
+        run.fine_tune.quantization = quantized ? "nf4" : "none";
+        run.precision = quantized ? "bf16-mixed" : "bf16-true";
+        const ModelSpec spec = tiny_spec(run);
+        const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
+        const auto measured = measure_memory(run);
+        const double error = static_cast<double>(claim.total()) / static_cast<double>(measured.peak) - 1;
+        INFO(family << ", quantized " << quantized << ", recomputed " << recompute << ": " << 100 * error << " %");
+        CHECK(error >= -0.01);
+        CHECK(error <= 0.03);
+      }
+}
+
 TEST_CASE("a weight of a base in NF4 takes about half a byte", "[quantization][memory][rank20]") {
   TinyRun run = quantized_run();
   run.dim = 256;

@@ -35,48 +35,84 @@ double flops_of(const Conv& conv) {
 /// Values that a convolution and its BatchNorm save: their inputs.
 double saved_by(const Conv& conv) { return static_cast<double>(conv.values_in() + conv.values_out()); }
 
-/// The backward of a block as two moments: the largest of its layers, where all saved values exist, and its end. Each convolution's
-/// weight gradient arrives with the first.
-void add_backward(BlockSpec& block, double largest, double input) {
-  block.backward_moments = {{.compute_elements_per_token = block.saved.compute_elements_per_token + largest,
-                             .arriving = block.parameter_count()},
-                            {.compute_elements_per_token = 2 * input, .arrived = block.parameter_count()}};
+double values_in(const Conv& conv) { return static_cast<double>(conv.values_in()); }
+double values_out(const Conv& conv) { return static_cast<double>(conv.values_out()); }
+
+ConvolutionSpec convolution_of(const Conv& conv) {
+  return {.in = conv.in,
+          .out = conv.out,
+          .kernel = conv.kernel,
+          .stride = conv.stride,
+          .size_in = conv.size_in,
+          .size_out = conv.size_out()};
+}
+
+int64_t parameters_of(const Conv& conv) { return convolution_of(conv).weight_elements() + 2 * conv.out; }
+
+/// The backward of a convolution and its norm. `values`: elements that exist, without the gradients of its result and of its input.
+void add_backward(BlockSpec& block, const Conv& conv, double values, int64_t& arrived, bool first = false) {
+  block.backward_moments.push_back(
+      {.compute_elements_per_token = values + values_out(conv) + (first ? 0 : values_in(conv)),
+       .arrived = arrived,
+       .arriving = parameters_of(conv),
+       .convolution = convolution_of(conv)});
+  arrived += parameters_of(conv);
 }
 
 BlockSpec stem_block(const Recipe::Model& model, ModelSpec& spec) {
   const Conv conv = stem_of(model);
   BlockSpec block{.name = "stem", .layer = "stem"};
   add_conv(block, spec, conv);
-  const auto after = static_cast<double>(conv.values_out());
+  const double after = values_out(conv);
   const auto pooled = static_cast<double>(conv.out * pooled_size(model) * pooled_size(model));
   block.forward_flops_per_token = flops_of(conv);
   // Also the result of ReLU, which pooling saves, and the places of the maxima, int64.
   block.saved.compute_elements_per_token = saved_by(conv) + after;
   block.saved.float32_per_token = 2 * pooled;
   block.output_elements_per_token = pooled;
-  block.forward_moments = {{.compute_elements_per_token = saved_by(conv) + 2 * after}};
-  add_backward(block, 2 * after, static_cast<double>(conv.values_in()));
+  block.forward_moments = {{.compute_elements_per_token = saved_by(conv), .convolution = convolution_of(conv)},
+                           {.compute_elements_per_token = saved_by(conv) + 2 * after}};
+  // The gradients of pooling and of ReLU; then the convolution, whose input has no gradient.
+  block.backward_moments = {{.compute_elements_per_token = block.saved.compute_elements_per_token + 2 * after}};
+  int64_t arrived = 0;
+  add_backward(block, conv, values_in(conv), arrived, /*first=*/true);
+  block.backward_moments.push_back({.compute_elements_per_token = values_in(conv), .arrived = arrived});
   return block;
 }
 
+/// What a layer has saved when its convolutions run: its input, the inputs and results of the branch's convolutions before, and the result
+/// of the shortcut. The shortcut and the branch share their input, and the result of ReLU is the input of the next convolution.
 BlockSpec layer_block(const ResidualLayer& layer, ModelSpec& spec) {
   BlockSpec block{.name = layer.name, .layer = layer.name};
-  double largest = 0;
-  std::vector<Conv> convs = layer.shortcut;
-  convs.insert(convs.end(), layer.branch.begin(), layer.branch.end());
-  for (size_t i = 0; i < convs.size(); ++i) {
-    add_conv(block, spec, convs[i]);
-    block.forward_flops_per_token += flops_of(convs[i]);
-    // The shortcut and the branch share their input, and the result of ReLU is the input of the next convolution.
-    const bool shares = i > 0 && i == layer.shortcut.size() && !layer.shortcut.empty();
-    block.saved.compute_elements_per_token +=
-        saved_by(convs[i]) - (shares ? static_cast<double>(convs[i].values_in()) : 0);
-    largest = std::max(largest, saved_by(convs[i]));
+  const double input = values_in(layer.branch.front()), out = values_out(layer.branch.back());
+  double saved = input;
+  block.forward_moments.clear();
+  for (const auto& conv : layer.shortcut) {
+    add_conv(block, spec, conv);
+    block.forward_flops_per_token += flops_of(conv);
+    saved += out;
+    block.forward_moments.push_back({.compute_elements_per_token = saved, .convolution = convolution_of(conv)});
   }
-  const auto out = static_cast<double>(layer.branch.back().values_out());
+  const double residual = layer.shortcut.empty() ? 0 : out;  // the result of the shortcut's norm
+  std::vector<double> saved_before;
+  for (const auto& conv : layer.branch) {
+    add_conv(block, spec, conv);
+    block.forward_flops_per_token += flops_of(conv);
+    if (&conv != &layer.branch.front()) saved += values_in(conv);
+    saved_before.push_back(saved);
+    saved += values_out(conv);
+    block.forward_moments.push_back(
+        {.compute_elements_per_token = saved + residual, .convolution = convolution_of(conv)});
+  }
+  block.saved.compute_elements_per_token = saved;
   block.output_elements_per_token = out;
-  block.forward_moments = {{.compute_elements_per_token = block.saved.compute_elements_per_token + 2 * out}};
-  add_backward(block, largest + 2 * out, static_cast<double>(layer.branch.front().values_in()));
+  block.forward_moments.push_back({.compute_elements_per_token = saved + 2 * out});
+  // The gradient of the sum exists until that of the input does.
+  block.backward_moments = {{.compute_elements_per_token = saved + 2 * out}};
+  int64_t arrived = 0;
+  for (size_t i = layer.branch.size(); i-- > 0;) add_backward(block, layer.branch[i], saved_before[i] + out, arrived);
+  for (const auto& conv : layer.shortcut) add_backward(block, conv, 2 * input, arrived);
+  block.backward_moments.push_back({.compute_elements_per_token = 2 * input, .arrived = arrived});
   return block;
 }
 
@@ -106,7 +142,6 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
   head.backward_moments.back().compute_elements_per_token += static_cast<double>(last.values_out());
   spec.blocks.push_back(std::move(head));
   spec.dim = last.out;
-  for (const auto& buffer : spec.buffers) spec.buffer_elements += buffer.numel();
   return spec;
 }
 
