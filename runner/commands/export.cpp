@@ -11,6 +11,7 @@
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/label_folder.hpp"
 #include "runner/checkpoint/run_weights.hpp"
+#include "runner/checkpoint/stored_model.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
