@@ -167,6 +167,6 @@ TEST_CASE("an image whose content changes without a change of its size is notice
   write("cat/2.png", "OTHER");
   CHECK(changed_meaning(partly, part()) == Changes{"the content of an image of the class `cat` has changed"});
   write("cat/3.png", "more");
-  CHECK(changed_meaning(before, meaning.now()).front() ==
+  CHECK(changed_meaning(before, meaning.now()).back() ==
         "images of data.train were added, removed, renamed, or have other sizes");
 }
