@@ -72,11 +72,13 @@ void convert(TableColumn& column, size_t index, const std::vector<CsvFile>& file
       column.numeric = number || is_missing(cell);
       column.numbers.push_back(is_missing(cell) ? std::nan("") : number.value_or(0));
     }
-  if (column.numeric) return;
-  column.numbers.clear();
+  const bool target = std::ranges::find(reading.targets, column.name) != reading.targets.end();
+  if (column.numeric && !target) return;
+  if (!column.numeric) column.numbers.clear();
   for (const auto& file : files)
     for (const auto& cell : file.columns[index])
-      column.texts.emplace_back(is_missing(cell) ? std::string_view() : cell);
+      column.texts.emplace_back(is_missing(cell) ? std::string_view() : column.numeric ? class_text(cell) : cell);
+  if (column.numeric) drop_spare_texts(column);
 }
 
 }  // namespace

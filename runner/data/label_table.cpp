@@ -26,15 +26,20 @@ class LabelColumn {
   const std::string& name() const { return name_; }
 
   TableColumn finish() {
-    if (!numeric_) numbers_.clear();
-    if (numeric_) texts_.clear();
-    return {.name = name_, .numeric = numeric_, .numbers = std::move(numbers_), .texts = std::move(texts_)};
+    TableColumn column{.name = name_, .numeric = numeric_, .numbers = std::move(numbers_), .texts = std::move(texts_)};
+    if (!numeric_) column.numbers = {};
+    if (!numeric_) return column;
+    for (auto& text : column.texts)
+      if (const auto own = class_text(text); own != text) text = std::string(own);
+    drop_spare_texts(column);
+    return column;
   }
 
  private:
   /// A number of a CSV file is a text, too.
   std::string text_of(const Recipe::Data& data, const JsonRecord& cell) {
     if (cell.is_boolean()) return cell.get<bool>() ? "true" : "false";
+    if (cell.is_number_integer()) return cell.dump();  // those above 2^53 keep all digits
     if (cell.is_number()) return number_text(cell.get<double>());
     if (!cell.is_string())
       throw usage_error("the label `{}` must be a text or a number, not {}", name_,

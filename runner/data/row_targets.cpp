@@ -82,7 +82,7 @@ std::optional<double> number_in(const TableColumn& column, int64_t row) {
 
 std::string cell_text(const TableColumn& column, size_t row) {
   if (column.missing(row)) return "";
-  return column.numeric ? number_text(column.numbers[row]) : column.texts[row];
+  return column.texts.empty() ? number_text(column.numbers[row]) : column.texts[row];
 }
 
 std::map<std::string, int32_t> class_indices(const std::vector<std::string>& values) {

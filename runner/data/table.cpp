@@ -46,9 +46,20 @@ std::optional<double> finite_number(std::string_view text) {
   return number;
 }
 
-bool is_number_text(std::string_view text) {
-  const auto number = finite_number(text);
-  return number && number_text(*number) == text;
+std::string_view class_text(std::string_view cell) {
+  auto whole = cell;
+  if (!whole.ends_with(".0")) return cell;
+  whole.remove_suffix(2);
+  const auto digits = whole.starts_with('-') ? whole.substr(1) : whole;
+  const bool plain = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos &&
+                     (digits.size() == 1 || !digits.starts_with('0'));
+  return plain ? whole : cell;
+}
+
+void drop_spare_texts(TableColumn& column) {
+  for (size_t row = 0; row < column.texts.size(); ++row)
+    if (!column.missing(row) && column.texts[row] != number_text(column.numbers[row])) return;
+  column.texts = {};
 }
 
 }  // namespace runner

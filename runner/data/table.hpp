@@ -11,12 +11,13 @@
 
 namespace runner {
 
-/// A column has numbers if each cell that is not missing is a finite number, and texts otherwise.
+/// A column has numbers if each cell that is not missing is a finite number, and texts otherwise. A column of classes that look like
+/// numbers has both if a class is not what number_text() makes of its number: `01`, or a whole number above 2^53.
 struct TableColumn {
   std::string name;
   bool numeric = true;
   std::vector<double> numbers = {};     ///< of a numeric column, one for each row; NaN: the cell is missing
-  std::vector<std::string> texts = {};  ///< of the others, UTF-8, one for each row; empty: the cell is missing
+  std::vector<std::string> texts = {};  ///< UTF-8, one for each row, or none; empty: the cell is missing
 
   bool missing(size_t row) const { return numeric ? std::isnan(numbers[row]) : texts[row].empty(); }
 };
@@ -42,7 +43,8 @@ struct Table {
 
 /// How a format reads its files.
 struct TableReading {
-  std::vector<std::string> as_text = {};         ///< columns that have texts although their cells may be numbers
+  std::vector<std::string> as_text = {};  ///< columns that have texts although their cells may be numbers
+  std::vector<std::string> targets = {};  ///< columns of numbers that keep their texts, too, as classes need them
   std::vector<std::string> missing_values = {};  ///< texts that stand for a missing cell, in addition to the empty text
   std::string delimiter = "auto";                ///< of CSV
 };
@@ -61,7 +63,9 @@ Table read_parquet(const std::vector<std::string>& files, const TableReading& re
 std::string number_text(double number);
 /// The number that a cell is, if it is a finite one.
 std::optional<double> finite_number(std::string_view text);
-/// Whether number_text() has made the text.
-bool is_number_text(std::string_view text);
+/// The class that a cell of a column of numbers stands for: its text. A whole number may end in ".0", as pandas writes it: 1.0 is 1.
+std::string_view class_text(std::string_view cell);
+/// Leaves out the texts of a column of numbers if number_text() says them all.
+void drop_spare_texts(TableColumn& column);
 
 }  // namespace runner

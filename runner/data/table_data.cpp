@@ -23,7 +23,10 @@ namespace runner {
 namespace {
 
 TableReading reading_of(const Recipe::Data& data) {
-  return {.as_text = data.categorical, .missing_values = data.missing_values, .delimiter = data.delimiter};
+  return {.as_text = data.categorical,
+          .targets = data.target,
+          .missing_values = data.missing_values,
+          .delimiter = data.delimiter};
 }
 
 Table read_labels(const Recipe::Data& data, const std::vector<std::string>& files) {

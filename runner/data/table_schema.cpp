@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/row_targets.hpp"
 
 namespace runner {
 
@@ -32,20 +33,20 @@ bool contains(const std::vector<std::string>& list, const std::string& name) {
 /// The different cells: numbers in their order, texts in order of their bytes. Missing cells only if `with_missing`.
 std::vector<std::string> values_of(const TableColumn& column, std::span<const int64_t> rows, bool with_missing) {
   std::set<std::string> texts;
-  std::set<double> numbers;
+  std::set<std::pair<double, std::string>> numbers;
   bool missing = false;
   for (const auto row : rows) {
     const auto at = static_cast<size_t>(row);
     if (column.missing(at))
       missing = true;
     else if (column.numeric)
-      numbers.insert(column.numbers[at]);
+      numbers.emplace(column.numbers[at], cell_text(column, at));
     else
       texts.insert(column.texts[at]);
   }
   std::vector<std::string> values;
   if (missing && with_missing) values.emplace_back();
-  for (const double number : numbers) values.push_back(number_text(number));
+  for (const auto& [number, text] : numbers) values.push_back(text);
   values.insert(values.end(), texts.begin(), texts.end());
   return values;
 }
@@ -171,7 +172,8 @@ std::vector<std::string> TableSchema::text_columns() const {
   for (const auto& feature : features)
     if (feature.categorical) names.push_back(feature.column);
   for (const auto& target : targets)
-    if (!std::ranges::all_of(target.classes, is_number_text)) names.push_back(target.column);
+    if (!std::ranges::all_of(target.classes, [](const auto& text) { return finite_number(text).has_value(); }))
+      names.push_back(target.column);
   return names;
 }
 

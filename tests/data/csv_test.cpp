@@ -42,6 +42,24 @@ TEST_CASE("CSV columns have numbers or texts", "[csv][rank17]") {
   CHECK(table.place(2) == (folder / "table.csv") + ":5");
 }
 
+TEST_CASE("The classes of a table keep their text, and amounts are numbers", "[csv][rank17]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.train = {folder.write("table.csv", "x,y\n1,01\n2,1\n3,02\n4,1.0\n")};
+  data.validation = {folder.write("other.csv", "x,y\n1,02\n2,01\n")};
+  data.target = {"y"};
+  data.target_type = "class";
+  CHECK(training_table(data)->schema.targets[0].classes == std::vector<std::string>{"01", "1", "02"});
+  const auto rows = open_table(data, Split::validation);
+  HostBatch batch(2, rows->fields());
+  for (const int64_t row : {0, 1}) rows->read(row, batch, row);
+  CHECK(batch.row<int64_t>(1, 0)[0] == 2);
+  CHECK(batch.row<int64_t>(1, 1)[0] == 0);
+  data.target_type = "number";
+  CHECK(training_table(data)->schema.targets[0].mean == 1.25);
+}
+
 TEST_CASE("A column of numbers with one text has categories, and a note says which cell is the cause",
           "[csv][rank17]") {
   DataFolder folder;

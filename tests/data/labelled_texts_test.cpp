@@ -193,6 +193,27 @@ TEST_CASE("rank 15: CSV files have texts and labels, too, and text for language 
   CHECK(Values(sample.inputs.begin(), sample.inputs.begin() + 3) == Values{'d', ' ', 'e'});
 }
 
+TEST_CASE("rank 15: labels that look like numbers keep their text", "[rank15][csv]") {
+  const auto classes = [](const Texts& texts) { return texts.open()->learned().at("targets")[0].at("classes"); };
+  Texts codes("csv", "label,text\n01,a\n1,b\n+1,c\n1.0,d\n02.0,e\n");
+  codes.data.delimiter = ",";
+  CHECK(classes(codes) == nlohmann::json({"+1", "01", "1", "02.0"}));  // 1.0 is 1, as pandas writes it
+  codes.data.validation = {codes.write("other.csv", "label,text\n1,a\n02.0,b\n01,c\n")};
+  const auto other = batch_of(*codes.open(16, Split::validation), {0, 1, 2});
+  CHECK(row_of(other, 2, 0) == Values{2});
+  CHECK(row_of(other, 2, 1) == Values{3});
+  CHECK(row_of(other, 2, 2) == Values{1});
+  codes.write("other.csv", "label,text\n001,a\n");
+  CHECK(codes.problems() ==
+        "data.validation | FOLDER/other.csv:2: the class `001` of `label` is not in the training rows\n");
+
+  const Texts ids("jsonl", R"({"text": "a", "label": 9007199254740993}
+{"text": "b", "label": 9007199254740992}
+{"text": "c", "label": 1.0}
+)");
+  CHECK(classes(ids) == nlohmann::json({"1", "9007199254740992", "9007199254740993"}));
+}
+
 TEST_CASE("rank 15: mistakes in labels and texts have file and line", "[rank15]") {
   Texts texts("jsonl", spam);
   texts.data.validation = {
