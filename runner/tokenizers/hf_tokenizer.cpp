@@ -138,6 +138,7 @@ HfTokenizer::HfTokenizer(const fs::path& file) : impl_(std::make_unique<Impl>())
   impl.post_processor = read_post_processor(part("post_processor"));
   impl.decoder = read_decoder(part("decoder"));
   if (root.has("added_tokens")) impl.added.read(root["added_tokens"], *impl.model, impl.normalizer.get());
+  if (vocab_size() == 0) root["model"]["vocab"].refuse("the vocabulary is empty");
   impl.hash = xxh3_hex(read_model_file(file));
   impl.files = tokenizer_files(file);
   if (file.filename() == "tokenizer.json") read_token_roles(file.has_parent_path() ? file.parent_path() : ".", impl);

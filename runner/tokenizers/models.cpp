@@ -83,10 +83,16 @@ void WordCache::put(std::string_view word, uint64_t hash, std::span<const Token>
 Vocabulary::Vocabulary(const JsonPlace& vocab) {
   if (!vocab.json().is_object()) vocab.refuse("the vocabulary must be an object: {\"token\": id, ...}");
   ids_.reserve(vocab.json().size());
+  // Real vocabularies have few ids without a token, and each id takes memory.
+  constexpr int64_t holes = int64_t{1} << 20, spread = 8;
+  const int64_t entries = std::ssize(vocab.json()), usual = holes + spread * entries;
   for (const auto& [token, id] : vocab.json().items()) {
     constexpr int64_t most = int64_t{1} << 28;
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > most)
       (void)vocab[token].integer(0, most);
+    if (id.get<int64_t>() > usual)
+      vocab[token].refuse(
+          fmt::format("the id {} is far above the number of entries, {}: the file is damaged", id.dump(), entries));
     put(token, id.get<int32_t>());
   }
 }

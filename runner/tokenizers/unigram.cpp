@@ -124,6 +124,7 @@ class Unigram final : public TokenModel {
       const auto& token = *vocabulary_.token(id);
       if (!token.empty()) sorted.emplace_back(token, vocabulary_.find(token));
     }
+    if (scores_.empty()) model["vocab"].refuse("the vocabulary is empty");
     std::ranges::sort(sorted);
     trie_.build(sorted);
     constexpr double unknown_penalty = 10;

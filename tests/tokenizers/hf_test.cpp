@@ -143,6 +143,14 @@ TEST_CASE("mistakes in tokenizer.json are named with their place") {
   CHECK(mistake({{"model", {{"merges", {"ab"}}}}}) ==
         "/model/merges/0: \"ab\" instead of two tokens with a space between them");
   CHECK(mistake({{"model", {{"vocab", {{"a", "1"}}}}}}) == "/model/vocab/a: \"1\" instead of an integer");
+  CHECK(mistake({{"model", {{"vocab", {{"a", 268435455}}}}}}) ==
+        "/model/vocab/a: the id 268435455 is far above the number of entries, 5: the file is damaged");
+  CHECK(mistake({{"model", {{"type", "Unigram"}, {"vocab", json::array()}, {"merges", nullptr}}}}) ==
+        "/model/vocab: the vocabulary is empty");
+  const json none = {{"?", nullptr}, {"a", nullptr}, {"b", nullptr}, {"_", nullptr}, {"ab", nullptr}};
+  CHECK(mistake({{"model", {{"type", "WordLevel"}, {"vocab", none}}},
+                 {"added_tokens", nullptr},
+                 {"post_processor", nullptr}}) == "/model/vocab: the vocabulary is empty");
   CHECK(mistake({{"model", {{"unk_token", "<unk>"}}}}) == "/model/unk_token: \"<unk>\" is not in the vocabulary");
   CHECK(mistake({{"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}}}}) ==
         "/model/unk_token: \"[UNK]\" is not in the vocabulary");
