@@ -23,7 +23,9 @@ return {
     end
     state.waited = (state.waited or 0) + 1
     if state.waited >= options.patience then
-      ctx:stop(("%s has not improved on %g for %d validations"):format(options.monitor, state.best or value, state.waited))
+      local text = state.best and "%s has not improved on %g for %d validations"
+        or "%s was not a number (%g) in %d validations"
+      ctx:stop(text:format(options.monitor, state.best or value, state.waited))
     end
   end,
 }

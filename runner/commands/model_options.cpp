@@ -103,12 +103,19 @@ std::optional<ModelPlace> place_of_path(const ModelOptions& options) {
 }
 
 ModelPlace find_place(const ModelOptions& options) {
-  if (const auto place = place_of_path(options)) return *place;
+  std::optional<Error> no_model;  // a folder that is none; a run may have its name
+  try {
+    if (const auto place = place_of_path(options)) return *place;
+  } catch (const Error& error) {
+    if (options.model.find('/') != std::string::npos || !fs::is_directory(options.model)) throw;
+    no_model.emplace(error);
+  }
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   std::string run;
   try {
     run = ledger.find_run(options.model);
   } catch (const Error& error) {
+    if (no_model) throw *no_model;
     throw Error(error.code(), fmt::format("{}; {} is not a folder either", error.what(), options.model));
   }
   return checkpoint_of(options, run, ledger.run_dir(run), &ledger);

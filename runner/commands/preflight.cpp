@@ -4,6 +4,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/step_clock.hpp"
@@ -13,6 +14,7 @@
 #include "runner/config/validation_metrics.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
+#include "runner/data/image_folder.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -53,7 +55,14 @@ void check_init_from(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, 
   try {
     HfSource(*recipe.model.init_from, recipe.model, make_spec(recipe.model, vocab_size, seq_len));
   } catch (const Error& error) {
-    report(recipe, "model.init_from", "init-from", fmt::format("model.init_from: {}", error.what()), diagnostics);
+    return report(recipe, "model.init_from", "init-from", fmt::format("model.init_from: {}", error.what()),
+                  diagnostics);
+  }
+  if (!recipe.fine_tune.adapts() || !recipe.fine_tune.adapter) return;
+  try {
+    AdapterFolder(*recipe.fine_tune.adapter, recipe, make_spec(recipe, vocab_size, seq_len));
+  } catch (const Error& error) {
+    report(recipe, "fine_tune.adapter", "adapter", error.what(), diagnostics);
   }
 }
 
@@ -81,12 +90,22 @@ void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   diagnostics.back().suggestion = nearest(metric, known.names);
 }
 
+/// The names of the classes in config.json, in the order of their ids.
+std::vector<std::string> class_names_of(const fs::path& folder) {
+  std::vector<std::string> names;
+  const auto config = nlohmann::json::parse(read_file(folder / "config.json"));
+  const auto named = config.value("id2label", nlohmann::json::object());
+  for (size_t id = 0; named.contains(std::to_string(id)); ++id) names.push_back(named.at(std::to_string(id)));
+  return names;
+}
+
 /// The labels of the model that training starts from; empty: it has none, or a mistake that check_init_from() reports.
 std::vector<std::string> labels_of_base(const Recipe& recipe) {
-  if (!recipe.model.init_from || !recipe.data.labels_texts()) return {};
+  if (!recipe.model.init_from || !(recipe.data.labels_texts() || recipe.data.is_images())) return {};
   try {
+    if (recipe.data.is_images()) return class_names_of(*recipe.model.init_from);
     return model_of_hf_folder(*recipe.model.init_from).labels;
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return {};
   }
 }
@@ -170,10 +189,11 @@ namespace {
 /// A note if the labels of model.init_from have other names.
 std::string other_labels_note(const Recipe& known) {
   const auto before = labels_of_base(known);
-  if (before.empty() || before == known.model.labels || before.front() == "LABEL_0") return "";
+  const auto now = known.data.is_images() ? image_classes(known.data) : known.model.labels;
+  if (before.empty() || before == now || before.front() == "LABEL_0") return "";
   return fmt::format(
       "the head of {} was trained for the labels {}, and those of the data are {}: it is trained further",
-      *known.model.init_from, join(before, ", "), join(known.model.labels, ", "));
+      *known.model.init_from, join(before, ", "), join(now, ", "));
 }
 
 /// A note if the head of model.init_from does not fit.

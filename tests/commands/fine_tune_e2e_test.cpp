@@ -74,6 +74,19 @@ TEST_CASE("rank 4: training starts from adapters that PEFT wrote", "[e2e][rank4]
   CHECK_THAT(place.first_loss(place.tune(keys)), WithinRel(losses[1], peft_tolerance));
 }
 
+TEST_CASE("rank 4: check finds an adapter that is missing or does not fit", "[e2e][rank4]") {
+  TunedPlace place("llama");
+  place.tune({});
+  place.result({"export", "last", "--adapter", "--output", "adapter"}, false);
+  const auto message = [&](const std::string& setting) {
+    return place.run({"check", "tune.toml", "--set", setting, "fine_tune.adapter=adapter"}).err;
+  };
+  CHECK_THAT(message("train.max_steps=2"), ContainsSubstring("tune.toml is fine"));
+  CHECK_THAT(message("fine_tune.rank=5"), ContainsSubstring("r is 4, and fine_tune.rank is 5; set fine_tune.rank = 4"));
+  CHECK_THAT(place.run({"check", "tune.toml", "--set", "fine_tune.adapter=none"}).err,
+             ContainsSubstring("none has no adapter_config.json"));
+}
+
 TEST_CASE("rank 4: a killed run of adapters ends as an unbroken one, and its checkpoints have no base weights",
           "[e2e][rank4]") {
   TunedPlace place("llama");

@@ -145,6 +145,19 @@ TEST_CASE("errors name the options of the command, and not keys of the recipe", 
   CHECK_THAT(without, !ContainsSubstring("data."));
 }
 
+TEST_CASE("a folder that is no model does not hide the run of its name", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "devices.cpu_processes=1", "run.name=shaded", "train.max_steps=1"})
+              .code == 0);
+  fs::create_directories(place.path() / "shaded");
+  const auto result = place.run({"generate", "shaded", "line", "--max-new-tokens", "2"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  fs::create_directories(place.path() / "none");
+  CHECK_THAT(place.run({"generate", "none", "line"}).err, ContainsSubstring("none is neither a Hugging Face folder"));
+}
+
 TEST_CASE("texts that are not UTF-8 are refused", "[e2e]") {
   const auto& place = trained();
   const auto argument = place.run({"generate", "last", "a\xf0"});
