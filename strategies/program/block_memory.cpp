@@ -159,12 +159,54 @@ int64_t BlockMemory::beside_embedding(size_t block) const {
   return casts ? std::max(masks, output(block) / compute_ * bytes_of(leaf_)) : masks;
 }
 
-int64_t BlockMemory::forward_without_graph(size_t block) const {
+int64_t BlockMemory::matrix_bytes(const ParameterSpec& matrix) const {
+  const bool casts = leaf_ != job_.precision.compute && !matrix.quantized;
+  int64_t bytes = casts ? matrix.numel() * compute_ : 0;
+  if (job_.accelerator.host_kernels)
+    bytes += scratch_bytes(job_.products, job_.precision.compute, {tokens_, matrix.shape[0], matrix.shape[1]});
+  return bytes;
+}
+
+/// The block's last matrix if nothing of the block but its input, and the inputs of its matrices, exists during the product with it: in a
+/// feed-forward.
+const ParameterSpec* BlockMemory::last_of_feed_forward(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  const ParameterSpec* last = nullptr;
+  int matrices = 0;
+  for (const auto& parameter : spec.parameters)
+    if (parameter.shape.size() == 2) {
+      last = &parameter;
+      ++matrices;
+    }
+  const bool own_input = !spec.inputs.empty() && last && spec.inputs.back().matrices == std::vector{last->name};
+  return own_input && matrices > 1 && !job_.model->adapter ? last : nullptr;
+}
+
+int64_t BlockMemory::feed_forward_without_graph(size_t block, int64_t all, const ParameterSpec& last) const {
+  const auto& spec = job_.model->blocks[block];
+  double elements = 0;
+  for (const auto& input : spec.inputs) elements += input.elements_per_token;
+  const auto bytes = [&](double per_token) {
+    return whole(static_cast<double>(tokens_) * per_token * static_cast<double>(compute_));
+  };
+  int64_t before = 0;
+  for (const auto& parameter : spec.parameters)
+    if (parameter.shape.size() == 2 && &parameter != &last) before = std::max(before, matrix_bytes(parameter));
+  return std::max({all, all - bytes(spec.inputs.back().elements_per_token) + before,
+                   input(block) + bytes(elements) + output(block) + matrix_bytes(last)});
+}
+
+int64_t BlockMemory::forward_without_graph(size_t block, bool trains) const {
   const auto& spec = job_.model->blocks[block];
   if (spec.passes_field) return output(block);
   if (spec.kind == BlockKind::embedding) return output(block) + beside_embedding(block);
   if (spec.kind == BlockKind::head && !job_.model->task) return loss_without_graph(block);
-  int64_t scratch = 0, cast = 0;
+  double inputs = 0, masked = 0;
+  for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
+  const int64_t all =
+      saved(block) - cast_bytes(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_));
+  if (const auto* last = last_of_feed_forward(block)) return feed_forward_without_graph(block, all, *last);
+  int64_t scratch = 0, cast = 0, norms = 0;
   for (size_t i = 0; i < spec.parameters.size(); ++i) {
     const auto& parameter = spec.parameters[i];
     if (leaf_ != job_.precision.compute && !parameter.quantized)
@@ -173,16 +215,15 @@ int64_t BlockMemory::forward_without_graph(size_t block) const {
       scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
                                                 {tokens_, parameter.shape[0], parameter.shape[1]}));
   }
-  double inputs = 0;
-  for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
-  const int64_t before =
-      saved(block) - cast_bytes(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_));
-  int64_t norms = 0;
   for (const auto& moment : spec.forward_moments) {
     norms = std::max(norms, norm_bytes(moment));
     scratch = std::max(scratch, of_convolution(moment).forward);
   }
-  return before + cast + std::max(norms, output(block) + scratch);
+  for (const auto& moment : spec.backward_moments) masked = std::max(masked, moment.mask_bytes_per_token);
+  // Attention with dropout has its probabilities, and the mask in one byte and in the dtype of the probabilities.
+  const int64_t dropped =
+      trains ? whole(static_cast<double>(tokens_) * masked * static_cast<double>(2 * compute_ + 1)) : 0;
+  return all + std::max(dropped, cast + std::max(norms, output(block) + scratch));
 }
 
 int64_t BlockMemory::head_cast(size_t block) const {

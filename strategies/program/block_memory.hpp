@@ -40,8 +40,8 @@ class BlockMemory {
   /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
   int64_t waiting(size_t block) const;
   /// The bytes in the forward of a block that keeps nothing for a backward: its tensors, the largest cast of a weight, and the scratch
-  /// memory of its largest product. Of a head that predicts tokens, the bytes while it computes the loss.
-  int64_t forward_without_graph(size_t block) const;
+  /// memory of its largest product. Of a head that predicts tokens, the bytes while it computes the loss. `trains`: with dropout.
+  int64_t forward_without_graph(size_t block, bool trains) const;
   /// Possible peaks of forward: bytes of the block's activations, without what earlier blocks saved.
   std::vector<int64_t> forward_peaks(size_t block) const;
   /// `takes`: the strategy keeps the tensors of gradients (and counts them), instead of copying them.
@@ -55,6 +55,11 @@ class BlockMemory {
   /// for dropout, then with the cast of the result.
   int64_t beside_embedding(size_t block) const;
   int64_t loss_without_graph(size_t block) const;
+  const ParameterSpec* last_of_feed_forward(size_t block) const;
+  /// `all`: bytes of what the forward makes, without its output.
+  int64_t feed_forward_without_graph(size_t block, int64_t all, const ParameterSpec& last) const;
+  /// Bytes that a product with the matrix needs in addition: the cast of the matrix, and scratch memory.
+  int64_t matrix_bytes(const ParameterSpec& matrix) const;
   /// Bytes of the cast of the vocabulary projection's weight.
   int64_t head_cast(size_t block) const;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;

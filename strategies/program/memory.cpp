@@ -203,7 +203,7 @@ class Replay {
   void forward(size_t block) {
     pass_on(0);
     if (validating_ || block < job_.model->first_trained_block()) {
-      hold_at_peak(block, blocks_.forward_without_graph(block));
+      hold_at_peak(block, blocks_.forward_without_graph(block, /*trains=*/!validating_));
       hold(block, 0);
     } else {
       run_with_graph(block);

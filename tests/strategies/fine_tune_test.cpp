@@ -141,6 +141,31 @@ TEST_CASE("fine_tune.method = freeze trains the parameters that it names", "[fin
     }
 }
 
+TEST_CASE("memory is as predicted if only the head is trained", "[fine_tune][memory][rank6]") {
+  for (const char* family : {"gpt", "llama"})
+    for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
+      for (const double dropout : {0.0, 0.1}) {
+        TinyRun run = lora_run(family);
+        run.fine_tune = {};
+        run.fine_tune.method = "freeze";
+        run.fine_tune.trainable = {"head.*"};
+        run.precision = precision;
+        run.dropout = dropout;
+        run.tied = false;
+        run.dim = 64;
+        run.seq_len = dropout > 0 ? 192 : 64;
+        run.vocab = 503;
+        run.loss_chunk_tokens = 128;
+        const ModelSpec spec = tiny_spec(run);
+        const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
+        const auto measured = measure_memory(run);
+        const double error = static_cast<double>(claim.total()) / static_cast<double>(measured.peak) - 1;
+        INFO(family << ", " << precision << ", dropout " << dropout << ": " << 100 * error << " %");
+        CHECK(error >= -0.01);
+        CHECK(error <= 0.03);
+      }
+}
+
 TEST_CASE("modules_to_save are trained completely beside adapters", "[fine_tune][rank4]") {
   TinyRun run = lora_run();
   run.tied = false;

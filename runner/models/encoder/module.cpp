@@ -109,7 +109,9 @@ class EncoderMlp : public Block {
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    const auto mlp = down_(gelu(up_(x, context), gelu_), context);
+    const auto hidden =
+        gelu(up_(x, context), gelu_);  // a statement of its own: without a graph, its operands are freed
+    const auto mlp = down_(hidden, context);
     const auto sum = dropout_(mlp, context, DropoutSite::mlp_out).add_(x);
     return norm_(sum).view(input.sizes());
   }

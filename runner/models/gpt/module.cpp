@@ -94,7 +94,9 @@ class GptMlp : public Block {
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    auto mlp = down_.last(gelu(up_(norm_(x), context), gelu_), context);
+    const auto hidden =
+        gelu(up_(norm_(x), context), gelu_);  // a statement of its own: without a graph, its operands are freed
+    auto mlp = down_.last(hidden, context);
     return dropout_(mlp, context, DropoutSite::mlp_out).add_(x).view(input.sizes());
   }
 
