@@ -103,6 +103,28 @@ void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsF
   }
 }
 
+/// transformers takes the state of the last token that is not the pad token, so decoders with labels need one.
+void add_pad_token(const Recipe& recipe, WeightsFolder& folder) {
+  if (!labels_texts(recipe.model) || family_kind(recipe.model.name) == "encoder") return;
+  if (folder.token_ids.contains("pad_token_id")) return;
+  const auto tokenizer = make_tokenizer(recipe.data, data_cache());
+  const auto roles = tokenizer->special_tokens();
+  if (const auto id = roles.pad ? roles.pad : roles.eos) {
+    folder.token_ids["pad_token_id"] = *id;
+    if (const auto frame = tokenizer->frame(recipe.data.has_text_pairs());
+        frame.back().kind == FramePart::Kind::token && frame.back().id == *id)
+      log::warning(
+          "the tokenizer ends each text with {}, which is also its pad token: transformers reads the token before it, "
+          "and this model was trained to read it",
+          tokenizer->id_to_token(*id).value_or(std::to_string(*id)));
+    return;
+  }
+  log::warning(
+      "the tokenizer has neither a pad token nor an end token, so transformers reads single texts only with this "
+      "model: "
+      "set pad_token_id in config.json to a token that ends no text");
+}
+
 ExitCode export_run(const ExportOptions& options) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
   auto run = ledger.find_run(options.run);
@@ -136,6 +158,7 @@ ExitCode export_run(const ExportOptions& options) {
   folder.naming = options.format == "hf" ? WeightsFolder::Naming::hugging_face : WeightsFolder::Naming::runner;
   folder.dtype = options.dtype == "f32" ? "F32" : options.dtype == "bf16" ? "BF16" : "F16";
   add_companions(recipe, checkpoint, folder);
+  if (options.format == "hf") add_pad_token(recipe, folder);
   const auto read = reader(base_reader(recipe, spec, base, checkpoint));
   export_weights(options.output, recipe.model, base, merged_reader(spec, base, read), folder);
   log::info("{} parameters of {}{} at step {}{}, as {}", format_parameters(base.parameter_count()), run,

@@ -321,9 +321,10 @@ class Finder {
   /// An encoder sees the next token, and other models do not see what follows a hidden one.
   void objective() {
     const bool encoder = family_kind(recipe_.model.name) == "encoder";
-    if (recipe_.data.labels_texts()) return labels(encoder);
+    const bool tokens = is_language_model(recipe_.model.name) && recipe_.model.name != "plugin";
+    if (recipe_.data.labels_texts()) return labels(tokens);
     for (const char* key : {"model.num_labels", "model.labels"})
-      if (encoder && given(key))
+      if (tokens && given(key))
         report(key, "models that predict tokens have no labels: set data.target to the column with the labels of texts",
                "data.objective", "the objective is set here");
     if (encoder == recipe_.data.masks_tokens()) return;
@@ -335,16 +336,16 @@ class Finder {
   }
 
   /// Texts with labels.
-  void labels(bool encoder) {
+  void labels(bool tokens) {
     const auto& data = recipe_.data;
     const auto refuse = [&](const char* key, const std::string& message) {
       const bool named = !given("data.objective");
       report(key, message, named ? "data.target" : "data.objective",
              named ? "the target is named here" : "the objective is set here");
     };
-    if (!encoder)
+    if (!tokens)
       return report(given("data.objective") ? "data.objective" : "data.target",
-                    fmt::format("labels of texts are for bert and roberta (objective = \"classification\"), not for {}",
+                    fmt::format("labels of texts are for models that read tokens, such as bert and llama, not for {}",
                                 recipe_.model.name),
                     "model.name", "the family is set here");
     if (data.target.empty())

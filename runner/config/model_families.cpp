@@ -150,7 +150,9 @@ bool predicts_tokens(const Recipe& recipe) {
   return is_language_model(recipe.model.name) && !recipe.data.labels_texts();
 }
 
-bool labels_texts(const Model& model) { return family_kind(model.name) == "encoder" && model.num_labels.has_value(); }
+bool labels_texts(const Model& model) {
+  return is_language_model(model.name) && model.name != "plugin" && model.num_labels.has_value();
+}
 
 std::vector<std::string> language_model_names() {
   auto names = model_family_names();

@@ -29,10 +29,10 @@ void add_row_models(Adder<Recipe::Model>& add) {
       &M::num_features, mlp);
   add({.name = "num_labels", .type = T::integer,
        .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels,
-      {.family = "encoder mlp vit resnet"});
+      {.family = "gpt decoder encoder mlp vit resnet"});
   add({.name = "labels", .type = T::texts,
        .help = "The names of the outputs, in their order. Default: the labels of the data, sorted; if model.init_from has the same "
-               "labels, in its order."}, &M::labels, {.family = "encoder"});
+               "labels, in its order."}, &M::labels, {.family = language_models});
   const Facts images{.family = "vit resnet"}, vit{.family = "vit"}, resnet{.family = "resnet"};
   add({.name = "image_size", .type = T::integer, .help = "Width and height of the images that the model gets.", .minimum = 1,
        .maximum = 1 << 14}, &M::image_size, images);

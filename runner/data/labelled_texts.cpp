@@ -22,14 +22,26 @@ struct TextRow {
   PairLengths lengths = {};
 };
 
+/// What surrounds the texts of a row.
+struct TextForm {
+  TokenFrame frame;
+  int64_t pad_id = 0;
+};
+
+TextForm form_of(const Tokenizer& tokenizer, bool pairs) {
+  const auto roles = tokenizer.special_tokens();
+  return {.frame = tokenizer.frame(pairs), .pad_id = roles.pad.value_or(roles.eos.value_or(0))};
+}
+
 class LabelledTexts final : public Dataset {
  public:
-  LabelledTexts(const Recipe::Data& data, OpenData opened, std::vector<TextRow> rows, RowTargets targets,
-                TokenFrame frame, TableSchema schema, int64_t seq_len)
+  LabelledTexts(const Recipe::Data& data, OpenData opened, std::vector<TextRow> rows, RowTargets targets, TextForm form,
+                TableSchema schema, int64_t seq_len)
       : stream_(std::move(opened.stream)),
         rows_(std::move(rows)),
         targets_(std::move(targets)),
-        frame_(std::move(frame)),
+        frame_(std::move(form.frame)),
+        pad_id_(form.pad_id),
         schema_(std::move(schema)),
         seq_len_(seq_len),
         pairs_(data.has_text_pairs()) {
@@ -67,7 +79,7 @@ class LabelledTexts final : public Dataset {
     const auto& texts = rows_[static_cast<size_t>(sample)];
     const auto inputs = batch.row<int64_t>(inputs_field, row), positions = batch.row<int64_t>(positions_field, row);
     const auto types = pairs_ ? batch.row<int64_t>(types_field, row) : std::span<int64_t>();
-    std::ranges::fill(inputs, 0);
+    std::ranges::fill(inputs, pad_id_);
     std::ranges::fill(types, 0);
     size_t at = 0;
     for (const auto& part : frame_) {
@@ -80,6 +92,7 @@ class LabelledTexts final : public Dataset {
       if (pairs_) std::ranges::fill(types.subspan(at, count), part.type);
       at += count;
     }
+    at = std::max<size_t>(at, 1);  // an empty text has one token, the pad token
     std::iota(positions.begin(), positions.begin() + static_cast<ptrdiff_t>(at), int64_t{0});
     std::iota(positions.begin() + static_cast<ptrdiff_t>(at), positions.end(), int64_t{0});
     targets_.write(static_cast<size_t>(sample), batch, batch.fields.size() - 1, row);
@@ -104,6 +117,7 @@ class LabelledTexts final : public Dataset {
   std::vector<TextRow> rows_;
   RowTargets targets_;
   TokenFrame frame_;
+  int64_t pad_id_;
   TableSchema schema_;
   int64_t seq_len_, frame_tokens_ = 0;
   bool pairs_;
@@ -153,10 +167,10 @@ class TextRows {
 /// The texts of `records`, rows of the table, whose row `first` has the first document. Without a table their targets are not known.
 std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table* table, int64_t first,
                                   const std::vector<int64_t>& records, OpenData opened, const TableSchema& schema,
-                                  int64_t seq_len, TokenFrame frame) {
+                                  int64_t seq_len, TextForm form) {
   const auto& documents = opened.documents.value();
   RUNNER_CHECK(records.empty() || (records.back() - first + 1) * (data.has_text_pairs() ? 2 : 1) <= documents.size());
-  const auto added = std::ranges::count(frame, FramePart::Kind::token, &FramePart::kind);
+  const auto added = std::ranges::count(form.frame, FramePart::Kind::token, &FramePart::kind);
   if (seq_len < added)
     throw usage_error("data.seq_len = {}: the tokenizer puts {} tokens around the texts", seq_len, added);
   TextRows rows(data, table, first, documents, seq_len - added);
@@ -166,7 +180,7 @@ std::unique_ptr<Dataset> texts_of(const Recipe::Data& data, const Table* table, 
                       records.size(), seq_len);
   auto targets = table ? RowTargets(data, *table, rows.records, schema) : RowTargets(schema);
   auto texts = std::make_unique<LabelledTexts>(data, std::move(opened), std::move(rows.rows), std::move(targets),
-                                               std::move(frame), schema, seq_len);
+                                               std::move(form), schema, seq_len);
   texts->cut = rows.cut;
   texts->dropped = rows.dropped;
   return texts;
@@ -208,9 +222,9 @@ std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, size_t source,
   const bool own_files = split == Split::validation && !own.validation.empty();
   const auto training = own_files && !learned.is_null() ? nullptr : training_table(data);
   const auto schema = learned.is_null() ? training->schema : TableSchema::from_json(learned);
-  auto frame = tokenizer.frame(own.has_text_pairs());
+  auto form = form_of(tokenizer, own.has_text_pairs());
   const auto make = [&](const Table& table, int64_t first, const std::vector<int64_t>& records) {
-    return texts_of(own, &table, first, records, std::move(opened), schema, seq_len, std::move(frame));
+    return texts_of(own, &table, first, records, std::move(opened), schema, seq_len, std::move(form));
   };
   if (own_files) {
     const auto validation = validation_table(own, schema);
@@ -227,7 +241,7 @@ std::unique_ptr<Dataset> unlabelled_texts(Recipe::Data data, OpenData opened, in
   std::iota(records.begin(), records.end(), int64_t{0});
   if (records.empty()) throw usage_error("the input has no text");
   return texts_of(data, nullptr, 0, records, std::move(opened), TableSchema::from_json(learned), seq_len,
-                  tokenizer.frame(data.has_text_pairs()));
+                  form_of(tokenizer, data.has_text_pairs()));
 }
 
 }  // namespace runner

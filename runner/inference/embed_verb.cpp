@@ -11,7 +11,7 @@
 #include "runner/inference/sentence_settings.hpp"
 #include "runner/inference/text_records.hpp"
 #include "runner/inference/verbs.hpp"
-#include "runner/models/encoder/pooling.hpp"
+#include "runner/models/pooling.hpp"
 #include "runner/tokenizers/unicode.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -90,8 +90,8 @@ torch::Tensor embeddings_of(const LoadedModel& model, const std::vector<std::vec
   const auto batch = model.micro_batch(padded(texts));
   const auto field = model.stored().spec.batch_field(token_field::positions_name);
   const TokenPositions positions{.on_device = batch.fields[field], .on_host = batch.host_fields[field]};
-  const auto pooling = settings.pooling == "cls" ? encoder::Pooling::cls : encoder::Pooling::mean;
-  auto embeddings = encoder::pooled(model.hidden_states(batch), positions, pooling);
+  const auto pooling = settings.pooling == "cls" ? Pooling::cls : Pooling::mean;
+  auto embeddings = pooled(model.hidden_states(batch), positions, pooling);
   constexpr double smallest = 1e-12;  // as torch.nn.functional.normalize
   if (settings.normalize) embeddings = embeddings / embeddings.norm(2, {1}, /*keepdim=*/true).clamp_min(smallest);
   return embeddings.to(torch::kCPU).contiguous();

@@ -15,6 +15,10 @@ KeyValueCache LanguageModel::new_cache(std::vector<int64_t> padding) const {
     throw usage_error(
         "the model of a plug-in keeps no keys and values of earlier tokens, so it cannot generate text; `runner "
         "evaluate` measures it");
+  if (labels_texts(settings()))
+    throw usage_error(
+        "{} predicts labels or numbers of texts, so it cannot generate text; `runner predict` writes them",
+        settings().name);
   if (family_kind(settings().name) == "encoder")
     throw usage_error(
         "{} predicts hidden tokens, not the next one, so it cannot generate text; `runner evaluate` measures it, and "

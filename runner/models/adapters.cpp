@@ -59,7 +59,8 @@ class Modules {
   }
   /// A classifier is trained completely even if it is not named, as in PEFT's task type SEQ_CLS.
   bool saved_whole(size_t slot) const {
-    if (base_.task && is_inside("classifier", names_[slot])) return true;
+    for (const char* classifier : {"classifier", "score"})
+      if (base_.task && is_inside(classifier, names_[slot])) return true;
     return std::ranges::any_of(fine_tune_.modules_to_save,
                                [&](const std::string& target) { return is_inside(target, names_[slot]); });
   }

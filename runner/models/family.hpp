@@ -1,6 +1,7 @@
 // The interface of a model family for the registry in models.cpp, and parts of specs that families share.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,8 +59,12 @@ inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters);
 
 /// The last block of models that predict labels or numbers: head.weight [outputs, dim] and head.bias, as torch.nn.Linear draws
-/// them.
-BlockSpec task_head_block(int64_t dim, int64_t outputs);
+/// them; with `init_std` only the weight, drawn from normal(0, init_std).
+BlockSpec task_head_block(int64_t dim, int64_t outputs, std::optional<double> init_std = {});
+/// The same behind a norm, for one of the `tokens` tokens of a row: all but the input is of this token only.
+BlockSpec one_token_head(BlockSpec head, std::vector<ParameterSpec> norm, int64_t dim, int64_t tokens);
+/// The last block of decoders with model.num_labels (text_label_head.hpp).
+BlockSpec text_label_head(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t seq_len);
 
 /// Number of elements in those `parameters` whose names end with one of `endings`.
 int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializer_list<std::string_view> endings);

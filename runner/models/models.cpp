@@ -127,7 +127,8 @@ ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq
   if (labels || (!tokens && !own)) {
     task.outputs = labels ? *model.num_labels : vocab_size;
     spec.task = task;
-    if (labels) spec.batch = text_fields(seq_len, rows == RowKind::text_pair);
+    const bool has_types = family_kind(model.name) == "encoder";
+    if (labels) spec.batch = text_fields(seq_len, has_types && rows == RowKind::text_pair);
     spec.batch.push_back(task.classifies() ? labels_field() : targets_field(task.outputs));
     if (task.mixes_labels) {
       spec.batch.insert(spec.batch.end(), {partner_labels_field(), label_share_field()});

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "fine_tune_support.hpp"
+#include "word_tokenizer.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -234,7 +235,7 @@ TEST_CASE("rank 15: labelled texts of weighted sources train alike on any number
 TEST_CASE("rank 15: transformers computes the losses of an exported classifier", "[rank15][e2e]") {
   const auto python = python_with_peft();
   const ClassifierPlace place;
-  const auto family = GENERATE(as<std::string>(), "bert", "roberta");
+  const auto family = GENERATE(as<std::string>(), "bert", "roberta", "gpt", "llama");
   place.write("tiny.toml", recipe_text());
   place.train("tiny.toml", {"model.name=" + family});
   place.export_last("exported");
@@ -255,10 +256,83 @@ TEST_CASE("rank 15: transformers computes the losses of an exported classifier",
                                "replaced by a new one, which begins with random weights"));
 }
 
+TEST_CASE("rank 15: a decoder classifies texts, and transformers finds the last token by the pad token",
+          "[rank15][e2e]") {
+  const auto python = python_with_peft();
+  const ClassifierPlace place;
+  write_word_tokenizer(place, {"x", "xx", "xxx", "xxxx", "red", "green", "blue", "and", "0", "1", "2", "3", "4", "5",
+                               "6", "7", "8", "9"});
+  const auto family = GENERATE(as<std::string>(), "gpt", "llama", "mistral", "qwen2");
+  CAPTURE(family);
+  place.write("tiny.toml", recipe_text("", "dropout = 0.0\n", "tokenizer = \"words\"\n"));
+  const auto result = place.train("tiny.toml", {"model.name=" + family, "strategy.name=fsdp", "devices.cpu_processes=2",
+                                                "train.max_steps=40", "train.val_check_interval=40"});
+  const double loss = place.metric("val_loss"), accuracy = place.metric("val_accuracy");
+  CHECK(accuracy > 0.6);  // a third of the records have each label
+  place.export_last("exported");
+  const auto config = nlohmann::json::parse(read_file(place.path() / "exported/config.json"));
+  CHECK(config.at("pad_token_id") == 1);
+  CHECK(config.at("architectures")[0].get<std::string>().ends_with("ForSequenceClassification"));
+  const auto theirs = place.losses(python, "val.jsonl 24 words exported");
+  CHECK_THAT(theirs.at(0), WithinAbs(loss, 1e-5));
+  CHECK_THAT(theirs.at(1), WithinAbs(accuracy, 1e-6));
+  // The verbs read the run and the folder alike.
+  const std::string run = result.at("run");
+  for (const auto& words : {std::vector<std::string>{"evaluate", run, "--json"},
+                            {"evaluate", "exported", "--data", "val.jsonl", "--json"}}) {
+    const auto evaluated = place.run(words);
+    INFO(evaluated.err);
+    REQUIRE(evaluated.code == 0);
+    CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(loss, 1e-5));
+  }
+  place.write("new.jsonl", "{\"text\": \"xx red and 3\"}\n{\"text\": \"\"}\n{\"text\": \"green and 1\"}\n");
+  const auto answers = place.run({"predict", run, "new.jsonl"}),
+             same = place.run({"predict", "exported", "new.jsonl", "--batch-size", "1"});
+  INFO(answers.err << same.err);
+  REQUIRE(answers.code == 0);
+  CHECK(std::ranges::count(answers.out, '\n') == 3);
+  CHECK(answers.out == same.out);
+  const auto generated = place.run({"generate", run, "red"});
+  CHECK(generated.code == 2);
+  CHECK_THAT(generated.err,
+             ContainsSubstring("which predicts labels or numbers: `runner predict` and `runner evaluate`"));
+  // A recipe from the folder continues with the same head.
+  CHECK(place.run({"init", "next.toml", "--from-hf", "exported"}).code == 0);
+  const auto next = read_file(place.path() / "next.toml");
+  CHECK_THAT(next, ContainsSubstring("num_labels = 3") && ContainsSubstring("target = \"label\""));
+}
+
+TEST_CASE("rank 15: a decoder predicts numbers and several labels of pairs of texts", "[rank15][e2e]") {
+  const ClassifierPlace place;
+  std::string text;
+  for (int i = 0; i < 48; ++i)
+    text += fmt::format("{{\"text\": \"{}\", \"text_pair\": \"{}\", \"size\": {}, \"red\": {}, \"odd\": {}}}\n",
+                        i % 3 == 0 ? "red" : "blue", i % 7, 0.25 * (i % 5), i % 3 == 0 ? 1 : 0, i % 2);
+  place.write("train.jsonl", text);
+  place.write("val.jsonl", text);
+  place.write("pairs.toml", recipe_text());
+  const std::vector<std::string> llama = {"model.name=llama", "data.seq_len=8"};
+  for (const std::string target : {"data.target=size", "data.target=[\"red\", \"odd\"]"}) {
+    auto set = llama;
+    set.push_back(target);
+    if (target.ends_with("]")) set.emplace_back("train.loss=bce");
+    const auto single = place.train("pairs.toml", set);
+    set.insert(set.end(), {"strategy.name=ddp", "devices.cpu_processes=2"});
+    CHECK_THAT(place.train("pairs.toml", set).at("final_loss").get<double>(),
+               WithinRel(single.at("final_loss").get<double>(), 1e-5));
+    place.export_last(target.ends_with("]") ? "labels" : "number");
+  }
+  const auto type = [&](const char* folder) {
+    return nlohmann::json::parse(read_file(place.path() / folder / "config.json")).at("problem_type");
+  };
+  CHECK(type("number") == "regression");
+  CHECK(type("labels") == "multi_label_classification");
+}
+
 TEST_CASE("rank 15: PEFT reads the adapter of a classifier", "[rank15][e2e]") {
   const auto python = python_with_peft();
   const ClassifierPlace place;
-  const auto family = GENERATE(as<std::string>(), "bert", "roberta");
+  const auto family = GENERATE(as<std::string>(), "bert", "roberta", "gpt", "llama");
   place.write("base.toml", recipe_text());
   place.train("base.toml", {"model.name=" + family});
   place.export_last("base");
@@ -269,7 +343,8 @@ TEST_CASE("rank 15: PEFT reads the adapter of a classifier", "[rank15][e2e]") {
   place.export_last("merged");
   const auto config = nlohmann::json::parse(read_file(place.path() / "adapter/adapter_config.json"));
   CHECK(config.at("task_type") == "SEQ_CLS");
-  CHECK(config.at("modules_to_save") == nlohmann::json({"classifier"}));
+  const bool encoder = family == "bert" || family == "roberta";
+  CHECK(config.at("modules_to_save") == nlohmann::json({encoder ? "classifier" : "score"}));
   const auto theirs = place.losses(python, "val.jsonl 24 bytes merged base adapter blue,green,red");
   CHECK_THAT(theirs.at(0), WithinAbs(loss, 1e-5));
   CHECK_THAT(theirs.at(2), WithinAbs(loss, 1e-5));

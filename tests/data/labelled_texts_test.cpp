@@ -90,6 +90,21 @@ TEST_CASE("rank 15: a text, its label, and padding that is a sequence of its own
   CHECK(data->learned().at("targets")[0].at("classes") == nlohmann::json({"ham", "spam"}));
 }
 
+TEST_CASE("rank 15: without added tokens, an empty text is one pad token", "[rank15]") {
+  Texts texts("jsonl", R"({"text": "", "label": "none"}
+{"text": "a b", "label": "some"}
+)");
+  auto tokenizer = nlohmann::json::parse(letters_tokenizer());
+  tokenizer.erase("post_processor");
+  texts.data.tokenizer = texts.write("tokenizer.json", tokenizer.dump());
+  texts.write("tokenizer_config.json", R"({"pad_token": "[SEP]"})");
+  const auto batch = batch_of(*texts.open(), {0, 1});
+  CHECK(row_of(batch, 0, 0) == Values(8, sep));
+  CHECK(row_of(batch, 1, 0) == Values{0, 0, 1, 2, 3, 4, 5, 6});
+  CHECK(row_of(batch, 0, 1) == Values{3, 4, sep, sep, sep, sep, sep, sep});
+  CHECK(row_of(batch, 1, 1) == Values{0, 1, 0, 1, 2, 3, 4, 5});
+}
+
 TEST_CASE("rank 15: two texts have types, and the longer one loses its end", "[rank15]") {
   Texts texts("jsonl", R"({"text": "a b c d e", "text_pair": "f g", "label": 0}
 {"text": "a", "text_pair": "b", "label": 1}

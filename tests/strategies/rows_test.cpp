@@ -94,9 +94,9 @@ TEST_CASE("rank 17: memory of an mlp is as predicted", "[rank17][memory]") {
 TEST_CASE("rank 15: classifiers of texts train alike under single, ddp, fsdp and zero", "[rank15][parity]") {
   at::set_num_threads(1);
   TinyRun run;
-  run.family = GENERATE(as<std::string>(), "bert", "roberta");
+  run.family = GENERATE(as<std::string>(), "bert", "roberta", "gpt", "llama", "gemma2");
   run.labels = 3;
-  run.pairs = run.family == "bert";
+  run.pairs = run.family == "bert" || run.family == "llama";
   run.n_layers = 2;
   run.steps = 3;
   run.short_last = 7;
@@ -120,9 +120,10 @@ TEST_CASE("rank 15: classifiers of texts train alike under single, ddp, fsdp and
   }
 }
 
-TEST_CASE("rank 15: with adapters the classifier is trained, too, and BERT's pooler only if it is named", "[rank15]") {
+TEST_CASE("rank 15: with adapters the classifier is trained, too, but norms and BERT's pooler only if they are named",
+          "[rank15]") {
   TinyRun run;
-  run.family = GENERATE(as<std::string>(), "bert", "roberta");
+  run.family = GENERATE(as<std::string>(), "bert", "roberta", "gpt", "llama");
   run.labels = 3;
   run.fine_tune.method = "lora";
   const auto trained = [&] {
@@ -135,6 +136,10 @@ TEST_CASE("rank 15: with adapters the classifier is trained, too, and BERT's poo
   const std::vector<std::string> all = {"head.dense.weight", "head.dense.bias", "head.weight", "head.bias"};
   if (run.family == "roberta") CHECK(trained() == all);  // both layers are its classifier
   if (run.family == "bert") CHECK(trained() == std::vector<std::string>{"head.weight", "head.bias"});
+  if (run.family == "gpt" || run.family == "llama") {
+    CHECK(trained() == std::vector<std::string>{"head.weight"});
+    return;
+  }
   run.fine_tune.modules_to_save = {"pooler"};
   if (run.family == "bert") CHECK(trained() == all);
 }
@@ -142,7 +147,7 @@ TEST_CASE("rank 15: with adapters the classifier is trained, too, and BERT's poo
 TEST_CASE("rank 15: memory of classifiers of texts is as predicted", "[rank15][memory]") {
   at::set_num_threads(1);
   TinyRun run;
-  run.family = GENERATE(as<std::string>(), "bert", "roberta");
+  run.family = GENERATE(as<std::string>(), "bert", "roberta", "gpt", "llama");
   run.labels = 3;
   run.dim = 64;
   run.n_layers = 2;

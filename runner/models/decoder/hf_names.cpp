@@ -4,6 +4,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/models/decoder/decoder.hpp"
 
 namespace runner::decoder {
@@ -91,6 +92,7 @@ HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
   const auto parts = split(name, '.');
   const auto& kind = parts.back();
   if (name == "embedding.tokens.weight") return inside(neox ? "embed_in.weight" : "embed_tokens.weight");
+  if (name == "head.weight" && labels_texts(model)) return {"score.weight"};
   if (name == "head.weight") return {neox ? "embed_out.weight" : "lm_head.weight", {}};
   if (parts[0] == "head") return inside((neox ? "final_layer_norm." : "norm.") + kind);
   const auto begin = parts[0].size() + parts[1].size() + 2;
@@ -103,7 +105,9 @@ HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
 }
 
 bool hf_ignorable(const Recipe::Model& model, const std::string& name) {
-  if (model.tie_embeddings && (name == "lm_head.weight" || name == "embed_out.weight")) return true;
+  const bool labels = labels_texts(model);
+  if ((labels || model.tie_embeddings) && (name == "lm_head.weight" || name == "embed_out.weight")) return true;
+  if (!labels && name == "score.weight") return true;
   static const std::regex buffers(
       R"(((model|gpt_neox)\.)?(rotary_emb\.inv_freq|layers\.\d+\.(self_attn|attention)\.(rotary_emb\.inv_freq|bias|masked_bias)))");
   return std::regex_match(name, buffers);

@@ -6,6 +6,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/hf_config.hpp"
 #include "runner/models/hf_ignored_keys.hpp"
+#include "runner/models/hf_labels.hpp"
 
 namespace runner::decoder {
 
@@ -126,6 +127,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   read_own(reader, model);
   read_windows(reader, family, model);
   read_rope(reader, model);
+  read_labels(config, model);
   reader.check_all_read("of " + family.type, hf_ignored_keys());
   return model;
 }

@@ -6,6 +6,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/hf_config.hpp"
+#include "runner/models/hf_labels.hpp"
 
 namespace runner::decoder {
 
@@ -54,6 +55,17 @@ void check_kept(const Recipe::Model& model, const nlohmann::json& config) {
           there.at(key).is_null() ? "unset" : toml_value(there.at(key)));
 }
 
+/// The class of models with labels.
+std::string label_architecture(const HfFamily& family) {
+  if (family.name == "granite")
+    throw usage_error(
+        "Hugging Face's transformers has no class for {} with labels, so this model cannot be exported to it",
+        family.name);
+  if (family.name == "gemma3") return "Gemma3TextForSequenceClassification";
+  const auto& name = family.architecture;
+  return name.substr(0, name.find("ForCausalLM")) + "ForSequenceClassification";
+}
+
 }  // namespace
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
@@ -88,6 +100,10 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
   write_rope(model, config);
   write_own(model, config);
   check_kept(model, config);
+  if (!spec.task) return config;
+  config["architectures"] = {label_architecture(family)};
+  config["pad_token_id"] = nullptr;  // whoever writes the folder may know it
+  write_labels(model, *spec.task, config);
   return config;
 }
 

@@ -12,6 +12,7 @@
 #include "runner/models/head.hpp"
 #include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/text_label_head.hpp"
 
 namespace runner::decoder {
 
@@ -230,9 +231,13 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     model.blocks.push_back(std::make_unique<Residual<AttentionBranch>>(std::move(attention)));
     model.blocks.push_back(std::make_unique<Residual<MlpBranch>>(std::move(mlp)));
   }
-  model.blocks.push_back(
-      std::make_unique<Head<Norm>>(model, recipe, Norm(model, recipe, "head.norm"),
-                                   LogitForm{.divisor = recipe.logits_scaling, .softcap = recipe.logits_softcap}));
+  Norm norm(model, recipe, "head.norm");
+  if (model.spec.task) {
+    model.blocks.push_back(std::make_unique<TextLabelHead<Norm>>(model, std::move(norm)));
+    return;
+  }
+  const LogitForm form{.divisor = recipe.logits_scaling, .softcap = recipe.logits_softcap};
+  model.blocks.push_back(std::make_unique<Head<Norm>>(model, recipe, std::move(norm), form));
 }
 
 }  // namespace runner::decoder

@@ -174,6 +174,11 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(blocks.attention(layer, i));
     spec.blocks.push_back(blocks.mlp(layer));
   }
+  if (labels_texts(model)) {  // neither a soft cap nor a divisor of logits, as in transformers
+    auto norm = blocks.norm("head.norm", model.dim, blocks.layer_norm());
+    spec.blocks.push_back(text_label_head(model, std::move(norm), seq_len));
+    return spec;
+  }
   const auto memory = blocks.layer_norm()
                           ? NormMemory{.saved_float32 = 2}
                           : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};

@@ -10,7 +10,7 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer);
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows);
 nlohmann::json settings(const Recipe::Model& model);
 
-HfTensor hf_tensor(const std::string& name);
+HfTensor hf_tensor(const Recipe::Model& model, const std::string& name);
 bool hf_ignorable(const Recipe::Model& model, const std::string& name);
 Recipe::Model model_from_hf_config(const nlohmann::json& config);
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);

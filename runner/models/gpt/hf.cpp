@@ -5,6 +5,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "runner/models/hf_config_reader.hpp"
+#include "runner/models/hf_labels.hpp"
 
 namespace runner::gpt {
 
@@ -23,13 +24,13 @@ constexpr GptBlockName gpt_block_names[] = {
 
 }  // namespace
 
-HfTensor hf_tensor(const std::string& name) {
+HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
   auto inside = [](std::string theirs, bool transposed = false) {
     return HfTensor{"transformer." + theirs, {theirs}, transposed};
   };
   if (name == "embedding.tokens.weight") return inside("wte.weight");
   if (name == "embedding.positions.weight") return inside("wpe.weight");
-  if (name == "head.weight") return {"lm_head.weight", {}, false};
+  if (name == "head.weight") return {labels_texts(model) ? "score.weight" : "lm_head.weight"};
   auto parts = split(name, '.');
   if (parts[0] == "head") return inside("ln_f." + parts.back());
   for (const auto& entry : gpt_block_names) {
@@ -42,7 +43,9 @@ HfTensor hf_tensor(const std::string& name) {
 }
 
 bool hf_ignorable(const Recipe::Model& model, const std::string& name) {
-  if (model.tie_embeddings && name == "lm_head.weight") return true;
+  const bool labels = labels_texts(model);
+  if ((labels || model.tie_embeddings) && name == "lm_head.weight") return true;
+  if (!labels && name == "score.weight") return true;
   static const std::regex causal_mask(R"((transformer\.)?h\.\d+\.attn\.(bias|masked_bias))");
   return std::regex_match(name, causal_mask);
 }
@@ -81,6 +84,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     if (reader.get(other, 0.1) != model.dropout)
       throw usage_error("config.json: {} = {} differs from resid_pdrop = {}; model.dropout is one rate for all three",
                         other, reader.get(other, 0.1), model.dropout);
+  read_labels(config, model);
   return model;
 }
 
@@ -89,23 +93,27 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
     throw usage_error(
         "model.bias = false: Hugging Face's GPT-2 always has biases, so this model cannot be exported to it");
   // Token ids depend on the tokenizer. GPT2Config's default of 50256 would be outside of a small vocabulary.
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", spec.vocab_size},
-          {"n_positions", model.max_seq_len},
-          {"n_embd", model.dim},
-          {"n_layer", model.n_layers},
-          {"n_head", model.n_heads},
-          {"n_inner", hidden_dim(model)},
-          {"activation_function", activation_of(model) == "gelu" ? "gelu" : "gelu_new"},
-          {"layer_norm_epsilon", model.norm_eps},
-          {"initializer_range", model.init_std},
-          {"resid_pdrop", model.dropout},
-          {"embd_pdrop", model.dropout},
-          {"attn_pdrop", model.dropout},
-          {"tie_word_embeddings", model.tie_embeddings},
-          {"bos_token_id", nullptr},
-          {"eos_token_id", nullptr}};
+  nlohmann::json config = {{"architectures", {spec.task ? "GPT2ForSequenceClassification" : "GPT2LMHeadModel"}},
+                           {"model_type", "gpt2"},
+                           {"vocab_size", spec.vocab_size},
+                           {"n_positions", model.max_seq_len},
+                           {"n_embd", model.dim},
+                           {"n_layer", model.n_layers},
+                           {"n_head", model.n_heads},
+                           {"n_inner", hidden_dim(model)},
+                           {"activation_function", activation_of(model) == "gelu" ? "gelu" : "gelu_new"},
+                           {"layer_norm_epsilon", model.norm_eps},
+                           {"initializer_range", model.init_std},
+                           {"resid_pdrop", model.dropout},
+                           {"embd_pdrop", model.dropout},
+                           {"attn_pdrop", model.dropout},
+                           {"tie_word_embeddings", model.tie_embeddings},
+                           {"bos_token_id", nullptr},
+                           {"eos_token_id", nullptr}};
+  if (!spec.task) return config;
+  config["pad_token_id"] = nullptr;  // whoever writes the folder may know it
+  write_labels(model, *spec.task, config);
+  return config;
 }
 
 }  // namespace runner::gpt

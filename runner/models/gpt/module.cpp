@@ -9,6 +9,7 @@
 #include "runner/models/head.hpp"
 #include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/text_label_head.hpp"
 
 namespace runner::gpt {
 
@@ -122,8 +123,11 @@ void add_blocks(Model& model, const Recipe::Model& recipe) {
     model.blocks.push_back(std::make_unique<GptAttention>(model, recipe, layer, index));
     model.blocks.push_back(std::make_unique<GptMlp>(model, recipe, layer, index));
   }
-  model.blocks.push_back(
-      std::make_unique<Head<LayerNorm>>(model, recipe, LayerNorm(model, "head.norm", recipe.norm_eps)));
+  LayerNorm norm(model, "head.norm", recipe.norm_eps);
+  if (model.spec.task)
+    model.blocks.push_back(std::make_unique<TextLabelHead<LayerNorm>>(model, std::move(norm)));
+  else
+    model.blocks.push_back(std::make_unique<Head<LayerNorm>>(model, recipe, std::move(norm)));
 }
 
 }  // namespace runner::gpt

@@ -135,7 +135,9 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(attention_block(model, layer, seq_len));
     spec.blocks.push_back(mlp_block(model, layer));
   }
-  spec.blocks.push_back(head_block(model, norm_parameters(model, "head.norm"), vocab_size, {.saved_float32 = 2}));
+  auto norm = norm_parameters(model, "head.norm");
+  spec.blocks.push_back(labels_texts(model) ? text_label_head(model, std::move(norm), seq_len)
+                                            : head_block(model, std::move(norm), vocab_size, {.saved_float32 = 2}));
   return spec;
 }
 
@@ -152,7 +154,7 @@ namespace runner {
 
 const Family gpt_family = {.make_spec = gpt::make_spec,
                            .settings = gpt::settings,
-                           .hf_tensor = [](const auto&, const auto& name) { return gpt::hf_tensor(name); },
+                           .hf_tensor = gpt::hf_tensor,
                            .hf_ignorable = gpt::hf_ignorable,
                            .model_from_hf_config = gpt::model_from_hf_config,
                            .hf_config = gpt::hf_config};

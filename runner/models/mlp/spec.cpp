@@ -54,23 +54,6 @@ BlockSpec layer_block(const Recipe::Model& model, size_t index, int64_t in, int6
 
 }  // namespace
 
-BlockSpec task_head_block(int64_t dim, int64_t outputs) {
-  BlockSpec block{.name = "head", .kind = BlockKind::head};
-  add_linear(block, "head", outputs, dim);
-  const auto d = static_cast<double>(dim), k = static_cast<double>(outputs);
-  block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
-  block.saved.compute_elements_per_token = d;
-  block.saved.float32_per_token = k;  // the log-softmax
-  block.backward_moments = {{.compute_elements_per_token = d + 3 * k},
-                            {.compute_elements_per_token = 2 * d + k,
-                             .arriving = block.parameter_count(),
-                             .released_per_token = k,
-                             .out_features = outputs,
-                             .in_features = dim},
-                            {.compute_elements_per_token = 2 * d, .arrived = block.parameter_count()}};
-  return block;
-}
-
 namespace mlp {
 
 namespace {

@@ -95,21 +95,10 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer) 
 }
 
 BlockSpec head_block(const Recipe::Model& model, int64_t outputs) {
-  BlockSpec head = task_head_block(model.dim, outputs);
-  const auto per_row = 1.0 / static_cast<double>(tokens_of(model)), d = static_cast<double>(model.dim);
-  // All but the input is of the class token only.
-  head.forward_flops_per_token *= per_row;
-  head.saved.compute_elements_per_token = d + 2 * d * per_row;
-  head.saved.float32_per_token *= per_row;
-  for (auto& moment : head.backward_moments)
-    moment.compute_elements_per_token = d + moment.compute_elements_per_token * per_row;
-  head.backward_moments.back().compute_elements_per_token += d;  // the gradient of all tokens
-  std::vector<ParameterSpec> parameters = {vector_parameter("norm.weight", model.dim, Init::Kind::ones),
-                                           vector_parameter("norm.bias", model.dim, Init::Kind::zeros)};
-  parameters.insert(parameters.end(), head.parameters.begin(), head.parameters.end());
-  head.parameters = std::move(parameters);
-  head.backward_moments.back().arrived = head.parameter_count();
-  return head;
+  return one_token_head(task_head_block(model.dim, outputs),
+                        {vector_parameter("norm.weight", model.dim, Init::Kind::ones),
+                         vector_parameter("norm.bias", model.dim, Init::Kind::zeros)},
+                        model.dim, tokens_of(model));
 }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
