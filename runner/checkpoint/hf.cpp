@@ -63,6 +63,13 @@ void compare_config(const fs::path& folder, const Recipe::Model& model) {
     throw usage_error("{} contains a different model:\n  {}", folder.string(), join(differences, "\n  "));
 }
 
+/// Whether the class is a model without a head, such as MistralModel.
+bool is_bare(const nlohmann::json& config) {
+  const auto classes = config.value("architectures", nlohmann::json());
+  return classes.is_array() && !classes.empty() && classes[0].is_string() &&
+         classes[0].get<std::string>().ends_with("Model") && !classes[0].get<std::string>().ends_with("HeadModel");
+}
+
 std::vector<int64_t> stored_shape(const ParameterSpec& parameter, const HfTensor& name) {
   if (name.rows) {
     auto shape = parameter.shape;
@@ -150,6 +157,7 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   };
   const bool no_head =
       std::ranges::none_of(names, [&](const HfTensor& tensor) { return tensor.replaceable && is_stored(tensor); });
+  const bool bare = is_bare(read_hf_config(folder));
   for (size_t slot = 0; slot < names.size(); ++slot) {
     auto found = stored.find(names[slot].name);
     for (const auto& alias : names[slot].aliases)
@@ -160,6 +168,10 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     }
     const bool of_task_head =
         spec.task && (parameters[slot]->name == "head.weight" || parameters[slot]->name == "head.bias");
+    if (found == stored.end() && bare && parameters[slot]->name == "head.weight" && !spec.task) {
+      sources_.emplace_back();
+      continue;
+    }
     if (found == stored.end() && of_task_head) {
       other_head_ = "no head";
       sources_.emplace_back();

@@ -1,4 +1,4 @@
-// `runner embed`: a vector for each text of a file, by an encoder.
+// `runner embed`: a vector for each text of a file.
 #include <memory>
 
 #include "runner/commands/command.hpp"
@@ -27,10 +27,11 @@ Action setup_embed(CLI::App& app) {
       ->required();
   app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one JSON object on each line");
   add_line_options(app, request);
-  app.add_option("--pooling", request.pooling,
-                 "mean: of the states of all tokens; cls: the state of the first one. Default: that of the folder's "
-                 "modules.json, or mean")
-      ->check(CLI::IsMember({"mean", "cls"}));
+  app.add_option(
+         "--pooling", request.pooling,
+         "mean: of the states of all tokens; cls: the state of the first one; last: that of the last one. Default: "
+         "that of the folder's modules.json; without it mean for encoders, and last for all others")
+      ->check(CLI::IsMember({"mean", "cls", "last"}));
   auto* normalize = app.add_flag_callback(
       "--normalize", [options] { options->request.normalize = "yes"; },
       "Vectors have length 1. Default: that of the folder's modules.json, or not");
@@ -41,7 +42,8 @@ Action setup_embed(CLI::App& app) {
                  "Tokens of a text; the end of a longer one is left out. Default: that of the folder, or of the model")
       ->check(CLI::PositiveNumber);
   app.footer(
-      "Each line of the output is {id, embedding}, in the order of the texts. The model is an encoder (bert, roberta). "
+      "Each line of the output is {id, embedding}, in the order of the texts. The model is an encoder (bert, "
+      "roberta) or a language model (llama, qwen3 and others), whose states are those behind its final norm. "
       "A folder of sentence-transformers says how its vectors are made.");
   return [options] {
     write_lines_of(options->model, options->request, "embeddings");

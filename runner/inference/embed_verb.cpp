@@ -1,4 +1,4 @@
-// `runner embed`: a vector for each text of a file, from the hidden states of an encoder.
+// `runner embed`: a vector for each text of a file, from the hidden states of its tokens.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -11,6 +11,7 @@
 #include "runner/inference/sentence_settings.hpp"
 #include "runner/inference/text_records.hpp"
 #include "runner/inference/verbs.hpp"
+#include "runner/models/models.hpp"
 #include "runner/models/pooling.hpp"
 #include "runner/tokenizers/unicode.hpp"
 #include "strategies/engine/token_batch.hpp"
@@ -24,6 +25,8 @@ SentenceSettings settings_of(const InferenceRequest& request, const StoredModel&
   auto settings =
       sentence_settings(request.load.place().of_run() ? fs::path() : stored.folder, request.pooling.empty());
   if (!request.pooling.empty()) settings.pooling = request.pooling;
+  const bool sees_all = family_kind(stored.recipe.model.name) == "encoder";
+  if (settings.pooling.empty()) settings.pooling = sees_all ? "mean" : "last";
   if (!request.normalize.empty()) settings.normalize = request.normalize == "yes";
   const int64_t most = stored.recipe.model.max_seq_len;
   if (request.max_seq_length > most)
@@ -50,8 +53,8 @@ class TextEncoder {
       : tokenizer_(tokenizer), settings_(settings) {}
 
   std::vector<int32_t> encode(const TextRecord& record) {
-    auto tokens = tokenizer_.encode(settings_.lower_case ? lower_case(record.text) : record.text,
-                                    /*add_special_tokens=*/true);
+    const auto text = settings_.prompt + record.text;
+    auto tokens = tokenizer_.encode(settings_.lower_case ? lower_case(text) : text, /*add_special_tokens=*/true);
     if (tokens.empty()) throw usage_error("{}: the text has no tokens, so it has no embedding", record.place);
     const auto most = static_cast<size_t>(*settings_.max_seq_length);
     if (tokens.size() <= most) return tokens;
@@ -90,7 +93,9 @@ torch::Tensor embeddings_of(const LoadedModel& model, const std::vector<std::vec
   const auto batch = model.micro_batch(padded(texts));
   const auto field = model.stored().spec.batch_field(token_field::positions_name);
   const TokenPositions positions{.on_device = batch.fields[field], .on_host = batch.host_fields[field]};
-  const auto pooling = settings.pooling == "cls" ? Pooling::cls : Pooling::mean;
+  const auto pooling = settings.pooling == "cls"    ? Pooling::cls
+                       : settings.pooling == "last" ? Pooling::last
+                                                    : Pooling::mean;
   auto embeddings = pooled(model.hidden_states(batch), positions, pooling);
   constexpr double smallest = 1e-12;  // as torch.nn.functional.normalize
   if (settings.normalize) embeddings = embeddings / embeddings.norm(2, {1}, /*keepdim=*/true).clamp_min(smallest);
@@ -107,13 +112,23 @@ std::string line_of(const TextRecord& record, std::span<const float> embedding) 
   return line + "}\n";
 }
 
+/// Makes a model of rows with padding: what follows a text is another sequence.
+void pad_rows(StoredModel& stored) {
+  auto& recipe = stored.recipe;
+  if (recipe.data.packs_sequences() || labels_texts(recipe.model)) return;
+  recipe.data.packing = "best_fit";
+  stored.spec = make_base_spec(recipe, stored.spec.vocab_size, stored.spec.seq_len);
+}
+
 }  // namespace
 
 ExitCode embed_texts(const InferenceRequest& request, StoredModel stored, EventSink& events) {
   const auto& recipe = stored.recipe;
-  if (family_kind(recipe.model.name) != "encoder")
-    throw usage_error("{} has a model of the family {}: embeddings are made by encoders, bert and roberta",
-                      request.load.name, recipe.model.name);
+  if (!is_language_model(recipe.model.name) || recipe.model.name == "plugin")
+    throw usage_error(
+        "{} has a model of the family {}: embeddings are made by models that read tokens, such as bert and llama",
+        request.load.name, recipe.model.name);
+  pad_rows(stored);
   const auto settings = settings_of(request, stored);
   const auto tokenizer = open_model_tokenizer(stored, request.load.cache_dir);
   const auto records =

@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/cuda/module.hpp"
+#include "runner/models/final_norm.hpp"
 #include "runner/models/module.hpp"
 #include "strategies/collective/accelerator.hpp"
 #include "strategies/contract/dtype.hpp"
@@ -84,13 +85,16 @@ LoadedModel::LoadedModel(const LoadRequest& request, StoredModel stored, Head he
   const auto all = model_->spec.stored();
   const size_t parameters = model_->spec.parameters().size();
   const auto& of_head = model_->spec.blocks.back().parameters;
+  const bool is_encoder = family_kind(settings().name) == "encoder";
   model_->buffers.resize(all.size() - parameters);
   for (size_t slot = 0; slot < all.size(); ++slot) {
     const bool in_head = std::ranges::find(of_head, all[slot]->name, &ParameterSpec::name) != of_head.end();
-    if (in_head && head == Head::left_out) continue;
+    const bool norm = !is_encoder && all[slot]->name.starts_with("head.norm.");
+    if (in_head && head == Head::left_out && !norm) continue;
     if (!stored_.has(slot))
-      throw usage_error("{} has no head, so its model gives hidden states only{}", request.name,
-                        family_kind(settings().name) == "encoder" ? "; `runner embed` writes them as embeddings" : "");
+      throw usage_error(
+          "{} has no head, so its model gives hidden states only; `runner embed` writes them as embeddings",
+          request.name);
     const bool buffer = slot >= parameters;
     const auto dtype = buffer ? torch::kFloat32 : dtype_;
     auto tensor = mapped_tensor(stored_.stored(slot), *all[slot], dtype);
@@ -124,7 +128,9 @@ Tensor LoadedModel::run(const MicroBatch& batch, ForwardContext context) const {
 }
 
 Tensor LoadedModel::hidden_states(const MicroBatch& batch) const {
-  return forward(model_->blocks.size() - 1, batch, {});
+  const auto hidden = forward(model_->blocks.size() - 1, batch, {});
+  const auto* head = dynamic_cast<const FinalNorm*>(model_->blocks.back().get());
+  return head ? head->normed(hidden.flatten(0, 1)).view(hidden.sizes()) : hidden;
 }
 
 }  // namespace runner

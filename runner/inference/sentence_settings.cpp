@@ -28,8 +28,21 @@ std::string pooling_of(const fs::path& file) {
       modes.push_back(key.substr(prefix.size()));
   if (modes.size() == 1 && (modes[0] == "mean_tokens" || modes[0] == "mean")) return "mean";
   if (modes.size() == 1 && (modes[0] == "cls_token" || modes[0] == "cls")) return "cls";
-  throw usage_error("{}: the pooling {} is not supported; mean_tokens and cls_token are, and --pooling chooses one",
-                    file.string(), modes.empty() ? "is missing, and none" : join(modes, " with "));
+  if (modes.size() == 1 && modes[0] == "lasttoken") return "last";
+  throw usage_error(
+      "{}: the pooling {} is not supported; mean_tokens, cls_token and lasttoken are, and --pooling chooses one",
+      file.string(), modes.empty() ? "is missing, and none" : join(modes, " with "));
+}
+
+/// sentence_transformers/SentenceTransformer.py: prompts, and the name of that which is used if none is asked for.
+std::string default_prompt(const fs::path& file) {
+  const auto config = read_json(file);
+  const auto name = config.value("default_prompt_name", json());
+  if (!name.is_string()) return "";
+  const auto prompts = config.value("prompts", json::object());
+  if (!prompts.contains(name.get<std::string>()) || !prompts.at(name.get<std::string>()).is_string())
+    throw usage_error("{}: default_prompt_name = {} is not one of the prompts", file.string(), name.dump());
+  return prompts.at(name.get<std::string>());
 }
 
 }  // namespace
@@ -55,6 +68,8 @@ SentenceSettings sentence_settings(const fs::path& folder, bool reads_pooling) {
       settings.max_seq_length = config.at("max_seq_length").get<int64_t>();
     settings.lower_case = config.value("do_lower_case", false);
   }
+  if (const auto prompts = folder / "config_sentence_transformers.json"; fs::is_regular_file(prompts))
+    settings.prompt = default_prompt(prompts);
   return settings;
 }
 

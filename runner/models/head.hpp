@@ -3,6 +3,7 @@
 #pragma once
 #include "runner/config/recipe.hpp"
 #include "runner/models/cross_entropy.hpp"
+#include "runner/models/final_norm.hpp"
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/layers.hpp"
 #include "runner/models/token_loss.hpp"
@@ -18,7 +19,7 @@ struct LogitForm {
 
 /// Norm is the final norm of hidden states. A tied head uses the embedding's slot.
 template <typename Norm>
-class Head : public Block {
+class Head : public Block, public FinalNorm {
  public:
   Head(const Model& model, const Recipe::Model& recipe, Norm norm, const LogitForm& form = {})
       : norm_(std::move(norm)),
@@ -42,6 +43,8 @@ class Head : public Block {
       return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss, form_.softcap);
     return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_, form_.softcap);
   }
+
+  torch::Tensor normed(const torch::Tensor& hidden) const override { return norm_(hidden); }
 
  private:
   /// Normed, and divided instead of the logits, which are wider.

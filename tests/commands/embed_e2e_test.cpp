@@ -8,7 +8,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "tests/support/command.hpp"
+#include "fine_tune_support.hpp"
+#include "word_tokenizer.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -142,6 +143,60 @@ TEST_CASE("rank 15: a run of an encoder is evaluated as its validation was, and 
   const auto refused = place.run({"generate", "last", "x"});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, ContainsSubstring("predicts hidden tokens, not the next one"));
+}
+
+TEST_CASE("rank 15: embeddings of decoders are transformers' states of the last token, or their mean",
+          "[e2e][rank15]") {
+  const auto python = python_with_peft();
+  Workplace place;
+  const auto family = GENERATE(as<std::string>(), "llama", "gpt", "gemma2");
+  CAPTURE(family);
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += fmt::format("line {} of {}\n", i * i % 97, i % 13);
+  place.write("text.txt", text);
+  write_word_tokenizer(place, {"a", "lamp", "the", "keeper", "of", "lighthouse", "fog", "line", "3", "7"});
+  place.write("texts.txt", "a lamp\nthe keeper of the lighthouse\n7\nfog\n");
+  place.write(
+      "lm.toml",
+      "[model]\nname = \"" + family +
+          "\"\nn_layers = 2\ndim = 32\nn_heads = 4\nmax_seq_len = 40\n[data]\nformat = \"text\"\n"
+          "train = [\"text.txt\"]\ntokenizer = \"words\"\nseq_len = 16\n[devices]\naccelerator = \"cpu\"\n[train]\n"
+          "max_steps = 4\nglobal_batch_size = 4\n");
+  const auto trained = place.run({"run", "lm.toml"});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  REQUIRE(place.run({"export", "last", "--output", "exported"}).code == 0);
+  const auto command = fmt::format("cd {} && {} {}/tests/commands/text_embeddings.py texts.txt exported >vectors",
+                                   place.path().string(), python, RUNNER_SOURCE_DIR);
+  REQUIRE(std::system(command.c_str()) == 0);
+  std::vector<json> theirs;
+  std::istringstream lines(slurp(place.path() / "vectors"));
+  for (std::string line; std::getline(lines, line);) theirs.push_back(json::parse(line));
+  REQUIRE(theirs.size() == 8);
+  const auto check = [&](const std::vector<json>& found, size_t which) {
+    REQUIRE(found.size() == 4);
+    for (size_t i = 0; i < found.size(); ++i)
+      for (size_t k = 0; k < 32; ++k)
+        CHECK_THAT(found[i].at("embedding")[k].get<double>(), WithinAbs(theirs[2 * i + which][k].get<double>(), 1e-5));
+  };
+  check(embeddings(place.run({"embed", "last", "texts.txt"})), 0);
+  check(embeddings(place.run({"embed", "exported", "texts.txt", "--batch-size", "1"})), 0);
+  check(embeddings(place.run({"embed", "exported", "texts.txt", "--pooling", "mean"})), 1);
+  // A folder of sentence-transformers names the pooling and a prompt; the class of the model has no head.
+  auto config = json::parse(slurp(place.path() / "exported/config.json"));
+  config["architectures"] = {"AnyModel"};
+  place.write("exported/config.json", config.dump());
+  fs::create_directories(place.path() / "exported/1_Pooling");
+  place.write("exported/modules.json", R"([{"type": "sentence_transformers.models.Transformer", "path": ""},
+    {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}])");
+  place.write("exported/1_Pooling/config.json",
+              R"({"pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": true})");
+  place.write("exported/config_sentence_transformers.json",
+              R"({"prompts": {"query": "a "}, "default_prompt_name": "query"})");
+  place.write("rest.txt", "lamp\n");
+  const auto prompted = embeddings(place.run({"embed", "exported", "rest.txt"}));
+  for (size_t k = 0; k < 32; ++k)
+    CHECK_THAT(prompted.at(0).at("embedding")[k].get<double>(), WithinAbs(theirs[0][k].get<double>(), 1e-5));
 }
 
 TEST_CASE("a full disk leaves no output, and the reason is printed", "[e2e][rank5]") {

@@ -214,7 +214,7 @@ TEST_CASE("predict and evaluate of tables say what does not fit", "[e2e][rank17]
   CHECK_THAT(refused({"predict", "last", "names.csv", "--max-new-tokens", "3"}),
              ContainsSubstring("--max-new-tokens is for language models, and"));
   CHECK_THAT(refused({"generate", "last", "x"}), ContainsSubstring("predicts labels or numbers"));
-  CHECK_THAT(refused({"embed", "last", "names.csv"}), ContainsSubstring("embeddings are made by encoders"));
+  CHECK_THAT(refused({"embed", "last", "names.csv"}), ContainsSubstring("embeddings are made by models that read tokens"));
   place.write("classes.csv", "sepal_length,sepal_width,petal_length,petal_width,species\n1,2,3,4,rose\n");
   CHECK_THAT(refused({"evaluate", "last", "--data", "classes.csv"}),
              ContainsSubstring("classes.csv:2: the class `rose` of `species` is not in the training rows"));
