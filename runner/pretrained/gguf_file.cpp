@@ -73,6 +73,13 @@ class GgufCursor {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
+  std::string name(const char* what) {
+    const auto begin = place_;
+    auto text = string(what, name_bytes_max);
+    if (first_invalid_utf8(text)) refuse(begin, fmt::format("{} is not UTF-8", what));
+    return text;
+  }
+
   ValueType value_type() {
     const auto begin = place_;
     const auto type = number<uint32_t>("the type of a value");
@@ -164,7 +171,7 @@ std::pair<uint64_t, uint64_t> read_header(GgufCursor& cursor) {
 GgufTensor read_tensor(GgufCursor& cursor) {
   GgufTensor tensor;
   const auto start = cursor.place();
-  tensor.name = cursor.string("the name of a tensor", name_bytes_max);
+  tensor.name = cursor.name("the name of a tensor");
   const auto refuse = [&](const std::string& fault) {
     cursor.refuse(start, fmt::format("`{}` {}", tensor.name, fault));
   };
@@ -208,7 +215,7 @@ GgufFile::GgufFile(const fs::path& path) : file_(path) {
   const auto [tensor_count, value_count] = read_header(cursor);
   for (uint64_t i = 0; i < value_count; ++i) {
     const auto start = cursor.place();
-    const auto key = cursor.string("the name of a value", name_bytes_max);
+    const auto key = cursor.name("the name of a value");
     if (metadata_.contains(key)) cursor.refuse(start, fmt::format("`{}` occurs twice", key));
     metadata_[key] = cursor.value(cursor.value_type(), key);
   }

@@ -17,11 +17,12 @@ class GgufMetadata {
     return file_.metadata().contains(key);
   }
 
-  /// Throws Error(usage) if the key is missing, or if its value has another type.
+  /// Throws Error(usage) if the key is missing, if its value has another type, or if a text of it is not UTF-8.
   template <typename T>
   T require(const std::string& key) const {
     if (!has(key)) refuse(fmt::format("its metadata have no `{}`", key));
     const auto& value = file_.metadata()[key];
+    check_utf8(key, value);
     bool fits = false;
     if constexpr (std::is_same_v<T, bool>)
       fits = value.is_boolean();
@@ -58,6 +59,19 @@ class GgufMetadata {
   }
 
  private:
+  void check_utf8(const std::string& key, const nlohmann::json& value) const {
+    const auto check = [&](const nlohmann::json& text, const std::string& place) {
+      if (!text.is_string()) return;
+      const auto& bytes = text.get_ref<const std::string&>();
+      if (const auto bad = first_invalid_utf8(bytes))
+        refuse(fmt::format("`{}`{}: byte {} of the text is not UTF-8: the file is damaged", key, place, *bad));
+    };
+    check(value, "");
+    if (value.is_array())
+      for (size_t i = 0; i < value.size(); ++i)
+        if (value[i].is_string()) check(value[i], fmt::format(", element {}", i));
+  }
+
   const GgufFile& file_;
   mutable std::set<std::string> read_;
 };

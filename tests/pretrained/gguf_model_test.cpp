@@ -243,6 +243,28 @@ TEST_CASE("the tokenizer and the chat template in a GGUF file", "[gguf][rank2]")
         "hello<|end|>");
 }
 
+TEST_CASE("texts of a GGUF file that are not UTF-8 are refused by file and key", "[gguf]") {
+  Folder folder;
+  const auto path = folder / "model.gguf";
+  const auto refusal = [&](const std::string& name, auto&& value) {
+    GgufBuilder file;
+    file.add("tokenizer.ggml.model", "gpt2");
+    file.add("tokenizer.ggml.pre", "smollm");
+    file.add(name, value);
+    if (name != "tokenizer.ggml.merges") add_tokenizer(file);
+    if (name == "tokenizer.ggml.merges") file.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+    write_text(path, file.bytes());
+    return message_of([&] {
+      open_tokenizer_file(path);
+      chat::ChatTemplate::from_folder(path);
+    });
+  };
+  CHECK(refusal("tokenizer.chat_template", std::string("hello\xff")) ==
+        path.string() + ": `tokenizer.chat_template`: byte 5 of the text is not UTF-8: the file is damaged");
+  CHECK(refusal("tokenizer.ggml.merges", std::vector<std::string>{"a b", "a \xff"}) ==
+        path.string() + ": `tokenizer.ggml.merges`, element 1: byte 2 of the text is not UTF-8: the file is damaged");
+}
+
 TEST_CASE("a tokenizer of a GGUF file that is not supported is refused", "[gguf]") {
   Folder folder;
   const auto path = folder / "model.gguf";

@@ -125,6 +125,10 @@ TEST_CASE("faults of a GGUF file are named with their place", "[gguf]") {
                file.add("long", 9, File::number<uint32_t>(8) + File::number<uint64_t>(1ull << 60));
              }),
              ContainsSubstring("`long` has 1152921504606846976 elements, and"));
+  CHECK_THAT(fault_with([](File& file) { file.add("\xff", "text"); }),
+             ContainsSubstring("the name of a value is not UTF-8"));
+  CHECK_THAT(fault_with([](File& file) { file.add_floats("third\xff", {1}, {1}); }),
+             ContainsSubstring("the name of a tensor is not UTF-8"));
   CHECK_THAT(fault_with([](File& file) { file.add("odd", 77, ""); }),
              ContainsSubstring("a value has the unknown type 77"));
   CHECK_THAT(fault_with([](File& file) { file.add("a.list", "again"); }), ContainsSubstring("`a.list` occurs twice"));
