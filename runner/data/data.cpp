@@ -12,6 +12,7 @@
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
 #include "runner/data/image_data.hpp"
+#include "runner/data/joined_dataset.hpp"
 #include "runner/data/labelled_texts.hpp"
 #include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
@@ -190,18 +191,31 @@ namespace {
 
 InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& files, int64_t seq_len,
                            const std::string& cache_dir, const nlohmann::json& learned) {
-  if (!data.is_plugin()) data.format = record_format_of(files.at(0), data.format);
+  const auto format_of = [&, of_training = data.format](const std::string& file) {
+    return data.is_plugin() ? of_training : record_format_of(file, of_training);
+  };
   data.validation_fraction.reset();
   data.sources.clear();
+  data.format = format_of(files.at(0));
   if (data.train.empty())
     data.columns = text_columns(data, files.at(0));  // of a folder, whose training data are not known
-  data.train = data.validation = files;
-  if (!data.has_text_pairs() && text_columns(data) != data.columns)
-    throw usage_error("{} has pairs of texts (text_pair), and the model was trained on single texts", files.front());
+  const auto tokenizer = open_tokenizer(data, cache_dir);
   InputData inputs;
-  inputs.names = record_ids(data, files);
-  inputs.samples = unlabelled_texts(data, open_files(data, Split::validation, any_vocabulary, cache_dir), seq_len,
-                                    *open_tokenizer(data, cache_dir), learned);
+  std::vector<std::unique_ptr<Dataset>> parts;
+  for (auto begin = files.begin(); begin != files.end();) {  // neighbours of the same format are read together
+    data.format = format_of(*begin);
+    const auto end = std::find_if(begin, files.end(), [&](const auto& file) { return format_of(file) != data.format; });
+    data.train = data.validation = {begin, end};
+    begin = end;
+    if (!data.has_text_pairs() && text_columns(data) != data.columns)
+      throw usage_error("{} has pairs of texts (text_pair), and the model was trained on single texts",
+                        data.train.front());
+    auto opened = open_files(data, Split::validation, any_vocabulary, cache_dir);
+    auto names = record_ids(data, data.train, inputs.names.size());
+    std::ranges::move(names, std::back_inserter(inputs.names));
+    parts.push_back(unlabelled_texts(data, std::move(opened), seq_len, *tokenizer, learned));
+  }
+  inputs.samples = joined_dataset(std::move(parts));
   RUNNER_CHECK(inputs.samples->size() == std::ssize(inputs.names));
   return inputs;
 }

@@ -78,6 +78,8 @@ class Dataset {
   virtual void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& /*draw*/) const {
     read(sample, batch, row);
   }
+  /// Samples with a label whose text is too long, so that its end is left out.
+  virtual int64_t cut_texts() const { return 0; }
 };
 /// The fields of the data sets that open_dataset() opens for these settings.
 std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);

@@ -98,6 +98,8 @@ class LabelledTexts final : public Dataset {
     targets_.write(static_cast<size_t>(sample), batch, batch.fields.size() - 1, row);
   }
 
+  int64_t cut_texts() const override { return cut; }
+
   int64_t cut = 0, dropped = 0;
 
  private:

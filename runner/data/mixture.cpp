@@ -65,6 +65,11 @@ class MixtureDataset final : public Dataset {
     const auto [source, own] = find(sample);
     source->draw(own, batch, row, draw);
   }
+  int64_t cut_texts() const override {
+    int64_t count = 0;
+    for (const auto& source : sources_) count += source.data->cut_texts();
+    return count;
+  }
 
  private:
   struct Place {

@@ -19,7 +19,7 @@ JsonRecord id_of_cell(const std::string& cell) {
 
 }  // namespace
 
-std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files) {
+std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files, size_t first) {
   std::vector<JsonRecord> names;
   for (const auto& file : files) {
     const auto records = open_records(data, file);
@@ -27,7 +27,7 @@ std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<s
       records->for_each(part, [&](const JsonRecord& record, size_t) {
         const auto own = record.find("id");
         const bool has_one = own != record.end() && !own->is_null() && *own != "";
-        const size_t number = names.size();
+        const size_t number = first + names.size();
         names.push_back({{"id", !has_one               ? JsonRecord(number)
                                 : data.format == "csv" ? id_of_cell(own->get<std::string>())
                                                        : *own}});

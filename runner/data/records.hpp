@@ -36,9 +36,9 @@ class Records {
   virtual std::string place_of(size_t end) const = 0;
 };
 
-/// What identifies each record of some files: {"id": its column `id`, or its number from 0 on}. A cell of a CSV file that is a number as it
-/// is usually written is a number.
-std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files);
+/// What identifies each record of some files: {"id": its column `id`, or its number from `first` on}. A cell of a CSV file that is a
+/// number as it is usually written is a number.
+std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files, size_t first = 0);
 
 /// Opens a file of the format of records that data.format names, or with the plug-in.
 std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& path);

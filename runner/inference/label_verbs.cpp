@@ -52,6 +52,18 @@ void check_tokenizer(const InferenceRequest& request, const StoredModel& stored)
   if (stored.recipe.data.labels_texts()) open_model_tokenizer(stored, request.load.cache_dir);
 }
 
+/// Says how many texts the model does not see to their end.
+void note_cut_texts(const Dataset& data, const StoredModel& stored) {
+  const auto count = data.cut_texts();
+  const bool pairs = stored.recipe.data.has_text_pairs();
+  if (count == 1)
+    log::warning("1 {} is longer than {} tokens: the end is left out", pairs ? "pair of texts" : "text",
+                 stored.spec.seq_len);
+  if (count > 1)
+    log::warning("{} {} are longer than {} tokens: the ends are left out", count, pairs ? "pairs of texts" : "texts",
+                 stored.spec.seq_len);
+}
+
 /// [data] with the file that the user names as validation data.
 Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& stored) {
   auto data = stored.recipe.data;
@@ -78,6 +90,7 @@ ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, Eve
   const auto inputs =
       open_inputs(stored.recipe.data, request.files, stored.spec.seq_len, request.load.cache_dir, stored.learned);
   for (const auto& note : inputs.notes) log::warning("{}", note);
+  note_cut_texts(*inputs.samples, stored);
   const LoadedModel model(request.load, std::move(stored));
   const LabelAnswers answers(*model.stored().spec.task, model.stored().learned, request.generation.top_k);
   LineOutput lines(request.output);
@@ -106,6 +119,7 @@ ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, Ev
   const auto settings = evaluated_data(request, stored);
   const auto data = open_dataset(settings, Split::validation, stored.spec.seq_len, stored.spec.vocab_size,
                                  request.load.cache_dir, stored.learned);
+  note_cut_texts(*data, stored);
   const LoadedModel model(request.load, std::move(stored));
   const auto& task = *model.stored().spec.task;
   const int64_t wanted = request.limit > 0 ? std::min(request.limit, data->size()) : data->size();

@@ -1,6 +1,7 @@
 // Classifiers of texts, end to end: fine-tuning of MiniLM, all strategies, resume, adapters, and what transformers reads.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -153,6 +154,20 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
   CHECK(list[0].at("label") == "weather");
   CHECK(list[1].at("id") == 1);
   CHECK(list[1].at("probabilities").size() == 4);
+
+  // Files of several formats, one with a text that is too long.
+  std::string words = "storm";
+  for (int i = 0; i < 600; ++i) words += " storm";
+  place.write("long.csv", "text,label\n" + words + ",weather\n");
+  const auto mixed = place.run({"predict", "exported", "new.jsonl", "long.csv"});
+  INFO(mixed.err);
+  REQUIRE(mixed.code == 0);
+  CHECK(mixed.out.starts_with(answers.out));
+  CHECK(std::ranges::count(mixed.out, '\n') == 3);
+  CHECK_THAT(mixed.err, ContainsSubstring("1 text is longer than "));
+  CHECK_THAT(place.run({"evaluate", run, "--data", "long.csv"}).err, ContainsSubstring("1 text is longer than "));
+  CHECK_THAT(place.run({"evaluate", "exported", "--data", "new.jsonl"}).err,
+             ContainsSubstring("--data: ") && ContainsSubstring("new.jsonl has no column `label`"));
 }
 
 TEST_CASE("rank 15: a classifier of texts trains alike under each strategy, and continues after a kill",

@@ -208,6 +208,36 @@ TEST_CASE("rank 15: CSV files have texts and labels, too, and text for language 
   CHECK(Values(sample.inputs.begin(), sample.inputs.begin() + 3) == Values{'d', ' ', 'e'});
 }
 
+TEST_CASE("rank 15: inputs for predictions are read by the format of each file, and those that are cut are counted",
+          "[rank15]") {
+  const Texts texts("jsonl", spam);
+  const auto learned = texts.open()->learned();
+  const std::vector<std::string> files = {texts.write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b c d e f\"}\n"),
+                                          texts.write("b.jsonl", "{\"text\": \"c\", \"id\": \"x\"}\n"),
+                                          texts.write("c.csv", "text,id\nd,\ne f g h,7\n"),
+                                          texts.write("d.json", "[{\"text\": \"e\"}]\n")};
+  const auto inputs = open_inputs(texts.data, files, 5, texts / "cache", learned);
+  nlohmann::ordered_json ids;
+  for (const auto& name : inputs.names) ids.push_back(name.at("id"));
+  CHECK(ids.dump() == R"([0,1,"x",3,7,5])");
+  REQUIRE(inputs.samples->size() == 6);
+  const auto batch = batch_of(*inputs.samples, {0, 1, 2, 3, 4, 5});
+  const auto tokens = [&](int64_t row) {
+    auto all = row_of(batch, 0, row);
+    return Values(all.begin() + 1, std::ranges::find(all, sep));
+  };
+  CHECK(tokens(0) == Values{3});
+  CHECK(tokens(1) == Values{4, 5, 6});
+  CHECK(tokens(2) == Values{5});
+  CHECK(tokens(3) == Values{6});
+  CHECK(tokens(4) == Values{7, 8, 9});
+  CHECK(tokens(5) == Values{7});
+  CHECK(inputs.samples->cut_texts() == 2);
+  const auto alone = open_inputs(texts.data, {files[2]}, 16, texts / "cache", learned);
+  CHECK(alone.samples->cut_texts() == 0);
+  CHECK(alone.samples->size() == 2);
+}
+
 TEST_CASE("rank 15: labels that look like numbers keep their text", "[rank15][csv]") {
   const auto classes = [](const Texts& texts) { return texts.open()->learned().at("targets")[0].at("classes"); };
   Texts codes("csv", "label,text\n01,a\n1,b\n+1,c\n1.0,d\n02.0,e\n");
