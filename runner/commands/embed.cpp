@@ -22,8 +22,8 @@ Action setup_embed(CLI::App& app) {
   add_model_options(app, options->model, request);
   app.add_option(
          "file", request.prompts.file,
-         "A file with a text on each line; of a file *.jsonl, a JSON object with `text`, and perhaps `id`. - is "
-         "standard input")
+         "A file with a text on each line; JSON, CSV and Parquet files (.jsonl, .json, .csv, .tsv, .parquet) have "
+         "records with `text`, and perhaps `id`. - is standard input")
       ->required();
   app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one JSON object on each line");
   add_line_options(app, request);

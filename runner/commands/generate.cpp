@@ -5,6 +5,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/commands/model_options.hpp"
+#include "runner/inference/text_records.hpp"
 
 namespace runner {
 
@@ -24,7 +25,7 @@ ExitCode generate_text(GenerateOptions& options) {
       throw usage_error("there is no prompt: write it after the model, name a file with --file, or pipe it in");
     prompts.file = "-";
   }
-  prompts.records = prompts.records || fs::path(prompts.file).extension() == ".jsonl";
+  prompts.records = prompts.records || has_records(prompts.file);
   find_model(options.model, options.request);
   become_worker(options.request);
 }
@@ -36,9 +37,10 @@ Action setup_generate(CLI::App& app) {
   auto& request = options->request;
   add_model_options(app, options->model, request);
   app.add_option("prompt", options->prompts, "The text to continue; default: standard input");
-  app.add_option("--file", request.prompts.file,
-                 "A file that is the prompt, or - for standard input. A file *.jsonl has one record on each line, with "
-                 "`prompt` or `messages`");
+  app.add_option(
+      "--file", request.prompts.file,
+      "A file that is the prompt, or - for standard input. JSON, CSV and Parquet files (.jsonl, .json, .csv, "
+      ".tsv, .parquet) have records with `prompt` or `messages`");
   app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one record on each line");
   add_chat_options(app, request.prompts, /*optional=*/true);
   add_generation_options(app, request);

@@ -22,8 +22,9 @@ Action setup_predict(CLI::App& app) {
   request.prompts.records = true;
   add_model_options(app, options->model, request);
   app.add_option("data", request.files,
-                 "Language models: a file with a JSON object on each line, `prompt` (a text) or `messages` (for the "
-                 "chat template), and perhaps `id`; - is standard input. Tables: CSV or Parquet files with the columns "
+                 "Language models: a file of records, `prompt` (a text) or `messages` (for the chat template), and "
+                 "perhaps `id`: JSON, CSV or Parquet; - is standard input, with a JSON object on each line. Tables: "
+                 "CSV or Parquet files with the columns "
                  "of the training data. Images: files and folders")
       ->required();
   add_line_options(app, request);

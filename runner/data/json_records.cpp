@@ -42,12 +42,13 @@ std::string_view without_prefix(std::string_view message) {
 }
 
 /// The library's reason without its prefix: "[json.exception.parse_error.101] parse error at line 1, column 9: reason".
-std::string reason_of(const nlohmann::json::parse_error& error) {
+std::string reason_of(const nlohmann::json::parse_error& error, std::string_view record) {
   std::string_view message = error.what();
   if (const size_t column = message.find("column "); column != std::string_view::npos)
     if (const size_t colon = message.find(": ", column); colon != std::string_view::npos)
       message.remove_prefix(colon + 2);
-  return std::string(message);
+  const bool opens_object = trim(record) == "{";
+  return std::string(message) + (opens_object ? "; each record must be on one line, or all of them in one array" : "");
 }
 
 }  // namespace
@@ -130,11 +131,20 @@ JsonRecord JsonRecords::parse(std::string_view record) const {
   } catch (const nlohmann::json::parse_error& error) {
     const size_t column = std::min(error.byte == 0 ? 1 : error.byte, record.size());
     const size_t offset = offset_of(record) + column - 1;
-    const bool opens_object = trim(record) == "{";
-    refuse(offset,
-           reason_of(error) + (opens_object ? "; each record must be on one line, or all of them in one array" : ""));
+    refuse(offset, reason_of(error, record));
   } catch (const nlohmann::json::exception& error) {  // a number that no type can hold
     throw usage_error("{}: not JSON: {}", place(offset_of(record)), without_prefix(error.what()));
+  }
+}
+
+JsonRecord json_of_line(std::string_view line, const std::string& place) {
+  try {
+    return JsonRecord::parse(line);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw usage_error("{}:{}: not JSON: {}", place, std::clamp<size_t>(error.byte, 1, std::max<size_t>(line.size(), 1)),
+                      reason_of(error, line));
+  } catch (const nlohmann::json::exception& error) {  // a number that no type can hold
+    throw usage_error("{}: not JSON: {}", place, without_prefix(error.what()));
   }
 }
 

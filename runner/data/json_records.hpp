@@ -37,4 +37,7 @@ class JsonRecords final : public Records {
   bool array_ = false;
 };
 
+/// The JSON value of a line. Throws Error(usage) with `place`, the column from 1 and the reason: "a.jsonl:3:9: not JSON: ...".
+JsonRecord json_of_line(std::string_view line, const std::string& place);
+
 }  // namespace runner

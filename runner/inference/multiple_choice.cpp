@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/json_records.hpp"
 #include "runner/inference/scored_text.hpp"
 
 namespace runner {
@@ -75,7 +76,7 @@ int64_t greatest(const std::vector<double>& scores) { return std::ranges::max_el
 }  // namespace
 
 ChoiceRecord choice_record(const std::string& line, const std::string& place, int64_t number) {
-  const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto json = json_of_line(line, place);
   if (!json.is_object()) throw usage_error("{}: is not a JSON object", place);
   ChoiceRecord record{.id = json.contains("id") ? json["id"] : Json(number)};
   const auto& context = needed(json, {"context", "question", "query", "ctx"}, place);

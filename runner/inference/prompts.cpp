@@ -73,51 +73,36 @@ void PromptReader::add_end_of_turn(GenerationSettings& settings) const {
   }
 }
 
-Prompt PromptReader::of_record(const std::string& line, const std::string& place, int64_t number) const {
-  const auto record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() && !record.is_string())
-    throw usage_error("{}: is neither a JSON object nor a JSON string", place);
-  const auto text_key = [&]() -> const char* {
-    for (const char* key : {"prompt", "text", "input", "question"})
-      if (record.contains(key) && record[key].is_string()) return key;
-    return nullptr;
-  };
-  Prompt prompt;
+Prompt PromptReader::of_record(const Json& record) const {
+  if (record.is_string()) return of_text(record.get<std::string>());
+  if (!record.is_object()) throw usage_error("is neither a JSON object nor a JSON string");
   try {
-    if (record.is_string())
-      prompt = of_text(record.get<std::string>());
-    else if (record.contains("messages"))
-      prompt = of_messages(chat::checked_messages(record["messages"], "/messages"));
-    else if (const char* key = text_key())
-      prompt = of_text(record[key].get<std::string>());
-    else
-      throw usage_error("the record has neither `prompt` (a text) nor `messages` (a list)");
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
+    if (record.contains("messages")) return of_messages(chat::checked_messages(record["messages"], "/messages"));
+  } catch (const Error&) {
+    throw;
   } catch (const std::runtime_error& error) {  // of the chat template
-    throw usage_error("{}: {}", place, error.what());
+    throw usage_error("{}", error.what());
   }
-  prompt.id = record.is_object() && record.contains("id") ? record["id"] : Json(number);
-  return prompt;
+  for (const char* key : {"prompt", "text", "input", "question"})
+    if (record.contains(key) && record[key].is_string()) return of_text(record[key].get<std::string>());
+  throw usage_error("the record has neither `prompt` (a text) nor `messages` (a list)");
 }
 
 std::vector<Prompt> PromptReader::read() const {
   std::vector<Prompt> prompts;
   for (const auto& text : request_.texts) prompts.push_back(of_text(text));
   if (!request_.file.empty()) {
-    const auto content = content_of(request_.file);
     if (!request_.records) {
+      const auto content = content_of(request_.file);
       if (const auto bad = first_invalid_utf8(content))
         throw usage_error("{}: byte {} is not UTF-8", shown_file(request_.file), *bad);
       prompts.push_back(of_text(content));
     } else {
-      int64_t number = 0;
-      for (const auto& line : split(content, '\n')) {
-        ++number;
-        if (trim(line).empty()) continue;
-        prompts.push_back(
-            of_record(line, fmt::format("{}:{}", shown_file(request_.file), number), std::ssize(prompts)));
-      }
+      const auto add = [&](const Json& record, const std::string&, Json id) {
+        prompts.push_back(of_record(record));
+        prompts.back().id = std::move(id);
+      };
+      for_each_record(request_.file, add, prompts.size());
     }
   }
   if (prompts.empty())

@@ -30,7 +30,7 @@ class PromptReader {
   void add_end_of_turn(GenerationSettings& settings) const;
 
  private:
-  Prompt of_record(const std::string& line, const std::string& place, int64_t number) const;
+  Prompt of_record(const nlohmann::ordered_json& record) const;
 
   PromptsRequest request_;
   const Tokenizer& tokenizer_;

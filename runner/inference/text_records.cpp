@@ -9,6 +9,8 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/data.hpp"
+#include "runner/data/json_records.hpp"
 
 namespace runner {
 
@@ -16,16 +18,48 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-std::string text_of(const Json& record, const std::vector<std::string>& keys, const std::string& place) {
+std::string text_of(const Json& record, const std::vector<std::string>& keys) {
   if (record.is_string()) return record.get<std::string>();
-  if (!record.is_object()) throw usage_error("{}: is neither a JSON object nor a JSON string", place);
+  if (!record.is_object()) throw usage_error("is neither a JSON object nor a JSON string");
   for (const auto& key : keys)
     if (const auto found = record.find(key); found != record.end() && found->is_string()) return *found;
   std::vector<std::string> own;
   for (const auto& [key, value] : record.items()) own.push_back(key);
   const auto near = nearest(keys.front(), own);
-  throw usage_error("{}: the record has no `{}` (a text){}", place, keys.front(),
+  throw usage_error("the record has no `{}` (a text){}", keys.front(),
                     near && *near != keys.front() ? fmt::format("; it has `{}`", *near) : "");
+}
+
+Json id_of(const Json& record, size_t number) {
+  return record.is_object() && record.contains("id") ? record["id"] : Json(number);
+}
+
+/// The lines without their ends; of an empty text none.
+std::vector<std::string> lines_of(std::string content) {
+  if (content.ends_with('\n')) content.pop_back();
+  if (content.empty()) return {};
+  auto lines = split(content, '\n');
+  for (auto& line : lines)
+    if (line.ends_with('\r')) line.pop_back();
+  return lines;
+}
+
+std::string place_of_line(const std::string& file, size_t index) {
+  return fmt::format("{}:{}", shown_file(file), index + 1);
+}
+
+void for_each_json_line(const std::string& file, const std::string& content, const UseRecord& use, size_t number) {
+  const auto lines = lines_of(content);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (trim(lines[i]).empty()) continue;
+    const auto place = place_of_line(file, i);
+    const auto record = json_of_line(lines[i], place);
+    try {
+      use(record, place, id_of(record, number++));
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
+    }
+  }
 }
 
 }  // namespace
@@ -38,28 +72,42 @@ std::string content_of(const std::string& file) {
 
 std::string shown_file(const std::string& file) { return file == "-" ? "standard input" : file; }
 
-std::vector<TextRecord> read_texts(const std::string& file, bool records, const std::vector<std::string>& keys) {
-  records = records || fs::path(file).extension() == ".jsonl";
-  auto content = content_of(file);
-  if (content.ends_with('\n')) content.pop_back();
-  std::vector<TextRecord> texts;
-  if (content.empty()) throw usage_error("{} has no text", shown_file(file));
-  int64_t number = 0;
-  for (auto& line : split(content, '\n')) {
-    TextRecord text{.id = texts.size(), .place = fmt::format("{}:{}", shown_file(file), ++number)};
-    if (line.ends_with('\r')) line.pop_back();
-    if (first_invalid_utf8(line)) throw usage_error("{}: the line is not UTF-8", text.place);
-    if (!records) {
-      text.text = std::move(line);
-    } else {
-      if (trim(line).empty()) continue;
-      const auto record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-      text.text = text_of(record, keys, text.place);
-      if (record.is_object() && record.contains("id")) text.id = record["id"];
-    }
-    texts.push_back(std::move(text));
+bool has_records(const std::string& file) { return !record_format_of(file, "").empty(); }
+
+void for_each_record(const std::string& file, const UseRecord& use, size_t first) {
+  Recipe::Data data;
+  data.format = file == "-" ? "jsonl" : record_format_of(file);
+  if (data.format == "jsonl") {
+    const auto content = content_of(file);
+    const auto begin = content.find_first_not_of(" \t\r\n");
+    if (file == "-" || begin == std::string::npos || content[begin] != '[')
+      return for_each_json_line(file, content, use, first);
   }
-  if (texts.empty()) throw usage_error("{} has no record", shown_file(file));
+  const auto ids = record_ids(data, {file}, first);
+  const auto records = open_records(data, file);
+  size_t number = 0;
+  for (const auto& part : records->parts(size_t{1} << 26))
+    records->for_each(part, [&](const Json& record, size_t) {
+      use(record, fmt::format("{}, record {}", file, number), ids.at(number)["id"]);
+      return ++number > 0;
+    });
+}
+
+std::vector<TextRecord> read_texts(const std::string& file, bool records, const std::vector<std::string>& keys) {
+  std::vector<TextRecord> texts;
+  if (records || has_records(file)) {
+    for_each_record(file, [&](const Json& record, const std::string& place, Json id) {
+      texts.push_back({.id = std::move(id), .text = text_of(record, keys), .place = place});
+    });
+    if (texts.empty()) throw usage_error("{} has no record", shown_file(file));
+    return texts;
+  }
+  const auto lines = lines_of(content_of(file));
+  if (lines.empty()) throw usage_error("{} has no text", shown_file(file));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    texts.push_back({.id = i, .text = lines[i], .place = place_of_line(file, i)});
+    if (first_invalid_utf8(lines[i])) throw usage_error("{}: the line is not UTF-8", texts.back().place);
+  }
   return texts;
 }
 

@@ -103,6 +103,15 @@ TEST_CASE("embed cuts long texts, keeps empty lines, and says what is wrong", "[
   const auto bad = place.run({"embed", minilm, "bad.jsonl"});
   CHECK(bad.code == 2);
   CHECK_THAT(bad.err, ContainsSubstring("bad.jsonl:3: the record has no `text` (a text); it has `txt`"));
+  place.write("bad.jsonl", "{\"text\": \"a\"}\n{\"text\" \"b\"}\n");
+  CHECK_THAT(place.run({"embed", minilm, "bad.jsonl"}).err, ContainsSubstring("bad.jsonl:2:11: not JSON: "));
+  // The name of the file says what it is.
+  place.write("table.csv", "id,text\n7,lamp lamp\n8,\"lamp, lamp\"\n");
+  place.write("array.json", "[{\"text\": \"lamp lamp\", \"id\": 7},\n {\"text\": \"lamp, lamp\", \"id\": 8}]\n");
+  const auto table = embeddings(place.run({"embed", minilm, "table.csv"}));
+  REQUIRE(table.size() == 2);
+  CHECK(table[0].at("id") == 7);
+  CHECK(table == embeddings(place.run({"embed", minilm, "array.json"})));
   place.write("empty.txt", "");
   CHECK_THAT(place.run({"embed", minilm, "empty.txt"}).err, ContainsSubstring("empty.txt has no text"));
   // A folder without a head cannot do anything else.

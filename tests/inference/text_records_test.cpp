@@ -1,0 +1,55 @@
+// Texts of files: lines, or records by the format that the name of the file says; and the places of mistakes.
+#include "runner/inference/text_records.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "tests/data/support.hpp"
+
+using namespace runner;
+using namespace runner::test;
+
+namespace {
+
+std::string texts_in(const std::string& file, bool records = false) {
+  std::string all;
+  for (const auto& record : read_texts(file, records, {"text", "prompt"}))
+    all += record.id.dump() + "=" + record.text + "|";
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the name of a file says whether it has lines or records", "[rank15]") {
+  DataFolder folder;
+  CHECK(texts_in(folder.write("a.txt", "\xEF\xBB\xBF{\"text\": 1}\r\n\nb\n")) == "0={\"text\": 1}|1=|2=b|");
+  CHECK(texts_in(folder.write("a.csv", "id,text\n7,\"a, b\"\n,c\n")) == "7=a, b|1=c|");
+  CHECK(texts_in(folder.write("a.tsv", "label\tprompt\nx\ta, b\n")) == "0=a, b|");
+  CHECK(texts_in(folder.write("a.json", "[\n{\"text\": \"a\", \"id\": \"x\"},\n{\"text\": \"b\"}\n]\n")) ==
+        "\"x\"=a|1=b|");
+  CHECK(texts_in(folder.write("lines.json", "{\"text\": \"a\"}\n")) == "0=a|");
+  CHECK(texts_in(folder.write("a.jsonl", "\"a\"\n\n{\"text\": \"b\"}\r\n")) == "0=a|1=b|");
+  CHECK(texts_in(folder.write("b.txt", "\"a\"\n"), /*records=*/true) == "0=a|");
+}
+
+TEST_CASE("mistakes in records have file, line, column and reason", "[rank15]") {
+  DataFolder folder;
+  const auto mistake = [&](const std::string& name, const std::string& content) {
+    folder.write(name, content);
+    const auto message = error_of([&] { texts_in(folder / name); });
+    const auto prefix = "usage: " + (folder / "");
+    return message.starts_with(prefix) ? message.substr(prefix.size()) : message;
+  };
+  CHECK(
+      mistake("a.jsonl", "{\"text\": \"a\"}\n{\"text\" \"b\"}\n") ==
+      "a.jsonl:2:11: not JSON: syntax error while parsing object separator - unexpected string literal; expected ':'");
+  CHECK(mistake("a.jsonl", "{\n\"text\": \"b\"}\n") ==
+        "a.jsonl:1:1: not JSON: syntax error while parsing object key - unexpected end of input; expected string "
+        "literal; each record must be on one line, or all of them in one array");
+  CHECK(mistake("a.jsonl", "5\n") == "a.jsonl:1: is neither a JSON object nor a JSON string");
+  CHECK(mistake("a.jsonl", "1e999\n") == "a.jsonl:1: not JSON: number overflow parsing '1e999'");
+  CHECK(mistake("a.json", "[{\"text\": \"a\"},\n{\"txt\": \"b\"}]\n") ==
+        "a.json:2: the record has no `text` (a text); it has `txt`");
+  CHECK(mistake("a.csv", "txt\nb\n") == "a.csv:2: the record has no `text` (a text); it has `txt`");
+  CHECK(mistake("a.jsonl", "\n") == "a.jsonl has no record");
+  CHECK(mistake("a.txt", "a\n\xff\n") == "a.txt:2: the line is not UTF-8");
+}
