@@ -1,5 +1,6 @@
 #include "runner/inference/request.hpp"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,12 +46,18 @@ std::string with_options_for_keys(const InferenceRequest& request, std::string m
   const auto replace = [&](const std::string& from, const std::string& to) {
     if (const auto at = message.find(from); at != std::string::npos) message.replace(at, from.size(), to);
   };
-  if (!request.data.empty())
-    for (const char* key : {"data.validation: ", "data.train: "}) replace(key, "--data: ");
+  const bool given = !request.data.empty() || !request.files.empty();  // the data are those that the user names
+  if (given) {
+    for (const char* key : {"data.validation: ", "data.train: ", "data.target: "})
+      replace(key, request.data.empty() ? "" : "--data: ");
+    replace("; data.missing = \"drop\" leaves such rows out", "");
+    replace(": set data.chat_template", "");
+    for (const char* value : {"error", "drop", "mean"})
+      for (const char* link : {": ", ", and "}) replace(fmt::format("{}data.missing is \"{}\"", link, value), "");
+  }
   replace("data.chat_template: ", "--chat-template: ");
   if (!request.load.place().of_run()) replace("data.tokenizer: ", "");
-  if (!request.data.empty() || !request.files.empty())
-    replace(": data.columns = { text = \"COLUMN\" } names it", ", and the model was trained on this column");
+  if (given) replace(": data.columns = { text = \"COLUMN\" } names it", ", and the model was trained on this column");
   return message;
 }
 
