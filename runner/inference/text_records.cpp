@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/json_records.hpp"
+#include "runner/data/source_files.hpp"
 
 namespace runner {
 
@@ -83,6 +84,7 @@ void for_each_record(const std::string& file, const UseRecord& use, size_t first
     if (file == "-" || begin == std::string::npos || content[begin] != '[')
       return for_each_json_line(file, content, use, first);
   }
+  check_source_files("the input", {file});
   const auto ids = record_ids(data, {file}, first);
   const auto records = open_records(data, file);
   size_t number = 0;

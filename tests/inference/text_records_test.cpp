@@ -51,5 +51,6 @@ TEST_CASE("mistakes in records have file, line, column and reason", "[rank15]") 
         "a.json:2: the record has no `text` (a text); it has `txt`");
   CHECK(mistake("a.csv", "txt\nb\n") == "a.csv:2: the record has no `text` (a text); it has `txt`");
   CHECK(mistake("a.jsonl", "\n") == "a.jsonl has no record");
+  CHECK(mistake("empty.csv", "") == "usage: the input: " + (folder / "empty.csv") + " is empty");
   CHECK(mistake("a.txt", "a\n\xff\n") == "a.txt:2: the line is not UTF-8");
 }
