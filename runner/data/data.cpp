@@ -77,22 +77,27 @@ DataParts parts_of_training(const Recipe::Data& data, int64_t vocab_size, const 
   return format.parts({data, checked_files(data, Split::train), vocab_size, cache_dir}, streamed_part_bytes);
 }
 
-/// The samples of a language model. With `part`: nullptr if it has none.
+/// The tokenizer that the samples of masked language modelling need; of others null.
+std::shared_ptr<const Tokenizer> masking_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
+  if (!data.masks_tokens()) return nullptr;
+  if (data.format == "bin")
+    throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
+  return open_tokenizer(data, cache_dir);
+}
+
+/// The samples of a language model. `tokenizer`: masking_tokenizer(). With `part`: nullptr if it has none.
 std::unique_ptr<Dataset> token_samples(const Recipe::Data& data, Split split, OpenData opened, int64_t seq_len,
-                                       const std::string& cache_dir, StreamedPart* part = nullptr) {
-  if (data.masks_tokens()) {
-    if (data.format == "bin")
-      throw usage_error("data.objective = \"masked_lm\": format \"bin\" has no tokenizer, so there is no mask token");
-    return masked_dataset(data, split, std::move(opened), seq_len, *open_tokenizer(data, cache_dir), part);
-  }
+                                       const Tokenizer* tokenizer, StreamedPart* part = nullptr) {
+  if (tokenizer) return masked_dataset(data, split, std::move(opened), seq_len, *tokenizer, part);
   return opened.documents ? document_dataset(data, split, std::move(opened), seq_len, part)
                           : stream_dataset(data, split, std::move(opened.stream), seq_len, part);
 }
 
 std::unique_ptr<Dataset> open_streamed(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                        const std::string& cache_dir) {
-  auto samples_of = [data, seq_len, cache_dir](OpenData opened, StreamedPart* part) {
-    return token_samples(data, Split::train, std::move(opened), seq_len, cache_dir, part);
+  auto samples_of = [data, seq_len, tokenizer = masking_tokenizer(data, cache_dir)](OpenData opened,
+                                                                                    StreamedPart* part) {
+    return token_samples(data, Split::train, std::move(opened), seq_len, tokenizer.get(), part);
   };
   return streamed_dataset(parts_of_training(data, vocab_size, cache_dir), samples_of, data_fields(data, seq_len));
 }
@@ -177,7 +182,8 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (data.labels_texts()) return open_labelled(data, 0, split, seq_len, vocab_size, cache_dir, learned);
   if (!has_split(data, split)) return nullptr;
   if (data.streaming && split == Split::train) return open_streamed(data, seq_len, vocab_size, cache_dir);
-  return token_samples(data, split, open_files(data, split, vocab_size, cache_dir), seq_len, cache_dir);
+  const auto tokenizer = masking_tokenizer(data, cache_dir);
+  return token_samples(data, split, open_files(data, split, vocab_size, cache_dir), seq_len, tokenizer.get());
 }
 
 std::string record_format_of(const std::string& file, const std::string& otherwise) {

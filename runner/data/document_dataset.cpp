@@ -170,7 +170,8 @@ int64_t training_documents(const DocumentIndex& documents, double fraction) {
   return *after - wanted < wanted - documents.begin(index) ? index + 1 : index;
 }
 
-DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long) {
+DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long,
+                             bool of_part) {
   DocumentPieces cut;
   auto& counts = cut.counts;
   for (int64_t d = first; d < last; ++d) {
@@ -184,8 +185,9 @@ DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, 
     } else if (tokens <= seq_len + 1) {
       cut.pieces.push_back({begin, static_cast<int32_t>(tokens), targets});
     } else if (too_long == TooLong::refuse) {
-      throw usage_error("data.too_long = \"error\": document {} of {} has {} tokens, and data.seq_len = {} allows {}",
-                        d + 1, data.documents->size(), tokens, seq_len, seq_len + 1);
+      throw usage_error("data.too_long = \"error\": document {} of {}{} has {} tokens, and data.seq_len = {} allows {}",
+                        d + 1, data.documents->size(), of_part ? " in a part of the data" : "", tokens, seq_len,
+                        seq_len + 1);
     } else if (too_long == TooLong::drop) {
       ++counts.dropped;
     } else {
@@ -200,7 +202,7 @@ std::unique_ptr<Dataset> document_dataset(const Recipe::Data& data, Split split,
   int64_t first = 0, last = opened.documents->size();
   if (data.validation_fraction && last > 0)
     (split == Split::validation ? first : last) = training_documents(*opened.documents, *data.validation_fraction);
-  auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long));
+  auto [pieces, counts] = cut_documents(opened, first, last, seq_len, too_long_of(data.too_long), part != nullptr);
   if (part) part->used = opened.stream->size();
   if (pieces.empty() && part) return nullptr;
   if (pieces.empty()) refuse_empty(data, split, counts, seq_len);

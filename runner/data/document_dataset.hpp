@@ -25,8 +25,10 @@ struct DocumentPieces {
   DocumentCounts counts;
 };
 
-/// Cuts documents [first, last) into pieces of at most seq_len + 1 tokens. Throws Error(usage) with TooLong::refuse.
-DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long);
+/// Cuts documents [first, last) into pieces of at most seq_len + 1 tokens. Throws Error(usage) with TooLong::refuse. `of_part`: the
+/// documents are a part of streamed data, and the message says so.
+DocumentPieces cut_documents(const OpenData& data, int64_t first, int64_t last, int64_t seq_len, TooLong too_long,
+                             bool of_part = false);
 
 /// The number of documents in front of those for validation.
 int64_t training_documents(const DocumentIndex& documents, double fraction);

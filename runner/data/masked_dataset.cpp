@@ -159,7 +159,7 @@ class PieceList {
 };
 
 void add_documents(PieceList& list, const Recipe::Data& data, Split split, const DocumentIndex& documents,
-                   int64_t seq_len) {
+                   int64_t seq_len, bool of_part) {
   int64_t first = 0, last = documents.size();
   if (data.validation_fraction && last > 0)
     (split == Split::validation ? first : last) = training_documents(documents, *data.validation_fraction);
@@ -167,8 +167,8 @@ void add_documents(PieceList& list, const Recipe::Data& data, Split split, const
     const int64_t begin = documents.begin(d), end = documents.ends[static_cast<size_t>(d)];
     if (end - begin > seq_len && data.too_long == "drop") continue;
     if (end - begin > seq_len && data.too_long == "error")
-      throw usage_error("data.too_long = \"error\": document {} of {} has {} tokens, and data.seq_len = {}", d + 1,
-                        documents.size(), end - begin, seq_len);
+      throw usage_error("data.too_long = \"error\": document {} of {}{} has {} tokens, and data.seq_len = {}", d + 1,
+                        documents.size(), of_part ? " in a part of the data" : "", end - begin, seq_len);
     const int64_t until = data.too_long == "split" ? end : std::min(end, begin + seq_len);
     for (int64_t at = begin; at < until; at += seq_len) list.add(at, std::min(seq_len, until - at));
   }
@@ -181,7 +181,7 @@ std::unique_ptr<Dataset> masked_dataset(const Recipe::Data& data, Split split, O
   auto rule = mask_rule(data, tokenizer);
   PieceList list(*opened.stream, rule);
   if (opened.documents) {
-    add_documents(list, data, split, *opened.documents, seq_len);
+    add_documents(list, data, split, *opened.documents, seq_len, streamed != nullptr);
     if (streamed) streamed->used = opened.stream->size();
   } else {
     StreamPart part{0, opened.stream->size()};

@@ -13,7 +13,7 @@ namespace runner {
 class LabelAnswers {
  public:
   /// `learned`: Dataset::learned() of the training data, which names classes and target columns. `listed`: how many of the most
-  /// probable classes are listed; 0: all; unset: all classes of tables, 5 of others.
+  /// probable classes are listed; 0: all; unset: all classes of tables and texts, 5 of images.
   LabelAnswers(const TaskSpec& task, const nlohmann::json& learned, std::optional<int64_t> listed);
 
   /// Adds to `line`:

@@ -234,4 +234,7 @@ TEST_CASE("a mistake in streamed data is reported by the part that has it") {
   CHECK_THAT(error_of([&] { begin_preparing(folder.data, folder.cache()); }), ContainsSubstring(bad + ":2"));
   folder.data.train = {folder / "empty.jsonl"};
   CHECK_THAT(error_of([&] { folder.open()->size(); }), ContainsSubstring("data.too_long = \"drop\" leaves no sample"));
+  folder.data.too_long = "error";
+  CHECK_THAT(error_of([&] { folder.open()->size(); }),
+             ContainsSubstring("data.too_long = \"error\": document 1 of 1 in a part of the data has "));
 }
