@@ -55,8 +55,14 @@ Table read_table(const Recipe::Data& data, const std::vector<std::string>& files
   return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
 }
 
+/// Throws Error(usage) if only some of the files are.
 bool is_parquet(const std::vector<std::string>& files) {
-  return std::ranges::all_of(files, [](const auto& file) { return fs::path(file).extension() == ".parquet"; });
+  const auto parquet = [](const std::string& file) { return fs::path(file).extension() == ".parquet"; };
+  const auto other = std::ranges::find_if_not(files, parquet), first = std::ranges::find_if(files, parquet);
+  if (other != files.end() && first != files.end())
+    throw usage_error("{} is a Parquet file, and {} is not: the rows of one table need files of one format", *first,
+                      *other);
+  return first != files.end();
 }
 
 /// A table that others than the training data are in. The names of the files say what they are.

@@ -60,6 +60,20 @@ TEST_CASE("The classes of a table keep their text, and amounts are numbers", "[c
   CHECK(training_table(data)->schema.targets[0].mean == 1.25);
 }
 
+TEST_CASE("The files of one table have one format", "[csv][rank17]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.train = {folder.write("table.csv", "x,y\n1,a\n2,b\n")};
+  data.target = {"y"};
+  const auto learned = training_table(data)->schema.to_json();
+  const auto other = folder.write("rows.parquet", "PAR1");
+  CHECK(error_of([&] {
+          open_table_inputs(data, {data.train[0], other}, learned);
+        }) == "usage: " + other + " is a Parquet file, and " + data.train[0] +
+                  " is not: the rows of one table need files of one format");
+}
+
 TEST_CASE("A column of numbers with one text has categories, and a note says which cell is the cause",
           "[csv][rank17]") {
   DataFolder folder;
