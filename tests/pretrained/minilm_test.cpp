@@ -1,7 +1,7 @@
 // all-MiniLM-L6-v2, a BERT of six layers: its embeddings are those of transformers (make_minilm.py made the table). Skipped where
 // scripts/setup --minilm has not downloaded it.
 #include "runner/checkpoint/hf.hpp"
-#include "runner/models/encoder/pooling.hpp"
+#include "runner/models/pooling.hpp"
 #include "runner/tokenizers/hf_tokenizer.hpp"
 #include "tests/models/test_model.hpp"
 
@@ -50,8 +50,8 @@ TEST_CASE("embeddings of MiniLM are those of transformers, in a padded batch", "
   torch::Tensor x;
   for (size_t i = 0; i + 1 < model->blocks.size(); ++i) x = model->blocks[i]->forward(x, context);
   const TokenPositions places{.on_device = batch.fields[2], .on_host = batch.fields[2]};
-  for (const auto& [pooling, key] : {std::pair(encoder::Pooling::mean, "mean"), {encoder::Pooling::cls, "cls"}}) {
-    const auto embeddings = encoder::pooled(x, places, pooling);
+  for (const auto& [pooling, key] : {std::pair(Pooling::mean, "mean"), {Pooling::cls, "cls"}}) {
+    const auto embeddings = pooled(x, places, pooling);
     for (size_t row = 0; row < texts.size(); ++row) {
       CAPTURE(key, row);
       const auto expected = torch::tensor(texts[row].at(key).get<std::vector<double>>(), torch::kFloat64);

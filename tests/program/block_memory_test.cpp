@@ -31,6 +31,6 @@ TEST_CASE(
     job.model = &spec;
     job.precision = precision_policy(row.precision);
     job.micro_batch_size = 3;
-    CHECK(BlockMemory(job, row.table).forward_without_graph(0) == 3 * 16 * 32 * row.bytes);
+    CHECK(BlockMemory(job, row.table).forward_without_graph(0, true) == 3 * 16 * 32 * row.bytes);
   }
 }
