@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
@@ -15,17 +17,43 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// Elements [first, first + count) of the mask of this key: two per SplitMix64 value, 32 bits each.
-void draw(bool* out, int64_t first, int64_t count, double p, uint64_t key) {
-  auto threshold = static_cast<uint64_t>(std::llround((1 - p) * 0x1p32));
-  at::parallel_for(first / 2, (first + count + 1) / 2, 16384, [&](int64_t begin, int64_t end) {
-    for (int64_t pair = begin; pair < end; ++pair) {
-      uint64_t bits = mix64(key + static_cast<uint64_t>(pair));
-      int64_t i = 2 * pair - first;
-      if (i >= 0) out[i] = (bits & 0xffffffff) < threshold;
-      if (i + 1 < count) out[i + 1] = (bits >> 32) < threshold;
-    }
-  });
+/// The sizes of a mask with a dimension for its rows: [rows, ..., elements of a line].
+std::vector<int64_t> sizes_by_rows(at::IntArrayRef sizes, int64_t rows) {
+  std::vector<int64_t> divided = {rows, sizes[0] / rows};
+  divided.insert(divided.end(), sizes.begin() + 1, sizes.end());
+  return divided;
+}
+
+/// Two elements for each SplitMix64 value, 32 bits each.
+void draw_line(std::span<bool> line, uint64_t threshold, uint64_t key) {
+  for (size_t i = 0; i < line.size(); i += 2) {
+    const uint64_t bits = mix64(key + i / 2);
+    line[i] = (bits & 0xffffffff) < threshold;
+    if (i + 1 < line.size()) line[i + 1] = (bits >> 32) < threshold;
+  }
+}
+
+/// A line is the elements of the last dimension. Its key depends on its row of the global batch and its coordinates in the row, and not on
+/// the sizes of dimensions: ranks may pad their rows to different lengths.
+void draw(const Tensor& mask, double p, const MaskPlace& place) {
+  const auto sizes = sizes_by_rows(mask.sizes(), place.rows);
+  const int64_t length = sizes.back(), lines = length == 0 ? 0 : mask.numel() / length;
+  const auto threshold = static_cast<uint64_t>(std::llround((1 - p) * 0x1p32));
+  auto* out = mask.data_ptr<bool>();
+  constexpr int64_t elements = 32768;  // of a task
+  at::parallel_for(0, lines, std::max<int64_t>(1, elements / std::max<int64_t>(1, length)),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t line = begin; line < end; ++line) {
+                       uint64_t key = place.key;
+                       int64_t rest = line;
+                       for (size_t d = sizes.size() - 2; d > 0; --d) {
+                         key = mix64(key + static_cast<uint64_t>(rest % sizes[d]));
+                         rest /= sizes[d];
+                       }
+                       key = mix64(key + static_cast<uint64_t>(place.first_row + rest));
+                       draw_line({out + line * length, static_cast<size_t>(length)}, threshold, key);
+                     }
+                   });
 }
 
 void draw_on_device(const Tensor& mask, double p, const MaskPlace& place) {
@@ -41,9 +69,9 @@ void draw_on_device(const Tensor& mask, double p, const MaskPlace& place) {
 
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   auto mask = at::empty(sizes, torch::TensorOptions().dtype(torch::kBool).device(device));
-  RUNNER_CHECK(mask.numel() % place.rows == 0, "{} elements for {} rows", mask.numel(), place.rows);
+  RUNNER_CHECK(sizes[0] % place.rows == 0, "{} lines for {} rows", sizes[0], place.rows);
   if (device.is_cpu())
-    draw(mask.data_ptr<bool>(), place.first_row * (mask.numel() / place.rows), mask.numel(), p, place.key);
+    draw(mask, p, place);
   else
     draw_on_device(mask, p, place);
   return mask;

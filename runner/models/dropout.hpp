@@ -17,9 +17,10 @@ struct MaskPlace {
   int64_t first_row = 0, rows = 1;
 };
 
-/// Boolean mask, true with probability 1 - p. `sizes` has place.rows consecutive rows. An element depends only on
-/// the key, the position of its row in the global batch, and its position in the row. On CPU, compares SplitMix64 of
-/// the index with a threshold. On other devices, seeds their generator (Philox on CUDA) for each row.
+/// Boolean mask, true with probability 1 - p. The first of `sizes` has place.rows consecutive rows. An element depends only on
+/// the key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares SplitMix64 of
+/// the coordinates with a threshold. On other devices, seeds their generator (Philox on CUDA) for each row; there the mask also depends on
+/// the size of a row.
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// For autograd functions that draw the same mask again in backward.

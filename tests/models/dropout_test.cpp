@@ -40,6 +40,23 @@ TEST_CASE("a mask does not depend on how its sequences are divided into batches"
   }
 }
 
+TEST_CASE("a mask does not depend on the length to which rows are padded") {
+  const MaskPlace place{.key = 5, .first_row = 3, .rows = 2};
+  const auto tokens = [&](int64_t length) {
+    return keep_mask({2 * length, 7}, torch::kCPU, 0.4, place).view({2, length, 7}).narrow(1, 0, 5);
+  };
+  CHECK(torch::equal(tokens(5), tokens(8)));
+  const auto pairs = [&](int64_t length) {
+    return keep_mask({2, 3, length, length}, torch::kCPU, 0.4, place).narrow(2, 0, 5).narrow(3, 0, 5);
+  };
+  CHECK(torch::equal(pairs(5), pairs(8)));
+  // Rows, heads and positions differ from each other.
+  const auto mask = pairs(8);
+  CHECK_FALSE(torch::equal(mask[0], mask[1]));
+  CHECK_FALSE(torch::equal(mask[0][0], mask[0][1]));
+  CHECK_FALSE(torch::equal(mask[0][0][0], mask[0][0][1]));
+}
+
 TEST_CASE("keys differ between blocks, sites and steps") {
   MicroBatch batch = sequences(1);
   std::set<uint64_t> keys;
