@@ -2,16 +2,22 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 #include "runner/base/text.hpp"
 
 namespace runner {
 
+std::string read_proc(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  content << file.rdbuf();  // a failure of reading ends it, and is no exception
+  return content.str();
+}
+
 std::optional<ProcessStat> read_process_stat(int64_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto text = read_proc("/proc/" + std::to_string(pid) + "/stat");
   // The second field is the command in parentheses and may contain any character. The others follow the last ')'.
   const size_t command_end = text.rfind(')');
   if (command_end == std::string::npos) return std::nullopt;

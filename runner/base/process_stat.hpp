@@ -4,8 +4,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace runner {
+
+/// The content of a file of /proc, which has no size. Empty if it is missing or cannot be read; a process may end meanwhile.
+std::string read_proc(const std::string& path);
 
 struct ProcessStat {
   char state = 0;  ///< 'R', 'S', ..., as in proc(5)

@@ -1,8 +1,6 @@
 // MPICH's mpirun (Hydra) and launchers built on it: they set the ranks (PMI_*, MPI_LOCAL*), but no address and no job id.
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 
 #include "runner/base/error.hpp"
 #include "runner/base/process_stat.hpp"
@@ -17,8 +15,7 @@ namespace {
 int proxy_process() {
   int pid = ::getppid();
   while (pid > 1) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-    std::string variables = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+    const std::string variables = '\0' + read_proc("/proc/" + std::to_string(pid) + "/environ");
     if (variables.find(std::string("\0PMI_RANK=", 10)) == std::string::npos) break;
     const auto stat = read_process_stat(pid);
     if (!stat) break;

@@ -5,8 +5,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
@@ -14,12 +12,6 @@
 namespace runner {
 
 namespace {
-
-/// Reads a file of /proc, which has no size. Returns "" if the file is missing or unreadable.
-std::string read_proc(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string boot_id() { return std::string(trim(read_proc("/proc/sys/kernel/random/boot_id"))); }
 

@@ -74,6 +74,7 @@ class SumBuffer {
  public:
   SumBuffer(const std::vector<MatrixPart>& parts, int64_t (*sizes)(const MatrixPart&)) {
     int64_t shared = 0;
+    if (!parts.empty()) options_ = options_.device(parts.front().device);
     for (const auto& part : parts) {
       if (part.parameter.defined()) options_ = part.parameter.options().dtype(wide_type(part.parameter));
       if (part.shared) shared += sizes(part);
@@ -176,10 +177,7 @@ double rate_factor(const OptimizerConfig& config, const MatrixPart& part) {
 namespace {
 
 torch::TensorOptions matrix_options(const std::vector<MatrixPart>& parts) {
-  torch::TensorOptions options;
-  for (const auto& part : parts)
-    if (part.parameter.defined()) options = part.parameter.options().dtype(torch::kBFloat16);
-  return options;
+  return torch::dtype(torch::kBFloat16).device(parts.empty() ? torch::Device(torch::kCPU) : parts.front().device);
 }
 
 /// Updates the momentum, and writes what is to be orthogonalized to the part of `matrix`, 1-d.

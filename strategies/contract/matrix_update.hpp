@@ -15,6 +15,7 @@ struct MatrixPart {
   int64_t offset = 0;   ///< of the part in the flattened parameter
   torch::Tensor parameter = {}, gradient = {};
   std::vector<torch::Tensor> states = {};
+  torch::Device device = torch::kCPU;  ///< of the tensors; set also without a part, because sums over the ranks need it
 
   int64_t rows() const { return shape.front(); }
   int64_t columns() const { return shape.back(); }

@@ -168,14 +168,17 @@ void Optimizer::step_matrices(const Update& update, const Part& part) {
                    .offset = slot.part.offset,
                    .parameter = slot.parameter.view(-1),
                    .gradient = part.gradient(index).view(-1),
-                   .states = slot.state};
+                   .states = slot.state,
+                   .device = slot.parameter.device()};
     return one;
   };
+  const auto device = slots_.empty() ? torch::Device(torch::kCPU) : slots_.front().parameter.device();
   std::vector<bool> listed(slots_.size());
   std::vector<MatrixPart> parts;
   for (const auto& shared : shared_) {
     if (!config_.spec().needs_matrix(shared.shape, shared.of_layer)) continue;
-    parts.push_back(shared.index ? made_of(*shared.index, true) : MatrixPart{.shape = shared.shape, .shared = true});
+    parts.push_back(shared.index ? made_of(*shared.index, true)
+                                 : MatrixPart{.shape = shared.shape, .shared = true, .device = device});
     if (shared.index) listed[*shared.index] = true;
   }
   for (size_t index = begin; index < end; ++index)

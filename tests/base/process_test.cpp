@@ -27,6 +27,12 @@ TEST_CASE("a program is killed at its deadline, and one that does not exist says
   CHECK(missing.output == "No such file or directory");
 }
 
+TEST_CASE("a file of /proc that cannot be read is empty, and no exception") {
+  CHECK(read_proc("/proc/self/comm") != "");
+  CHECK(read_proc("/proc/self/no such file") == "");
+  CHECK(read_proc("/proc/self") == "");  // opens, and then fails to be read, as that of a process that ends meanwhile
+}
+
 TEST_CASE("the state of a process names its parent and its start") {
   const auto self = read_process_stat(::getpid());
   REQUIRE(self);

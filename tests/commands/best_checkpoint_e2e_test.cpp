@@ -128,7 +128,7 @@ TEST_CASE("a best checkpoint that was deleted or is damaged is named, and the ne
   CHECK_THAT(result.err, ContainsSubstring("has no checkpoint in "));
 }
 
-TEST_CASE("--best says when there is nothing to choose", "[e2e][best]") {
+TEST_CASE("the option --best says when there is nothing to choose", "[e2e][best]") {
   const RisingPlace place("monitor = \"loss\"\n");
   CHECK(place.best().at("step") == 6);  // the training loss falls
   CHECK(place.best().at("metric") == "loss");

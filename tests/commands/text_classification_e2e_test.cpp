@@ -140,7 +140,7 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
   }
   CHECK_THAT(place.run({"predict", run, "-"}).err, ContainsSubstring("`-` (standard input) is for language models"));
   place.write("new.jsonl",
-              "{\"id\": \"a\", \"text\": \"A storm comes tonight.\"}\n{\"text\": \"My red bag is lost.\"}\n");
+              "{\"id\": \"a\", \"text\": \"Strong winds and fog are expected in the morning.\"}\n{\"text\": \"My red bag is lost.\"}\n");
   const auto answers = place.run({"predict", run, "new.jsonl"}), same = place.run({"predict", "exported", "new.jsonl"});
   INFO(answers.err << same.err);
   REQUIRE(answers.code == 0);
@@ -205,7 +205,7 @@ TEST_CASE("rank 15: labelled texts of weighted sources train alike on any number
   for (int i = 0; i < 40; ++i)
     cells += fmt::format("cell {} is {},{}\n", i, i % 2 ? "violet" : "red", i % 2 ? "violet" : "red");
   place.write("cells.csv", cells);
-  auto text = recipe_text("[checkpoint]\nevery_n_steps = 4\nkeep_last = 0\n");
+  auto text = recipe_text("[checkpoint]\nevery_n_steps = 4\nkeep_last = 0\n", "dropout = 0.1\n");
   const auto cut = text.find("train = ["), end = text.find("target = ");
   text.replace(cut, end - cut, "");
   text.replace(
