@@ -1,4 +1,5 @@
 // `runner chat`: a conversation in the terminal, or one message on each line of a pipe.
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -26,6 +27,19 @@ void catch_interrupt() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
   ::sigaction(SIGINT, &action, nullptr);
+}
+
+/// Waits for a line at the terminal; false: Ctrl-C came. A signal that comes just before the wait ends it, too.
+bool wait_for_line() {
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &interrupt, &before);
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  while (!interrupted && ::ppoll(&input, 1, nullptr, &before) < 0 && errno == EINTR) {
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return !interrupted;
 }
 
 class Dialogue {
@@ -97,7 +111,7 @@ ExitCode hold_chat(InferenceJob& job) {
   for (uint64_t turn = 0;; ++turn) {
     if (terminal) print_now("> ");
     std::string message;
-    if (!std::getline(std::cin, message)) break;
+    if ((terminal && !wait_for_line()) || !std::getline(std::cin, message)) break;
     if (const auto problem = message_problem(message, terminal); !problem.empty()) {
       log::warning("{}", problem);
       continue;
