@@ -32,7 +32,7 @@ void add_row_models(Adder<Recipe::Model>& add) {
       {.family = "gpt decoder encoder mlp vit resnet"});
   add({.name = "labels", .type = T::texts,
        .help = "The names of the outputs, in their order. Default: the labels of the data, sorted; if model.init_from has the same "
-               "labels, in its order."}, &M::labels, {.family = language_models});
+               "labels, in its order."}, &M::labels, {.family = "gpt decoder encoder vit resnet"});
   const Facts images{.family = "vit resnet"}, vit{.family = "vit"}, resnet{.family = "resnet"};
   add({.name = "image_size", .type = T::integer, .help = "Width and height of the images that the model gets.", .minimum = 1,
        .maximum = 1 << 14}, &M::image_size, images);

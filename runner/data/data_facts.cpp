@@ -138,6 +138,15 @@ void take_text_facts(Recipe& recipe, const std::vector<std::string>& known_label
   recipe.origins["model.labels"] = {.kind = Origin::Kind::decided, .note = "the column " + data.target.front()};
 }
 
+/// Classes of images are sorted, unless the model that training starts from has the same ones in another order.
+void take_class_order(Recipe& recipe, const std::vector<std::string>& known) {
+  if (!recipe.model.labels.empty()) return;
+  const auto classes = image_classes(recipe.data);
+  if (known == classes || !std::ranges::is_permutation(classes, known)) return;
+  recipe.model.labels = recipe.data.labels = known;
+  recipe.origins["model.labels"] = {.kind = Origin::Kind::decided, .note = "the order of model.init_from"};
+}
+
 }  // namespace
 
 void take_data_facts(Recipe& recipe, const std::vector<std::string>& known_labels) {
@@ -148,6 +157,7 @@ void take_data_facts(Recipe& recipe, const std::vector<std::string>& known_label
     take(recipe, "model.num_labels", recipe.model.num_labels, std::ssize(image_classes(recipe.data)), "the classes",
          true);
     recipe.train.loss = "cross_entropy";
+    take_class_order(recipe, known_labels);
   }
   if (!recipe.data.is_table()) return;
   const auto training = training_table(recipe.data);

@@ -104,6 +104,12 @@ ImageFolder list_images(const Recipe::Data& data, Split split) {
   ImageFolder list;
   for (const auto& [name, images] : training) list.classes.push_back(name);
   check_classes(data.train.front(), list.classes);
+  if (!data.labels.empty()) {
+    if (!std::ranges::is_permutation(data.labels, list.classes))
+      throw usage_error("model.labels: data.train has the classes {}, and here are {}", join(list.classes, ", "),
+                        join(data.labels, ", "));
+    list.classes = data.labels;
+  }
   const bool own = split == Split::validation && !data.validation.empty();
   if (own) check_folders("data.validation", data.validation);
   if (split == Split::validation && !own && !data.validation_fraction) return list;

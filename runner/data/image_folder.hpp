@@ -13,7 +13,7 @@ struct ImageFolder {
     std::string path;
     int64_t label = 0;  ///< index of a class
   };
-  std::vector<std::string> classes = {};  ///< in order of their bytes
+  std::vector<std::string> classes = {};  ///< in order of their bytes, or of data.labels
   std::vector<Entry> entries = {};        ///< in order of the bytes of their paths, class by class
 };
 

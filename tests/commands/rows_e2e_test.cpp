@@ -1,4 +1,6 @@
 // Trainings on tables, end to end: scores of linear models, all strategies, resume, messages.
+#include <sstream>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
@@ -289,6 +291,44 @@ TEST_CASE("rank 11 and 17: a new number of labels replaces the head, and the out
   CHECK_THAT(
       result.err,
       ContainsSubstring("has a head of 3 outputs, and the model has 2 outputs: the head is replaced by a new one"));
+}
+
+TEST_CASE("rank 11: classes have the order of the model that training starts from", "[rank11][e2e]") {
+  Workplace place;
+  const auto folder = digits(place);
+  const auto train = [&](const std::vector<std::string>& set) {
+    const auto result = place.run(vision(folder, set));
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return result;
+  };
+  train({"train.max_steps=4", "train.limit_val_batches=1"});
+  REQUIRE(place.run({"export", "last", "--output", "weights"}).code == 0);
+  const auto file = place.path() / "weights/config.json";
+  auto config = nlohmann::json::parse(read_file(file));
+  auto names = nlohmann::json::object();
+  for (int id = 0; id < 10; ++id) names[std::to_string(id)] = std::to_string(9 - id);
+  config["id2label"] = config["label2id"] = names;
+  place.write("weights/config.json", config.dump());
+  const auto frozen =
+      train({"train.max_steps=1", "train.limit_val_batches=1", "model.init_from=weights", "optimizer.lr=0"});
+  CHECK_THAT(frozen.err, !ContainsSubstring("it is trained further"));
+  const auto answers = [&](const std::string& model) {
+    const auto predicted = place.run({"predict", model, folder + "/train/3"});
+    INFO(predicted.err);
+    REQUIRE(predicted.code == 0);
+    std::istringstream lines(predicted.out);
+    std::vector<std::string> labels;
+    for (std::string line; std::getline(lines, line);) labels.push_back(nlohmann::json::parse(line).at("label"));
+    return labels;
+  };
+  const auto labels = answers("weights");
+  REQUIRE(labels.size() > 100);
+  CHECK(answers("last") == labels);
+  const auto other = place.run({"check", RUNNER_SOURCE_DIR "/recipes/vision.toml", "--set",
+                                "data.train=[\"" + folder + "\"]", "model.labels=[\"a\", \"b\"]"});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err, ContainsSubstring("data.train has the classes 0, 1, 2"));
 }
 
 // 97 % is reached in about a minute on two cores; the nightly run has this test.
