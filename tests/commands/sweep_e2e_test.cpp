@@ -170,16 +170,20 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
   pid = place.start({"sweep", "resume"}, "sweep", {{"PAUSE", "0.2"}});
   REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") != 0; }, 30));
   {  // the pid of a sweep in another container may be another process here
+    ::kill(pid, SIGSTOP);  // its heartbeat would notice that the sweep has another process
     runner::sqlite::Database ledger(place.home() / "ledger.db", runner::sqlite::Access::existing);
     ledger.run("UPDATE sweep SET pid_namespace = 'pid:[1]'");
     auto refused = place.run({"sweep", "stop"});
     CHECK(refused.code == 2);
     CHECK_THAT(refused.err, ContainsSubstring("runs as process " + std::to_string(pid) + " in another container on "));
     ledger.run("UPDATE sweep SET pid_namespace = ?", runner::this_process().pid_namespace);
+    ::kill(pid, SIGCONT);
   }
   auto stopped = place.run({"sweep", "stop"});
   CHECK(stopped.code == 0);
-  CHECK(place.finish(pid, "sweep").code == 3);
+  const auto ended = place.finish(pid, "sweep");
+  INFO(ended.err);
+  CHECK(ended.code == 3);
   CHECK(status_of(place).at("sweep").at("status") == "interrupted");
   result = place.run({"sweep", "resume", "--json"});
   INFO(result.err);
