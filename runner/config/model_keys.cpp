@@ -222,9 +222,9 @@ void add_data(std::vector<Key>& keys) {
   add({.name = "drop_last", .type = T::boolean,
        .help = "Leave out the last batch of an epoch if it has fewer samples than a global batch."}, &D::drop_last);
   add({.name = "streaming", .type = T::boolean,
-       .help = "The training begins as soon as the first part of the data is tokenised, and tokenising goes on beside it. The first "
-               "epoch takes the parts of the data in order and shuffles inside each of them (about 4 MiB); later "
-               "epochs shuffle all."},
+       .help = "The training begins as soon as the first part of the data is tokenised. The rest is tokenised in the background. The "
+               "first epoch takes the parts in order, and shuffles the samples of each part (about 4 MiB). Later epochs shuffle all "
+               "samples."},
       &D::streaming, {.needs = {"data.format", {"text", "jsonl", "parquet", "csv", "plugin"}}});
   add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",
        .minimum = 1, .maximum = 1024}, &D::prefetch);

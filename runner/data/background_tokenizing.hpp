@@ -6,9 +6,8 @@
 
 namespace runner {
 
-/// Tokenises parts in the background, in order, with a lower priority than the training. The destructor
-/// ends it, and waits for at most 10
-/// seconds; a part that is not complete is removed from the cache.
+/// Tokenises parts in the background, in order, with a lower priority than the training. The destructor ends this, and waits for at most
+/// 10 seconds. A part that is not complete is removed from the cache.
 class BackgroundTokenizing {
  public:
   explicit BackgroundTokenizing(std::shared_ptr<const TokenParts> parts);

@@ -27,8 +27,8 @@ class CsvRecords final : public Records {
   CsvReader reader_;  ///< before the first record; copied, because each thread needs its own place
   std::vector<std::string> names_;
   mutable std::mutex mutex_;  ///< guards lines_
-  mutable std::map<size_t, int64_t>
-      lines_;  ///< of the beginnings of parts: counting them again would read the file again
+  /// The numbers of the lines where parts begin. Counting them again would read the file again.
+  mutable std::map<size_t, int64_t> lines_;
 };
 
 }  // namespace runner

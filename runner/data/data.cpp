@@ -12,7 +12,6 @@
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/formats.hpp"
 #include "runner/data/image_data.hpp"
-#include "runner/data/joined_dataset.hpp"
 #include "runner/data/labelled_texts.hpp"
 #include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
@@ -207,7 +206,8 @@ InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& fi
     data.columns = text_columns(data, files.at(0));  // of a folder, whose training data are not known
   const auto tokenizer = open_tokenizer(data, cache_dir);
   InputData inputs;
-  std::vector<std::unique_ptr<Dataset>> parts;
+  std::vector<MixtureSource> parts;
+  std::vector<int64_t> sizes;
   for (auto begin = files.begin(); begin != files.end();) {  // neighbours of the same format are read together
     data.format = format_of(*begin);
     const auto end = std::find_if(begin, files.end(), [&](const auto& file) { return format_of(file) != data.format; });
@@ -219,9 +219,10 @@ InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& fi
     auto opened = open_files(data, Split::validation, any_vocabulary, cache_dir);
     auto names = record_ids(data, data.train, inputs.names.size());
     std::ranges::move(names, std::back_inserter(inputs.names));
-    parts.push_back(unlabelled_texts(data, std::move(opened), seq_len, *tokenizer, learned));
+    parts.push_back({.data = unlabelled_texts(data, std::move(opened), seq_len, *tokenizer, learned)});
+    sizes.push_back(parts.back().data->size());
   }
-  inputs.samples = joined_dataset(std::move(parts));
+  inputs.samples = mixture_dataset(std::move(parts), std::move(sizes));
   RUNNER_CHECK(inputs.samples->size() == std::ssize(inputs.names));
   return inputs;
 }

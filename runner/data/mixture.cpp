@@ -6,7 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
-#include "runner/data/largest_fields.hpp"
+#include "runner/data/composite_dataset.hpp"
 #include "runner/data/order.hpp"
 
 namespace runner {
@@ -19,7 +19,7 @@ int64_t taken_by_first(int64_t position, int64_t first, int64_t count) {
   return static_cast<int64_t>((Wide{2} * position * first + count) / (Wide{2} * count));
 }
 
-class MixtureDataset final : public Dataset {
+class MixtureDataset final : public CompositeDataset {
  public:
   MixtureDataset(std::vector<MixtureSource> sources, std::vector<int64_t> counts)
       : sources_(std::move(sources)), counts_(std::move(counts)), interleaving_(counts_) {
@@ -42,29 +42,6 @@ class MixtureDataset final : public Dataset {
     return firsts_[source] + SampleOrder(size, options.shuffle, seed, drawn / size)[drawn % size];
   }
 
-  std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
-    if (samples.empty()) return fields();
-    return largest_fields(samples, [this](int64_t sample) {
-      const auto [source, own] = find(sample);
-      return source->fields_of(std::span(&own, 1));
-    });
-  }
-  int64_t weight(int64_t sample) const override {
-    const auto [source, own] = find(sample);
-    return source->weight(own);
-  }
-  int64_t units(int64_t sample) const override {
-    const auto [source, own] = find(sample);
-    return source->units(own);
-  }
-  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
-    const auto [source, own] = find(sample);
-    source->read(own, batch, row);
-  }
-  void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
-    const auto [source, own] = find(sample);
-    source->draw(own, batch, row, draw);
-  }
   int64_t cut_texts() const override {
     int64_t count = 0;
     for (const auto& source : sources_) count += source.data->cut_texts();
@@ -72,14 +49,10 @@ class MixtureDataset final : public Dataset {
   }
 
  private:
-  struct Place {
-    const Dataset* source;
-    int64_t sample;
-  };
-  Place find(int64_t sample) const {
+  Place find(int64_t sample) const override {
     RUNNER_CHECK(sample >= 0 && sample < samples_);
     const auto index = static_cast<size_t>(std::ranges::upper_bound(firsts_, sample) - firsts_.begin()) - 1;
-    return {sources_[index].data.get(), sample - firsts_[index]};
+    return {.part = sources_[index].data.get(), .sample = sample - firsts_[index], .index = index};
   }
 
   std::vector<MixtureSource> sources_;

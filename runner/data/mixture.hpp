@@ -31,10 +31,10 @@ class Interleaving {
 };
 
 struct MixtureSource {
-  std::string name;
-  std::unique_ptr<Dataset> data;
-  std::optional<double> weight;  ///< all sources have one, or none
-  int64_t epochs = 1;            ///< without weights: how often an epoch takes each sample
+  std::string name = {};
+  std::unique_ptr<Dataset> data = {};
+  std::optional<double> weight = {};  ///< all sources have one, or none
+  int64_t epochs = 1;                 ///< without weights: how often an epoch takes each sample
 };
 
 enum class MixtureEnd { first_exhausted, all_exhausted };

@@ -6,13 +6,13 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
-#include "runner/data/largest_fields.hpp"
+#include "runner/data/composite_dataset.hpp"
 
 namespace runner {
 
 namespace {
 
-class StreamedDataset final : public Dataset {
+class StreamedDataset final : public CompositeDataset {
  public:
   StreamedDataset(DataParts parts, SamplesOfPart samples_of, std::vector<BatchField> fields, size_t part_bytes)
       : parts_(std::move(parts)),
@@ -35,34 +35,15 @@ class StreamedDataset final : public Dataset {
     if (epoch > 0) return Dataset::sample_at(epoch, position, options);
     RUNNER_CHECK(size_up_to(position + 1) > position);
     const Place place = find(position);
-    const auto seed = static_cast<int64_t>(mix64(static_cast<uint64_t>(options.seed) + place.part));
-    const auto own = place.samples->sample_at(epoch, place.sample, {.shuffle = options.shuffle, .seed = seed});
+    const auto own =
+        place.part->sample_at(epoch, place.sample, {.shuffle = options.shuffle, .seed = seed_of(options.seed, place)});
     return position - place.sample + own;
-  }
-  std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
-    if (samples.empty()) return fields();
-    return largest_fields(samples, [this](int64_t sample) {
-      const Place place = find(sample);
-      return place.samples->fields_of(std::span(&place.sample, 1));
-    });
-  }
-  int64_t weight(int64_t sample) const override {
-    const Place place = find(sample);
-    return place.samples->weight(place.sample);
-  }
-  int64_t units(int64_t sample) const override {
-    const Place place = find(sample);
-    return place.samples->units(place.sample);
-  }
-  void read(int64_t sample, HostBatch& batch, int64_t row) const override {
-    const Place place = find(sample);
-    place.samples->read(place.sample, batch, row);
   }
   void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
     const Place place = find(sample);
     SampleDraw own = draw;
-    own.seed = static_cast<int64_t>(mix64(static_cast<uint64_t>(draw.seed) + place.part));
-    place.samples->draw(place.sample, batch, row, own);
+    own.seed = seed_of(draw.seed, place);
+    place.part->draw(place.sample, batch, row, own);
   }
 
  private:
@@ -71,11 +52,11 @@ class StreamedDataset final : public Dataset {
     std::unique_ptr<Dataset> samples;
     int64_t end;  ///< the number of samples up to its end
   };
-  struct Place {
-    const Dataset* samples;
-    size_t part;
-    int64_t sample;
-  };
+
+  /// Samples of the same number in two parts draw other numbers.
+  static int64_t seed_of(int64_t seed, const Place& place) {
+    return static_cast<int64_t>(mix64(static_cast<uint64_t>(seed) + place.index));
+  }
 
   int64_t known_size() const {
     const std::shared_lock lock(mutex_);
@@ -114,13 +95,13 @@ class StreamedDataset final : public Dataset {
     return samples;
   }
 
-  Place find(int64_t sample) const {
+  Place find(int64_t sample) const override {
     const std::shared_lock lock(mutex_);
     const auto part = std::ranges::upper_bound(opened_, sample, {}, &Opened::end);
     RUNNER_CHECK(sample >= 0 && part != opened_.end());
     const int64_t begin = part == opened_.begin() ? 0 : std::prev(part)->end;
     return {
-        .samples = part->samples.get(), .part = static_cast<size_t>(part - opened_.begin()), .sample = sample - begin};
+        .part = part->samples.get(), .sample = sample - begin, .index = static_cast<size_t>(part - opened_.begin())};
   }
 
   DataParts parts_;

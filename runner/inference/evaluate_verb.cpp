@@ -43,7 +43,6 @@ EvaluationData evaluation_data(const InferenceJob& job) {
     throw usage_error("{}: --data FILE names the data to evaluate on",
                       job.model.stored().recipe.data.train.empty() ? "a Hugging Face folder has no validation data"
                                                                    : "the run's recipe has no validation data");
-  settings.streaming = false;
   data.rows =
       open_dataset(settings, Split::validation, data.seq_len, job.model.vocab_size(), job.request.load.cache_dir);
   return data;
