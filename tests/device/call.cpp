@@ -154,6 +154,8 @@ c10::IValue Call::seeded(const c10::IValue& given) const {
 torch::jit::Stack Call::run() const {
   torch::jit::Stack stack;
   for (const auto& argument : arguments) stack.push_back(argument.on_host());
+  // LibTorch destroys the arguments on the stack before it pushes results that refer to them (make_boxed_from_unboxed_functor.h).
+  const torch::jit::Stack alive = stack;
   run_as_kernel([&] { op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack); });
   return stack;
 }
