@@ -79,7 +79,7 @@ TEST_CASE("an adapter whose base is not here says which one it needs", "[e2e][ad
       refusal("someone/Model-1B", {"--base", "nothing"}),
       ContainsSubstring("nothing\", and there is no such model here (a folder with config.json, or a GGUF file)"));
   CHECK_THAT(refusal("someone/Model-1B", {"--base", "base"}), !ContainsSubstring("error"));
-  CHECK_THAT(refusal("base"), !ContainsSubstring("error"));  // relative to the folder beside it
+  CHECK_THAT(refusal("base"), !ContainsSubstring("error"));  // relative to the folder that contains the adapter
   const auto other = place.run({"generate", run, "t3", "--base", "base"});
   CHECK(other.code == 2);
   CHECK_THAT(other.err, ContainsSubstring("--base is for a folder with an adapter (adapter_config.json)"));
