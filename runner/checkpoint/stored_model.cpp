@@ -145,8 +145,7 @@ std::optional<ModelPlace> place_at(const fs::path& path) {
   if (fs::is_regular_file(path / "config.json") || is_adapter_folder(path)) return here;
   throw usage_error(
       "{} is neither a Hugging Face folder (it has no config.json) nor a checkpoint (no manifest.json) nor the folder "
-      "of "
-      "a run (no resolved.toml)",
+      "of a run (no resolved.toml)",
       path.string());
 }
 

@@ -121,8 +121,7 @@ void add_pad_token(const Recipe& recipe, WeightsFolder& folder) {
   }
   log::warning(
       "the tokenizer has neither a pad token nor an end token, so transformers reads single texts only with this "
-      "model: "
-      "set pad_token_id in config.json to a token that ends no text");
+      "model: set pad_token_id in config.json to a token that ends no text");
 }
 
 ExitCode export_run(const ExportOptions& options) {

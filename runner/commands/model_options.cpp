@@ -23,8 +23,7 @@ namespace runner {
 void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& request) {
   app.add_option("model", options.model,
                  "A run (its id, part of it, its name, or last), a checkpoint's folder, a Hugging Face folder or GGUF "
-                 "file, or a "
-                 "folder with an adapter of PEFT")
+                 "file, or a folder with an adapter of PEFT")
       ->required();
   add_checkpoint_options(app, options.choice);
   app.add_option(

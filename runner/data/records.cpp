@@ -19,18 +19,19 @@ JsonRecord id_of_cell(const std::string& cell) {
 
 }  // namespace
 
+JsonRecord record_id(const Recipe::Data& data, const JsonRecord& record, size_t number) {
+  const auto own = record.find("id");
+  if (own == record.end() || own->is_null() || *own == "") return number;
+  return data.format == "csv" ? id_of_cell(own->get<std::string>()) : *own;
+}
+
 std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files, size_t first) {
   std::vector<JsonRecord> names;
   for (const auto& file : files) {
     const auto records = open_records(data, file);
     for (const auto& part : records->parts(size_t{1} << 26))
       records->for_each(part, [&](const JsonRecord& record, size_t) {
-        const auto own = record.find("id");
-        const bool has_one = own != record.end() && !own->is_null() && *own != "";
-        const size_t number = first + names.size();
-        names.push_back({{"id", !has_one               ? JsonRecord(number)
-                                : data.format == "csv" ? id_of_cell(own->get<std::string>())
-                                                       : *own}});
+        names.push_back({{"id", record_id(data, record, first + names.size())}});
         return true;
       });
   }

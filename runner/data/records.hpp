@@ -36,8 +36,10 @@ class Records {
   virtual std::string place_of(size_t end) const = 0;
 };
 
-/// What identifies each record of some files: {"id": its column `id`, or its number from `first` on}. A cell of a CSV file that is a
-/// number as it is usually written is a number.
+/// What identifies a record: its column `id`, or `number` if it has none. A whole number in a cell of a CSV file becomes a number, unless
+/// it is written in another way, such as 007.
+JsonRecord record_id(const Recipe::Data& data, const JsonRecord& record, size_t number);
+/// {"id": record_id()} of each record of some files, whose numbers begin at `first`.
 std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<std::string>& files, size_t first = 0);
 
 /// Opens a file of the format of records that data.format names, or with the plug-in.

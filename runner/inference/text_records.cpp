@@ -85,12 +85,11 @@ void for_each_record(const std::string& file, const UseRecord& use, size_t first
       return for_each_json_line(file, content, use, first);
   }
   check_source_files("the input", {file});
-  const auto ids = record_ids(data, {file}, first);
   const auto records = open_records(data, file);
   size_t number = 0;
   for (const auto& part : records->parts(size_t{1} << 26))
     records->for_each(part, [&](const Json& record, size_t) {
-      use(record, fmt::format("{}, record {}", file, number), ids.at(number)["id"]);
+      use(record, fmt::format("{}, record {}", file, number), record_id(data, record, first + number));
       return ++number > 0;
     });
 }
