@@ -307,7 +307,7 @@ ExitCode run_calibration(double seconds) {
     install_counting_allocator();
     World world = make_world(options);
     Calibration(world, events, seconds).run();
-    world.control->barrier()->wait();
+    barrier(world.control);
     events.flush();
     return ExitCode::done;
   } catch (const std::exception& error) {

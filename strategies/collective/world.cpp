@@ -177,6 +177,8 @@ ProcessGroup recorded_group(const StorePtr& store, c10::intrusive_ptr<c10d::Back
   return group;
 }
 
+void barrier(const ProcessGroup& group) { group->getDefaultBackend()->barrier({})->wait(); }
+
 WorldOptions world_options_from_environment() {
   WorldOptions options;
   options.rank = variable("RANK", 0);

@@ -37,6 +37,10 @@ struct World {
   std::function<ProcessGroup(const std::vector<int>& ranks, const std::string& name)> make_subgroup;
 };
 
+/// Waits until all ranks of `group` have called it. ProcessGroup::barrier of LibTorch assigns a variable that all threads of a process
+/// share (ProcessGroup.hpp), without a lock; where ranks are threads, that corrupts the heap.
+void barrier(const ProcessGroup& group);
+
 /// Options of make_world.
 struct WorldOptions {
   int rank = 0, size = 1, local_size = 1, num_nodes = 1;

@@ -277,7 +277,7 @@ std::vector<double> Strategy::sums_over_ranks(std::vector<double> values) {
 }
 
 void Strategy::barrier() {
-  if (world_.size > 1) world_.control->barrier()->wait();
+  if (world_.size > 1) runner::barrier(world_.control);
 }
 
 }  // namespace runner

@@ -88,7 +88,7 @@ TEST_CASE("the error of ranks that diverge names the operation of each rank", "[
   }
   SECTION("different order") {
     auto reduce = [](World& world) { all_reduce(world.group, floats(10)); };
-    auto meet = [](World& world) { world.control->barrier()->wait(); };
+    auto meet = [](World& world) { barrier(world.control); };
     CHECK(
         diverge([&](World& world) { reduce(world), meet(world); }, [&](World& world) { meet(world), reduce(world); }) ==
         everybody(4, "ranks diverged: ranks 0, 1, 3 are in all_reduce #2 (40 B of float32), rank 2 in barrier #2"));

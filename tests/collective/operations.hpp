@@ -83,7 +83,7 @@ class OperationCheck {
         moves(numel, part);
       }
     }
-    group_->barrier()->wait();
+    barrier(group_);
     return failures_;
   }
 

@@ -1,4 +1,5 @@
 // The shared-memory backend with threads as ranks: all operations, dtypes, sizes and numbers of ranks; subgroups.
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <mutex>
@@ -83,6 +84,19 @@ TEST_CASE("disjoint subgroups work at the same time, and overlapping groups work
   CHECK(findings.lines() == std::vector<std::string>{});
 }
 
+TEST_CASE("ranks that are threads of one process may enter and leave a barrier at the same time", "[collective]") {
+  std::atomic<int> entered = 0;
+  Findings findings;
+  run_ranks(4, [&](World& world) {
+    for (int round = 1; round <= 3000; ++round) {
+      ++entered;
+      barrier(world.control);
+      findings.expect(entered >= 4 * round, "a rank left before all had entered");
+    }
+  });
+  CHECK(findings.lines() == std::vector<std::string>{});
+}
+
 TEST_CASE("the world's group and its control group share a backend, but have separate traces", "[collective]") {
   at::set_num_threads(1);
   Findings findings;
@@ -93,7 +107,7 @@ TEST_CASE("the world's group and its control group share a backend, but have sep
     all_gather(world.control, torch::zeros({3}, torch::kFloat64));
     auto pair = world.make_subgroup({1, 0}, "pair");
     broadcast(pair, torch::zeros({5}, torch::kInt64), 1);
-    world.control->barrier()->wait();
+    barrier(world.control);
     world.trace->observe({});
     all_reduce(world.group, torch::zeros({10}));
     findings.expect(calls.size() == 4, "what was observed");
