@@ -153,7 +153,7 @@ fs::path unused_tokenizer(const fs::path& folder, const Recipe::Data& data) {
 void take_companions(const fs::path& folder, WeightsFolder& options) {
   const auto config = read_hf_config(folder);
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-    if (auto found = config.find(key); found != config.end() && !found->is_null()) options.token_ids[key] = *found;
+    if (auto found = config.find(key); found != config.end() && !found->is_null()) options.config_entries[key] = *found;
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
         "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"})
@@ -186,7 +186,7 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
   if (options.naming == WeightsFolder::Naming::hugging_face) {
     config = hf_config(model, spec);
     config["torch_dtype"] = torch_dtype(options.dtype);
-    config.update(options.token_ids);
+    config.update(options.config_entries);
   }
   write_export(folder, [&](const fs::path& temporary) {
     write_shards(temporary, cut_into_shards(outputs(model, spec, options), options.shard_bytes_max), read);

@@ -41,8 +41,8 @@ json take_table(const fs::path& folder, const json& config, Recipe::Data& data) 
   return {{"target_type", data.target_type}, {"features", config.at("features")}, {"targets", config.at("targets")}};
 }
 
-/// Of texts with labels or numbers.
-json take_texts(Recipe& recipe) {
+/// Of texts with labels or numbers. The names of columns are those of label_folder_config; of folders by others, the usual ones.
+json take_texts(const json& config, Recipe& recipe) {
   auto& data = recipe.data;
   const bool numbers = recipe.train.loss == "mse", several = recipe.train.loss == "bce";
   data.format = "jsonl";
@@ -52,15 +52,17 @@ json take_texts(Recipe& recipe) {
   auto names = recipe.model.labels;  // transformers leaves out those that are LABEL_0 and LABEL_1
   for (size_t i = names.size(); i < count; ++i) names.push_back(fmt::format("LABEL_{}", i));
   data.labels = names;
+  Recipe::Data::Columns columns = config.value("/runner/columns"_json_pointer, json::object());
   json targets = json::array();
   if (data.target_type == "class") {
-    data.target = {"label"};
+    const auto label = columns.extract("label");
+    data.target = {label ? label.mapped() : "label"};
     const auto is_number = [](const std::string& name) {
       return name.find_first_not_of("-.0123456789") == std::string::npos;
     };
     // Whole numbers stand for the class at their place, unless they are names themselves.
     targets.push_back(
-        {{"column", "label"}, {"classes", names}, {"numbered", std::ranges::none_of(names, is_number)}});
+        {{"column", data.target.front()}, {"classes", names}, {"numbered", std::ranges::none_of(names, is_number)}});
   }
   for (size_t i = 0; data.target_type != "class" && i < count; ++i) {
     const auto& name = names[i];
@@ -71,6 +73,7 @@ json take_texts(Recipe& recipe) {
     else
       targets.back().update({{"mean", 0.0}, {"scale", 1.0}});
   }
+  if (!columns.empty()) data.columns = columns;
   return {{"target_type", data.target_type}, {"features", json::array()}, {"targets", targets}};
 }
 
@@ -104,12 +107,17 @@ json take_label_folder(const fs::path& folder, const json& config, Recipe& recip
   recipe.train.huber_delta = config.value("huber_delta", recipe.train.huber_delta);
   if (labels_texts(recipe.model)) {
     if (recipe.model.num_labels == 1 && config.value("problem_type", json()).is_null()) recipe.train.loss = "mse";
-    return take_texts(recipe);
+    return take_texts(config, recipe);
   }
   return recipe.model.name == "mlp" ? take_table(folder, config, recipe.data) : take_images(folder, config, recipe);
 }
 
 json label_folder_config(const Recipe& recipe, const json& learned) {
+  if (labels_texts(recipe.model)) {
+    json columns = recipe.data.columns.value_or(Recipe::Data::Columns());
+    if (recipe.data.target_type == "class") columns["label"] = recipe.data.target.at(0);
+    return {{"runner", {{"columns", columns}}}};
+  }
   json config = learned.is_object() ? learned : json::object();
   const auto loss = recipe.train.loss.value_or("cross_entropy");
   if (recipe.model.name == "mlp") {

@@ -73,20 +73,20 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
     const auto roles = make_tokenizer(recipe.data, data_cache())->special_tokens();
     for (const auto& [key, id] : {std::pair("bos_token_id", roles.bos), std::pair("eos_token_id", roles.eos),
                                   std::pair("pad_token_id", roles.pad)})
-      if (id) folder.token_ids[key] = *id;
+      if (id) folder.config_entries[key] = *id;
   } catch (const Error& error) {
     log::warning("the export has no tokenizer: {}", error.what());
   }
 }
 
-/// What other programs need besides the weights: the tokenizer, and the special tokens of the folder that training started from.
+/// What programs need besides the weights: the names of classes and columns, the tokenizer, and the special tokens of the folder that
+/// training started from.
 void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
-  if (!is_language_model(recipe.model.name)) {
-    folder.token_ids =
+  if (!is_language_model(recipe.model.name) || labels_texts(recipe.model))
+    folder.config_entries =
         label_folder_config(recipe, checkpoint.state().value("/data/learned"_json_pointer, nlohmann::json()));
-    if (recipe.data.is_images()) folder.preprocessor = image_processor(recipe.data);
-    return;
-  }
+  if (recipe.data.is_images()) folder.preprocessor = image_processor(recipe.data);
+  if (!is_language_model(recipe.model.name)) return;
   if (!recipe.model.init_from) return add_own_tokenizer(recipe, checkpoint, folder);
   if (folder.naming != WeightsFolder::Naming::hugging_face) return;
   if (auto tokenizer = unused_tokenizer(*recipe.model.init_from, recipe.data); !tokenizer.empty()) {
@@ -106,11 +106,11 @@ void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsF
 /// transformers takes the state of the last token that is not the pad token, so decoders with labels need one.
 void add_pad_token(const Recipe& recipe, WeightsFolder& folder) {
   if (!labels_texts(recipe.model) || family_kind(recipe.model.name) == "encoder") return;
-  if (folder.token_ids.contains("pad_token_id")) return;
+  if (folder.config_entries.contains("pad_token_id")) return;
   const auto tokenizer = make_tokenizer(recipe.data, data_cache());
   const auto roles = tokenizer->special_tokens();
   if (const auto id = roles.pad ? roles.pad : roles.eos) {
-    folder.token_ids["pad_token_id"] = *id;
+    folder.config_entries["pad_token_id"] = *id;
     if (const auto frame = tokenizer->frame(recipe.data.has_text_pairs());
         frame.back().kind == FramePart::Kind::token && frame.back().id == *id)
       log::warning(

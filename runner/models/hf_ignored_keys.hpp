@@ -40,6 +40,7 @@ inline const std::set<std::string>& hf_ignored_keys() {
                                              "add_cross_attention",
                                              "chunk_size_feed_forward",
                                              "problem_type",
+                                             "runner",  // written by label_folder_config()
                                              "finetuning_task",
                                              "task_specific_params",
                                              "tokenizer_class",

@@ -140,7 +140,8 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
   }
   CHECK_THAT(place.run({"predict", run, "-"}).err, ContainsSubstring("`-` (standard input) is for language models"));
   place.write("new.jsonl",
-              "{\"id\": \"a\", \"text\": \"Strong winds and fog are expected in the morning.\"}\n{\"text\": \"My red bag is lost.\"}\n");
+              "{\"id\": \"a\", \"text\": \"Strong winds and fog are expected in the morning.\"}\n{\"text\": \"My red "
+              "bag is lost.\"}\n");
   const auto answers = place.run({"predict", run, "new.jsonl"}), same = place.run({"predict", "exported", "new.jsonl"});
   INFO(answers.err << same.err);
   REQUIRE(answers.code == 0);
@@ -168,6 +169,28 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
   CHECK_THAT(place.run({"evaluate", run, "--data", "long.csv"}).err, ContainsSubstring("1 text is longer than "));
   CHECK_THAT(place.run({"evaluate", "exported", "--data", "new.jsonl"}).err,
              ContainsSubstring("--data: ") && ContainsSubstring("new.jsonl has no column `label`"));
+}
+
+TEST_CASE("rank 15: an exported classifier knows the names of its columns", "[rank15][e2e]") {
+  const ClassifierPlace place;
+  write_word_tokenizer(place, {"a", "red", "green", "thing"});
+  std::string rows = "sentence,colour\n";
+  for (int i = 0; i < 30; ++i) rows += fmt::format("a {} thing,{}\n", i % 2 ? "red" : "green", i % 2 ? "red" : "green");
+  place.write("named.csv", rows);
+  place.write("named.toml", recipe_text("", "", "columns = { text = \"sentence\" }\ntokenizer = \"words\"\n"));
+  for (const char* model : {"bert", "gpt"}) {
+    INFO(model);
+    const auto run =
+        place.train("named.toml", {fmt::format("model.name={}", model), "data.format=csv", "data.train=[\"named.csv\"]",
+                                   "data.validation=[\"named.csv\"]", "data.target=colour"});
+    place.export_last("exported");
+    const auto evaluated = place.run({"evaluate", "exported", "--data", "named.csv", "--json"});
+    INFO(evaluated.err);
+    REQUIRE(evaluated.code == 0);
+    CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(place.metric("val_loss"), 1e-5));
+    CHECK(place.run({"predict", "exported", "named.csv"}).code == 0);
+    fs::remove_all(place.path() / "exported");
+  }
 }
 
 TEST_CASE("rank 15: a classifier of texts trains alike under each strategy, and continues after a kill",
