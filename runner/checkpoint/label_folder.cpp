@@ -124,6 +124,12 @@ json label_folder_config(const Recipe& recipe, const json& learned) {
     config["loss"] = loss;
     if (loss == "huber") config["huber_delta"] = recipe.train.huber_delta;
   }
+  if (config.contains("id2label"))  // outputs that the data have no class for get Hugging Face's names
+    for (int64_t id = std::ssize(config["id2label"]); id < recipe.model.num_labels.value_or(0); ++id) {
+      const auto name = fmt::format("LABEL_{}", id);
+      config["id2label"][std::to_string(id)] = name;
+      config["label2id"][name] = id;
+    }
   return config;
 }
 

@@ -226,6 +226,9 @@ void check_format(const std::string& format, const std::string& folder, const st
       throw usage_error("--format {} needs a model's own tokenizer: name its folder with --from-hf", format);
     return;
   }
+  if (format == "bin" && labels_texts(start->model))
+    throw usage_error("--format bin: {} is a classifier of texts, whose labels are in records: take jsonl or csv",
+                      folder);
   const auto kind = family_kind(start->model.name);
   const bool reads = kind == "mlp"                       ? format == "csv"
                      : kind == "vit" || kind == "resnet" ? format == "images"
@@ -284,9 +287,9 @@ Action setup_init(CLI::App& app) {
                                  "A Hugging Face folder or a GGUF file with the model's settings and initial weights");
   app.add_option(
          "--format", *format,
-         "The format of the data. csv: tables, or texts with labels for a bert or roberta of --from-hf. images: "
-         "folders of "
-         "images. With --from-hf also jsonl: records such as conversations, for a training of low-rank adapters; bin: "
+         "The format of the data. csv: tables; with --from-hf and a model that reads texts: texts, with labels for an "
+         "encoder or a classifier. images: folders of images. With --from-hf also jsonl: records such as "
+         "conversations, for a training of low-rank adapters; bin: "
          "token ids")
       ->check(CLI::IsMember({"text", "jsonl", "bin", "csv", "images"}))
       ->capture_default_str();

@@ -369,10 +369,18 @@ void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
       decided("the size that the run began with, so that a step keeps its number of sequences");
 }
 
+/// Labels of a resumed run keep their order, also if model.init_from, which may have decided it, is gone.
+void keep_label_order(Recipe& recipe, const LaunchOptions& options) {
+  const fs::path file = fs::path(options.recipe_file).parent_path() / "resolved.toml";
+  if (options.resume_run.empty() || !fs::exists(file)) return;
+  recipe.model.label_order = load_recipe(file.string()).model.labels;
+}
+
 ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();
   Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
   keep_micro_batch(recipe, options);
+  keep_label_order(recipe, options);
   Place place = find_place(recipe, options);
   if (nothing_left(options, recipe))
     return place.placement.rank == 0 ? tell_nothing_left(options, recipe) : ExitCode::done;

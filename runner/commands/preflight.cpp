@@ -130,8 +130,9 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
 }  // namespace
 
 Recipe with_data_facts(Recipe recipe) {
+  const auto known = recipe.model.label_order.empty() ? labels_of_base(recipe) : recipe.model.label_order;
   try {
-    take_data_facts(recipe, labels_of_base(recipe));
+    take_data_facts(recipe, known);
   } catch (const Error& error) {
     const std::string text = error.what();
     const auto key = text.substr(0, text.find_first_of(" :"));

@@ -1,7 +1,5 @@
-// Finds contradictions between keys and keys without effect, as far as this needs no knowledge of strategies and
-// devices.
+// Finds contradictions between keys, as far as this needs no knowledge of strategies and devices.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "runner/config/diagnostics.hpp"
@@ -11,8 +9,5 @@ namespace runner {
 /// Appends to `diagnostics`. Skips sections that have a mistake already. If a section has an unknown name, it also skips absent
 /// sections, because the name may be a misspelling of one. If a mistake belongs to no section, it checks nothing.
 void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
-
-/// Notes about switches that change nothing in this recipe.
-std::vector<std::string> idle_switches(const Recipe& recipe);
 
 }  // namespace runner

@@ -6,6 +6,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
+#include "runner/config/idle_switches.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"

@@ -122,6 +122,7 @@ struct Recipe {
     std::optional<int64_t> num_features;     ///< mlp: inputs of a row; default: those of the data
     std::optional<int64_t> num_labels;       ///< outputs: classes, labels or numbers; default: those of the data
     std::vector<std::string> labels = {};    ///< their names, of models of texts; default: those of the data
+    std::vector<std::string> label_order = {};  ///< no key: the order in a resumed run of labels that the data determine
     int64_t image_size = 224;                ///< vit, resnet: width and height of images
     int64_t patch_size = 16;                 ///< vit
     std::vector<int64_t> depths = {};        ///< resnet: layers of each stage

@@ -240,7 +240,7 @@ bool quickly_tokenized(const Recipe::Data& data) {
   uintmax_t bytes = 0;
   for (const auto& source : sources_of(data))
     for (const auto* list : {&source.data.train, &source.data.validation})
-      for (const auto& file : *list) bytes += fs::file_size(file);
+      for (const auto& file : data.is_plugin() ? files_of(*list) : *list) bytes += fs::file_size(file);
   return bytes <= most_bytes && data.tokenizer != "sentencepiece";
 }
 

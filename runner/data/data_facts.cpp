@@ -102,6 +102,9 @@ void take_text_columns(Recipe& recipe) {
     throw usage_error("data.sources: \"{}\" has pairs of texts (text_pair), and \"{}\" has single texts", pair.name,
                       sources[is_pair(i) ? 0 : i].name);
   }
+  if (data.columns && is_pair(0) != data.has_text_pairs())
+    throw usage_error("data.columns names {}, and \"{}\" has {}", data.has_text_pairs() ? "two texts" : "one text",
+                      sources.front().name, is_pair(0) ? "pairs of texts (text_pair)" : "single texts");
   if (!is_pair(0) || data.columns) return;
   data.columns = columns[0];
   for (size_t i = 0; i < data.sources.size(); ++i) data.sources[i].columns = columns[i];
@@ -131,7 +134,11 @@ void take_text_facts(Recipe& recipe, const std::vector<std::string>& known_label
   take(recipe, "model.num_labels", recipe.model.num_labels, schema.outputs(), classes ? "the labels" : "the targets",
        /*or_more=*/false);
   take_target_type(recipe, schema.target_type);
-  if (!recipe.model.labels.empty()) return;
+  const auto named = std::ssize(recipe.model.labels);
+  if (named > 0 && named != schema.outputs())
+    throw usage_error("model.labels names {}, and data.target names {}", counted(named, "label"),
+                      counted(schema.outputs(), "column"));
+  if (named > 0) return;
   if (classes) recipe.model.labels = in_known_order(schema.targets.front().classes, known_labels);
   if (schema.target_type == "binary") recipe.model.labels = data.target;
   data.labels = recipe.model.labels;

@@ -159,6 +159,26 @@ json image_digests(const ImageFolder& folder, const std::string& cache_dir, size
   return of_classes;
 }
 
+/// The keys that determine how images are changed.
+json image_keys(const Recipe::Data& data) {
+  return {{"data.augment", data.augment},
+          {"data.crop_scale", data.crop_scale},
+          {"data.crop_ratio", data.crop_ratio},
+          {"data.hflip", data.hflip},
+          {"data.vflip", data.vflip},
+          {"data.color_jitter", data.color_jitter},
+          {"data.interpolation", data.interpolation},
+          {"data.mean", data.mean},
+          {"data.std", data.std},
+          {"data.skip_corrupt", data.skip_corrupt},
+          {"data.mixup", data.mixup},
+          {"data.cutmix", data.cutmix},
+          {"data.mixup_prob", data.mixup_prob},
+          {"data.mixup_switch_prob", data.mixup_switch_prob},
+          {"data.mixup_mode", data.mixup_mode},
+          {"data.mixup_off_epoch", data.mixup_off_epoch}};
+}
+
 /// What determines the pixels of images: the list of files with their sizes, their contents, and the changes.
 json image_meaning(const Recipe::Data& data, json meaning, const std::string& cache_dir, size_t hashed_bytes) {
   const auto folder = list_images(data, Split::train);
@@ -168,21 +188,12 @@ json image_meaning(const Recipe::Data& data, json meaning, const std::string& ca
                         fs::path(entry.path).filename().string(), fs::file_size(entry.path));
   meaning["the images of data.train"] = xxh3_hex(list);
   meaning["the contents of the images"] = image_digests(folder, cache_dir, hashed_bytes);
-  meaning.update({{"data.augment", data.augment},
-                  {"data.crop_scale", data.crop_scale},
-                  {"data.crop_ratio", data.crop_ratio},
-                  {"data.hflip", data.hflip},
-                  {"data.vflip", data.vflip},
-                  {"data.color_jitter", data.color_jitter},
-                  {"data.interpolation", data.interpolation},
-                  {"data.mean", data.mean},
-                  {"data.std", data.std},
-                  {"data.skip_corrupt", data.skip_corrupt}});
+  meaning.update(image_keys(data));
   return meaning;
 }
 
-/// What determines the numbers of a table's rows.
-json table_meaning(const Recipe::Data& data) {
+/// The keys that determine the numbers of a table's rows.
+json table_keys(const Recipe::Data& data) {
   return {{"data.target", data.target},
           {"data.target_type", data.target_type},
           {"data.drop", data.drop},
@@ -230,8 +241,9 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     meaning["data.mixture_end"] = data.mixture_end;
   }
   if (data.is_plugin()) meaning["data.plugin"] = plugin_identity(data);
+  if (data.masks_tokens()) meaning["data.mlm_probability"] = data.mlm_probability;
   if (data.is_table()) {
-    meaning.update(table_meaning(data));
+    meaning.update(table_keys(data));
   } else if (data.gives_samples()) {
     return meaning;
   } else if (data.format == "bin") {
@@ -264,19 +276,13 @@ bool changes_meaning(const Recipe& recipe, const std::string& key) {
                                                 "data.temperature",
                                                 "data.mixture_end",
                                                 "data.group_by_length",
-                                                "data.target",
-                                                "data.target_type",
-                                                "data.drop",
-                                                "data.categorical",
-                                                "data.missing",
-                                                "data.missing_values",
-                                                "data.standardize",
-                                                "data.standardize_target",
-                                                "data.delimiter",
+                                                "data.objective",
+                                                "data.mlm_probability",
                                                 "data.plugin",
                                                 "data.options"};
   if (key == "run.seed") return recipe.data.shuffle;
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
+  return std::ranges::find(keys, key) != keys.end() || table_keys(recipe.data).contains(key) ||
+         image_keys(recipe.data).contains(key);
 }
 
 std::vector<std::string> changed_meaning(const json& before, const json& now) {

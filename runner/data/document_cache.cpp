@@ -63,11 +63,10 @@ class RecordParts final : public TokenParts {
   RecordParts(Recipe::Data data, const std::vector<std::string>& files, std::shared_ptr<const RecordReader> reader,
               std::string cache_dir, PartBytes part_bytes)
       : data_(std::move(data)), reader_(std::move(reader)), cache_dir_(std::move(cache_dir)) {
-    for (const auto& file : files) {
-      files_.push_back(open_records(data_, file));
-      std::ranges::move(parts_of(*files_.back(), *reader_, part_bytes(files_.back()->bytes())),
-                        std::back_inserter(parts_));
-    }
+    size_t all = 0;
+    for (const auto& file : files) all += files_.emplace_back(open_records(data_, file))->bytes();
+    for (const auto& file : files_)
+      std::ranges::move(parts_of(*file, *reader_, part_bytes(all)), std::back_inserter(parts_));
   }
   size_t count() const override { return parts_.size(); }
   size_t bytes(size_t part) const override {

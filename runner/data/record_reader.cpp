@@ -139,6 +139,7 @@ class TextReader final : public RecordReader {
     if (data.has_text_pairs()) names_.push_back(column_of("text_pair"));
     settings_ = {{"data.layout", "text"}, {"data.columns", columns_}, {"data.objective", data.objective}};
     if (data.format == "csv") settings_["data.delimiter"] = data.delimiter;
+    if (data.is_plugin()) settings_["data.plugin"] = plugin_identity(data);
   }
 
   Document read(const JsonRecord& record) const override { return documents(record).front(); }

@@ -87,7 +87,7 @@ std::string cell_text(const TableColumn& column, size_t row) {
 
 std::map<std::string, int32_t> class_indices(const std::vector<std::string>& values) {
   std::map<std::string, int32_t> index;
-  for (const auto& value : values) index.emplace(value, static_cast<int32_t>(index.size()));
+  for (size_t i = 0; i < values.size(); ++i) index.emplace(values[i], static_cast<int32_t>(i));
   return index;
 }
 

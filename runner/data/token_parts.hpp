@@ -9,14 +9,14 @@
 
 namespace runner {
 
-/// The bytes of a file's parts, for a file of `file_bytes`.
-using PartBytes = size_t (*)(size_t file_bytes);
+/// The bytes of a part, for files of `all` bytes together. A process maps every part, and Linux allows it 65,530 mappings, so there are at
+/// most about 4,096 parts, or one for each file if these are more.
+using PartBytes = size_t (*)(size_t all);
 
-/// At least 8 MiB, so that small data are few files, and about a 256th of a large file, so that little is lost when tokenising is
-/// interrupted.
-inline size_t cached_part_bytes(size_t file_bytes) { return std::max(size_t{8} << 20, file_bytes / 256); }
-/// For data.streaming: 4 MiB, so that the first one is tokenised within about a second; more for files above 16 GiB.
-inline size_t streamed_part_bytes(size_t file_bytes) { return std::max(size_t{4} << 20, file_bytes / 4096); }
+/// At least 8 MiB, so that small data are few files.
+inline size_t cached_part_bytes(size_t all) { return std::max(size_t{8} << 20, all / 4096); }
+/// For data.streaming: at least 4 MiB. The first part is then tokenised within about a second.
+inline size_t streamed_part_bytes(size_t all) { return std::max(size_t{4} << 20, all / 4096); }
 
 /// In the order of the data. All functions may be called from several threads.
 class TokenParts {

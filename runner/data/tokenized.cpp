@@ -107,11 +107,10 @@ class TextParts final : public TokenParts {
   TextParts(const std::vector<std::string>& files, std::shared_ptr<const Tokenizer> tokenizer, std::string cache_dir,
             PartBytes part_bytes)
       : tokenizer_(std::move(tokenizer)), cache_dir_(std::move(cache_dir)) {
-    for (const auto& file : files) {
-      files_.push_back(std::make_unique<MappedFile>(file));
-      std::ranges::move(parts_of(*files_.back(), *tokenizer_, part_bytes(files_.back()->bytes().size())),
-                        std::back_inserter(parts_));
-    }
+    size_t all = 0;
+    for (const auto& file : files) all += files_.emplace_back(std::make_unique<MappedFile>(file))->bytes().size();
+    for (const auto& file : files_)
+      std::ranges::move(parts_of(*file, *tokenizer_, part_bytes(all)), std::back_inserter(parts_));
   }
   size_t count() const override { return parts_.size(); }
   size_t bytes(size_t part) const override { return parts_[part].text.size(); }

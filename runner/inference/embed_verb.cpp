@@ -72,11 +72,14 @@ class TextEncoder {
   int64_t cut_ = 0;
 };
 
-/// Rows that are padded on the right; padding is a sequence of its own.
+/// Rows that are padded on the right; padding is a sequence of its own. A model of pairs reads a text as the first of two.
 HostBatch padded(const std::vector<std::vector<int32_t>>& texts) {
   size_t longest = 0;
   for (const auto& tokens : texts) longest = std::max(longest, tokens.size());
-  HostBatch batch(std::ssize(texts), packed_fields(static_cast<int64_t>(longest)));
+  const auto length = static_cast<int64_t>(longest);
+  auto fields = packed_fields(length);
+  fields.push_back({.name = token_field::types_name, .row = {length}, .padding_row = {1}});
+  HostBatch batch(std::ssize(texts), std::move(fields));
   for (size_t row = 0; row < texts.size(); ++row) {
     const auto count = static_cast<ptrdiff_t>(texts[row].size());
     std::ranges::copy(texts[row], batch.row<int64_t>(token_field::inputs, static_cast<int64_t>(row)).begin());

@@ -91,10 +91,11 @@ LoadedModel::LoadedModel(const LoadRequest& request, StoredModel stored, Head he
     const bool in_head = std::ranges::find(of_head, all[slot]->name, &ParameterSpec::name) != of_head.end();
     const bool norm = !is_encoder && all[slot]->name.starts_with("head.norm.");
     if (in_head && head == Head::left_out && !norm) continue;
-    if (!stored_.has(slot))
+    if (!stored_.has(slot) && in_head && is_language_model(settings().name))
       throw usage_error(
           "{} has no head, so its model gives hidden states only; `runner embed` writes them as embeddings",
           request.name);
+    if (!stored_.has(slot)) throw usage_error("{} has no {} of the model's size", request.name, all[slot]->name);
     const bool buffer = slot >= parameters;
     const auto dtype = buffer ? torch::kFloat32 : dtype_;
     auto tensor = mapped_tensor(stored_.stored(slot), *all[slot], dtype);

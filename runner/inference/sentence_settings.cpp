@@ -66,6 +66,8 @@ SentenceSettings sentence_settings(const fs::path& folder, bool reads_pooling) {
     const auto config = read_json(lengths);
     if (config.contains("max_seq_length") && config.at("max_seq_length").is_number_integer())
       settings.max_seq_length = config.at("max_seq_length").get<int64_t>();
+    if (settings.max_seq_length.value_or(1) < 1)
+      throw usage_error("{}: max_seq_length = {} must be at least 1", lengths.string(), *settings.max_seq_length);
     settings.lower_case = config.value("do_lower_case", false);
   }
   if (const auto prompts = folder / "config_sentence_transformers.json"; fs::is_regular_file(prompts))

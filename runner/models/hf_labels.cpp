@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 
 namespace runner {
@@ -23,6 +25,8 @@ void read_labels(const json& config, Recipe::Model& model) {
     const auto name = names.find(std::to_string(id));
     if (name == names.end() || !name->is_string())
       throw usage_error("config.json: id2label has no label of the id {}; it must have 0 to {}", id, names.size() - 1);
+    if (std::ranges::find(model.labels, name->get<std::string>()) != model.labels.end())
+      throw usage_error("config.json: id2label has the label {} twice", name->dump());
     model.labels.push_back(*name);
   }
 }

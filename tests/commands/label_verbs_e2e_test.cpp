@@ -214,7 +214,8 @@ TEST_CASE("predict and evaluate of tables say what does not fit", "[e2e][rank17]
   CHECK_THAT(refused({"predict", "last", "names.csv", "--max-new-tokens", "3"}),
              ContainsSubstring("--max-new-tokens is for language models, and"));
   CHECK_THAT(refused({"generate", "last", "x"}), ContainsSubstring("predicts labels or numbers"));
-  CHECK_THAT(refused({"embed", "last", "names.csv"}), ContainsSubstring("embeddings are made by models that read tokens"));
+  CHECK_THAT(refused({"embed", "last", "names.csv"}),
+             ContainsSubstring("embeddings are made by models that read tokens"));
   place.write("classes.csv", "sepal_length,sepal_width,petal_length,petal_width,species\n1,2,3,4,rose\n");
   CHECK_THAT(refused({"evaluate", "last", "--data", "classes.csv"}),
              ContainsSubstring("classes.csv:2: the class `rose` of `species` is not in the training rows"));
@@ -230,10 +231,12 @@ TEST_CASE("rank 11: predict and evaluate read images as the training's validatio
   REQUIRE(std::system(("python3 " RUNNER_SOURCE_DIR "/scripts/lib/make_digits.py " + digits).c_str()) == 0);
   const auto trained =
       place.run({"run", RUNNER_SOURCE_DIR "/recipes/vision.toml", "--json", "--set", "data.train=[\"" + digits + "\"]",
-                 "train.max_epochs=1", "train.max_steps=12", "train.val_check_interval=12"});
+                 "train.max_epochs=1", "train.max_steps=12", "train.val_check_interval=12", "model.num_labels=12"});
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   REQUIRE(place.run({"export", "last", "--output", "weights"}).code == 0);
+  const auto config = nlohmann::json::parse(read_file(place.path() / "weights/config.json"));
+  CHECK(config.at("id2label").at("11") == "LABEL_11");  // an output without a class in the data
   const auto moved = (place.path() / "moved").string();
   fs::rename(digits, moved);
   const fs::path validation = fs::exists(moved + "/validation") ? moved + "/validation" : moved + "/val";

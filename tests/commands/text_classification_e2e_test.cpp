@@ -193,6 +193,36 @@ TEST_CASE("rank 15: an exported classifier knows the names of its columns", "[ra
   }
 }
 
+TEST_CASE("rank 15: a run continues without the folder it began from, whose order of labels it keeps",
+          "[rank15][e2e]") {
+  const ClassifierPlace place;
+  write_word_tokenizer(place, {"red", "green", "blue", "and"});
+  const std::string tokenizer = "tokenizer = \"words\"\n";
+  place.write("first.toml", recipe_text("", "labels = [\"red\", \"green\", \"blue\"]\n", tokenizer));
+  place.train("first.toml");
+  place.export_last("base");
+  place.write("second.toml", recipe_text("[checkpoint]\nevery_n_steps = 4\n", "init_from = \"base\"\n", tokenizer));
+  const auto run = place.train("second.toml").at("run").get<std::string>();
+  fs::rename(place.path() / "base", place.path() / "gone");
+  const auto resumed = place.run({"resume", run, "--set", "train.max_steps=16"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+}
+
+TEST_CASE("rank 15: a classifier of pairs embeds single texts", "[rank15][e2e]") {
+  const ClassifierPlace place;
+  std::string pairs;
+  for (int i = 0; i < 24; ++i)
+    pairs += fmt::format("{{\"text\": \"a{}\", \"text_pair\": \"b\", \"label\": \"{}\"}}\n", i, i % 2 ? "red" : "blue");
+  for (const char* name : {"train.jsonl", "val.jsonl"}) place.write(name, pairs);
+  place.write("pairs.toml", recipe_text());
+  place.train("pairs.toml");
+  place.write("one.txt", "a text\n");
+  const auto embedded = place.run({"embed", "last", "one.txt"});
+  INFO(embedded.err);
+  CHECK(embedded.code == 0);
+}
+
 TEST_CASE("rank 15: a classifier of texts trains alike under each strategy, and continues after a kill",
           "[rank15][e2e]") {
   const ClassifierPlace place;
@@ -405,6 +435,25 @@ TEST_CASE("rank 15: mistakes in recipes of classifiers are reported at their key
              ContainsSubstring("model.num_labels = 4, but the labels of data.train are 3"));
   CHECK_THAT(check(recipe_text("", "labels = [\"red\", \"green\"]\n")),
              ContainsSubstring("train.jsonl:3: the class `blue` of `label` is not one of red, green"));
+  CHECK_THAT(check(recipe_text("", "labels = [\"red\", \"red\", \"blue\"]\n")),
+             ContainsSubstring("the label \"red\" is named twice"));
+  CHECK_THAT(check(recipe_text("", "labels = [\"a\", \"b\"]\n", "target_type = \"number\"\n")),
+             ContainsSubstring("column `label` has texts"));
+  place.write("numbers.jsonl", "{\"text\": \"a\", \"x\": 1}\n{\"text\": \"b\", \"x\": 2}\n");
+  place.write("bad.toml", recipe_text("loss = \"mse\"\n", "labels = [\"a\", \"b\"]\n"));
+  const auto counted = place.run({"check", "bad.toml", "--set", "data.target=x", "data.train=[\"numbers.jsonl\"]",
+                                  "data.validation=[\"numbers.jsonl\"]"});
+  CHECK_THAT(counted.out + counted.err,
+             ContainsSubstring("model.labels names 2 labels, and data.target names 1 column"));
+  place.write("pairs.jsonl",
+              "{\"text\": \"a\", \"text_pair\": \"b\", \"label\": \"red\"}\n"
+              "{\"text\": \"c\", \"text_pair\": \"d\", \"label\": \"blue\"}\n");
+  place.write("bad.toml", recipe_text("[[data.sources]]\nname = \"p\"\ntrain = [\"pairs.jsonl\"]\ncolumns = { text = "
+                                      "\"text\", text_pair = \"text_pair\" }\nweight = 1\n",
+                                      "", "columns = { text = \"text\" }\n"));
+  const auto pairs = place.run({"check", "bad.toml", "--unset", "data.train"});
+  CHECK_THAT(pairs.out + pairs.err,
+             ContainsSubstring("data.columns names one text, and \"p\" has pairs of texts (text_pair)"));
   CHECK_THAT(check(recipe_text("early_stopping = { monitor = \"val_r2\" }\n")),
              ContainsSubstring("`val_r2`, which this training never reports"));
   place.write("good.toml", recipe_text());

@@ -3,7 +3,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/contradictions.hpp"
+#include "runner/config/idle_switches.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "tests/support/temporary_folder.hpp"
 

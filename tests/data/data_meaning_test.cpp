@@ -147,6 +147,21 @@ TEST_CASE("the keys that change the meaning of a position are known without data
     }
 }
 
+TEST_CASE("the keys that change images are part of their meaning") {
+  Meaning meaning;
+  for (const char* name : {"cat", "dog"}) {
+    fs::create_directories(meaning.folder.path / "images" / name);
+    meaning.folder.write(std::string("images/") + name + "/1.png", name);
+  }
+  meaning.recipe.data.format = "images";
+  meaning.recipe.data.train = {meaning.folder / "images"};
+  const json before = meaning.now();
+  for (const auto& [key, value] : before.items())
+    if (key.starts_with("data.") && key != "data.validation_fraction") CHECK(changes_meaning(meaning.recipe, key));
+  meaning.recipe.data.mixup = 0.2;
+  CHECK(changed_meaning(before, meaning.now()) == Changes{"data.mixup was 0.0 and is 0.2"});
+}
+
 TEST_CASE("an image whose content changes without a change of its size is noticed, and its class is named") {
   Meaning meaning;
   const auto& folder = meaning.folder;
