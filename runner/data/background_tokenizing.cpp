@@ -14,19 +14,13 @@ namespace runner {
 
 namespace {
 
-size_t bytes_of(const TokenParts& parts) {
-  size_t bytes = 0;
-  for (size_t part = 0; part < parts.count(); ++part) bytes += parts.bytes(part);
-  return bytes;
-}
-
 constexpr double seconds_between_lines = 30;
 
 }  // namespace
 
 struct BackgroundTokenizing::Impl {
   explicit Impl(std::shared_ptr<const TokenParts> wanted)
-      : parts(std::move(wanted)), progress(bytes_of(*parts), seconds_between_lines) {}
+      : parts(std::move(wanted)), progress(bytes_of(*parts, {0, parts->count()}), seconds_between_lines) {}
 
   void work() {
     constexpr int lower_priority = 10;  // inherited by the threads that this one starts

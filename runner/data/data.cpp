@@ -272,9 +272,7 @@ std::unique_ptr<BackgroundTokenizing> begin_preparing(const Recipe::Data& data, 
   auto parts = parts_of_training(data, any_vocabulary, cache_dir);
   if (parts.files->count() == 0) throw usage_error("data.train: the files have no records");
   const auto first = ranges_of(*parts.files, streamed_part_bytes(0)).front();
-  size_t bytes = 0;
-  for (size_t part = first.first; part < first.last; ++part) bytes += parts.files->bytes(part);
-  TokenizingProgress progress(bytes);
+  TokenizingProgress progress(bytes_of(*parts.files, first));
   make_range(*parts.files, first, &progress);
   if (!data.validation.empty()) open_files(data, Split::validation, any_vocabulary, cache_dir);
   return std::make_unique<BackgroundTokenizing>(std::move(parts.files));

@@ -101,10 +101,4 @@ std::unique_ptr<TokenParts> record_parts(const Recipe::Data& data, const std::ve
   return std::make_unique<RecordParts>(data, files, std::move(reader), cache_dir, part_bytes);
 }
 
-std::vector<fs::path> document_files(const Recipe::Data& data, const std::vector<std::string>& files,
-                                     const RecordReader& reader, const std::string& cache_dir) {
-  const std::shared_ptr<const RecordReader> not_owned(std::shared_ptr<void>(), &reader);
-  return make_parts(*record_parts(data, files, not_owned, cache_dir, cached_part_bytes));
-}
-
 }  // namespace runner

@@ -15,8 +15,4 @@ std::unique_ptr<TokenParts> record_parts(const Recipe::Data& data, const std::ve
                                          std::shared_ptr<const RecordReader> reader, const std::string& cache_dir,
                                          PartBytes part_bytes);
 
-/// The cached documents of `files`, in order; makes those that do not exist, on all cores. Throws Error(usage) for the first bad record.
-std::vector<fs::path> document_files(const Recipe::Data& data, const std::vector<std::string>& files,
-                                     const RecordReader& reader, const std::string& cache_dir);
-
 }  // namespace runner

@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "runner/base/error.hpp"
-#include "runner/base/round_up.hpp"
 #include "runner/data/length_buckets.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
 namespace {
-
-/// Lengths of rows are rounded up to this, so that kernels work on whole vectors and few shapes occur.
-constexpr int64_t length_multiple = 8;
 
 class DocumentDataset final : public Dataset {
  public:
@@ -39,7 +34,7 @@ class DocumentDataset final : public Dataset {
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
     int64_t longest = 1;
     for (int64_t sample : samples) longest = std::max(longest, inputs_of(sample));
-    return fields_with(std::min(seq_len_, round_up(longest, length_multiple)));
+    return fields_with(padded_length(longest, seq_len_));
   }
 
   int64_t weight(int64_t sample) const override {
@@ -71,14 +66,10 @@ class DocumentDataset final : public Dataset {
     return packed_ ? packed_fields(length) : token_fields(length);
   }
 
-  /// The padding is a sequence of its own.
   void write_positions(int64_t sample, std::span<int64_t> positions) const {
-    for (const auto& piece : rows_.row(sample)) {
-      const auto own = positions.first(static_cast<size_t>(piece.inputs()));
-      std::iota(own.begin(), own.end(), int64_t{0});
-      positions = positions.subspan(own.size());
-    }
-    std::iota(positions.begin(), positions.end(), int64_t{0});
+    for (const auto& piece : rows_.row(sample))
+      positions = write_sequence(positions, static_cast<size_t>(piece.inputs()));
+    write_padding(positions);
   }
 
   int64_t inputs_of(int64_t sample) const {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
+#include "runner/base/round_up.hpp"
 
 namespace runner {
 
@@ -100,5 +101,7 @@ Rows pack(std::vector<DocumentPiece> pieces, int64_t seq_len, size_t group) {
   }
   return packed;
 }
+
+int64_t padded_length(int64_t longest, int64_t seq_len) { return std::min(seq_len, round_up(longest, 8)); }
 
 }  // namespace runner

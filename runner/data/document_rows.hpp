@@ -29,4 +29,8 @@ struct Rows {
 /// may have more than `seq_len` inputs.
 Rows pack(std::vector<DocumentPiece> pieces, int64_t seq_len, size_t group = 100'000);
 
+/// The length of rows of which the longest has `longest` tokens: a multiple of 8, so that kernels work on whole vectors and few shapes
+/// occur, and at most `seq_len`.
+int64_t padded_length(int64_t longest, int64_t seq_len);
+
 }  // namespace runner

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
-#include "runner/base/round_up.hpp"
 #include "runner/data/data_sources.hpp"
+#include "runner/data/document_rows.hpp"
 #include "runner/data/length_buckets.hpp"
 #include "runner/data/records.hpp"
 #include "runner/data/row_targets.hpp"
@@ -66,10 +66,9 @@ class LabelledTexts final : public Dataset {
   }
   std::vector<BatchField> fields() const override { return fields_with(seq_len_); }
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
-    constexpr int64_t length_multiple = 8;  // as DocumentDataset
     int64_t longest = 1;
     for (const auto sample : samples) longest = std::max(longest, length(sample));
-    return fields_with(std::min(seq_len_, round_up(longest, length_multiple)));
+    return fields_with(padded_length(longest, seq_len_));
   }
   int64_t weight(int64_t) const override { return 1; }
   int64_t units(int64_t) const override { return 1; }
@@ -93,8 +92,7 @@ class LabelledTexts final : public Dataset {
       at += count;
     }
     at = std::max<size_t>(at, 1);  // an empty text has one token, the pad token
-    std::iota(positions.begin(), positions.begin() + static_cast<ptrdiff_t>(at), int64_t{0});
-    std::iota(positions.begin() + static_cast<ptrdiff_t>(at), positions.end(), int64_t{0});
+    write_padding(write_sequence(positions, at));
     targets_.write(static_cast<size_t>(sample), batch, batch.fields.size() - 1, row);
   }
 

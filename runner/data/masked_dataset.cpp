@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
-#include "runner/base/round_up.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/stream_dataset.hpp"
 #include "strategies/engine/token_batch.hpp"
@@ -73,10 +71,9 @@ class MaskedDataset final : public Dataset {
   }
   std::vector<BatchField> fields() const override { return packed_fields(seq_len_); }
   std::vector<BatchField> fields_of(std::span<const int64_t> samples) const override {
-    constexpr int64_t length_multiple = 8;  // as DocumentDataset
     int64_t longest = 1;
     for (const int64_t sample : samples) longest = std::max(longest, units(sample));
-    return packed_fields(std::min(seq_len_, round_up(longest, length_multiple)));
+    return packed_fields(padded_length(longest, seq_len_));
   }
   int64_t units(int64_t sample) const override {
     int64_t length = 0;
@@ -101,13 +98,12 @@ class MaskedDataset final : public Dataset {
     for (const auto& piece : rows_.row(sample)) {
       const auto length = static_cast<size_t>(piece.inputs() + rule_.frame());
       write(piece, key, inputs.first(length), targets.first(length));
-      std::iota(positions.begin(), positions.begin() + static_cast<ptrdiff_t>(length), int64_t{0});
       inputs = inputs.subspan(length);
       targets = targets.subspan(length);
-      positions = positions.subspan(length);
+      positions = write_sequence(positions, length);
       key = mix64(key);
     }
-    std::iota(positions.begin(), positions.end(), int64_t{0});
+    write_padding(positions);
   }
 
  private:

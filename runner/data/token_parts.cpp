@@ -12,10 +12,14 @@ std::vector<fs::path> make_range(const TokenParts& parts, PartRange range, Token
   return files;
 }
 
-std::vector<fs::path> make_parts(const TokenParts& parts) {
+size_t bytes_of(const TokenParts& parts, PartRange range) {
   size_t bytes = 0;
-  for (size_t part = 0; part < parts.count(); ++part) bytes += parts.bytes(part);
-  TokenizingProgress progress(bytes);
+  for (size_t part = range.first; part < range.last; ++part) bytes += parts.bytes(part);
+  return bytes;
+}
+
+std::vector<fs::path> make_parts(const TokenParts& parts) {
+  TokenizingProgress progress(bytes_of(parts, {0, parts.count()}));
   auto files = make_range(parts, {0, parts.count()}, &progress);
   progress.finish();
   return files;

@@ -39,6 +39,8 @@ std::vector<fs::path> make_parts(const TokenParts& parts);
 struct PartRange {
   size_t first, last;
 };
+/// Of the data in some parts.
+size_t bytes_of(const TokenParts& parts, PartRange range);
 /// All parts in ranges of at least `bytes`, except the last one.
 std::vector<PartRange> ranges_of(const TokenParts& parts, size_t bytes);
 /// The files of some parts. Without `progress`, they are made on one core and nothing is printed.

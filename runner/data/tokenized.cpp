@@ -142,10 +142,4 @@ std::unique_ptr<TokenParts> text_parts(const std::vector<std::string>& files,
   return std::make_unique<TextParts>(files, std::move(tokenizer), cache_dir, part_bytes);
 }
 
-std::vector<fs::path> tokenized_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
-                                      const std::string& cache_dir) {
-  const std::shared_ptr<const Tokenizer> not_owned(std::shared_ptr<void>(), &tokenizer);
-  return make_parts(*text_parts(files, not_owned, cache_dir, cached_part_bytes));
-}
-
 }  // namespace runner

@@ -19,8 +19,4 @@ std::unique_ptr<TokenParts> text_parts(const std::vector<std::string>& files,
                                        std::shared_ptr<const Tokenizer> tokenizer, const std::string& cache_dir,
                                        PartBytes part_bytes);
 
-/// The cached tokens of `files`, in order; tokenises the parts that do not exist.
-std::vector<fs::path> tokenized_files(const std::vector<std::string>& files, const Tokenizer& tokenizer,
-                                      const std::string& cache_dir);
-
 }  // namespace runner

@@ -81,11 +81,9 @@ HostBatch padded(const std::vector<std::vector<int32_t>>& texts) {
   fields.push_back({.name = token_field::types_name, .row = {length}, .padding_row = {1}});
   HostBatch batch(std::ssize(texts), std::move(fields));
   for (size_t row = 0; row < texts.size(); ++row) {
-    const auto count = static_cast<ptrdiff_t>(texts[row].size());
-    std::ranges::copy(texts[row], batch.row<int64_t>(token_field::inputs, static_cast<int64_t>(row)).begin());
-    auto positions = batch.row<int64_t>(token_field::positions, static_cast<int64_t>(row));
-    std::iota(positions.begin(), positions.begin() + count, int64_t{0});
-    std::iota(positions.begin() + count, positions.end(), int64_t{0});
+    const auto at = static_cast<int64_t>(row);
+    std::ranges::copy(texts[row], batch.row<int64_t>(token_field::inputs, at).begin());
+    write_padding(write_sequence(batch.row<int64_t>(token_field::positions, at), texts[row].size()));
   }
   return batch;
 }

@@ -32,12 +32,18 @@ inline std::vector<BatchField> packed_fields(int64_t seq_len) {
   return fields;
 }
 
+/// Writes the positions of a sequence of `length` tokens to the beginning of `positions`. Returns the rest.
+inline std::span<int64_t> write_sequence(std::span<int64_t> positions, size_t length) {
+  for (size_t i = 0; i < length; ++i) positions[i] = static_cast<int64_t>(i);
+  return positions.subspan(length);
+}
+/// The padding behind the sequences of a row is a sequence of its own.
+inline void write_padding(std::span<int64_t> positions) { write_sequence(positions, positions.size()); }
+
 /// Texts that have a label or numbers as their target, without the target: token ids, and their positions as in packed_fields(). The
 /// padding behind a text is a sequence of its own. `pairs`: a row has two texts, and `types` says of which of them a token is.
 inline std::vector<BatchField> text_fields(int64_t seq_len, bool pairs) {
-  const auto field = [&](const char* name) {
-    return BatchField{.name = name, .row = {seq_len}, .padding_row = {1}};
-  };
+  const auto field = [&](const char* name) { return BatchField{.name = name, .row = {seq_len}, .padding_row = {1}}; };
   std::vector<BatchField> fields = {field(token_field::inputs_name), field(token_field::positions_name)};
   if (pairs) fields.push_back(field(token_field::types_name));
   return fields;

@@ -61,13 +61,18 @@ class LetterReader final : public RecordReader {
   std::string hash_ = "letters";
 };
 
+std::vector<fs::path> letter_files(const std::string& path, const std::shared_ptr<const LetterReader>& reader,
+                                   const std::string& cache) {
+  return make_parts(*record_parts(jsonl_data({}), {path}, reader, cache, cached_part_bytes));
+}
+
 OpenData letters(const DataFolder& folder, const std::vector<std::string>& texts) {
   std::string lines;
   for (const auto& text : texts) lines += line_of(text);
   OpenData opened{.stream = {}, .documents = DocumentIndex{}};
   std::vector<std::unique_ptr<TokenFile>> files;
   for (const auto& path :
-       document_files(jsonl_data({}), {folder.write("letters.jsonl", lines)}, LetterReader(), folder / "cache")) {
+       letter_files(folder.write("letters.jsonl", lines), std::make_shared<LetterReader>(), folder / "cache")) {
     auto file = std::make_unique<DocumentFile>(path);
     opened.documents->ends.assign(file->ends().begin(), file->ends().end());
     opened.documents->targets.assign(file->targets().begin(), file->targets().end());
@@ -187,16 +192,15 @@ TEST_CASE("tokenising that was interrupted keeps its finished parts") {
   while (lines.size() < 40 << 20) lines += line;
   const auto path = folder.write("long.jsonl", lines);
   std::atomic<int64_t> reads = 0;
-  LetterReader reader;
+  const auto reader = std::make_shared<LetterReader>();
   const int64_t records = std::ssize(lines) / std::ssize(line);
-  reader.before_read = [&] {
+  reader->before_read = [&] {
     if (++reads == records / 2) throw environment_error("stopped");
   };
-  CHECK(error_of([&] { document_files(jsonl_data({}), {path}, reader, folder / "cache"); }).find("stopped") !=
-        std::string::npos);
+  CHECK(error_of([&] { letter_files(path, reader, folder / "cache"); }).find("stopped") != std::string::npos);
   reads = 0;
-  reader.before_read = [&] { ++reads; };
-  const auto files = document_files(jsonl_data({}), {path}, reader, folder / "cache");
+  reader->before_read = [&] { ++reads; };
+  const auto files = letter_files(path, reader, folder / "cache");
   CHECK(files.size() == 5);
   CHECK(reads < records);
   int64_t documents = 0;

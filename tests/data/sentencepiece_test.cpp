@@ -153,9 +153,11 @@ TEST_CASE("tokenising a file in parts gives the tokens of the complete file, for
     for (const std::string& content : {text, one_line}) {
       if (&content == &one_line && !squeeze) continue;
       INFO(normalization << ", " << content.size());
-      SentencePieceTokenizer tokenizer(foreign_model(folder, text, normalization, squeeze));
+      const auto model = std::make_shared<SentencePieceTokenizer>(foreign_model(folder, text, normalization, squeeze));
+      const auto& tokenizer = *model;
       std::string file = folder.write("text.txt", content);
-      const auto cached = tokenized_files({file}, tokenizer, folder / ("cache" + std::to_string(content[110])));
+      const auto cached =
+          make_parts(*text_parts({file}, model, folder / ("cache" + std::to_string(content[110])), cached_part_bytes));
       REQUIRE(cached.size() == 1);
       auto tokens = read_file(cached[0]);
       std::vector<uint16_t> found(tokens.size() / 2);
