@@ -4,8 +4,8 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
-#include "runner/data/labelled_texts.hpp"
 #include "runner/data/table_schema.hpp"
+#include "runner/inference/evaluated_data.hpp"
 #include "runner/inference/label_answers.hpp"
 #include "runner/inference/model_tokenizer.hpp"
 #include "runner/inference/sample_batch.hpp"
@@ -62,23 +62,6 @@ void note_cut_texts(const Dataset& data, const StoredModel& stored) {
   if (count > 1)
     log::warning("{} {} are longer than {} tokens: the ends are left out", count, pairs ? "pairs of texts" : "texts",
                  stored.spec.seq_len);
-}
-
-/// [data] with the file that the user names as validation data.
-Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& stored) {
-  auto data = stored.recipe.data;
-  if (!request.data.empty()) {
-    data.validation = {request.data};
-    data.validation_fraction.reset();
-    data.sources.clear();
-    if (data.labels_texts() && !data.is_plugin()) data.format = record_format_of(request.data, data.format);
-    if (data.labels_texts() && data.train.empty()) data.columns = text_columns(data, request.data);  // of a folder
-  }
-  if (!data.validates())
-    throw usage_error("{}: --data names the data to evaluate on", stored.recipe.data.train.empty()
-                                                                      ? "a Hugging Face folder has no validation data"
-                                                                      : "the run's recipe has no validation data");
-  return data;
 }
 
 }  // namespace
