@@ -45,10 +45,7 @@ Action setup_embed(CLI::App& app) {
       "Each line of the output is {id, embedding}, in the order of the texts. The model is an encoder (bert, "
       "roberta) or a language model (llama, qwen3 and others), whose states are those behind its final norm. "
       "A folder of sentence-transformers says how its vectors are made.");
-  return [options] {
-    write_lines_of(options->model, options->request, "embeddings");
-    return ExitCode::done;
-  };
+  return [options] { return write_lines_of(options->model, options->request, "embeddings"); };
 }
 
 }  // namespace runner

@@ -34,7 +34,7 @@ Action setup_predict(CLI::App& app) {
       "Each line of the output is a JSON object, in the order of the inputs. Language models: {id, prompt, prediction, "
       "finish_reason, tokens}. Classes: {id, label, probabilities}, of images also file; --top-k says how many classes "
       "are listed, by default all of a table or of texts and 5 of images. Numbers: {id, value}.");
-  return [options] { return write_lines_of(options->model, options->request, "predictions"), ExitCode::done; };
+  return [options] { return write_lines_of(options->model, options->request, "predictions"); };
 }
 
 }  // namespace runner
