@@ -58,11 +58,7 @@ ContinuationScore score_of(const LanguageModel& model, const HostBatch& batch) {
                                           [](int64_t target) { return target != ignored_target; });
     return sum;
   }
-  for (const auto& score : score_rows(model, batch)) {
-    sum.log_probability += score.log_probability;
-    sum.tokens += score.tokens;
-    sum.hits += score.hits;
-  }
+  for (const auto& score : score_rows(model, batch)) sum.add(score);
   return sum;
 }
 
@@ -101,15 +97,12 @@ ExitCode evaluate_model(InferenceJob& job) {
   // Words and bytes of hidden tokens, which are not neighbours, mean nothing.
   TargetText text(settings.masks_tokens() ? nullptr : job.tokenizer.get(), settings.format == "text");
   ContinuationScore total;
-  for (int64_t first = 0; first < wanted; first += request.batch_size) {
-    const auto batch = sample_batch(*data, first, std::min(first + request.batch_size, wanted));
-    const auto sum = score_of(job.model, batch);
-    total.log_probability += sum.log_probability;
-    total.tokens += sum.tokens;
-    total.hits += sum.hits;
+  const auto score = [&](const HostBatch& batch, int64_t) {
+    total.add(score_of(job.model, batch));
     for (int64_t row = 0; row < batch.rows; ++row) text.add(batch.row<int64_t>(token_field::targets, row));
-    report_progress(job.events, first + batch.rows, wanted);
-  }
+  };
+  for_each_batch(*data, wanted, request.batch_size, score,
+                 [&](int64_t done) { report_progress(job.events, done, wanted); });
   if (total.tokens == 0) throw usage_error("the data have no token that counts in the loss");
   auto sizes = text.sizes();
   sizes.tokens = total.tokens;
