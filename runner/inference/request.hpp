@@ -58,10 +58,6 @@ InferenceRequest inference_request(const std::string& text);
 /// Throws Error(usage) for a text that is not UTF-8.
 std::string to_text(const InferenceRequest& request);
 
-/// A message of the data's reader with the options of the command in the place of recipe keys that the user has not written:
-/// "data.validation: there is no file x" becomes "--data: there is no file x", and of the files of `runner predict` "there is no file x".
-std::string with_options_for_keys(const InferenceRequest& request, std::string message);
-
 /// A file in memory with the request, which may be longer than an argument of a command. A child that inherits the descriptor reads it.
 Descriptor request_file(const InferenceRequest& request);
 /// The request in a file of request_file(), by the number of its descriptor.
