@@ -39,8 +39,9 @@ Action setup_evaluate(CLI::App& app) {
       ->check(CLI::IsMember({"multiple_choice", "rolling"}));
   add_batch_option(app, request);
   app.add_option("--limit", request.limit, "Only the first records or samples")->check(CLI::PositiveNumber);
-  app.add_option("--context", request.context,
-                 "With --task rolling: tokens that a window shares with the one before it, and 1 more; default 1")
+  app.add_option(
+         "--context", request.context,
+         "With --task rolling: how many tokens are in front of the first token that a window predicts; default 1")
       ->check(CLI::PositiveNumber);
   app.add_option("--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
   add_json_option(app, request.json);

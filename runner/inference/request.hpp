@@ -47,10 +47,10 @@ struct InferenceRequest {
   // evaluate
   std::string task = {}, data = {};
   int64_t limit = 0;    ///< the number of batches or records; 0: all
-  int64_t context = 0;  ///< rolling perplexity: tokens that a window shares with the one before it
+  int64_t context = 0;  ///< rolling perplexity: tokens in front of the first one that a window predicts; 0: 1
   // embed
-  std::string pooling = {};    ///< mean or cls; empty: that of the folder, or mean
-  std::string normalize = {};  ///< yes or no; empty: that of the folder, or no
+  std::string pooling = {};    ///< mean, cls or last; empty: that of the folder, otherwise by the kind of model
+  std::string normalize = {};  ///< yes or no; empty: that of the folder, otherwise no
   int64_t max_seq_length = 0;  ///< longer texts are cut; 0: that of the folder, or of the model
 };
 
