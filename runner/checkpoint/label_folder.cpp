@@ -5,6 +5,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
+#include "runner/data/data_sources.hpp"
 #include "runner/data/image_processor.hpp"
 #include "runner/models/hf_labels.hpp"
 #include "runner/pretrained/model_files.hpp"
@@ -52,6 +53,7 @@ json take_texts(const json& config, Recipe& recipe) {
   auto names = recipe.model.labels;  // transformers leaves out those that are LABEL_0 and LABEL_1
   for (size_t i = names.size(); i < count; ++i) names.push_back(fmt::format("LABEL_{}", i));
   data.labels = names;
+  const bool known = config.contains("/runner/columns"_json_pointer);
   Recipe::Data::Columns columns = config.value("/runner/columns"_json_pointer, json::object());
   json targets = json::array();
   if (data.target_type == "class") {
@@ -73,7 +75,7 @@ json take_texts(const json& config, Recipe& recipe) {
     else
       targets.back().update({{"mean", 0.0}, {"scale", 1.0}});
   }
-  if (!columns.empty()) data.columns = columns;
+  if (known) data.columns = columns;
   return {{"target_type", data.target_type}, {"features", json::array()}, {"targets", targets}};
 }
 
@@ -114,7 +116,7 @@ json take_label_folder(const fs::path& folder, const json& config, Recipe& recip
 
 json label_folder_config(const Recipe& recipe, const json& learned) {
   if (labels_texts(recipe.model)) {
-    json columns = recipe.data.columns.value_or(Recipe::Data::Columns());
+    json columns = sources_of(recipe.data).front().data.columns.value_or(Recipe::Data::Columns());
     if (recipe.data.target_type == "class") columns["label"] = recipe.data.target.at(0);
     return {{"runner", {{"columns", columns}}}};
   }

@@ -50,7 +50,7 @@ const std::vector<Command>& commands() {
       {"strategies", "List strategies and their options, and which of them do nothing on this machine",
        setup_strategies},
       {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
-      {"show", "Show everything that is known of a run", setup_show, {"status", "info", "describe"}},
+      {"show", "Show what is known about a run", setup_show, {"status", "info", "describe"}},
       {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
       {"export", "Write a run's weights in another format", setup_export, {"save"}},
       {"generate",

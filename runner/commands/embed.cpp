@@ -27,16 +27,16 @@ Action setup_embed(CLI::App& app) {
       ->required();
   app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one JSON object on each line");
   add_line_options(app, request);
-  app.add_option(
-         "--pooling", request.pooling,
-         "mean: of the states of all tokens; cls: the state of the first one; last: that of the last one. Default: "
-         "that of the folder's modules.json; without it mean for encoders, and last for all others")
+  app.add_option("--pooling", request.pooling,
+                 "How the states of a text's tokens become its vector. mean: their mean; cls: the first one; last: the "
+                 "last one. "
+                 "Default: what modules.json of the folder says, otherwise mean for encoders and last for other models")
       ->check(CLI::IsMember({"mean", "cls", "last"}));
   auto* normalize = app.add_flag_callback(
       "--normalize", [options] { options->request.normalize = "yes"; },
-      "Vectors have length 1. Default: that of the folder's modules.json, or not");
+      "Scale each vector to length 1. Default: what modules.json of the folder says, otherwise not");
   app.add_flag_callback(
-         "--no-normalize", [options] { options->request.normalize = "no"; }, "They keep their length")
+         "--no-normalize", [options] { options->request.normalize = "no"; }, "Do not scale the vectors")
       ->excludes(normalize);
   app.add_option("--max-seq-length", request.max_seq_length,
                  "Tokens of a text; the end of a longer one is left out. Default: that of the folder, or of the model")
@@ -45,10 +45,7 @@ Action setup_embed(CLI::App& app) {
       "Each line of the output is {id, embedding}, in the order of the texts. The model is an encoder (bert, "
       "roberta) or a language model (llama, qwen3 and others), whose states are those behind its final norm. "
       "A folder of sentence-transformers says how its vectors are made.");
-  return [options] {
-    write_lines_of(options->model, options->request, "embeddings");
-    return ExitCode::done;
-  };
+  return [options] { return write_lines_of(options->model, options->request, "embeddings"); };
 }
 
 }  // namespace runner

@@ -28,18 +28,20 @@ Action setup_evaluate(CLI::App& app) {
   auto options = std::make_shared<EvaluateOptions>();
   auto& request = options->request;
   add_model_options(app, options->model, request);
-  app.add_option("--data", request.data,
-                 "The file to evaluate on, or a folder of images with a folder for each class; default: the validation "
-                 "data of the "
-                 "run's recipe. For a folder's language model, a file *.jsonl has records, any other is text");
+  app.add_option(
+      "--data", request.data,
+      "The file to evaluate on. Its name says the format: .jsonl, .ndjson, .json, .csv, .tsv and .parquet have "
+      "records. Other files are read as the training data were, and as text by a folder's language model. For "
+      "images: a folder with a folder for each class. Default: the validation data of the run's recipe");
   app.add_option("--task", request.task,
                  "multiple_choice: lines {context, choices, label}, scored as lm-evaluation-harness does; rolling: the "
                  "perplexity of whole documents, each token predicted once. Default: the loss, as in training")
       ->check(CLI::IsMember({"multiple_choice", "rolling"}));
   add_batch_option(app, request);
   app.add_option("--limit", request.limit, "Only the first records or samples")->check(CLI::PositiveNumber);
-  app.add_option("--context", request.context,
-                 "With --task rolling: tokens that a window shares with the one before it, and 1 more; default 1")
+  app.add_option(
+         "--context", request.context,
+         "With --task rolling: how many tokens are in front of the first token that a window predicts; default 1")
       ->check(CLI::PositiveNumber);
   app.add_option("--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
   add_json_option(app, request.json);

@@ -148,10 +148,6 @@ void show_progress(const json& event) {
   std::fprintf(stderr, done < all ? "\r%ld of %ld" : "\r\033[K", static_cast<long>(done), static_cast<long>(all));
 }
 
-}  // namespace
-
-namespace {
-
 /// Makes the paths of the request absolute. Throws Error(usage) if the user would have to type the input.
 void prepare_files(InferenceRequest& request) {
   if (request.output == "-") request.output.clear();
@@ -192,7 +188,10 @@ InferenceResult run_inference(const ModelOptions& model, InferenceRequest& reque
     open = events.has_value();
     for (const auto& event : events.value_or(std::vector<json>())) {
       const auto kind = event.value("event", "");
-      if (kind == "progress") row.begin(), show_progress(event);
+      if (kind == "progress") {
+        row.begin();
+        show_progress(event);
+      }
       if (kind == "result") row.result(result.metrics = event.at("metrics"));
       if (kind == "failed" && !failure)
         failure.emplace(static_cast<ExitCode>(event.at("code").get<int>()), event.at("message"));
@@ -203,19 +202,23 @@ InferenceResult run_inference(const ModelOptions& model, InferenceRequest& reque
   if (!failure && !ended.empty()) failure.emplace(ExitCode::run_failed, ended);
   if (!failure && result.metrics.is_null()) failure.emplace(ExitCode::run_failed, "the worker sent no result");
   result.run = row.run();
-  if (!failure) return row.finish("finished", ExitCode::done, ""), result;
+  if (!failure) {
+    row.finish("finished", ExitCode::done, "");
+    return result;
+  }
   std::error_code ignored;
   if (!request.output.empty()) fs::remove(unfinished_output(request.output, pid), ignored);  // of a killed worker
   row.finish(failure->code() == ExitCode::interrupted ? "interrupted" : "failed", failure->code(), failure->what());
   throw *failure;
 }
 
-void write_lines_of(const ModelOptions& model, InferenceRequest& request, const std::string& things) {
+ExitCode write_lines_of(const ModelOptions& model, InferenceRequest& request, const std::string& things) {
   if (request.json && request.output.empty())
     throw usage_error("--json prints the summary on stdout, so the {} need --output FILE", things);
   const auto result = run_inference(model, request);
   if (request.json) print_result(request, result);
   log::info("{} {}; recorded as run {}", result.metrics.at("records").get<int64_t>(), things, result.run);
+  return ExitCode::done;
 }
 
 void print_result(const InferenceRequest& request, const InferenceResult& result) {

@@ -19,7 +19,7 @@ struct InferenceResult {
 InferenceResult run_inference(const ModelOptions& model, InferenceRequest& request);
 
 /// The same for a verb that writes a line for each input: with --json, prints the summary. Says at the end how many `things` were made.
-void write_lines_of(const ModelOptions& model, InferenceRequest& request, const std::string& things);
+ExitCode write_lines_of(const ModelOptions& model, InferenceRequest& request, const std::string& things);
 
 /// Prints the metrics to stdout: a table, or one line of JSON.
 void print_result(const InferenceRequest& request, const InferenceResult& result);

@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <exception>
+#include <memory>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
@@ -10,7 +12,9 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/build_id.hpp"
+#include "runner/commands/disk_space.hpp"
 #include "runner/commands/place.hpp"
+#include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/commands/run.hpp"
@@ -48,6 +52,27 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
                      {"from_beginning", options.from_beginning}};
   alike["devices here"] = {{"accelerator", place.topology.cuda ? "cuda" : "cpu"}, {"bf16", place.topology.bf16}};
   return {place.placement, read_facts().hostname, alike};
+}
+
+/// Keeps the number of sequences per step of a resumed run if it depends on an automatically chosen micro-batch. A run
+/// that was killed before its plan was written has made no step.
+void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
+  if (options.resume_run.empty() || recipe.train.micro_batch_size != Recipe::automatic ||
+      recipe.train.global_batch_size)
+    return;
+  const fs::path file = fs::path(options.recipe_file).parent_path() / "plan.json";
+  if (!fs::exists(file)) return;
+  auto plan = nlohmann::json::parse(read_file(file));
+  recipe.train.micro_batch_size = plan.at("micro_batch_size").get<int64_t>();
+  recipe.origins["train.micro_batch_size"] =
+      decided("the size that the run began with, so that a step keeps its number of sequences");
+}
+
+/// Labels of a resumed run keep their order, also if model.init_from, which may have decided it, is gone.
+void keep_label_order(Recipe& recipe, const LaunchOptions& options) {
+  const fs::path file = fs::path(options.recipe_file).parent_path() / "resolved.toml";
+  if (options.resume_run.empty() || !fs::exists(file)) return;
+  recipe.model.label_order = load_recipe(file.string()).model.labels;
 }
 
 /// Why CPU ranks of several supervisors cannot communicate through shared memory; empty if no note is needed.
@@ -201,6 +226,28 @@ std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& pla
   return {};
 }
 
+/// Runs the workers, again with smaller micro-batches as long as smaller_micro_batch() has one. `attempt`: the number of the first attempt,
+/// which has begun. `plan` becomes that of the last one.
+Outcome supervise_attempts(WorkerGroup& group, int64_t attempt, const Recipe& recipe, const Place& place, Plan& plan,
+                           RunRecord& record, const RunFolder& folder, StopSignals& signals, Members* members,
+                           const StartPoint& start) {
+  while (true) {
+    set_attempt(group, attempt, start);
+    const auto outcome = supervise_recorded(group, record, signals, members, start, attempt);
+    const auto size = smaller_micro_batch(recipe, plan, outcome, record);
+    if (!size) return outcome;
+    log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
+                 plan.job.micro_batch_size, *size);
+    Recipe smaller = recipe;
+    smaller.train.micro_batch_size = *size;
+    smaller.origins["train.micro_batch_size"] = decided("larger ones ran out of memory in their first step");
+    plan = plan_run(smaller, place);
+    folder.write(recipe, plan);
+    record.replan(recipe, plan, outcome);
+    attempt = record.begin(start);
+  }
+}
+
 void note_edited_recipe(const LaunchOptions& options) {
   for (const auto& file : changed_recipe_files(options.resumed.value("recipe_files", nlohmann::json::object())))
     log::info("note: {} has changed since the run began; the run keeps its own copy (--set changes it)", file);
@@ -233,18 +280,26 @@ Outcome failure_of(const std::exception& error) {
   return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
 }
 
-/// Runs rank 0's supervisor, which plans the run and records it. Mistakes are reported before the record changes.
-/// Tokenizing comes last, because it may take long.
-Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
-                 double started) {
+void check_fast_dev_run(const LaunchOptions& options, const Recipe& recipe) {
   if (recipe.run.fast_dev_run > 0 && !options.resume_run.empty())
     throw usage_error(
         "run.fast_dev_run tries a recipe in a temporary folder, so it cannot continue run {}: remove it from --set",
         options.resume_run);
-  fs::path own_home = fs::absolute(ledger_home());
-  std::optional<ScratchFolder> scratch;  // must be visible to all supervisors
-  if (recipe.run.fast_dev_run > 0) scratch.emplace(members ? own_home : fs::temp_directory_path());
-  std::string home = scratch ? scratch->path().string() : own_home.string();
+}
+
+/// The temporary home of run.fast_dev_run; null for other runs, whose home is ledger_home(). All supervisors must see it.
+std::unique_ptr<ScratchFolder> scratch_of(const Recipe& recipe, bool several_supervisors) {
+  if (recipe.run.fast_dev_run == 0) return nullptr;
+  return std::make_unique<ScratchFolder>(several_supervisors ? fs::absolute(ledger_home()) : fs::temp_directory_path());
+}
+
+/// Runs rank 0's supervisor, which plans the run and records it. Mistakes are reported before the record changes.
+/// Tokenizing comes last, because it may take long.
+Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
+                 double started) {
+  check_fast_dev_run(options, recipe);
+  const auto scratch = scratch_of(recipe, members != nullptr);
+  const std::string home = (scratch ? scratch->path() : fs::absolute(ledger_home())).string();
   const std::string cache_dir = data_cache();
   const StartPoint start = choose_start(options, home);
   refuse_bad_inputs(recipe, start);
@@ -277,36 +332,22 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     record.on_data(amount, data_seconds);
     WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);
     if (options.accept_changed_data) group.arguments.push_back("--accept-changed-data");
-    int64_t attempt = record.begin(start);
-    set_attempt(group, attempt, start);
+    const int64_t attempt = record.begin(start);
     for (const auto& note : notes) record.on_event({{"event", "note"}, {"message", note}});
-    outcome = supervise_recorded(group, record, signals, members, start, attempt);
-    while (auto size = smaller_micro_batch(recipe, plan, outcome, record)) {
-      log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
-                   plan.job.micro_batch_size, *size);
-      Recipe smaller = recipe;
-      smaller.train.micro_batch_size = *size;
-      smaller.origins["train.micro_batch_size"] = decided("larger ones ran out of memory in their first step");
-      plan = plan_run(smaller, place);
-      folder->write(recipe, plan);
-      record.replan(recipe, plan, outcome);
-      attempt = record.begin(start);
-      set_attempt(group, attempt, start);
-      outcome = supervise_recorded(group, record, signals, members, start, attempt);
-    }
+    outcome = supervise_attempts(group, attempt, recipe, place, plan, record, *folder, signals, members, start);
   } catch (const std::exception& error) {
     record.fail(failure_of(error));
     if (resumes && folder) drop_unused_settings(*folder, record);
     throw;
   }
-  const bool failed_resume = resumes && outcome.status == "failed";
+  std::exception_ptr failure;  // of the ledger
   try {
     record.finish(outcome);
   } catch (...) {
-    if (failed_resume) drop_unused_settings(*folder, record);
-    throw;
+    failure = std::current_exception();
   }
-  if (failed_resume) drop_unused_settings(*folder, record);
+  if (resumes && outcome.status == "failed") drop_unused_settings(*folder, record);
+  if (failure) std::rethrow_exception(failure);
   return outcome;
 }
 
@@ -353,27 +394,6 @@ std::string worker_binary() {
   fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "runner-worker";
   if (!fs::exists(path)) throw environment_error("{} is missing: build it, or reinstall runner", path.string());
   return path.string();
-}
-
-/// Keeps the number of sequences per step of a resumed run if it depends on an automatically chosen micro-batch. A run
-/// that was killed before its plan was written has made no step.
-void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
-  if (options.resume_run.empty() || recipe.train.micro_batch_size != Recipe::automatic ||
-      recipe.train.global_batch_size)
-    return;
-  const fs::path file = fs::path(options.recipe_file).parent_path() / "plan.json";
-  if (!fs::exists(file)) return;
-  auto plan = nlohmann::json::parse(read_file(file));
-  recipe.train.micro_batch_size = plan.at("micro_batch_size").get<int64_t>();
-  recipe.origins["train.micro_batch_size"] =
-      decided("the size that the run began with, so that a step keeps its number of sequences");
-}
-
-/// Labels of a resumed run keep their order, also if model.init_from, which may have decided it, is gone.
-void keep_label_order(Recipe& recipe, const LaunchOptions& options) {
-  const fs::path file = fs::path(options.recipe_file).parent_path() / "resolved.toml";
-  if (options.resume_run.empty() || !fs::exists(file)) return;
-  recipe.model.label_order = load_recipe(file.string()).model.labels;
 }
 
 ExitCode launch_run(const LaunchOptions& options) {

@@ -28,8 +28,7 @@ void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& r
   add_checkpoint_options(app, options.choice);
   app.add_option(
       "--base", request.load.base,
-      "Of a folder with an adapter of PEFT: the folder or GGUF file of its base model. Default: the one that "
-      "adapter_config.json names");
+      "The base model of an adapter: a folder or GGUF file. Default: the one that adapter_config.json names");
   app.add_option("--dtype", request.load.dtype, "Data type of the weights in memory; auto: that of the stored weights")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();

@@ -23,9 +23,9 @@ Action setup_predict(CLI::App& app) {
   add_model_options(app, options->model, request);
   app.add_option("data", request.files,
                  "Language models: a file of records, `prompt` (a text) or `messages` (for the chat template), and "
-                 "perhaps `id`: JSON, CSV or Parquet; - is standard input, with a JSON object on each line. Tables: "
-                 "CSV or Parquet files with the columns "
-                 "of the training data. Images: files and folders")
+                 "perhaps `id`: JSON, CSV or Parquet; - is standard input, with a JSON object on each line. Models of "
+                 "texts with labels: files of records with the text columns of the training data. Tables: CSV or "
+                 "Parquet files with the columns of the training data. Images: files and folders")
       ->required();
   add_line_options(app, request);
   add_chat_options(app, request.prompts, /*optional=*/true);
@@ -34,7 +34,7 @@ Action setup_predict(CLI::App& app) {
       "Each line of the output is a JSON object, in the order of the inputs. Language models: {id, prompt, prediction, "
       "finish_reason, tokens}. Classes: {id, label, probabilities}, of images also file; --top-k says how many classes "
       "are listed, by default all of a table or of texts and 5 of images. Numbers: {id, value}.");
-  return [options] { return write_lines_of(options->model, options->request, "predictions"), ExitCode::done; };
+  return [options] { return write_lines_of(options->model, options->request, "predictions"); };
 }
 
 }  // namespace runner

@@ -6,25 +6,19 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
-#include "runner/commands/build_id.hpp"
-#include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/located_toml.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/validation_metrics.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/image_folder.hpp"
-#include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/lua/order_file.hpp"
 #include "runner/models/models.hpp"
-#include "runner/models/plugin/spec.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "runner/sweep/lua_sweep.hpp"
 
 namespace runner {
 
@@ -256,99 +250,6 @@ std::vector<std::string> input_notes(const Recipe& recipe) {
 
 Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides) {
   return load_whole_recipe(file, overrides, check_inputs);
-}
-
-Plan plan_on(const Recipe& given, const Topology& topology, bool several_supervisors) {
-  const Recipe recipe = with_data_facts(given);
-  Facts facts = read_facts();
-  ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe) && !several_supervisors);
-  int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
-  // The time of a simulation says nothing about the devices, and the time of devices nothing about a simulation.
-  StepClock clock = topology.simulated ? StepClock() : source.clock(threads);
-  keep_plugin_descriptions(data_cache());
-  Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), clock);
-  if (!topology.simulated) plan.where = source.circumstances(plan.job, threads);
-  return plan;
-}
-
-namespace {
-
-/// " that stand for 2 nodes of 8 devices (simulated)"; "" without a simulation.
-std::string simulation_text(const Recipe& recipe) {
-  if (!recipe.devices.simulate) return "";
-  return fmt::format(" that stand for {} of {} (simulated)", counted(recipe.devices.num_nodes, "node"),
-                     counted(recipe.devices.devices.count, "device"));
-}
-
-}  // namespace
-
-std::string describe(const Plan& plan) {
-  const Job& job = plan.job;
-  const int64_t all = plan.model->parameter_count();
-  int64_t trained = 0;
-  for (const auto* parameter : plan.model->parameters()) trained += parameter->trainable ? parameter->numel() : 0;
-  return fmt::format(
-      "{} {} parameters{}, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(all),
-      trained < all ? fmt::format(" ({} trained)", format_parameters(trained)) : "", plan.entry->name,
-      counted(job.world_size(), job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
-      plan.recipe.precision.mode, step_size_text(job));
-}
-
-int64_t one_checkpoint_bytes(const Job& job) {
-  return job.training_state_bytes(std::max<int64_t>(4, bytes_of(job.precision.parameter)));
-}
-
-std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing) {
-  const auto& settings = plan.recipe.checkpoint;
-  if (plan.recipe.run.fast_dev_run > 0) return "";
-  if (!settings.save_at_end && !settings.every_n_steps && !settings.every && settings.save_top_k == 0) return "";
-  const int64_t one = one_checkpoint_bytes(plan.job);
-  if (one > free_bytes)
-    throw environment_error(
-        "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, {}, or train "
-        "without checkpoints (checkpoint.save_at_end = false, and no other key of [checkpoint] that asks for one)",
-        format_bytes(one), format_bytes(free_bytes),
-        existing > 0 ? "delete checkpoints of other runs" : "set RUNNER_HOME to a folder on a larger disk");
-  // While a checkpoint is written, the kept ones still exist, so space for one more is needed.
-  const bool all = settings.keep_last == 0;
-  const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + 1;
-  const int64_t more = std::max<int64_t>(1, kept - existing);
-  int64_t needed = 0;
-  const bool absurd = __builtin_mul_overflow(more, one, &needed);
-  if (!all && !absurd && needed <= free_bytes) return "";
-  if (all && free_bytes / one >= 100) return "";
-  return fmt::format("the disk of the run's folder has {} free, room for {} of {} each; {} are kept",
-                     format_bytes(free_bytes), counted(free_bytes / one, "more checkpoint"), format_bytes(one),
-                     all ? "all" : std::to_string(kept - 1));
-}
-
-std::optional<int64_t> free_bytes(fs::path folder) {
-  std::error_code failed;
-  while (!fs::exists(folder, failed) && folder.has_parent_path() && folder != folder.parent_path())
-    folder = folder.parent_path();
-  auto space = fs::space(folder, failed);
-  if (failed) return std::nullopt;
-  return static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX));
-}
-
-sweep::SweepFile load_ready_sweep(const std::string& file, std::vector<std::string>& notes) {
-  sweep::SweepFile sweep = sweep::load_sweep(file);
-  Recipe base = load_ready_recipe(sweep.recipe, sweep.overrides);
-  for (const auto& note : input_notes(base)) notes.push_back(note);
-  sweep::check_recipes(sweep, check_inputs);
-  for (const auto& note : {sweep::metric_note(sweep, base), sweep::budget_note(sweep)})
-    if (!note.empty()) notes.push_back(note);
-  return sweep;
-}
-
-bool is_sweep_file(const std::string& file) {
-  try {
-    if (!fs::is_regular_file(file)) return false;
-    if (sweep::is_lua_sweep(file)) return sweep::read_lua_sweep(read_file(file), file).find("recipe") != nullptr;
-    return parse_located_toml(read_file(file), file).find("sweep") != nullptr;
-  } catch (const RecipeError&) {
-    return false;  // the caller reads it as a recipe, which reports the error
-  }
 }
 
 }  // namespace runner

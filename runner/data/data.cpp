@@ -15,6 +15,7 @@
 #include "runner/data/labelled_texts.hpp"
 #include "runner/data/masked_dataset.hpp"
 #include "runner/data/mixture.hpp"
+#include "runner/data/named_file.hpp"
 #include "runner/data/order.hpp"
 #include "runner/data/plugin/dataset.hpp"
 #include "runner/data/plugin/source.hpp"
@@ -194,28 +195,28 @@ std::string record_format_of(const std::string& file, const std::string& otherwi
 
 namespace {
 
-InputData open_text_inputs(Recipe::Data data, const std::vector<std::string>& files, int64_t seq_len,
+InputData open_text_inputs(const Recipe::Data& training, const std::vector<std::string>& files, int64_t seq_len,
                            const std::string& cache_dir, const nlohmann::json& learned) {
-  const auto format_of = [&, of_training = data.format](const std::string& file) {
-    return data.is_plugin() ? of_training : record_format_of(file, of_training);
-  };
-  data.validation_fraction.reset();
-  data.sources.clear();
-  data.format = format_of(files.at(0));
-  if (data.train.empty())
-    data.columns = text_columns(data, files.at(0));  // of a folder, whose training data are not known
-  const auto tokenizer = open_tokenizer(data, cache_dir);
+  std::vector<Recipe::Data> settings;
+  for (const auto& file : files) {
+    settings.push_back(settings_for_file(training, file));
+    if (settings.back().has_text_pairs() == settings.front().has_text_pairs()) continue;
+    const bool pairs = settings.back().has_text_pairs();
+    throw usage_error("{} has pairs of texts (text_pair), and {} has single texts", pairs ? file : files.front(),
+                      pairs ? files.front() : file);
+  }
+  const auto tokenizer = open_tokenizer(settings.front(), cache_dir);
   InputData inputs;
   std::vector<MixtureSource> parts;
   std::vector<int64_t> sizes;
-  for (auto begin = files.begin(); begin != files.end();) {  // neighbours of the same format are read together
-    data.format = format_of(*begin);
-    const auto end = std::find_if(begin, files.end(), [&](const auto& file) { return format_of(file) != data.format; });
-    data.train = data.validation = {begin, end};
-    begin = end;
-    if (!data.has_text_pairs() && text_columns(data) != data.columns)
-      throw usage_error("{} has pairs of texts (text_pair), and the model was trained on single texts",
-                        data.train.front());
+  for (size_t file = 0; file < files.size();) {  // neighbours with the same settings are read together
+    auto& data = settings[file];
+    data.train.clear();
+    for (; file < files.size() && settings[file].format == data.format && settings[file].columns == data.columns;
+         ++file)
+      data.train.push_back(files[file]);
+    data.validation = data.train;
+    data.validation_fraction.reset();
     auto opened = open_files(data, Split::validation, any_vocabulary, cache_dir);
     auto names = record_ids(data, data.train, inputs.names.size());
     std::ranges::move(names, std::back_inserter(inputs.names));

@@ -204,16 +204,9 @@ std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data) {
 
 std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data, const std::string& file) {
   if (data.columns) return data.columns;
-  const auto records = open_records(data, file);
-  bool pair = false;
-  for (const auto& part : records->parts(size_t{1} << 20)) {
-    records->for_each(part, [&](const JsonRecord& record, size_t) {
-      pair = record.contains("text_pair");
-      return false;
-    });
-    break;
-  }
-  return pair ? std::optional(Recipe::Data::Columns{{"text_pair", "text_pair"}}) : std::nullopt;
+  return first_record(data, file).contains("text_pair")
+             ? std::optional(Recipe::Data::Columns{{"text_pair", "text_pair"}})
+             : std::nullopt;
 }
 
 std::unique_ptr<Dataset> labelled_texts(const Recipe::Data& data, size_t source, Split split, OpenData opened,

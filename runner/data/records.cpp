@@ -46,4 +46,16 @@ std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& 
   return std::make_unique<JsonRecords>(path);
 }
 
+JsonRecord first_record(const Recipe::Data& data, const fs::path& path) {
+  const auto records = open_records(data, path);
+  JsonRecord first = JsonRecord::object();
+  const auto parts = records->parts(size_t{1} << 20);
+  if (!parts.empty())
+    records->for_each(parts.front(), [&](const JsonRecord& record, size_t) {
+      first = record;
+      return false;
+    });
+  return first;
+}
+
 }  // namespace runner

@@ -45,4 +45,7 @@ std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<s
 /// Opens a file of the format of records that data.format names, or with the plug-in.
 std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& path);
 
+/// The first record of a file; an empty object if it has none.
+JsonRecord first_record(const Recipe::Data& data, const fs::path& path);
+
 }  // namespace runner

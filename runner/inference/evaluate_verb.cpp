@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
+#include "runner/inference/evaluated_data.hpp"
 #include "runner/inference/sample_batch.hpp"
 #include "runner/inference/scorer.hpp"
 #include "runner/inference/task_evaluation.hpp"
@@ -16,37 +17,6 @@
 namespace runner {
 
 namespace {
-
-/// The validation data of the run, or the file that the user names.
-struct EvaluationData {
-  Recipe::Data settings;
-  int64_t seq_len;
-  std::unique_ptr<Dataset> rows;
-};
-
-EvaluationData evaluation_data(const InferenceJob& job) {
-  const auto& recipe = job.model.stored().recipe;
-  EvaluationData data{
-      .settings = recipe.data, .seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len), .rows = nullptr};
-  auto& settings = data.settings;
-  // The loss per token is the same, unless the place of a sequence decides which of its tokens are hidden.
-  if (settings.packs_sequences() && !settings.masks_tokens()) settings.packing = "none";
-  if (!job.request.data.empty()) {
-    const bool records = fs::path(job.request.data).extension() == ".jsonl";
-    if (settings.train.empty()) settings.format = records ? "jsonl" : "text";
-    if (settings.train.empty()) settings.train = {job.request.data};
-    settings.sources.clear();
-    settings.validation = {job.request.data};
-    settings.validation_fraction.reset();
-  }
-  if (!settings.validates())
-    throw usage_error("{}: --data FILE names the data to evaluate on",
-                      job.model.stored().recipe.data.train.empty() ? "a Hugging Face folder has no validation data"
-                                                                   : "the run's recipe has no validation data");
-  data.rows =
-      open_dataset(settings, Split::validation, data.seq_len, job.model.vocab_size(), job.request.load.cache_dir);
-  return data;
-}
 
 /// The text of the targets. The rows of a text follow each other, so a character may be in two of them.
 class TargetText {
@@ -88,11 +58,7 @@ ContinuationScore score_of(const LanguageModel& model, const HostBatch& batch) {
                                           [](int64_t target) { return target != ignored_target; });
     return sum;
   }
-  for (const auto& score : score_rows(model, batch)) {
-    sum.log_probability += score.log_probability;
-    sum.tokens += score.tokens;
-    sum.hits += score.hits;
-  }
+  for (const auto& score : score_rows(model, batch)) sum.add(score);
   return sum;
 }
 
@@ -121,20 +87,22 @@ ExitCode evaluate_model(InferenceJob& job) {
                       job.model.settings().name);
   if (request.task == "multiple_choice") return evaluate_choices(job);
   if (request.task == "rolling") return evaluate_rolling(job);
-  const auto data = evaluation_data(job);
-  const int64_t all = data.rows->size(), wanted = request.limit > 0 ? std::min(request.limit, all) : all;
+  const auto& recipe = job.model.stored().recipe;
+  auto settings = evaluated_data(request, job.model.stored());
+  // The loss per token is the same, unless the place of a sequence decides which of its tokens are hidden.
+  if (settings.packs_sequences() && !settings.masks_tokens()) settings.packing = "none";
+  const auto data = open_dataset(settings, Split::validation, recipe.data.seq_len.value_or(recipe.model.max_seq_len),
+                                 job.model.vocab_size(), request.load.cache_dir);
+  const int64_t all = data->size(), wanted = request.limit > 0 ? std::min(request.limit, all) : all;
   // Words and bytes of hidden tokens, which are not neighbours, mean nothing.
-  TargetText text(data.settings.masks_tokens() ? nullptr : job.tokenizer.get(), data.settings.format == "text");
+  TargetText text(settings.masks_tokens() ? nullptr : job.tokenizer.get(), settings.format == "text");
   ContinuationScore total;
-  for (int64_t first = 0; first < wanted; first += request.batch_size) {
-    const auto batch = sample_batch(*data.rows, first, std::min(first + request.batch_size, wanted));
-    const auto sum = score_of(job.model, batch);
-    total.log_probability += sum.log_probability;
-    total.tokens += sum.tokens;
-    total.hits += sum.hits;
+  const auto score = [&](const HostBatch& batch, int64_t) {
+    total.add(score_of(job.model, batch));
     for (int64_t row = 0; row < batch.rows; ++row) text.add(batch.row<int64_t>(token_field::targets, row));
-    report_progress(job.events, first + batch.rows, wanted);
-  }
+  };
+  for_each_batch(*data, wanted, request.batch_size, score,
+                 [&](int64_t done) { report_progress(job.events, done, wanted); });
   if (total.tokens == 0) throw usage_error("the data have no token that counts in the loss");
   auto sizes = text.sizes();
   sizes.tokens = total.tokens;
@@ -142,7 +110,7 @@ ExitCode evaluate_model(InferenceJob& job) {
   nlohmann::json metrics{{"loss", -total.log_probability / tokens}, {"tokens", total.tokens}, {"samples", wanted}};
   if (!sums_its_loss(job.model)) metrics["token_accuracy"] = static_cast<double>(total.hits) / tokens;
   add_perplexities(metrics, total.log_probability, sizes);
-  job.events.emit("result", {{"metrics", metrics}, {"data", data.rows->describe()}});
+  job.events.emit("result", {{"metrics", metrics}, {"data", data->describe()}});
   return ExitCode::done;
 }
 

@@ -4,8 +4,8 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
-#include "runner/data/labelled_texts.hpp"
 #include "runner/data/table_schema.hpp"
+#include "runner/inference/evaluated_data.hpp"
 #include "runner/inference/label_answers.hpp"
 #include "runner/inference/model_tokenizer.hpp"
 #include "runner/inference/sample_batch.hpp"
@@ -37,16 +37,6 @@ void refuse_text_options(const InferenceRequest& request) {
   if (!request.task.empty()) refuse("--task");
 }
 
-/// Calls body(batch, first, end) for batches of all samples up to `wanted`.
-template <class Body>
-void for_each_batch(const Dataset& data, int64_t wanted, int64_t batch_size, EventSink& events, Body&& body) {
-  for (int64_t first = 0; first < wanted; first += batch_size) {
-    const int64_t end = std::min(first + batch_size, wanted);
-    body(sample_batch(data, first, end), first);
-    report_progress(events, end, wanted);
-  }
-}
-
 /// Throws Error(usage) if texts are not tokenised as in the training.
 void check_tokenizer(const InferenceRequest& request, const StoredModel& stored) {
   if (stored.recipe.data.labels_texts()) open_model_tokenizer(stored, request.load.cache_dir);
@@ -64,23 +54,6 @@ void note_cut_texts(const Dataset& data, const StoredModel& stored) {
                  stored.spec.seq_len);
 }
 
-/// [data] with the file that the user names as validation data.
-Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& stored) {
-  auto data = stored.recipe.data;
-  if (!request.data.empty()) {
-    data.validation = {request.data};
-    data.validation_fraction.reset();
-    data.sources.clear();
-    if (data.labels_texts() && !data.is_plugin()) data.format = record_format_of(request.data, data.format);
-    if (data.labels_texts() && data.train.empty()) data.columns = text_columns(data, request.data);  // of a folder
-  }
-  if (!data.validates())
-    throw usage_error("{}: --data names the data to evaluate on", stored.recipe.data.train.empty()
-                                                                      ? "a Hugging Face folder has no validation data"
-                                                                      : "the run's recipe has no validation data");
-  return data;
-}
-
 }  // namespace
 
 ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
@@ -95,7 +68,7 @@ ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, Eve
   const LabelAnswers answers(*model.stored().spec.task, model.stored().learned, request.generation.top_k);
   LineOutput lines(request.output);
   const int64_t all = std::ssize(inputs.names);
-  for_each_batch(*inputs.samples, all, request.batch_size, events, [&](const HostBatch& batch, int64_t first) {
+  const auto answer = [&](const HostBatch& batch, int64_t first) {
     const auto outputs =
         model.run(model.micro_batch(batch), {.logits_of = 0}).to(torch::kCPU, torch::kFloat32).contiguous();
     const auto width = static_cast<size_t>(outputs.size(1));
@@ -104,7 +77,9 @@ ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, Eve
       answers.add(line, {outputs.data_ptr<float>() + row * outputs.size(1), width});
       lines.add(line);
     }
-  });
+  };
+  for_each_batch(*inputs.samples, all, request.batch_size, answer,
+                 [&](int64_t done) { report_progress(events, done, all); });
   lines.finish();
   events.emit("result", {{"metrics", {{"records", all}}}});
   return ExitCode::done;
@@ -124,10 +99,12 @@ ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, Ev
   const auto& task = *model.stored().spec.task;
   const int64_t wanted = request.limit > 0 ? std::min(request.limit, data->size()) : data->size();
   std::vector<double> sums(static_cast<size_t>(metric_sums(task)));
-  for_each_batch(*data, wanted, request.batch_size, events, [&](const HostBatch& batch, int64_t) {
+  const auto measure = [&](const HostBatch& batch, int64_t) {
     const auto more = model.run(model.micro_batch(batch), {}).to(torch::kCPU, torch::kFloat64).contiguous();
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += more.data_ptr<double>()[i];
-  });
+  };
+  for_each_batch(*data, wanted, request.batch_size, measure,
+                 [&](int64_t done) { report_progress(events, done, wanted); });
   const double rows = sums[1];
   if (rows == 0) throw usage_error("the data have no row that counts in the loss");
   nlohmann::json metrics{{"loss", sums[0] / rows}, {"samples", wanted}};

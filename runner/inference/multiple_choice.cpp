@@ -7,6 +7,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/json_records.hpp"
+#include "runner/data/records.hpp"
 #include "runner/inference/scored_text.hpp"
 
 namespace runner {
@@ -78,7 +79,9 @@ int64_t greatest(const std::vector<double>& scores) { return std::ranges::max_el
 ChoiceRecord choice_record(const std::string& line, const std::string& place, int64_t number) {
   const auto json = json_of_line(line, place);
   if (!json.is_object()) throw usage_error("{}: is not a JSON object", place);
-  ChoiceRecord record{.id = json.contains("id") ? json["id"] : Json(number)};
+  Recipe::Data data;
+  data.format = "jsonl";
+  ChoiceRecord record{.id = record_id(data, json, static_cast<size_t>(number))};
   const auto& context = needed(json, {"context", "question", "query", "ctx"}, place);
   if (!context.is_string()) throw usage_error("{}: the context must be a text", place);
   record.context = context.get<std::string>();

@@ -8,7 +8,7 @@
 namespace runner {
 
 struct ChoiceRecord {
-  nlohmann::ordered_json id = nullptr;  ///< that of the record, or its number from 0
+  nlohmann::ordered_json id = nullptr;  ///< record_id(): that of the record, or its number from 0
   std::string context = {};
   std::vector<std::string> choices = {};
   int64_t label = 0;

@@ -47,20 +47,16 @@ struct InferenceRequest {
   // evaluate
   std::string task = {}, data = {};
   int64_t limit = 0;    ///< the number of batches or records; 0: all
-  int64_t context = 0;  ///< rolling perplexity: tokens that a window shares with the one before it
+  int64_t context = 0;  ///< rolling perplexity: tokens in front of the first one that a window predicts; 0: 1
   // embed
-  std::string pooling = {};    ///< mean or cls; empty: that of the folder, or mean
-  std::string normalize = {};  ///< yes or no; empty: that of the folder, or no
+  std::string pooling = {};    ///< mean, cls or last; empty: that of the folder, otherwise by the kind of model
+  std::string normalize = {};  ///< yes or no; empty: that of the folder, otherwise no
   int64_t max_seq_length = 0;  ///< longer texts are cut; 0: that of the folder, or of the model
 };
 
 InferenceRequest inference_request(const std::string& text);
 /// Throws Error(usage) for a text that is not UTF-8.
 std::string to_text(const InferenceRequest& request);
-
-/// A message of the data's reader with the options of the command in the place of recipe keys that the user has not written:
-/// "data.validation: there is no file x" becomes "--data: there is no file x", and of the files of `runner predict` "there is no file x".
-std::string with_options_for_keys(const InferenceRequest& request, std::string message);
 
 /// A file in memory with the request, which may be longer than an argument of a command. A child that inherits the descriptor reads it.
 Descriptor request_file(const InferenceRequest& request);

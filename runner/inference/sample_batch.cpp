@@ -1,9 +1,14 @@
 #include "runner/inference/sample_batch.hpp"
 
+#include <algorithm>
+
 #include "runner/data/parallel_for.hpp"
 
 namespace runner {
 
+namespace {
+
+/// The samples [first, end).
 HostBatch sample_batch(const Dataset& data, int64_t first, int64_t end) {
   std::vector<int64_t> samples;
   for (int64_t position = first; position < end; ++position)
@@ -11,6 +16,18 @@ HostBatch sample_batch(const Dataset& data, int64_t first, int64_t end) {
   HostBatch batch(end - first, data.fields_of(samples));
   parallel_for(samples.size(), [&](size_t i) { data.read(samples[i], batch, static_cast<int64_t>(i)); });
   return batch;
+}
+
+}  // namespace
+
+void for_each_batch(const Dataset& data, int64_t wanted, int64_t batch_size,
+                    const std::function<void(const HostBatch& batch, int64_t first)>& body,
+                    const std::function<void(int64_t done)>& progress) {
+  for (int64_t first = 0; first < wanted; first += batch_size) {
+    const int64_t end = std::min(first + batch_size, wanted);
+    body(sample_batch(data, first, end), first);
+    progress(end);
+  }
 }
 
 }  // namespace runner

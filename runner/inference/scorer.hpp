@@ -13,6 +13,13 @@ struct ContinuationScore {
   bool greedy = true;          ///< every token is the most probable one
   int64_t tokens = 0;
   int64_t hits = 0;  ///< tokens that are the most probable ones
+
+  void add(const ContinuationScore& other) {
+    log_probability += other.log_probability;
+    greedy = greedy && other.greedy;
+    tokens += other.tokens;
+    hits += other.hits;
+  }
 };
 
 /// In the order of `texts`. The longest are computed first, in batches of `batch_size` that are padded on the right. `progress` gets the

@@ -98,7 +98,7 @@ namespace {
 std::vector<std::string> documents_of(const InferenceRequest& request) {
   if (request.data.empty()) throw usage_error("--task {} needs --data FILE", request.task);
   std::vector<std::string> documents;
-  if (fs::path(request.data).extension() == ".jsonl") {
+  if (has_records(request.data)) {
     for (auto& record : read_texts(request.data, /*records=*/true, {"text", "page"}))
       documents.push_back(std::move(record.text));
   } else {

@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/json_records.hpp"
+#include "runner/data/records.hpp"
 #include "runner/data/source_files.hpp"
 
 namespace runner {
@@ -31,10 +32,6 @@ std::string text_of(const Json& record, const std::vector<std::string>& keys) {
                     near && *near != keys.front() ? fmt::format("; it has `{}`", *near) : "");
 }
 
-Json id_of(const Json& record, size_t number) {
-  return record.is_object() && record.contains("id") ? record["id"] : Json(number);
-}
-
 /// The lines without their ends; of an empty text none.
 std::vector<std::string> lines_of(std::string content) {
   if (content.ends_with('\n')) content.pop_back();
@@ -49,14 +46,15 @@ std::string place_of_line(const std::string& file, size_t index) {
   return fmt::format("{}:{}", shown_file(file), index + 1);
 }
 
-void for_each_json_line(const std::string& file, const std::string& content, const UseRecord& use, size_t number) {
+void for_each_json_line(const Recipe::Data& data, const std::string& file, const std::string& content,
+                        const UseRecord& use, size_t number) {
   const auto lines = lines_of(content);
   for (size_t i = 0; i < lines.size(); ++i) {
     if (trim(lines[i]).empty()) continue;
     const auto place = place_of_line(file, i);
     const auto record = json_of_line(lines[i], place);
     try {
-      use(record, place, id_of(record, number++));
+      use(record, place, record_id(data, record, number++));
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
     }
@@ -82,7 +80,7 @@ void for_each_record(const std::string& file, const UseRecord& use, size_t first
     const auto content = content_of(file);
     const auto begin = content.find_first_not_of(" \t\r\n");
     if (file == "-" || begin == std::string::npos || content[begin] != '[')
-      return for_each_json_line(file, content, use, first);
+      return for_each_json_line(data, file, content, use, first);
   }
   check_source_files("the input", {file});
   const auto records = open_records(data, file);

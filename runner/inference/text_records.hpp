@@ -8,7 +8,7 @@
 namespace runner {
 
 struct TextRecord {
-  nlohmann::ordered_json id = nullptr;  ///< that of the record, or its number from 0
+  nlohmann::ordered_json id = nullptr;  ///< record_id(): that of the record, or its number from 0
   std::string text = {};
   std::string place = {};  ///< "FILE:LINE"
 };
@@ -23,7 +23,7 @@ bool has_records(const std::string& file);
 
 /// Calls use(record, place, id) for each record of a file, in order. The name of the file says what it is: CSV, Parquet, or JSON, in one
 /// array or one value on each line; "-" and files with other names have a JSON value on each line. A record is an object; a line of JSON
-/// may be another value. `id`: that of the record, or its number from `first` on. Throws Error(usage) with file and line; an Error of `use` gets
+/// may be another value. `id`: record_id(), with numbers from `first` on. Throws Error(usage) with file and line; an Error of `use` gets
 /// the place in front of its message.
 using UseRecord =
     std::function<void(const nlohmann::ordered_json& record, const std::string& place, nlohmann::ordered_json id)>;

@@ -23,11 +23,11 @@ ExitCode hold_chat(InferenceJob& job);
 ExitCode evaluate_model(InferenceJob& job);
 ExitCode predict_texts(InferenceJob& job);
 
-/// Of a model of labels or numbers.
+/// These two are for models that predict labels or numbers.
 ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, EventSink& events);
 ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events);
 
-/// Of an encoder.
+/// Writes a vector for each text. The model is an encoder or a language model.
 ExitCode embed_texts(const InferenceRequest& request, StoredModel stored, EventSink& events);
 
 /// Tells the supervisor that `done` of `all` are done.

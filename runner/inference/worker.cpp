@@ -7,6 +7,7 @@
 #include "runner/base/log.hpp"
 #include "runner/data/data.hpp"
 #include "runner/inference/model_tokenizer.hpp"
+#include "runner/inference/option_messages.hpp"
 #include "runner/inference/verbs.hpp"
 #include "strategies/contract/failure.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
-#include "runner/models/family.hpp"
+#include "runner/models/spec_parts.hpp"
 
 namespace runner {
 

@@ -1,8 +1,8 @@
 // The scratch memory of LibTorch's 16-bit matrix products on a CPU. This header is torch-free.
-//
 // LibTorch uses oneDNN for these products if oneDNN has kernels for the CPU. oneDNN allocates scratch memory for the duration of
 // one product. Its size depends on the instruction set that oneDNN uses: the CPU's, or a lower one set by ONEDNN_MAX_CPU_ISA
-// (DNNL_MAX_CPU_ISA). Products in fp32 and fp64 need no scratch memory.
+// (DNNL_MAX_CPU_ISA). Products in fp64 need none. Scratch memory of fp32 products is not predicted: MKL needs none, and that of oneDNN is
+// below 1 % of a step's memory (float32_products.cpp).
 // Source: LibTorch 2.11, aten/src/ATen/native/mkldnn/Matmul.cpp (mkldnn_gemm); oneDNN 3.10.2, gemm_bf16_matmul.cpp and
 // x64/matmul/brgemm_matmul_utils.cpp (init_brgemm_matmul_conf, compute_blocking_heuristic_avx512, init_scratchpad).
 #pragma once
@@ -19,7 +19,7 @@ enum class ProductScratch {
   blocks,  ///< for each thread, a block of each factor and of the result
 };
 
-/// How the CPU of a rank computes 16-bit products.
+/// What decides the scratch memory of products and convolutions on the CPU of a rank.
 struct CpuProducts {
   ProductScratch bfloat16 = ProductScratch::none, float16 = ProductScratch::none;
   int threads = 1;

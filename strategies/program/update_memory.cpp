@@ -81,11 +81,14 @@ bool updates_on_host(const Job& job, const ParallelPlan& plan) {
   return !job.accelerator.own_memory || plan.optimizer != Tier::device;
 }
 
+/// Whether the kernel in host_update.hpp updates the parameters.
+bool has_host_kernel(const Job& job, const ParallelPlan& plan) {
+  return updates_on_host(job, plan) && plan.master == DType::float32 && job.optimizer->has_host_kernel();
+}
+
 /// Copies of gradients in the dtype of the masters, in a fused update of `elements`.
 int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, int64_t elements) {
-  const bool has_kernel =
-      updates_on_host(job, plan) && plan.master == DType::float32 && job.optimizer->has_host_kernel();
-  if (has_kernel || plan.gradient == plan.master) return 0;
+  if (has_host_kernel(job, plan) || plan.gradient == plan.master) return 0;
   return (plan.update_elements > 0 ? std::min(elements, plan.update_elements) : elements) * bytes_of(plan.master);
 }
 
@@ -93,8 +96,9 @@ int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, int64_t el
 int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
   const auto& optimizer = *job.optimizer;
   const auto parameters = job.model->parameters();
-  const bool on_host = job.accelerator.host_kernels || plan.optimizer != Tier::device;
-  const CpuProducts products = on_host ? job.products : CpuProducts{};
+  // A simulated device updates in its own memory, but with the CPU's kernels.
+  const bool by_cpu = job.accelerator.host_kernels || updates_on_host(job, plan);
+  const CpuProducts products = by_cpu ? job.products : CpuProducts{};
   const bool adafactor = optimizer.kind == OptimizerKind::adafactor;
   int64_t sums = 0, most = adafactor ? largest_part * wide_bytes(plan) * wide_copies(plan) : 0;
   int64_t others = 0;  // elements of parameters that have another update
@@ -142,13 +146,11 @@ int64_t tile_bytes(const Job& job, const ParallelPlan& plan, const std::vector<i
 
 /// Casts are made in parts of update_elements. The kernel in host_update.hpp needs none.
 int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElements& elements) {
-  const bool on_host = updates_on_host(job, plan),
-             has_kernel = on_host && plan.master == DType::float32 && job.optimizer->has_host_kernel();
   if (job.optimizer->needs_matrix) return matrix_update_bytes(job, plan, elements.largest_part);
   const int64_t tiles = tile_bytes(job, plan, elements.shards);
-  if (has_kernel) return tiles;
+  if (has_host_kernel(job, plan)) return tiles;
   if (!job.optimizer->has_fused_kernel || job.optimizer->reach == OptimizerSpec::Reach::block)
-    return operator_update_bytes(job, plan, elements.largest_part, on_host);
+    return operator_update_bytes(job, plan, elements.largest_part, updates_on_host(job, plan));
   int64_t cast = elements.all;
   if (plan.updates_beside()) {  // the update casts one unit at a time
     cast = 0;

@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "runner/commands/disk_space.hpp"
+#include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/config/config.hpp"
 #include "tests/support/command.hpp"

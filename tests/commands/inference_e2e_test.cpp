@@ -193,6 +193,15 @@ TEST_CASE("evaluate reads a run that packs its sequences, and gets its validatio
   REQUIRE(result.code == 0);
   CHECK_THAT(result.json()["metrics"]["loss"].get<double>(),
              WithinAbs(place.points("val_loss").back()[1].get<double>(), 1e-4));
+  // The name of another file says its format.
+  std::string cells = "prompt,completion\n";
+  for (const auto& record : lines_of(records))
+    cells += fmt::format("{},\"{}\"\n", record["prompt"].get<std::string>(), record["completion"].get<std::string>());
+  place.write("t.csv", cells);
+  const auto of_csv = place.run({"evaluate", "last", "--data", "t.csv", "--json"});
+  INFO(of_csv.err);
+  REQUIRE(of_csv.code == 0);
+  CHECK(of_csv.json()["metrics"] == result.json()["metrics"]);
 }
 
 TEST_CASE("a run is used with the tokenizer that it trained with, and without its training data", "[e2e][rank13]") {

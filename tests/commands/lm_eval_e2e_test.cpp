@@ -31,6 +31,19 @@ void write_model(const Workplace& place) {
     fs::copy_file(reference / name, place.path() / "model" / name, fs::copy_options::overwrite_existing);
 }
 
+/// The texts of documents.jsonl as documents.csv and documents.json.
+void write_documents(const Workplace& place) {
+  std::istringstream lines(slurp(reference / "documents.jsonl"));
+  std::string line, cells = "text\n";
+  auto array = json::array();
+  while (std::getline(lines, line)) {
+    array.push_back(json::parse(line));
+    cells += '"' + array.back().at("text").get<std::string>() + "\"\n";
+  }
+  place.write("documents.csv", cells);
+  place.write("documents.json", array.dump());
+}
+
 json evaluated(const Workplace& place, const std::string& task, const std::string& data, const std::string& batch) {
   const auto result = place.run({"evaluate", "model", "--task", task, "--data", (reference / data).string(), "--json",
                                  "--output", "lines.jsonl", "--batch-size", batch, "--threads", "1"});
@@ -83,6 +96,8 @@ TEST_CASE("rank 13: the loss of a folder's model on records and on text does not
   const auto one = loss(records, "1"), three = loss(records, "3");
   CHECK_THAT(one.at("loss").get<double>(), WithinAbs(three.at("loss").get<double>(), 1e-6));
   CHECK(one.at("tokens") == three.at("tokens"));
+  write_documents(place);
+  for (const char* same : {"documents.csv", "documents.json"}) CHECK(loss(same, "1") == one);
   place.write("text.txt", slurp(reference / "documents.jsonl"));
   CHECK_THAT(loss("text.txt", "1").at("loss").get<double>(),
              WithinAbs(loss("text.txt", "5").at("loss").get<double>(), 1e-6));
@@ -104,4 +119,7 @@ TEST_CASE("rank 13: rolling perplexity has lm-eval's sums, words, bytes and bits
     CHECK_THAT(metrics.at(name).get<double>(),
                WithinRel(expected.at("documents").at(std::string(name) + ",none").get<double>(), 1e-6));
   }
+  write_documents(place);
+  for (const char* same : {"documents.csv", "documents.json"})
+    CHECK(evaluated(place, "rolling", (place.path() / same).string(), "3") == metrics);
 }

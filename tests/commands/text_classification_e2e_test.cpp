@@ -294,6 +294,19 @@ TEST_CASE("rank 15: labelled texts of weighted sources train alike on any number
   place.write("new.jsonl", "{\"text\": \"xx violet and 3\"}\n");
   CHECK(place.run({"predict", "last", "new.jsonl"}).code == 0);
   CHECK(place.run({"evaluate", "last", "--data", "val.jsonl"}).code == 0);
+  // A file has the columns of one of the sources, and no pairs, as all of them.
+  const auto both = place.run({"predict", "last", "new.jsonl", "cells.csv"});
+  INFO(both.err);
+  CHECK(std::ranges::count(both.out, '\n') == 41);
+  CHECK(place.run({"evaluate", "last", "--data", "cells.csv"}).code == 0);
+  place.write("pair.jsonl", "{\"text\": \"red\", \"text_pair\": \"blue\", \"label\": \"red\"}\n");
+  for (const auto& words :
+       {std::vector<std::string>{"predict", "last", "pair.jsonl"}, {"evaluate", "last", "--data", "pair.jsonl"}}) {
+    const auto refused = place.run(words);
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("pair.jsonl has pairs of texts (text_pair), and the model was trained on "
+                                              "single texts"));
+  }
   // Another weight gives the position in the data another meaning.
   const auto other = place.run({"resume", "last", "--set", "train.max_steps=14", "data.mixture_end=all_exhausted"});
   CHECK(other.code == 2);
@@ -360,6 +373,16 @@ TEST_CASE("rank 15: a decoder classifies texts, and transformers finds the last 
   REQUIRE(answers.code == 0);
   CHECK(std::ranges::count(answers.out, '\n') == 3);
   CHECK(answers.out == same.out);
+  place.write("pair.jsonl", "{\"text\": \"red\", \"text_pair\": \"blue\", \"label\": \"red\"}\n");
+  for (const auto& words : {std::vector<std::string>{"predict", run, "pair.jsonl"},
+                            {"evaluate", run, "--data", "pair.jsonl"},
+                            {"predict", "exported", "pair.jsonl"},
+                            {"evaluate", "exported", "--data", "pair.jsonl"}}) {
+    const auto refused = place.run(words);
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("pair.jsonl has pairs of texts (text_pair), and the model was trained on "
+                                              "single texts"));
+  }
   const auto generated = place.run({"generate", run, "red"});
   CHECK(generated.code == 2);
   CHECK_THAT(generated.err,

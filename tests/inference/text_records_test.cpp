@@ -28,6 +28,8 @@ TEST_CASE("the name of a file says whether it has lines or records", "[rank15]")
         "\"x\"=a|1=b|");
   CHECK(texts_in(folder.write("lines.json", "{\"text\": \"a\"}\n")) == "0=a|");
   CHECK(texts_in(folder.write("a.jsonl", "\"a\"\n\n{\"text\": \"b\"}\r\n")) == "0=a|1=b|");
+  CHECK(texts_in(folder.write("a.jsonl", "{\"text\": \"a\", \"id\": null}\n{\"text\": \"b\", \"id\": \"\"}\n")) ==
+        "0=a|1=b|");  // as in other formats
   CHECK(texts_in(folder.write("b.txt", "\"a\"\n"), /*records=*/true) == "0=a|");
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runner/models/family.hpp"
+#include "runner/models/spec_parts.hpp"
 
 namespace runner::decoder {
 

@@ -6,6 +6,7 @@
 #include "runner/models/decoder/decoder.hpp"
 #include "runner/models/decoder/moments.hpp"
 #include "runner/models/family.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner::decoder {
@@ -176,7 +177,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   }
   if (labels_texts(model)) {  // neither a soft cap nor a divisor of logits, as in transformers
     auto norm = blocks.norm("head.norm", model.dim, blocks.layer_norm());
-    spec.blocks.push_back(text_label_head(model, std::move(norm), seq_len));
+    spec.blocks.push_back(text_label_head_block(model, std::move(norm), seq_len));
     return spec;
   }
   const auto memory = blocks.layer_norm()

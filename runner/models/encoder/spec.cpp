@@ -6,6 +6,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/encoder/encoder.hpp"
 #include "runner/models/family.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner::encoder {

@@ -3,6 +3,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner::gpt {
@@ -136,7 +137,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(mlp_block(model, layer));
   }
   auto norm = norm_parameters(model, "head.norm");
-  spec.blocks.push_back(labels_texts(model) ? text_label_head(model, std::move(norm), seq_len)
+  spec.blocks.push_back(labels_texts(model) ? text_label_head_block(model, std::move(norm), seq_len)
                                             : head_block(model, std::move(norm), vocab_size, {.saved_float32 = 2}));
   return spec;
 }

@@ -6,6 +6,7 @@
 #include "runner/models/family.hpp"
 #include "runner/models/hf_config_reader.hpp"
 #include "runner/models/hf_ignored_keys.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "strategies/engine/row_batch.hpp"
 
 namespace runner {

@@ -12,6 +12,7 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/models/family.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner {

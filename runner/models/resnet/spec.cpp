@@ -5,6 +5,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/resnet/resnet.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "strategies/engine/row_batch.hpp"
 
 namespace runner::resnet {

@@ -4,6 +4,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
+#include "runner/models/spec_parts.hpp"
 #include "runner/models/vit/vit.hpp"
 #include "strategies/engine/row_batch.hpp"
 

@@ -1,5 +1,5 @@
 // Messages of the data's reader name what the user of an inference command has given.
-#include "runner/inference/request.hpp"
+#include "runner/inference/option_messages.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
