@@ -27,12 +27,14 @@ Tensor hidden_keys(const Range& queries, const Range& keys, const AttentionForm&
   return form.window > 0 ? hidden.logical_or_(distance >= form.window) : hidden;
 }
 
-/// Scores in the form's scale and cap. `tanh` receives tanh(score / cap), which backward needs, if there is a cap.
-Tensor in_form(Tensor scores, const AttentionForm& form, int64_t head_dim, Tensor& tanh) {
+/// Scores in the form's scale and cap. `tanh`, unless null, receives tanh(score / cap), which backward needs, if there is a cap.
+Tensor in_form(Tensor scores, const AttentionForm& form, int64_t head_dim, Tensor* tanh) {
   scores.mul_(form.scale_for(head_dim));
   if (form.softcap == 0) return scores;
-  tanh = scores.div_(form.softcap).tanh_();
-  return tanh * form.softcap;
+  scores.div_(form.softcap).tanh_();
+  if (!tanh) return scores.mul_(form.softcap);
+  *tanh = scores;
+  return scores * form.softcap;
 }
 
 /// The gradient of scores before scale and cap, in place. Overwrites `tanh`.
@@ -65,7 +67,7 @@ Tensor other_sequences(const Tensor& positions) {
 
 /// `positions` [B, T]: of packed rows, or undefined.
 Tensor masked_probabilities(const Tensor& q, const Tensor& k, const AttentionForm& form, const Tensor& positions,
-                            Tensor& tanh) {
+                            Tensor* tanh = nullptr) {
   auto scores = in_form(at::matmul(q, k.transpose(-2, -1)), form, q.size(-1), tanh);
   if (form.causal) scores.masked_fill_(hidden_keys({0, q.size(-2)}, {0, k.size(-2)}, form, q.device()), minus_infinity);
   if (positions.defined()) scores.masked_fill_(other_sequences(positions), minus_infinity);
@@ -82,9 +84,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     context->saved_data["p"] = p;
     save_place(context, place);
     save_form(context, form, q.size(-1));
-    Tensor tanh;
-    auto probabilities = masked_probabilities(q, k, form, positions, tanh);
-    tanh = Tensor();
+    auto probabilities = masked_probabilities(q, k, form, positions);
     auto kept = probabilities.mul_(keep_mask(probabilities.sizes(), q.device(), p, place));
     return at::matmul(kept, v).mul_(1 / (1 - p));
   }
@@ -96,7 +96,7 @@ class DropoutAttention : public torch::autograd::Function<DropoutAttention> {
     const auto form = saved_form(context);
     auto gradient = at::mul(gradients[0], 1 / (1 - p));
     Tensor tanh;
-    auto probabilities = masked_probabilities(q, k, form, saved[3], tanh);
+    auto probabilities = masked_probabilities(q, k, form, saved[3], &tanh);
     auto mask = keep_mask(probabilities.sizes(), q.device(), p, saved_place(context));
     auto v_gradient = at::matmul(at::mul(probabilities, mask).transpose(-2, -1), gradient);
     auto probability_gradient = at::matmul(gradient, v.transpose(-2, -1)).mul_(mask);
@@ -151,10 +151,12 @@ class Tiles {
   Tensor keys(const Range& range) const { return keys_.narrow(1, range.first, range.size()); }
   Tensor values(const Range& range) const { return values_.narrow(1, range.first, range.size()); }
 
-  Tensor probabilities(const Tensor& q, int64_t first, int64_t count, const Range& range, Tensor& tanh) const {
+  Tensor probabilities(const Tensor& q, int64_t first, int64_t count, const Range& range,
+                       Tensor* tanh = nullptr) const {
     auto scores = in_form(at::bmm(q, keys(range).transpose(1, 2)), form_, head_dim_, tanh);
-    auto hidden = hidden_keys({earlier_ + first, earlier_ + first + count}, range, form_, q.device());
-    scores.view({batch_ * key_heads_, group_, count, range.size()}).masked_fill_(hidden, minus_infinity);
+    scores.view({batch_ * key_heads_, group_, count, range.size()})
+        .masked_fill_(hidden_keys({earlier_ + first, earlier_ + first + count}, range, form_, q.device()),
+                      minus_infinity);
     return at::softmax(scores, -1);
   }
 
@@ -188,9 +190,7 @@ class TiledAttention : public torch::autograd::Function<TiledAttention> {
     auto out = at::empty(q.sizes(), q.options());
     const Tiles tiles(q, k, v, form);
     tiles.for_each([&](int64_t first, int64_t count, const Range& keys) {
-      Tensor tanh;
-      auto probabilities = tiles.probabilities(tiles.rows(q, first, count), first, count, keys, tanh);
-      tanh = Tensor();
+      auto probabilities = tiles.probabilities(tiles.rows(q, first, count), first, count, keys);
       tiles.put(out, first, count, at::bmm(probabilities, tiles.values(keys)));
     });
     return out.view({q.size(0) * q.size(1), q.size(2) * q.size(3)});
@@ -206,7 +206,7 @@ class TiledAttention : public torch::autograd::Function<TiledAttention> {
     tiles.for_each([&](int64_t first, int64_t count, const Range& keys) {
       Tensor tanh;
       const auto queries = tiles.rows(q, first, count), rows = tiles.rows(gradient, first, count);
-      auto probabilities = tiles.probabilities(queries, first, count, keys, tanh);
+      auto probabilities = tiles.probabilities(queries, first, count, keys, &tanh);
       dv.narrow(1, keys.first, keys.size()).add_(at::bmm(probabilities.transpose(1, 2), rows));
       auto change = at::bmm(rows, tiles.values(keys).transpose(1, 2));
       change = at::_softmax_backward_data(change, probabilities, -1, q.scalar_type());
