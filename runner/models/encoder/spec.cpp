@@ -53,9 +53,7 @@ BlockSpec encoder_embedding(Recipe::Model model, int64_t vocab_size) {
 /// The backward of a residual sum and its norm, which comes first: the arrived gradient and that of the sum.
 MemoryMoment norm_moment(const BlockSpec& block, const Recipe::Model& model) {
   const auto d = static_cast<double>(model.dim);
-  return {.compute_elements_per_token = block.saved.compute_elements_per_token + 2 * d,
-          .widened_per_token = 2.5 * d,
-          .arriving = 2 * model.dim};
+  return {.compute_elements_per_token = block.saved.compute_elements_per_token + 2 * d, .arriving = 2 * model.dim};
 }
 
 /// In order: norm, output projection, attention, projections of values, keys and queries, and the embedding's norm in the first block.
@@ -87,10 +85,8 @@ std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe
                        .out_features = model.dim,
                        .in_features = model.dim});
   if (first)
-    moments.push_back({.compute_elements_per_token = 3 * d + masked,
-                       .widened_per_token = 2.5 * d,
-                       .arrived = block.parameter_count() - norm,
-                       .arriving = norm});
+    moments.push_back(
+        {.compute_elements_per_token = 3 * d + masked, .arrived = block.parameter_count() - norm, .arriving = norm});
   moments.push_back({.compute_elements_per_token = 3 * d, .arrived = block.parameter_count()});
   return moments;
 }
@@ -158,8 +154,7 @@ BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
   BlockSpec transform{.name = "head"};
   add_biased_linear(transform, "head.transform", model.dim, model.dim, model.init_std, false);
   append(transform.parameters, layer_norm_parameters(model, "head.norm"));
-  auto head = head_block(model, std::move(transform.parameters), vocab_size,
-                         {.saved_float32 = 2, .widened = 2.5 * static_cast<double>(model.dim)});
+  auto head = head_block(model, std::move(transform.parameters), vocab_size, {.saved_float32 = 2});
   head.parameters.push_back(vector_parameter("head.bias", vocab_size, Init::Kind::zeros, 0));
   const auto d = static_cast<double>(model.dim);
   const auto matrix = model.dim * model.dim;
