@@ -202,6 +202,31 @@ void add_norms(BlockSpec& block, const std::vector<AdapterMemory>& adapters) {
   }
 }
 
+/// The products with A in a forward without a graph. With magnitudes, the norms of the matrix's rows are computed first, and at the end
+/// the sum of the products exists beside the result.
+void add_without_graph(BlockSpec& block, const std::vector<AdapterMemory>& adapters, bool magnitudes) {
+  std::vector<MemoryMoment> moments;
+  for (auto moment : block.moments_without_graph) {
+    const std::vector<int64_t> shape = {moment.out_features, moment.in_features};
+    const bool adapted = std::ranges::any_of(adapters, [&](const AdapterMemory& adapter) {
+      return std::ranges::find(block.parameters, adapter.matrix, &ParameterSpec::name)->shape == shape;
+    });
+    auto added = moment;
+    if (adapted) moment.compute_elements_per_token += static_cast<double>(adapters.front().rank);
+    moments.push_back(moment);
+    if (!adapted || !magnitudes) continue;
+    const auto out = static_cast<double>(moment.out_features);
+    added.without_scratch = true;
+    added.compute_elements_per_token = moment.compute_elements_per_token + out;
+    moments.push_back(added);
+    added.compute_elements_per_token = moment.compute_elements_per_token - out;
+    added.normed_rows = moment.out_features;
+    added.normed_columns = moment.in_features;
+    moments.push_back(added);
+  }
+  block.moments_without_graph = std::move(moments);
+}
+
 /// Declares the activations of a block's adapters.
 void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters, bool magnitudes) {
   find_places(block, adapters);
@@ -236,6 +261,7 @@ void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters, bool magn
     moments.push_back(moment);
   }
   block.backward_moments = std::move(moments);
+  add_without_graph(block, adapters, magnitudes);
   if (magnitudes) add_norms(block, adapters);
 }
 

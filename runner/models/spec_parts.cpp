@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runner/base/error.hpp"
+#include "runner/models/moments_without_graph.hpp"
 
 namespace runner {
 
@@ -68,13 +69,17 @@ double matrix_flops_per_token(const std::vector<ParameterSpec>& parameters) {
   return flops;
 }
 
-BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters) {
+BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters, int lookups) {
   BlockSpec block;
   block.name = "embedding";
   block.kind = BlockKind::embedding;
   block.parameters = std::move(parameters);
   auto dim = static_cast<double>(model.dim);
   block.output_elements_per_token = dim;
+  MomentsWithoutGraph moments(model, /*seq_len=*/0);
+  moments.add(lookups * dim);
+  moments.add_dropout(dim, dim);
+  block.moments_without_graph = moments.list;
   int64_t tokens = block.parameters[0].numel();
   if (model.dropout > 0)
     block.backward_moments.push_back({.compute_elements_per_token = 3 * dim, .mask_bytes_per_token = dim});

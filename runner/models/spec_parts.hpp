@@ -35,8 +35,9 @@ inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
   return 4.0 * static_cast<double>(dim * seq_len);
 }
 
-/// The first block: its parameters and memory moments. The first of `parameters` is the token table.
-BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters);
+/// The first block: its parameters and memory moments. The first of `parameters` is the token table. `lookups`: results of lookups that
+/// exist at a time.
+BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters, int lookups = 1);
 
 /// The last block of models that predict labels or numbers: head.weight [outputs, dim] and head.bias, as torch.nn.Linear draws
 /// them; with `init_std` only the weight, drawn from normal(0, init_std).

@@ -91,6 +91,11 @@ struct MemoryMoment {
   std::optional<ConvolutionSpec> convolution = {};
   /// Shape of the adapted matrix whose row norms are computed at this moment of forward; 0: none.
   int64_t normed_rows = 0, normed_columns = 0;
+  /// Of a linear layer in forward: its matrix exists, but not the scratch memory of its product.
+  bool without_scratch = false;
+  /// Elements of a head for which LibTorch's fused attention is computed at this moment of forward; 0: none. It has buffers on CPUs.
+  int64_t attended_head_dim = 0;
+  std::optional<bool> trains = {};  ///< of forward: only in training, or only in validation
 };
 
 /// A tensor that is needed for the gradients of matrices only: the input that they share.
@@ -117,7 +122,11 @@ struct BlockSpec {
   double forward_flops_per_token = 0;  ///< at the spec's seq_len; a multiply-add counts as 2
   SavedActivations saved = {};
   std::vector<SharedInput> inputs = {};
-  std::vector<MemoryMoment> forward_moments = {};   ///< only if forward needs more memory than `saved` and the output
+  std::vector<MemoryMoment> forward_moments = {};  ///< only if forward needs more memory than `saved` and the output
+  /// Of a forward that keeps nothing for a backward. They include the input and the result. The moment of a linear layer is its product.
+  /// Those of an embedding are in the dtype of its table, and those of a head that predicts tokens are before the loss. Empty: memory is
+  /// estimated from `saved`.
+  std::vector<MemoryMoment> moments_without_graph = {};
   std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
   double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
   /// The output is this field of the batch, without a copy if the field has the compute dtype. Only of the first block.

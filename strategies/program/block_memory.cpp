@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "strategies/contract/cpu_attention.hpp"
 #include "strategies/contract/row_norms.hpp"
 
 namespace runner {
@@ -150,62 +151,53 @@ int64_t BlockMemory::norm_bytes(const MemoryMoment& moment) const {
                         moment.normed_columns, job_.model->adapter->rank);
 }
 
-int64_t BlockMemory::beside_embedding(size_t block) const {
-  const auto& spec = job_.model->blocks[block];
-  double mask = 0;
-  for (const auto& moment : spec.backward_moments) mask = std::max(mask, moment.mask_bytes_per_token);
-  const int64_t masks = whole(static_cast<double>(tokens_) * mask);
-  const bool casts = leaf_ != job_.precision.compute;
-  return casts ? std::max(masks, output(block) / compute_ * bytes_of(leaf_)) : masks;
-}
-
-int64_t BlockMemory::matrix_bytes(const ParameterSpec& matrix) const {
+int64_t BlockMemory::matrix_bytes(const ParameterSpec& matrix, bool multiplied) const {
   const bool casts = leaf_ != job_.precision.compute && !matrix.quantized;
   int64_t bytes = casts ? matrix.numel() * compute_ : 0;
-  if (job_.accelerator.host_kernels)
+  if (multiplied && job_.accelerator.host_kernels)
     bytes += scratch_bytes(job_.products, job_.precision.compute, {tokens_, matrix.shape[0], matrix.shape[1]});
   return bytes;
 }
 
-/// The block's last matrix if nothing of the block but its input, and the inputs of its matrices, exists during the product with it: in a
-/// feed-forward.
-const ParameterSpec* BlockMemory::last_of_feed_forward(size_t block) const {
-  const auto& spec = job_.model->blocks[block];
-  const ParameterSpec* last = nullptr;
-  int matrices = 0;
-  for (const auto& parameter : spec.parameters)
-    if (parameter.shape.size() == 2) {
-      last = &parameter;
-      ++matrices;
-    }
-  const bool own_input = !spec.inputs.empty() && last && spec.inputs.back().matrices == std::vector{last->name};
-  return own_input && matrices > 1 && !job_.model->adapter ? last : nullptr;
+int64_t BlockMemory::product_bytes(size_t block, const MemoryMoment& moment) const {
+  const std::vector<int64_t> shape = {moment.out_features, moment.in_features};
+  for (const auto& parameter : job_.model->blocks[block].parameters)
+    if (parameter.shape == shape) return matrix_bytes(parameter, !moment.without_scratch);
+  return 0;
 }
 
-int64_t BlockMemory::feed_forward_without_graph(size_t block, int64_t all, const ParameterSpec& last) const {
+int64_t BlockMemory::attention_scratch(const MemoryMoment& moment) const {
+  if (moment.attended_head_dim == 0 || !job_.accelerator.host_kernels) return 0;
+  return attention_buffer_bytes(job_.products.threads, job_.precision.compute, job_.model->seq_len,
+                                moment.attended_head_dim);
+}
+
+int64_t BlockMemory::declared_without_graph(size_t block, bool trains) const {
   const auto& spec = job_.model->blocks[block];
-  double elements = 0;
-  for (const auto& input : spec.inputs) elements += input.elements_per_token;
-  const auto bytes = [&](double per_token) {
-    return whole(static_cast<double>(tokens_) * per_token * static_cast<double>(compute_));
-  };
-  int64_t before = 0;
-  for (const auto& parameter : spec.parameters)
-    if (parameter.shape.size() == 2 && &parameter != &last) before = std::max(before, matrix_bytes(parameter));
-  return std::max({all, all - bytes(spec.inputs.back().elements_per_token) + before,
-                   input(block) + bytes(elements) + output(block) + matrix_bytes(last)});
+  const bool repeats = !job_.accelerator.host_kernels && job_.precision.compute == DType::float32;
+  const int64_t element = spec.kind == BlockKind::embedding ? bytes_of(leaf_) : compute_;
+  int64_t most = 0;
+  for (const auto& moment : spec.moments_without_graph)
+    if (moment.trains.value_or(trains) == trains)
+      most = std::max(most, moment_bytes(moment, element) + norm_bytes(moment) + product_bytes(block, moment) +
+                                attention_scratch(moment));
+  return most + (repeats ? tokens_ * whole(spec.saved.repeated_in_fp32_per_token) * compute_ : 0);
 }
 
 int64_t BlockMemory::forward_without_graph(size_t block, bool trains) const {
   const auto& spec = job_.model->blocks[block];
   if (spec.passes_field) return output(block);
-  if (spec.kind == BlockKind::embedding) return output(block) + beside_embedding(block);
-  if (spec.kind == BlockKind::head && !job_.model->task) return loss_without_graph(block);
+  const int64_t declared = declared_without_graph(block, trains);
+  if (spec.kind == BlockKind::embedding) {
+    const int64_t cast = leaf_ == job_.precision.compute ? 0 : output(block) / compute_ * bytes_of(leaf_);
+    return std::max(declared, output(block) + cast);
+  }
+  if (spec.kind == BlockKind::head && !job_.model->task) return std::max(declared, loss_without_graph(block));
+  if (!spec.moments_without_graph.empty()) return declared;
   double inputs = 0, masked = 0;
   for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
   const int64_t all =
       saved(block) - cast_bytes(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_));
-  if (const auto* last = last_of_feed_forward(block)) return feed_forward_without_graph(block, all, *last);
   int64_t scratch = 0, cast = 0, norms = 0;
   for (size_t i = 0; i < spec.parameters.size(); ++i) {
     const auto& parameter = spec.parameters[i];

@@ -51,15 +51,15 @@ class BlockMemory {
 
  private:
   class Backward;
-  /// What exists in addition to the output in the forward of an embedding. It computes in the dtype of its table: first with a mask
-  /// for dropout, then with the cast of the result.
-  int64_t beside_embedding(size_t block) const;
   int64_t loss_without_graph(size_t block) const;
-  const ParameterSpec* last_of_feed_forward(size_t block) const;
-  /// `all`: bytes of what the forward makes, without its output.
-  int64_t feed_forward_without_graph(size_t block, int64_t all, const ParameterSpec& last) const;
-  /// Bytes that a product with the matrix needs in addition: the cast of the matrix, and scratch memory.
-  int64_t matrix_bytes(const ParameterSpec& matrix) const;
+  /// The most of the moments without a graph that the block declares; 0 if there are none.
+  int64_t declared_without_graph(size_t block, bool trains) const;
+  /// matrix_bytes() of the matrix with which the moment's product is computed.
+  int64_t product_bytes(size_t block, const MemoryMoment& moment) const;
+  /// Bytes of the buffers of LibTorch's attention.
+  int64_t attention_scratch(const MemoryMoment& moment) const;
+  /// Bytes that a matrix needs in addition: its cast, and the scratch memory of its product if it is being `multiplied`.
+  int64_t matrix_bytes(const ParameterSpec& matrix, bool multiplied) const;
   /// Bytes of the cast of the vocabulary projection's weight.
   int64_t head_cast(size_t block) const;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;

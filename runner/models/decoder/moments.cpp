@@ -169,6 +169,73 @@ std::vector<MemoryMoment> Moments::parallel(const BlockSpec& attention, const Bl
   return moments;
 }
 
+/// Queries, copies of keys and values by head, and the result; queries of a tile, and its scores and probabilities.
+void Moments::add_tiled_attention(MomentsWithoutGraph& moments, double beside, const AttentionForm& form) const {
+  const auto tile = largest_tile(form.window);
+  const double of_tile = static_cast<double>(tile.queries) / static_cast<double>(seq_len_);
+  const double copies = decoder_.kv_heads > 1 ? 2 * kv_ : 0;
+  const double tiled = copies + q_ * of_tile + 2 * static_cast<double>(model_.n_heads * tile.keys) * of_tile;
+  if (form.softcap > 0)
+    moments.add_without_dropout({.compute_elements_per_token = beside + q_ + tiled});
+  else
+    moments.add_without_dropout({.compute_elements_per_token = beside + q_, .tiled_per_token = tiled});
+}
+
+void Moments::add_end(MomentsWithoutGraph& moments, double beside) const {
+  moments.add_dropout(beside, d_);
+  if (!decoder_.norm_after) return;
+  layer_norm() ? moments.add(beside + d_) : moments.add_rms_norm(beside, d_);
+}
+
+std::vector<MemoryMoment> Moments::attention_without_graph(int64_t layer, bool packed) const {
+  MomentsWithoutGraph moments(model_, seq_len_);
+  const auto form = attention_form(model_, layer);
+  const bool windowed = form.window > 0 && form.window < seq_len_;
+  const double x = d_ + (decoder_.norm_before ? d_ : 0);
+  // For packed rows, cos and sin of each token.
+  const double rotated = packed ? static_cast<double>(decoder_.rotary_dim) : 0;
+  const auto project = [&](double beside, int64_t heads) {
+    const int64_t out = heads * decoder_.head_dim;
+    const auto size = static_cast<double>(out);
+    const bool by_head = decoder_.qk_norm == Decoder::QkNorm::head;
+    moments.add_product(beside, out, decoder_.dim);
+    if (qk_norm()) moments.add_rms_norm(beside + size, size, by_head ? static_cast<double>(heads) : 1);
+    moments.add(beside + size * (qk_norm() ? 3 : 2) + rotated);
+  };
+  if (decoder_.norm_before && !layer_norm()) moments.add_rms_norm(d_, d_);
+  project(x, decoder_.n_heads);
+  project(x + q_, decoder_.kv_heads);
+  moments.add_product(x + q_ + kv_, decoder_.key_dim(), decoder_.dim);
+  const double inputs = x + q_ + 2 * kv_;
+  if (form.softcap == 0) moments.add_fused_attention(inputs, {.size = q_, .joined = packed});
+  if (form.softcap > 0 || windowed) add_tiled_attention(moments, inputs, form);
+  moments.add_dropout_attention(inputs, q_, /*repeats=*/decoder_.n_heads > decoder_.kv_heads);
+  moments.add_product(inputs + q_, decoder_.dim, decoder_.query_dim());
+  add_end(moments, inputs + q_ + d_);
+  return moments.list;
+}
+
+std::vector<MemoryMoment> Moments::mlp_without_graph() const {
+  MomentsWithoutGraph moments(model_, seq_len_);
+  const double x = d_ + (decoder_.norm_before ? d_ : 0);
+  if (decoder_.norm_before && !layer_norm()) moments.add_rms_norm(d_, d_);
+  moments.add_product(x, decoder_.hidden, decoder_.dim);
+  if (decoder_.gated) moments.add_product(x + h_, decoder_.hidden, decoder_.dim);
+  moments.add(x + (decoder_.gated ? 3 : 2) * h_);
+  moments.add_product(x + h_, decoder_.dim, decoder_.hidden);
+  add_end(moments, x + h_ + d_);
+  return moments.list;
+}
+
+std::vector<MemoryMoment> Moments::parallel_without_graph(const BlockSpec& attention, const BlockSpec& mlp) const {
+  auto moments = attention.moments_without_graph;
+  for (auto moment : mlp.moments_without_graph) {
+    moment.compute_elements_per_token += d_;
+    moments.push_back(moment);
+  }
+  return moments;
+}
+
 void add_softcap(BlockSpec& head, int64_t vocab_size) {
   const auto vocab = static_cast<double>(vocab_size);
   // The hyperbolic tangents of a chunk's logits are kept for the gradient.

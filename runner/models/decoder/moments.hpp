@@ -1,6 +1,7 @@
 // The moments of high memory use in the backward of a decoder's blocks. tests/strategies measures them.
 #pragma once
 #include "runner/models/decoder/decoder.hpp"
+#include "runner/models/moments_without_graph.hpp"
 
 namespace runner::decoder {
 
@@ -16,6 +17,12 @@ class Moments {
   /// Of one block with both branches, from the blocks of each. The second branch's backward comes first.
   std::vector<MemoryMoment> parallel(const BlockSpec& attention, const BlockSpec& mlp) const;
 
+  /// BlockSpec::moments_without_graph. `packed`: rows may have several sequences.
+  std::vector<MemoryMoment> attention_without_graph(int64_t layer, bool packed) const;
+  std::vector<MemoryMoment> mlp_without_graph() const;
+  /// Of one block with both branches. The first branch's result exists beside the second branch.
+  std::vector<MemoryMoment> parallel_without_graph(const BlockSpec& attention, const BlockSpec& mlp) const;
+
   /// Whether a layer's attention uses a fused kernel, of which no scores remain.
   bool fused(int64_t layer) const;
 
@@ -25,6 +32,9 @@ class Moments {
   };
   MemoryMoment attention_itself(int64_t layer) const;
   Tile largest_tile(int64_t window) const;
+  void add_tiled_attention(MomentsWithoutGraph& moments, double beside, const AttentionForm& form) const;
+  /// What happens after a branch's last product, of which `beside` has the result.
+  void add_end(MomentsWithoutGraph& moments, double beside) const;
   void add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
   void add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
   /// Elements of a branch's gradient that exists in addition to the residual's.

@@ -16,13 +16,18 @@ namespace {
 /// Builds the blocks of one model.
 class Blocks {
  public:
-  Blocks(const Recipe::Model& model, int64_t seq_len)
-      : model_(model), decoder_(decoder_of(model)), seq_len_(seq_len), moments_(model, decoder_, seq_len) {}
+  Blocks(const Recipe::Model& model, int64_t seq_len, bool packed)
+      : model_(model),
+        decoder_(decoder_of(model)),
+        seq_len_(seq_len),
+        packed_(packed),
+        moments_(model, decoder_, seq_len) {}
 
   BlockSpec attention(const std::string& layer, int64_t number) const {
     BlockSpec block{.name = layer + ".attention", .layer = layer};
     add_attention(block, layer, number);
     block.backward_moments = moments_.attention(block, number);
+    block.moments_without_graph = moments_.attention_without_graph(number, packed_);
     return block;
   }
 
@@ -30,6 +35,7 @@ class Blocks {
     BlockSpec block{.name = layer + ".mlp", .layer = layer};
     add_mlp(block, layer);
     block.backward_moments = moments_.mlp(block);
+    block.moments_without_graph = moments_.mlp_without_graph();
     return block;
   }
 
@@ -47,6 +53,7 @@ class Blocks {
     block.inputs.insert(block.inputs.end(), second.inputs.begin(), second.inputs.end());
     block.output_elements_per_token = width();
     block.backward_moments = moments_.parallel(first, second);
+    block.moments_without_graph = moments_.parallel_without_graph(first, second);
     return block;
   }
 
@@ -142,6 +149,7 @@ class Blocks {
   const Recipe::Model& model_;
   Decoder decoder_;
   int64_t seq_len_;
+  bool packed_;  ///< rows may have several sequences
   Moments moments_;
 };
 
@@ -156,7 +164,7 @@ int64_t rotary_tables(const Recipe::Model& model) {
 }  // namespace
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
-  const Blocks blocks(model, seq_len);
+  const Blocks blocks(model, seq_len, rows != RowKind::one_sequence);
   ModelSpec spec;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   auto embedding =
@@ -185,6 +193,11 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
                           : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};
   auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory);
   if (model.logits_softcap > 0) add_softcap(head, vocab_size);
+  if (!blocks.layer_norm()) {
+    MomentsWithoutGraph norm(model, seq_len);
+    norm.add_rms_norm(static_cast<double>(model.dim), static_cast<double>(model.dim));
+    head.moments_without_graph = norm.list;
+  }
   spec.blocks.push_back(std::move(head));
   return spec;
 }

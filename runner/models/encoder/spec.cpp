@@ -6,6 +6,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/encoder/encoder.hpp"
 #include "runner/models/family.hpp"
+#include "runner/models/moments_without_graph.hpp"
 #include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -42,12 +43,16 @@ void add_biased_linear(BlockSpec& block, const std::string& name, int64_t out, i
 }
 
 /// Only the lookups: the backward of the first block reads no parameters. Its norm is in the first transformer block.
-BlockSpec encoder_embedding(Recipe::Model model, int64_t vocab_size) {
+BlockSpec encoder_embedding(Recipe::Model model, int64_t vocab_size, bool packed) {
   model.dropout = 0;  // follows the norm
-  return embedding_block(
-      model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
-              matrix_parameter("embedding.positions.weight", position_rows(model), model.dim, model.init_std, {}),
-              matrix_parameter("embedding.types.weight", model.type_vocab_size, model.dim, model.init_std, {})});
+  auto block = embedding_block(
+      model,
+      {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
+       matrix_parameter("embedding.positions.weight", position_rows(model), model.dim, model.init_std, {}),
+       matrix_parameter("embedding.types.weight", model.type_vocab_size, model.dim, model.init_std, {})},
+      /*lookups=*/packed ? 2 : 1);
+  if (packed) block.moments_without_graph.front().float32_per_token = 2;  // positions with the offset, 8 bytes each
+  return block;
 }
 
 /// The backward of a residual sum and its norm, which comes first: the arrived gradient and that of the sum.
@@ -91,7 +96,25 @@ std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe
   return moments;
 }
 
-BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool first) {
+/// Queries, keys and values are freed before the output projection.
+std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, int64_t seq_len, bool first,
+                                                  bool packed) {
+  const auto d = static_cast<double>(model.dim), x = first ? 2 * d : d;  // with the norm of the embedding
+  MomentsWithoutGraph moments(model, seq_len);
+  if (first) moments.add_dropout(x, d);
+  moments.add_product(x + 2 * d, model.dim, model.dim);
+  moments.add_fused_attention(x + 3 * d, {.size = d, .head_dim = model.dim / model.n_heads});
+  if (packed)
+    moments.add_without_dropout({.compute_elements_per_token = x + 5 * d});  // no kernel takes all sequences at once
+  moments.add_dropout_attention(x + 3 * d, d, /*repeats=*/false);
+  moments.add_product(x + d, model.dim, model.dim);
+  moments.add_dropout(x + 2 * d, d);
+  moments.add(x + 3 * d);
+  return moments.list;
+}
+
+BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool first,
+                          bool packed) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
   if (first) block.parameters = layer_norm_parameters(model, "embedding.norm");
@@ -105,6 +128,7 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   block.saved.float32_per_token = (first ? 4 : 2) + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
   block.output_elements_per_token = static_cast<double>(dim);
   block.backward_moments = attention_moments(block, model, seq_len, first);
+  block.moments_without_graph = attention_without_graph(model, seq_len, first, packed);
   return block;
 }
 
@@ -133,6 +157,19 @@ std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Mode
           {.compute_elements_per_token = 3 * d, .arrived = block.parameter_count()}};
 }
 
+/// GELU's input is freed before the second projection.
+std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model) {
+  const int64_t dim = model.dim, hidden = hidden_dim(model);
+  const auto d = static_cast<double>(dim), h = static_cast<double>(hidden);
+  MomentsWithoutGraph moments(model, /*seq_len=*/0);
+  moments.add_product(d, hidden, dim);
+  moments.add(d + 2 * h);
+  moments.add_product(d + h, dim, hidden);
+  moments.add_dropout(2 * d + h, d);
+  moments.add(3 * d + h);  // the residual sum and its norm
+  return moments.list;
+}
+
 BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   BlockSpec block{.name = layer + ".mlp", .layer = layer};
   const int64_t dim = model.dim, hidden = hidden_dim(model);
@@ -146,6 +183,7 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   block.inputs = {{.matrices = {layer + ".mlp.down.weight"}, .elements_per_token = static_cast<double>(hidden)}};
   block.output_elements_per_token = static_cast<double>(dim);
   block.backward_moments = mlp_moments(block, model);
+  block.moments_without_graph = mlp_without_graph(model);
   return block;
 }
 
@@ -167,6 +205,8 @@ BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
   head.backward_moments.back().arrived = vocab_size;
   head.backward_moments.back().arriving = 2 * model.dim;
   head.backward_moments.front().arriving = vocab_size;
+  // Without a graph: the input, and the results of the layer, of GELU and of the norm.
+  head.moments_without_graph = {{.compute_elements_per_token = 4 * d, .float32_per_token = 2}};
   head.backward_moments.push_back({.compute_elements_per_token = 4 * d,
                                    .arrived = vocab_size + 2 * model.dim,
                                    .arriving = matrix + model.dim,
@@ -215,11 +255,12 @@ int64_t position_rows(const Recipe::Model& model) { return model.max_seq_len + m
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   check_encoder(model);
   ModelSpec spec;
+  const bool packed = rows != RowKind::one_sequence;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
-  spec.blocks.push_back(encoder_embedding(model, vocab_size));
+  spec.blocks.push_back(encoder_embedding(model, vocab_size, packed));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
-    spec.blocks.push_back(attention_block(model, layer, seq_len, i == 0));
+    spec.blocks.push_back(attention_block(model, layer, seq_len, i == 0, packed));
     spec.blocks.push_back(mlp_block(model, layer));
   }
   spec.blocks.push_back(labels_texts(model) ? label_head(model, seq_len) : masked_head(model, vocab_size));

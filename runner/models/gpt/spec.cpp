@@ -3,6 +3,7 @@
 #include "runner/config/model_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
+#include "runner/models/moments_without_graph.hpp"
 #include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -61,7 +62,19 @@ std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe
           {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
 }
 
-BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len) {
+/// Input and its norm, queries, keys and values, and the result exist until the end.
+std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, int64_t seq_len, bool packed) {
+  const auto d = static_cast<double>(model.dim);
+  MomentsWithoutGraph moments(model, seq_len);
+  moments.add_product(2 * d, 3 * model.dim, model.dim);
+  moments.add_fused_attention(5 * d, {.size = d, .joined = packed});
+  moments.add_dropout_attention(5 * d, d, /*repeats=*/false);
+  moments.add_product(6 * d, model.dim, model.dim);
+  moments.add_dropout(7 * d, d);
+  return moments.list;
+}
+
+BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool packed) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
   block.parameters = norm_parameters(model, layer + ".attention_norm");
@@ -76,6 +89,7 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   block.inputs = {{.matrices = {layer + ".attention.qkv.weight"}, .elements_per_token = static_cast<double>(dim)}};
   block.output_elements_per_token = static_cast<double>(dim);
   block.backward_moments = attention_moments(block, model, seq_len);
+  block.moments_without_graph = attention_without_graph(model, seq_len, packed);
   return block;
 }
 
@@ -102,6 +116,18 @@ std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Mode
           {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
 }
 
+/// The input's norm and GELU's input are freed before the second projection.
+std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model) {
+  const int64_t dim = model.dim, hidden = hidden_dim(model);
+  const auto d = static_cast<double>(dim), h = static_cast<double>(hidden);
+  MomentsWithoutGraph moments(model, /*seq_len=*/0);
+  moments.add_product(2 * d, hidden, dim);
+  moments.add(2 * d + 2 * h);
+  moments.add_product(d + h, dim, hidden);
+  moments.add_dropout(2 * d + h, d);
+  return moments.list;
+}
+
 }  // namespace
 
 BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
@@ -119,6 +145,7 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
                   {.matrices = {layer + ".mlp.down.weight"}, .elements_per_token = static_cast<double>(hidden)}};
   block.output_elements_per_token = static_cast<double>(dim);
   block.backward_moments = mlp_moments(block, model);
+  block.moments_without_graph = mlp_without_graph(model);
   return block;
 }
 
@@ -127,13 +154,16 @@ int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_o
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
   check_gpt(model);
   ModelSpec spec;
+  const bool packed = rows != RowKind::one_sequence;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
-      model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
-              matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})}));
+      model,
+      {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
+       matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})},
+      /*lookups=*/packed ? 2 : 1));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
-    spec.blocks.push_back(attention_block(model, layer, seq_len));
+    spec.blocks.push_back(attention_block(model, layer, seq_len, packed));
     spec.blocks.push_back(mlp_block(model, layer));
   }
   auto norm = norm_parameters(model, "head.norm");
