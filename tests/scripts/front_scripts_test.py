@@ -337,8 +337,7 @@ class FrontScripts(unittest.TestCase):
 
     # ---- scripts/nightly
     def test_nightly_runs_every_check_and_reports_failures(self):
-        self.write("CMakeLists.txt", CMAKELISTS.replace("LANGUAGES NONE)", "LANGUAGES NONE)\nenable_testing()").replace("(app ", "(all_of_it ALL ") +
-                   "add_test(NAME quick COMMAND false)\nadd_test(NAME long COMMAND true)\nset_tests_properties(long PROPERTIES LABELS nightly)\n")
+        self.write("CMakeLists.txt", CMAKELISTS.replace("LANGUAGES NONE)", "LANGUAGES NONE)\nenable_testing()").replace("(app ", "(all_of_it ALL "))
         shutil.rmtree(os.path.join(self.root, "scripts/nightly.d"))
         self.write("scripts/nightly.d/good", "#!/bin/sh\npwd\n", executable=True)
         self.write("scripts/nightly.d/gpu", "#!/bin/sh\nexit 77\n", executable=True)
@@ -346,16 +345,13 @@ class FrontScripts(unittest.TestCase):
         done = self.call("scripts/nightly")
         table = [line.split() for line in done.stdout.splitlines()]
         self.assertEqual([(row[0], row[1], row[-1]) for row in table], [
-            ("good", "passed", "build/nightly/good.log"), ("gpu", "skipped", "build/nightly/gpu.log"), ("ctest", "passed", "build/nightly/ctest.log")])
+            ("good", "passed", "build/nightly/good.log"), ("gpu", "skipped", "build/nightly/gpu.log")])
         self.assertEqual((done.returncode, self.read("build/nightly/good.log")), (0, self.root + "\n"))
-        self.assertNotIn("quick", self.read("build/nightly/ctest.log"))
         self.write("scripts/nightly.d/bad", "#!/bin/sh\nexit 3\n", executable=True)
         done = self.call("scripts/nightly", "bad", "good")
         self.assertEqual((done.returncode, [line[:37].strip().split(maxsplit=1) for line in done.stdout.splitlines()]),
                          (1, [["bad", "failed (3)"], ["good", "passed"]]))
-        self.assertEqual(self.result(self.call("scripts/nightly", "best")), (2, "", "scripts/nightly: there is no check best; there are: bad good gpu ctest\n"))
-        # scripts/test does not run the long ones.
-        self.assertNotIn("long", self.call("scripts/test").stdout)
+        self.assertEqual(self.result(self.call("scripts/nightly", "best")), (2, "", "scripts/nightly: there is no check best; there are: bad good gpu\n"))
 
     def test_runner_rebuilds_what_changed(self):
         self.call("scripts/runner")
