@@ -42,7 +42,7 @@ json take_table(const fs::path& folder, const json& config, Recipe::Data& data) 
   return {{"target_type", data.target_type}, {"features", config.at("features")}, {"targets", config.at("targets")}};
 }
 
-/// Of texts with labels or numbers. The names of columns are those of label_folder_config; of folders by others, the usual ones.
+/// For texts with labels or numbers. label_folder_config() wrote the names of the columns; other programs' folders have the usual names.
 json take_texts(const json& config, Recipe& recipe) {
   auto& data = recipe.data;
   const bool numbers = recipe.train.loss == "mse", several = recipe.train.loss == "bce";
@@ -102,9 +102,7 @@ json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
   return learned;
 }
 
-}  // namespace
-
-json take_label_folder(const fs::path& folder, const json& config, Recipe& recipe) {
+json take_folder(const fs::path& folder, const json& config, Recipe& recipe) {
   recipe.train.loss = loss_of(folder, config);
   recipe.train.huber_delta = config.value("huber_delta", recipe.train.huber_delta);
   if (labels_texts(recipe.model)) {
@@ -112,6 +110,16 @@ json take_label_folder(const fs::path& folder, const json& config, Recipe& recip
     return take_texts(config, recipe);
   }
   return recipe.model.name == "mlp" ? take_table(folder, config, recipe.data) : take_images(folder, config, recipe);
+}
+
+}  // namespace
+
+json take_label_folder(const fs::path& folder, const json& config, Recipe& recipe) {
+  try {
+    return take_folder(folder, config, recipe);
+  } catch (const json::exception& error) {
+    throw usage_error("{}: the labels, columns or image settings are damaged: {}", folder.string(), error.what());
+  }
 }
 
 json label_folder_config(const Recipe& recipe, const json& learned) {
@@ -126,7 +134,7 @@ json label_folder_config(const Recipe& recipe, const json& learned) {
     config["loss"] = loss;
     if (loss == "huber") config["huber_delta"] = recipe.train.huber_delta;
   }
-  if (config.contains("id2label"))  // outputs that the data have no class for get Hugging Face's names
+  if (config.contains("id2label"))  // outputs without a class in the data have Hugging Face's names
     for (int64_t id = std::ssize(config["id2label"]); id < recipe.model.num_labels.value_or(0); ++id) {
       const auto name = fmt::format("LABEL_{}", id);
       config["id2label"][std::to_string(id)] = name;

@@ -79,8 +79,8 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
   }
 }
 
-/// What programs need besides the weights: the names of classes and columns, the tokenizer, and the special tokens of the folder that
-/// training started from.
+/// Adds what programs need in addition to the weights: the names of classes and columns, the tokenizer, and the special tokens of
+/// model.init_from.
 void add_companions(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
   if (!is_language_model(recipe.model.name) || labels_texts(recipe.model))
     folder.config_entries =

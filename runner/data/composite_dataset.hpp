@@ -4,7 +4,7 @@
 
 namespace runner {
 
-/// What is asked of a sample is asked of the data set that has it.
+/// Each call for a sample goes to the data set that contains it.
 class CompositeDataset : public Dataset {
  public:
   /// For each field the largest row of any sample.

@@ -202,8 +202,8 @@ void add_norms(BlockSpec& block, const std::vector<AdapterMemory>& adapters) {
   }
 }
 
-/// The products with A in a forward without a graph. With magnitudes, the norms of the matrix's rows are computed first, and at the end
-/// the sum of the products exists beside the result.
+/// Adds the products with A to the moments without a graph. With magnitudes, the norms of the matrix's rows are computed before them. At
+/// the end, both the sum of the products and the scaled result exist.
 void add_without_graph(BlockSpec& block, const std::vector<AdapterMemory>& adapters, bool magnitudes) {
   std::vector<MemoryMoment> moments;
   for (auto moment : block.moments_without_graph) {

@@ -1,6 +1,5 @@
-// Lists moments of high memory use in a forward that keeps nothing for a backward (BlockSpec::moments_without_graph). `beside` is the
-// number of elements per token of the tensors that exist in addition: with the block's input, and with variables and temporaries of
-// expressions that have not ended.
+// Lists moments of high memory use in a forward that keeps nothing for a backward (BlockSpec::moments_without_graph). In all functions,
+// `beside` counts the elements per token of the other tensors that exist at this moment. The block's input is one of them.
 #pragma once
 #include <vector>
 
@@ -14,14 +13,14 @@ class MomentsWithoutGraph {
   MomentsWithoutGraph(const Recipe::Model& model, int64_t seq_len);
 
   void add(double beside);
-  /// x W^T with a matrix [out, in]. Its result is not in `beside`.
+  /// The product x W^T with a matrix W of shape [out, in]. `beside` does not include the result.
   void add_product(double beside, int64_t out, int64_t in);
-  /// RMSNorm of `size` elements per token, which are in `beside` and form `rows` rows.
+  /// RMSNorm of `size` elements per token in `rows` rows. `beside` includes these elements.
   void add_rms_norm(double beside, double size, double rows = 1);
   /// Dropout of `size` elements in place, with a mask. CPUs copy the mask to the compute dtype.
   void add_dropout(double beside, double size);
-  /// Attention with dropout, of `size` elements of queries, which are in `beside`. `repeats`: keys and values are repeated for query
-  /// heads that share them.
+  /// Attention with dropout. The queries have `size` elements per token, and `beside` includes them. `repeats`: keys and values are
+  /// repeated, because several query heads share them.
   void add_dropout_attention(double beside, double size, bool repeats);
   /// Attention without dropout in a fused kernel.
   struct Fused {
@@ -31,7 +30,7 @@ class MomentsWithoutGraph {
   };
   void add_fused_attention(double beside, const Fused& attention);
 
-  /// Something that training with dropout does in another way.
+  /// A moment that does not occur in a training with dropout.
   void add_without_dropout(MemoryMoment moment);
 
   std::vector<MemoryMoment> list;

@@ -169,7 +169,7 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
 
   pid = place.start({"sweep", "resume"}, "sweep", {{"PAUSE", "0.2"}});
   REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("counts").at("running") != 0; }, 30));
-  {  // the pid of a sweep in another container may be another process here
+  {                        // the pid of a sweep in another container may be another process here
     ::kill(pid, SIGSTOP);  // its heartbeat would notice that the sweep has another process
     runner::sqlite::Database ledger(place.home() / "ledger.db", runner::sqlite::Access::existing);
     ledger.run("UPDATE sweep SET pid_namespace = 'pid:[1]'");

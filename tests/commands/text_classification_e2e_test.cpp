@@ -189,6 +189,12 @@ TEST_CASE("rank 15: an exported classifier knows the names of its columns", "[ra
     REQUIRE(evaluated.code == 0);
     CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(place.metric("val_loss"), 1e-5));
     CHECK(place.run({"predict", "exported", "named.csv"}).code == 0);
+    auto config = nlohmann::json::parse(read_file(place.path() / "exported/config.json"));
+    config["runner"]["columns"]["text"] = 5;
+    place.write("exported/config.json", config.dump());
+    const auto damaged = place.run({"predict", "exported", "named.csv"});
+    CHECK(damaged.code == 2);
+    CHECK_THAT(damaged.err, ContainsSubstring("exported: the labels, columns or image settings are damaged"));
     fs::remove_all(place.path() / "exported");
   }
 }

@@ -20,7 +20,7 @@ class Moments {
   /// BlockSpec::moments_without_graph. `packed`: rows may have several sequences.
   std::vector<MemoryMoment> attention_without_graph(int64_t layer, bool packed) const;
   std::vector<MemoryMoment> mlp_without_graph() const;
-  /// Of one block with both branches. The first branch's result exists beside the second branch.
+  /// For a block with both branches. The result of the first branch exists while the second branch is computed.
   std::vector<MemoryMoment> parallel_without_graph(const BlockSpec& attention, const BlockSpec& mlp) const;
 
   /// Whether a layer's attention uses a fused kernel, of which no scores remain.
@@ -33,7 +33,7 @@ class Moments {
   MemoryMoment attention_itself(int64_t layer) const;
   Tile largest_tile(int64_t window) const;
   void add_tiled_attention(MomentsWithoutGraph& moments, double beside, const AttentionForm& form) const;
-  /// What happens after a branch's last product, of which `beside` has the result.
+  /// Adds what happens after a branch's last product. `beside` includes the result of that product.
   void add_end(MomentsWithoutGraph& moments, double beside) const;
   void add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
   void add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
