@@ -18,6 +18,12 @@ Action setup_strategies(CLI::App& app);
 Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
 Action setup_metrics(CLI::App& app);
+Action setup_query(CLI::App& app);
+Action setup_tag(CLI::App& app);
+Action setup_note(CLI::App& app);
+Action setup_rename(CLI::App& app);
+Action setup_group(CLI::App& app);
+Action setup_archive(CLI::App& app);
 Action setup_export(CLI::App& app);
 Action setup_generate(CLI::App& app);
 Action setup_chat(CLI::App& app);
@@ -52,6 +58,12 @@ const std::vector<Command>& commands() {
       {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
       {"show", "Show what is known about a run", setup_show, {"status", "info", "describe"}},
       {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
+      {"query", "Read the ledger with SQL: runner query \"SELECT ...\"", setup_query, {"sql", "select"}},
+      {"tag", "Add tags to runs and remove them: runner tag RUN +good -draft", setup_tag, {"label", "untag"}},
+      {"note", "Print, replace or extend the notes of a run", setup_note, {"notes", "comment", "annotate"}},
+      {"rename", "Give a run another name", setup_rename, {"name"}},
+      {"group", "Put runs into a group", setup_group},
+      {"archive", "Hide runs from listings, or show them again", setup_archive, {"hide"}},
       {"export", "Write a run's weights in another format", setup_export, {"save"}},
       {"generate",
        "Continue a prompt with a run's model, or with one in a Hugging Face folder",

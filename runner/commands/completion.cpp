@@ -118,7 +118,7 @@ Candidates newest_first(const char* noun, Rows Table::*rows) try {
   return {};
 }
 
-Candidates runs() { return newest_first("run", &Ledger::runs); }
+Candidates runs() { return newest_first("run", static_cast<std::vector<RunRow> (Ledger::*)() const>(&Ledger::runs)); }
 Candidates sweeps() { return newest_first("sweep", &Sweeps::sweeps); }
 
 Candidates plain(const std::vector<std::string>& words) {
