@@ -97,6 +97,9 @@ class Ledger {
   int64_t begin_attempt(const std::string& run, const std::string& reason,
                         std::optional<int64_t> from_step = std::nullopt, bool completed = false);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
+  /// Readings of the machine at this moment: names as in SystemReading (devices/system_reader.hpp), and values. Values that
+  /// are not finite are left out.
+  void system_samples(const std::string& run, std::vector<std::pair<std::string, double>> values);
   /// An integer field "step" raises the run's step count, here and in artifact(). A field "saved" is the step of the
   /// newest snapshot before the event, STEP - 0.5 while a resumed run completes STEP: begin_attempt() from that
   /// snapshot or an earlier one deletes the event.
@@ -144,6 +147,10 @@ class Ledger {
   /// The value with the greatest step; nullopt if the run has no such metric.
   std::optional<double> last_value(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
+  /// (Unix seconds, value) of a reading of the machine, sorted by time. Throws Error(usage) with the nearest name if the
+  /// run has none of that name.
+  std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
+  std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order
 
  private:
   struct Impl;
