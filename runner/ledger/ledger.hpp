@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/ledger/filter.hpp"
+
 namespace runner {
 
 /// The description of a run before its first step, or of a resumed run before it continues.
@@ -18,6 +20,7 @@ struct NewRun {
   std::string name;
   std::vector<std::string> tags;
   std::string notes;
+  std::string group = {};     ///< empty: none
   std::string run_dir_root;   ///< the run's folder is created as ROOT/<id>
   std::string recipe_source;  ///< the user's TOML text
   std::string resolved;       ///< resolved.toml
@@ -60,6 +63,9 @@ struct RunRow {
   std::string metric;
   std::optional<double> metric_value;
   std::string folder;  ///< the run's folder, which may have been deleted
+  std::string group;   ///< empty: none
+  bool archived = false, deleted = false;
+  std::vector<nlohmann::json> cells;  ///< the values of the columns that were asked for; null: the run has none
 };
 
 /// The time that the run's attempts took together, without the pauses between them.
@@ -134,7 +140,9 @@ class Ledger {
   void put_back(const std::string& run);
   void flush();
 
-  std::vector<RunRow> runs() const;  ///< newest last
+  std::vector<RunRow> runs() const;  ///< all of them, newest last
+  /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
+  std::vector<RunRow> runs(const RunFilter& filter, const RunColumns& columns = {}) const;
   /// Returns the id for a text: an id, "last" (the newest training), a name (its newest run), or a unique prefix or suffix of an id. Throws
   /// Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;

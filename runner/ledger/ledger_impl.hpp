@@ -1,5 +1,5 @@
-// The implementation of Ledger, shared by ledger.cpp (opening), run_life.cpp and records.cpp (writing), query.cpp (reading)
-// and sweeps.cpp.
+// The implementation of Ledger, shared by ledger.cpp (opening), run_life.cpp and records.cpp (writing), query.cpp and
+// run_rows.cpp (reading), and sweeps.cpp.
 #pragma once
 #include <filesystem>
 #include <limits>
@@ -51,6 +51,7 @@ struct Ledger::Impl {
   void open_to_write();
   void mark_lost();
 
+  RunRow row(int64_t number) const;
   /// The row number of run `id`. Throws Error(usage).
   int64_t row_of(const std::string& id) const;
   /// The lease for writing to run `id`; its attempt is 0 unless this process began or reopened the run.

@@ -14,54 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Selects the columns of RunRow, with the last points of "loss" and of the metric named by checkpoint.monitor.
-constexpr const char* row_query =
-    "SELECT run.run, id, run.name, CASE WHEN status = 'preempted' AND EXISTS (SELECT 1 FROM trial WHERE trial.run = "
-    "run.run AND trial.status = 'pruned') THEN 'pruned' ELSE status END, strategy, started, ended, steps, tags, "
-    "loss.run IS NOT NULL, loss.value, ifnull(message, ''), "
-    "ifnull(json_extract(annotations, '$.measured.failure.kind'), ''), folder, "
-    "(SELECT name FROM key WHERE key = monitored.key), monitored.value, "
-    "(SELECT sum(attempt.ended - attempt.started) FROM attempt WHERE attempt.run = run.run), "
-    "(SELECT max(attempt.started) FROM attempt WHERE attempt.run = run.run AND attempt.ended IS NULL) "
-    "FROM run LEFT JOIN metric_last AS loss ON loss.run = run.run "
-    "AND loss.key = (SELECT key FROM key WHERE name = 'loss') "
-    "LEFT JOIN metric_last AS monitored ON monitored.run = run.run AND monitored.key = (SELECT key FROM key WHERE name "
-    "= "
-    "ifnull((SELECT json_extract(content, '$.checkpoint.monitor') FROM config WHERE hash = run.config), 'val_loss')) ";
-
-/// RunRow::why, from the run's status and the message that its supervisor recorded.
-std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
-  if (status == "running") return "";
-  if (status == "lost") return "its supervisor is gone";
-  const std::string line = first_line(message);
-  return status == "failed" && !failure.empty() ? failure + ": " + line : line;
-}
-
-RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& lost, const fs::path& home) {
-  RunRow run;
-  run.id = row.text(1);
-  run.name = row.text(2);
-  run.status = row.text(3);
-  run.strategy = row.text(4);
-  run.started = row.real(5);
-  run.ended = row.optional_real(6);
-  run.steps = row.integer(7);
-  run.tags = json::parse(row.text(8)).get<std::vector<std::string>>();
-  if (row.integer(9)) run.final_loss = metric_value(row, 10);
-  if (const auto found = lost.find(row.integer(0)); found != lost.end()) {
-    run.status = "lost";
-    run.ended = found->second;
-  }
-  run.why = why_ended(run.status, row.text(11), row.text(12));
-  run.folder = (home / row.text(13)).string();
-  const bool monitored = !row.is_null(14);
-  run.metric = monitored ? row.text(14) : "loss";
-  run.metric_value = monitored ? metric_value(row, 15) : run.final_loss;
-  run.ended_attempts_seconds = row.is_null(16) ? 0 : row.real(16);
-  run.open_attempt_started = row.optional_real(17);
-  return run;
-}
-
 json read_metrics(sqlite::Database& database, int64_t run) {
   json metrics = json::object();
   auto rows = database.query("SELECT name, value, min, max FROM metric_last JOIN key USING (key) WHERE run = ?", run);
@@ -165,36 +117,6 @@ json json_number(double value) {
   return value;
 }
 
-double seconds_taken(const RunRow& row, double now) {
-  double seconds = row.ended_attempts_seconds;
-  if (row.open_attempt_started) seconds += row.ended.value_or(now) - *row.open_attempt_started;
-  return seconds;
-}
-
-json to_json(const RunRow& row) {
-  return {{"id", row.id},
-          {"name", row.name},
-          {"status", row.status},
-          {"strategy", row.strategy},
-          {"started", row.started},
-          {"ended", or_null(row.ended)},
-          {"steps", row.steps},
-          {"final_loss", row.final_loss ? json_number(*row.final_loss) : json(nullptr)},
-          {"tags", row.tags},
-          {"why", row.why},
-          {"metric", row.metric},
-          {"metric_value", row.metric_value ? json_number(*row.metric_value) : json(nullptr)},
-          {"run_dir_exists", fs::exists(row.folder)}};
-}
-
-std::vector<RunRow> Ledger::runs() const {
-  std::vector<RunRow> runs;
-  if (!impl_->database) return runs;
-  auto rows = impl_->database->query(std::string(row_query) + "ORDER BY started, run.run");
-  while (rows.step()) runs.push_back(read_row(rows, impl_->lost, impl_->home));
-  return runs;
-}
-
 std::string Ledger::find_run(const std::string& text) const {
   const std::string file = fs::absolute(impl_->path).lexically_normal().string();
   if (text.empty()) throw usage_error("an empty text names no run");
@@ -252,7 +174,6 @@ std::map<int64_t, int64_t> Ledger::attempts(const std::string& run) const {
 json Ledger::show(const std::string& run) const {
   const int64_t number = impl_->row_of(run);
   auto& database = *impl_->database;
-  auto head = database.query(std::string(row_query) + "WHERE run.run = ?", number);
   auto rest = database.query(
       "SELECT exit_code, message, notes, world_size, working_directory, argv, build_id, git, host, "
       "  (SELECT content FROM config WHERE hash = recipe), (SELECT content FROM config WHERE hash = resolved), "
@@ -260,9 +181,9 @@ json Ledger::show(const std::string& run) const {
       "  (SELECT content FROM config WHERE hash = plan), annotations "
       "FROM run WHERE run = ?",
       number);
-  RUNNER_CHECK(head.step() && rest.step());
+  RUNNER_CHECK(rest.step());
   const std::string folder = run_dir(run);
-  json all = to_json(read_row(head, impl_->lost, impl_->home));
+  json all = to_json(impl_->row(number));
   all.update({{"exit_code", rest.is_null(0) ? json(nullptr) : json(rest.integer(0))},
               {"message", rest.is_null(1) ? json(nullptr) : json(rest.text(1))},
               {"notes", rest.text(2)},

@@ -52,6 +52,21 @@ void keep_row(sqlite::Database& database, int64_t run) {
       run);
 }
 
+/// What filters need of the run's config: checkpoint.monitor, and the names of its recipe keys.
+void note_config(sqlite::Database& database, int64_t run) {
+  database.run(
+      "UPDATE run SET monitor = ifnull((SELECT json_extract(content, '$.checkpoint.monitor') FROM config WHERE hash = "
+      "run.config), 'val_loss') WHERE run = ?",
+      run);
+  database.run(
+      "INSERT INTO config_key (name, path, numeric) "
+      "SELECT replace(substr(fullkey, 3), '\"', ''), fullkey, max(tree.type IN ('integer', 'real')) "
+      "FROM run JOIN config ON hash = run.config, json_tree(content) AS tree "
+      "WHERE run = ? AND tree.type NOT IN ('object', 'null') AND instr(fullkey, '[') = 0 GROUP BY 1 "
+      "ON CONFLICT (name) DO UPDATE SET numeric = 1 WHERE excluded.numeric > numeric",
+      run);
+}
+
 }  // namespace
 
 std::string keep_text(sqlite::Database& database, const std::string& content) {
@@ -82,15 +97,16 @@ std::string Ledger::begin_run(const NewRun& run) {
       folder = fs::path(run.run_dir_root) / id;
       database.run(
           "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
-          "argv, build_id, git, host, recipe, resolved, config, origins, plan, annotations) "
-          "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+          "argv, build_id, git, host, recipe, resolved, config, origins, plan, annotations, grp) "
+          "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
           id, run.name, run.strategy, run.world_size, now, to_text(run.tags), run.notes,
           relative_below(impl_->home, folder).value_or(fs::absolute(folder).lexically_normal().string()),
           fs::current_path().string(), to_text(run.argv), run.build_id, to_text(run.git), to_text(run.host),
           keep_text(database, run.recipe_source), keep_text(database, run.resolved),
           keep_text(database, to_text(run.config)), keep_text(database, to_text(run.origins)),
-          keep_text(database, to_text(run.plan)), to_text(run.annotations));
+          keep_text(database, to_text(run.plan)), to_text(run.annotations), run.group);
       lease.run = database.last_insert_rowid();
+      note_config(database, lease.run);
       if (!run.sweep.empty())
         database.run("UPDATE trial SET run = ? WHERE number = ? AND sweep = (SELECT sweep FROM sweep WHERE id = ?)",
                      lease.run, run.trial, run.sweep);
@@ -175,6 +191,7 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
         to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
         keep_text(database, again.resolved), keep_text(database, to_text(again.config)),
         keep_text(database, to_text(again.origins)), keep_text(database, to_text(again.plan)), lease.run);
+    note_config(database, lease.run);
     lease.attempt = claim(database, lease.run, now);
   });
   impl_->leases[run] = lease;
@@ -184,9 +201,10 @@ void Ledger::put_back(const std::string& run) {
   impl_->to_write().commit([row = impl_->row_of(run)](Batch& batch) {
     if (batch.database().integer("SELECT count(*) FROM temp.sqlite_schema WHERE name = 'reopened'") > 0)
       batch.database().run(
-          "UPDATE run SET (name, tags, notes, strategy, world_size, working_directory, argv, build_id, git, host, "
-          "resolved, config, origins, plan, annotations) = (b.name, b.tags, b.notes, b.strategy, b.world_size, "
-          "b.working_directory, b.argv, b.build_id, b.git, b.host, b.resolved, b.config, b.origins, b.plan, "
+          "UPDATE run SET (name, tags, notes, grp, strategy, world_size, working_directory, argv, build_id, git, host, "
+          "resolved, config, monitor, origins, plan, annotations) = (b.name, b.tags, b.notes, b.grp, b.strategy, "
+          "b.world_size, b.working_directory, b.argv, b.build_id, b.git, b.host, b.resolved, b.config, b.monitor, "
+          "b.origins, b.plan, "
           "json_set(run.annotations, '$.predicted', json_extract(b.annotations, '$.predicted'))) "
           "FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
           row);

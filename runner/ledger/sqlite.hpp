@@ -84,11 +84,17 @@ class Statement {
     (bind_one(++index, values), ...);
     return *this;
   }
+  /// Binds one parameter; the first has index 1.
+  template <typename Value>
+  void bind_at(int index, const Value& value) {
+    bind_one(index, value);
+  }
   /// True if there is a row, false at the end.
   bool step();
 
   int64_t integer(int column) const { return sqlite3_column_int64(handle_.get(), column); }
   double real(int column) const { return sqlite3_column_double(handle_.get(), column); }
+  int type(int column) const { return sqlite3_column_type(handle_.get(), column); }  ///< SQLITE_INTEGER, ...
   bool is_null(int column) const { return sqlite3_column_type(handle_.get(), column) == SQLITE_NULL; }
   std::string text(int column) const;
   std::optional<double> optional_real(int column) const {

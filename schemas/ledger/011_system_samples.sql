@@ -7,3 +7,7 @@ CREATE TABLE system_sample (
   value REAL NOT NULL,
   PRIMARY KEY (run, key, time)
 ) STRICT, WITHOUT ROWID;
+
+CREATE VIEW system_samples AS
+  SELECT run.id AS run, key.name, system_sample.time, system_sample.value
+  FROM system_sample JOIN run ON run.run = system_sample.run JOIN key ON key.key = system_sample.key;

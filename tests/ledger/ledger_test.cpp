@@ -58,9 +58,9 @@ TEST_CASE("a new run is in the file before its first step, with all its data") {
   CHECK(row.started >= before);
   CHECK_FALSE(row.ended);
   CHECK_FALSE(row.final_loss);
-  CHECK(keys_of(to_json(row)) == std::vector<std::string>{"ended", "final_loss", "id", "metric", "metric_value", "name",
-                                                          "run_dir_exists", "started", "status", "steps", "strategy",
-                                                          "tags", "why"});
+  CHECK(keys_of(to_json(row)) == std::vector<std::string>{"archived", "deleted", "ended", "final_loss", "group", "id",
+                                                          "metric", "metric_value", "name", "run_dir_exists", "started",
+                                                          "status", "steps", "strategy", "tags", "why"});
 
   const json all = reader.show(id);
   const NewRun given = new_run(folder);

@@ -15,12 +15,16 @@ using sqlite::Database;
 
 namespace {
 
-std::map<std::string, std::string> tables_of(Database& database) {
+const auto newest = static_cast<int64_t>(migrations().size());
+
+/// The columns of each table, or of each view.
+std::map<std::string, std::string> tables_of(Database& database, const std::string& type = "table") {
   std::map<std::string, std::string> tables;
   auto rows = database.query(
-      "SELECT t.name, group_concat(c.name || ' ' || c.type || iif(c.pk, ' pk', ''), ', ' ORDER BY c.cid) FROM "
-      "pragma_table_list AS t, "
-      "pragma_table_info(t.name) AS c WHERE t.name NOT LIKE 'sqlite%' GROUP BY t.name");
+      "SELECT t.name, group_concat(trim(c.name || iif(t.type = 'view', '', ' ' || c.type) || iif(c.pk, ' pk', '')), "
+      "', ' ORDER BY c.cid) FROM pragma_table_list AS t, pragma_table_xinfo(t.name) AS c "
+      "WHERE t.name NOT LIKE 'sqlite%' AND t.type = ? GROUP BY t.name",
+      type);
   while (rows.step()) tables[rows.text(0)] = rows.text(1);
   return tables;
 }
@@ -42,11 +46,13 @@ TEST_CASE("the schema is the published one") {
       {"calibration",
        "calibration INTEGER pk, time REAL, machine TEXT, ranks INTEGER, threads INTEGER, build_id TEXT, points TEXT, "
        "disturbed TEXT"},
+      {"change", "change INTEGER pk, run INTEGER, time REAL, who TEXT, what TEXT, before TEXT, after TEXT"},
       {"config", "hash TEXT pk, content TEXT"},
+      {"config_key", "name TEXT pk, path TEXT, numeric INTEGER"},
       {"edge", "source INTEGER pk, target INTEGER pk, kind TEXT pk"},
       {"end_point", "run INTEGER pk, key INTEGER pk, step INTEGER pk, replaces INTEGER, value REAL"},
       {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT, saved INTEGER"},
-      {"key", "key INTEGER pk, name TEXT"},
+      {"key", "key INTEGER pk, name TEXT, higher_is_better INTEGER"},
       {"metric", "run INTEGER pk, key INTEGER pk, step INTEGER pk, value REAL"},
       {"metric_last", "run INTEGER pk, key INTEGER pk, step INTEGER, value REAL, min REAL, max REAL"},
       {"run",
@@ -54,20 +60,48 @@ TEST_CASE("the schema is the published one") {
        "steps INTEGER, "
        "exit_code INTEGER, message TEXT, tags TEXT, notes TEXT, folder TEXT, working_directory TEXT, argv TEXT, "
        "build_id TEXT, "
-       "git TEXT, host TEXT, recipe TEXT, resolved TEXT, config TEXT, origins TEXT, plan TEXT, annotations TEXT"},
+       "git TEXT, host TEXT, recipe TEXT, resolved TEXT, config TEXT, origins TEXT, plan TEXT, annotations TEXT, grp "
+       "TEXT, "
+       "archived REAL, deleted REAL, monitor TEXT, failure TEXT"},
       {"sweep",
        "sweep INTEGER pk, id TEXT, name TEXT, status TEXT, seed INTEGER, started REAL, ended REAL, space TEXT, recipe "
        "TEXT, folder TEXT, message TEXT, seconds REAL, host TEXT, boot_id TEXT, pid_namespace TEXT, pid INTEGER, "
        "process_start INTEGER, heartbeat REAL, machine TEXT"},
       {"sweep_history", "sweep INTEGER pk, sequence INTEGER pk, trial INTEGER, time REAL, entry TEXT"},
+      {"system_sample", "run INTEGER pk, key INTEGER pk, time REAL pk, value REAL"},
       {"trial",
        "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER, "
        "step INTEGER, reason TEXT, message TEXT, slot TEXT, tries INTEGER, started REAL, ended REAL"}};
   CHECK(tables_of(database) == published);
-  CHECK(database.integer("PRAGMA user_version") == 9);
+  CHECK(database.integer("PRAGMA user_version") == newest);
   CHECK(database.integer("PRAGMA application_id") == 0x52554e52);
   CHECK(database.text("PRAGMA journal_mode") == "wal");
   CHECK(database.integer("SELECT count(*) FROM pragma_table_list WHERE name = 'metric' AND wr = 1") == 1);
+}
+
+TEST_CASE("the views are the published ones, and their columns only grow at the end") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  auto database = folder.raw();
+  const std::map<std::string, std::string> published = {
+      {"artifacts", "run, time, kind, path, step, bytes, fields"},
+      {"attempts",
+       "run, number, reason, from_step, host, pid, started, heartbeat, ended, strategy, world_size, build_id"},
+      {"changes", "run, time, who, what, before, after"},
+      {"edges", "source, target, kind"},
+      {"events", "run, time, kind, step, message, fields"},
+      {"last_metrics", "run, name, step, value, min, max, best"},
+      {"metrics", "run, name, step, value"},
+      {"params", "run, name, value, type"},
+      {"runs",
+       "id, name, group_name, status, strategy, world_size, steps, started, ended, started_at, ended_at, seconds, "
+       "final_loss, metric, metric_value, best_value, exit_code, failure, message, tags, notes, sweep, trial, parent, "
+       "host, git_commit, git_branch, git_dirty, build_id, working_directory, folder, archived, deleted"},
+      {"sweeps", "id, name, status, seed, started, ended, seconds, message, host, folder"},
+      {"trials",
+       "sweep, number, run, status, parameters, objective, step, reason, message, slot, tries, started, ended"}};
+  const auto views = tables_of(database, "view");
+  for (const auto& [view, columns] : published) CHECK(views.at(view).starts_with(columns));
 }
 
 TEST_CASE("the embedded migrations are numbered without gaps and are those of the source tree") {
@@ -77,7 +111,9 @@ TEST_CASE("the embedded migrations are numbered without gaps and are those of th
     CHECK(migration.sql ==
           read_file(fs::path(RUNNER_SOURCE_DIR) / "schemas/ledger" / (std::string(migration.name) + ".sql")));
   }
-  CHECK(std::distance(fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "schemas/ledger"), {}) == number);
+  for (const auto& entry : fs::directory_iterator(fs::path(RUNNER_SOURCE_DIR) / "schemas/ledger"))
+    if (entry.path().extension() == ".sql") --number;
+  CHECK(number == 0);
 }
 
 TEST_CASE("a ledger with an older schema is migrated with its rows, also if it is only read") {
@@ -102,7 +138,7 @@ TEST_CASE("a ledger with an older schema is migrated with its rows, also if it i
     REQUIRE(ledger.runs().size() == 1);
     CHECK(ledger.runs()[0].final_loss == 0.25);
     CHECK(ledger.points("20250101-000000-aaaa", "loss") == std::vector<std::pair<int64_t, double>>{{7, 0.25}});
-    CHECK(folder.raw().integer("PRAGMA user_version") == 9);
+    CHECK(folder.raw().integer("PRAGMA user_version") == newest);
     CHECK(folder.raw().integer("SELECT count(*) FROM trial") == 0);
     const auto attempt = ledger.show("20250101-000000-aaaa")["attempts"][0];
     CHECK(attempt["reason"] == "start");
@@ -123,20 +159,20 @@ TEST_CASE("a migration that fails leaves the file as it was") {
   CHECK(tables_of(database) == before);
   CHECK(database.integer("PRAGMA user_version") == 1);
   migrate(database);
-  CHECK(database.integer("PRAGMA user_version") == 9);
+  CHECK(database.integer("PRAGMA user_version") == newest);
 }
 
 TEST_CASE("a newer schema is refused by its number and not changed") {
   LedgerFolder folder;
   { Ledger ledger(folder.home(), Ledger::Mode::write); }
-  folder.raw().execute("PRAGMA user_version = 10");
-  const std::string expected =
-      "4: the ledger " + folder.file().string() +
-      " has schema 10, and this runner knows schemas up to 9 (009_half_snapshots): it was written by a newer runner. "
-      "Use that one, or name another folder with RUNNER_HOME";
+  folder.raw().execute("PRAGMA user_version = 99");
+  const std::string expected = fmt::format(
+      "4: the ledger {} has schema 99, and this runner knows schemas up to {} ({}): it was written by a newer runner. "
+      "Use that one, or name another folder with RUNNER_HOME",
+      folder.file().string(), newest, migrations().back().name);
   CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::read); }) == expected);
   CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) == expected);
-  CHECK(folder.raw().integer("PRAGMA user_version") == 10);
+  CHECK(folder.raw().integer("PRAGMA user_version") == 99);
 }
 
 TEST_CASE("a file that is not a ledger is refused and not changed") {
