@@ -1,4 +1,5 @@
 // The keys of [train] and [checkpoint]: the steps of the training.
+#include "runner/base/metric_names.hpp"
 #include "runner/config/key_adder.hpp"
 #include "runner/config/validation_metrics.hpp"
 
@@ -141,7 +142,7 @@ void add_train(std::vector<Key>& keys) {
 namespace {
 
 std::vector<std::string> monitors() {
-  std::vector<std::string> names = {"val_loss", "loss"};
+  std::vector<std::string> names = {metric::val_loss, metric::loss};
   names.insert(names.end(), all_validation_metrics().begin(), all_validation_metrics().end());
   return names;
 }

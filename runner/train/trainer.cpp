@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hash.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/config/validation_metrics.hpp"
@@ -110,9 +111,9 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   if (written_by(checkpoint, setup_.run_dir)) continue_course(state);
   progress_.step = step_;
   progress_.epoch = position_.epoch;
-  if (step_ > 0) setup_.hooks.set_metric("loss", loss_);
+  if (step_ > 0) setup_.hooks.set_metric(metric::loss, loss_);
   if (validated_step_ == step_) {
-    setup_.hooks.set_metric("val_loss", val_loss_);
+    setup_.hooks.set_metric(metric::val_loss, val_loss_);
     for (const auto& [name, value] : val_metrics_) setup_.hooks.set_metric(name, value);
   }
   setup_.hooks.load(checkpoint, progress_);
@@ -243,7 +244,7 @@ bool Trainer::measure_validation() {
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // an existing checkpoint of this step lacks the value
-  setup_.hooks.set_metric("val_loss", loss);
+  setup_.hooks.set_metric(metric::val_loss, loss);
   for (const auto& [name, value] : val_metrics_) setup_.hooks.set_metric(name, value);
   return true;
 }
@@ -403,8 +404,8 @@ void Trainer::take_step(Loader& loader) {
                 {"skipped", result.skipped}},
                logged);
   progress_.last_step = course_ != Course::going;
-  setup_.hooks.set_metric("loss", result.loss);
-  setup_.hooks.set_metric("grad_norm", result.grad_norm);
+  setup_.hooks.set_metric(metric::loss, result.loss);
+  setup_.hooks.set_metric(metric::grad_norm, result.grad_norm);
   call_hooks(lua::Moment::on_train_batch_end);
   if (hooks_stop()) course_ = Course::hook;
   span.end();
