@@ -18,6 +18,10 @@ Action setup_strategies(CLI::App& app);
 Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
 Action setup_metrics(CLI::App& app);
+Action setup_rm(CLI::App& app);
+Action setup_restore(CLI::App& app);
+Action setup_purge(CLI::App& app);
+Action setup_gc(CLI::App& app);
 Action setup_export(CLI::App& app);
 Action setup_generate(CLI::App& app);
 Action setup_chat(CLI::App& app);
@@ -52,6 +56,13 @@ const std::vector<Command>& commands() {
       {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
       {"show", "Show what is known about a run", setup_show, {"status", "info", "describe"}},
       {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
+      {"rm", "Move runs to the trash", setup_rm, {"remove", "delete", "trash", "del"}},
+      {"restore", "Bring runs back from the trash", setup_restore, {"undelete", "unrm", "untrash"}},
+      {"purge", "Delete runs in the trash for good, with their folders", setup_purge, {"empty"}},
+      {"gc",
+       "Remove checkpoints that no rule keeps, and what killed processes have left",
+       setup_gc,
+       {"clean", "prune", "cleanup"}},
       {"export", "Write a run's weights in another format", setup_export, {"save"}},
       {"generate",
        "Continue a prompt with a run's model, or with one in a Hugging Face folder",

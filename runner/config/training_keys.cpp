@@ -160,6 +160,9 @@ void add_checkpoint(std::vector<Key>& keys) {
   add({.name = "save_top_k", .type = T::integer,
        .help = "Also keep the k best checkpoints. One is written at every validation.",
        .minimum = 0}, &C::save_top_k);
+  add({.name = "keep_every_n_steps", .type = T::integer,
+       .help = "Also keep the checkpoints of all steps that are multiples of this.",
+       .minimum = 1}, &C::keep_every_n_steps);
   add({.name = "monitor", .type = T::choice,
        .help = "Metric that decides which checkpoints are best: the lowest loss or val_mae, or the highest of the others.",
        .choices = monitors()}, &C::monitor);

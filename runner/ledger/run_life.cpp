@@ -52,7 +52,8 @@ void keep_row(sqlite::Database& database, int64_t run) {
       run);
 }
 
-/// What filters need of the run's config: checkpoint.monitor, and the names of its recipe keys.
+}  // namespace
+
 void note_config(sqlite::Database& database, int64_t run) {
   database.run(
       "UPDATE run SET monitor = ifnull((SELECT json_extract(content, '$.checkpoint.monitor') FROM config WHERE hash = "
@@ -66,8 +67,6 @@ void note_config(sqlite::Database& database, int64_t run) {
       "ON CONFLICT (name) DO UPDATE SET numeric = 1 WHERE excluded.numeric > numeric",
       run);
 }
-
-}  // namespace
 
 std::string keep_text(sqlite::Database& database, const std::string& content) {
   std::string hash = xxh3_hex(content);
@@ -177,6 +176,8 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
     if (owner.step())
       throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
                         owner.text(0));
+    if (database.query("SELECT 1 FROM run WHERE run = ? AND deleted IS NOT NULL", lease.run).step())
+      throw usage_error("run {} is in the trash: `runner restore {}` brings it back", run, run);
     auto newest = database.query("SELECT max(number) FROM attempt WHERE run = ? AND reason IS NOT NULL", lease.run);
     if (newest.step() && again.last_attempt && newest.integer(0) > *again.last_attempt)
       throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,

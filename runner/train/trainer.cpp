@@ -30,6 +30,7 @@ Checkpointer::Options checkpoint_options(const TrainerSetup& setup) {
           .stop_on_error = settings.on_error == "stop",
           .keep_last = settings.keep_last,
           .save_top_k = settings.save_top_k,
+          .keep_every = settings.keep_every_n_steps.value_or(0),
           .monitor = settings.monitor};
 }
 
