@@ -24,6 +24,10 @@ Action setup_note(CLI::App& app);
 Action setup_rename(CLI::App& app);
 Action setup_group(CLI::App& app);
 Action setup_archive(CLI::App& app);
+Action setup_rm(CLI::App& app);
+Action setup_restore(CLI::App& app);
+Action setup_purge(CLI::App& app);
+Action setup_gc(CLI::App& app);
 Action setup_export(CLI::App& app);
 Action setup_generate(CLI::App& app);
 Action setup_chat(CLI::App& app);
@@ -64,6 +68,13 @@ const std::vector<Command>& commands() {
       {"rename", "Give a run another name", setup_rename, {"name"}},
       {"group", "Put runs into a group", setup_group},
       {"archive", "Hide runs from listings, or show them again", setup_archive, {"hide"}},
+      {"rm", "Move runs to the trash", setup_rm, {"remove", "delete", "trash", "del"}},
+      {"restore", "Bring runs back from the trash", setup_restore, {"undelete", "unrm", "untrash"}},
+      {"purge", "Delete runs in the trash for good, with their folders", setup_purge, {"empty"}},
+      {"gc",
+       "Remove checkpoints that no rule keeps, and what killed processes have left",
+       setup_gc,
+       {"clean", "prune", "cleanup"}},
       {"export", "Write a run's weights in another format", setup_export, {"save"}},
       {"generate",
        "Continue a prompt with a run's model, or with one in a Hugging Face folder",

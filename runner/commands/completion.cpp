@@ -8,8 +8,10 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/ledger/filter.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sweeps.hpp"
+#include "runner/ledger/trash.hpp"
 #include "strategies/catalog.hpp"
 
 namespace runner {
@@ -108,18 +110,31 @@ Candidates keys() {
 }
 
 /// The rows of a table of the ledger, newest first. Empty if the ledger cannot be read.
-template <typename Table, typename Rows>
-Candidates newest_first(const char* noun, Rows Table::*rows) try {
+Candidates newest_first(const char* noun, const auto& rows) try {
   Candidates list{{"last", fmt::format("the newest {}", noun)}};
-  const auto found = (Table(ledger_home(), Ledger::Mode::read).*rows)();
+  const auto found = rows();
   for (const auto& row : found | std::views::reverse) list.push_back({row.id, row.name + ", " + row.status});
   return list;
 } catch (const Error&) {
   return {};
 }
 
-Candidates runs() { return newest_first("run", static_cast<std::vector<RunRow> (Ledger::*)() const>(&Ledger::runs)); }
-Candidates sweeps() { return newest_first("sweep", &Sweeps::sweeps); }
+Candidates runs() {
+  return newest_first("run",
+                      [] { return Ledger(ledger_home(), Ledger::Mode::read).runs(parse_filter("archived:any")); });
+}
+Candidates sweeps() {
+  return newest_first("sweep", [] { return Sweeps(ledger_home(), Ledger::Mode::read).sweeps(); });
+}
+
+Candidates trash() try {
+  Candidates list{{"last", "the run that was removed last"}};
+  const auto runs = Trash(ledger_home()).runs();
+  for (const auto& run : runs | std::views::reverse) list.push_back({run.id, run.name});
+  return list;
+} catch (const Error&) {
+  return {};
+}
 
 Candidates plain(const std::vector<std::string>& words) {
   Candidates list;
@@ -134,7 +149,8 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (name == "unset") return keys();
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
   if (!option.get_positional()) return {};
-  if (name == "run" || name == "model") return runs();
+  if (name == "run" || name == "runs" || name == "model") return runs();
+  if (name == "trashed") return trash();
   if (name == "sweep") return sweeps();
   if (app.get_name() == "strategies") return plain(strategy_names());
   if (app.get_name() == "help") {
@@ -163,8 +179,11 @@ class Line {
     const bool more_values = last_ && last_->check_lname("set");
     if (more_values && current.find('=') != std::string::npos) return overrides(current);
     size_t index = 0;
-    for (const auto* option : app_->get_options())
-      if (option->get_positional() && index++ == positionals_) return values(*app_, *option, current);
+    for (const auto* option : app_->get_options()) {
+      if (!option->get_positional()) continue;
+      const bool many = option->get_items_expected_max() > 1;
+      if (index++ == positionals_ || many) return values(*app_, *option, current);
+    }
     return more_values ? overrides(current) : Candidates();
   }
 

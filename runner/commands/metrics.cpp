@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "runner/base/metric_names.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -26,16 +27,6 @@ struct MetricsOptions {
 };
 
 using Points = std::vector<std::pair<int64_t, double>>;
-
-/// Sorts the most important metrics first. The others stay in alphabetical order.
-std::vector<std::string> in_reading_order(std::vector<std::string> names) {
-  static const std::vector<std::string> first = {"loss",         "val_loss",      "lr",          "grad_norm",
-                                                 "tokens_per_s", "samples_per_s", "step_seconds"};
-  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
-    return std::find(first.begin(), first.end(), a) < std::find(first.begin(), first.end(), b);
-  });
-  return names;
-}
 
 /// Keeps the steps that --every and --tail select, the same in all curves.
 void choose_steps(std::vector<Points>& curves, const MetricsOptions& options) {
@@ -109,7 +100,11 @@ void print_json(const std::string& run, const std::vector<std::string>& names, c
 ExitCode print(const MetricsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run);
-  const auto names = options.names.empty() ? in_reading_order(ledger.metric_names(run)) : options.names;
+  auto names = options.names;
+  if (names.empty()) {
+    names = ledger.metric_names(run);
+    sort_metrics(names);
+  }
   if (names.empty() && !options.json) throw usage_error("run {} has no metrics yet", run);
   std::vector<Points> curves;
   for (const auto& name : names) curves.push_back(ledger.points(run, name));

@@ -88,7 +88,7 @@ class Ledger {
  public:
   enum class Mode { read, write };
   /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. In read mode, a missing file is an
-  /// empty ledger; an older schema is migrated too. A newer schema is refused. Opening marks runs whose supervisor is
+  /// empty ledger; an older schema is migrated too. A newer schema is only read, and refused in write mode. Opening marks runs whose supervisor is
   /// gone (see is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only
   /// shown as lost.
   Ledger(const std::string& home, Mode mode);
@@ -96,6 +96,7 @@ class Ledger {
 
   /// Commits the row, creates the run's folder, and returns the run's id, e.g. "20261121-065403-k3f9": UTC time of the
   /// start (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
+  /// Secret values (runner/base/secrets.hpp) are not stored: "***" stands for them, here and in all later records.
   std::string begin_run(const NewRun& run);
   /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With
   /// `from_step`, deletes the points after that step and the events and artifacts after its snapshot, because this
@@ -104,6 +105,9 @@ class Ledger {
   int64_t begin_attempt(const std::string& run, const std::string& reason,
                         std::optional<int64_t> from_step = std::nullopt, bool completed = false);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
+  /// Readings of the machine at this moment: names as in SystemReading (devices/system_reader.hpp), and values. Values that
+  /// are not finite are left out.
+  void system_samples(const std::string& run, std::vector<std::pair<std::string, double>> values);
   /// An integer field "step" raises the run's step count, here and in artifact(). A field "saved" is the step of the
   /// newest snapshot before the event, STEP - 0.5 while a resumed run completes STEP: begin_attempt() from that
   /// snapshot or an earlier one deletes the event.
@@ -138,10 +142,10 @@ class Ledger {
   /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
-  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail, made by `who`
-  /// (this_user()). Needs no write mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
+  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail. Needs no write
+  /// mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
   /// a name or tag that is not allowed.
-  int edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who);
+  int edit(const std::vector<std::string>& runs, const RunEdit& edit);
 
   std::vector<RunRow> runs() const;  ///< all of them, newest last
   /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
@@ -150,6 +154,7 @@ class Ledger {
   /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
+  std::string name(const std::string& run) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   /// What can stand at `cursor`, a position in the text of a filter.
@@ -160,6 +165,10 @@ class Ledger {
   /// The value with the greatest step; nullopt if the run has no such metric.
   std::optional<double> last_value(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
+  /// (Unix seconds, value) of a reading of the machine, sorted by time. Throws Error(usage) with the nearest name if the
+  /// run has none of that name.
+  std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
+  std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order
 
  private:
   struct Impl;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "runner/base/secrets.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
 #include "runner/ledger/writer.hpp"
@@ -20,6 +21,9 @@ namespace runner {
 std::string unused_id(sqlite::Database& database, const std::string& table, double now);
 /// Stores a text under the hash of its content, once for all runs. Returns the hash.
 std::string keep_text(sqlite::Database& database, const std::string& content);
+
+/// Keeps what filters need of the run's config: checkpoint.monitor, and the names of its recipe keys.
+void note_config(sqlite::Database& database, int64_t run);
 
 /// A metric's value; NULL in the file means NaN.
 inline double metric_value(const sqlite::Statement& row, int column) {
@@ -62,7 +66,11 @@ struct Ledger::Impl {
   bool taken_up(const Lease& lease) const;
   Writer& to_write() const;
 
+  /// The row without secret values, whose keys become the annotation "redacted". Later records leave them out, too.
+  NewRun without_secrets(NewRun run);
+
   std::filesystem::path home, path;
+  Secrets secrets;  ///< of the environment, and of the runs that this process began or reopened
   std::unique_ptr<sqlite::Database> database;  ///< for reading; null while there is no file
   std::unique_ptr<Writer> writer;              ///< null in read mode
   std::map<int64_t, double> lost;              ///< lost runs that could not be marked in the file -> last activity

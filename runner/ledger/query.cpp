@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -110,6 +111,20 @@ bool reads_a_model(const std::string& strategy) {
   return strategy == "evaluate" || strategy == "predict" || strategy == "embed";
 }
 
+/// Throws Error(usage) if `text` is the id or the name of a run in the trash, or the id of one that was purged.
+void refuse_hidden(sqlite::Database& database, const std::string& text) {
+  auto trashed = database.query(
+      "SELECT id FROM run WHERE deleted IS NOT NULL AND (id = ?1 OR name = ?1 OR id LIKE '%-' || ?1) ORDER BY deleted "
+      "DESC",
+      text);
+  if (trashed.step())
+    throw usage_error("run {} is in the trash: `runner restore {}` brings it back", trashed.text(0), trashed.text(0));
+  auto purged = database.query("SELECT id, time, who FROM purged WHERE id = ?1 OR id LIKE '%-' || ?1", text);
+  if (purged.step())
+    throw usage_error("run {} was deleted for good at {} by {}", purged.text(0), format_time(purged.real(1)),
+                      purged.text(2));
+}
+
 }  // namespace
 
 json json_number(double value) {
@@ -126,7 +141,8 @@ std::string Ledger::find_run(const std::string& text) const {
   std::string newest_of_name, newest_training, newest_begun;
   int of_name = 0;
   if (impl_->database) {
-    auto rows = impl_->database->query("SELECT id, name, strategy, deleted IS NULL FROM run ORDER BY started, run");
+    auto rows =
+        impl_->database->query("SELECT id, name, strategy FROM run WHERE deleted IS NULL ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
@@ -140,10 +156,11 @@ std::string Ledger::find_run(const std::string& text) const {
         newest_begun = id;
       }
       ids.push_back(id);
-      if (!reads_a_model(rows.text(2)) && rows.integer(3)) newest_training = id;
+      if (!reads_a_model(rows.text(2))) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }
+  if (impl_->database && of_name == 0 && matches.empty() && text != "last") refuse_hidden(*impl_->database, text);
   if (ids.empty())
     throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
                       impl_->database ? "there are no runs in" : "there is no ledger", file);
@@ -169,6 +186,12 @@ std::string Ledger::run_dir(const std::string& run) const {
   auto row = impl_->database->query("SELECT folder FROM run WHERE run = ?", number);
   RUNNER_CHECK(row.step());
   return (impl_->home / row.text(0)).string();
+}
+
+std::string Ledger::name(const std::string& run) const {
+  auto row = impl_->database->query("SELECT name FROM run WHERE run = ?", impl_->row_of(run));
+  RUNNER_CHECK(row.step());
+  return row.text(0);
 }
 
 std::map<int64_t, int64_t> Ledger::attempts(const std::string& run) const {
