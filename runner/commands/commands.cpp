@@ -18,6 +18,12 @@ Action setup_strategies(CLI::App& app);
 Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
 Action setup_metrics(CLI::App& app);
+Action setup_query(CLI::App& app);
+Action setup_tag(CLI::App& app);
+Action setup_note(CLI::App& app);
+Action setup_rename(CLI::App& app);
+Action setup_group(CLI::App& app);
+Action setup_archive(CLI::App& app);
 Action setup_rm(CLI::App& app);
 Action setup_restore(CLI::App& app);
 Action setup_purge(CLI::App& app);
@@ -56,6 +62,12 @@ const std::vector<Command>& commands() {
       {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
       {"show", "Show what is known about a run", setup_show, {"status", "info", "describe"}},
       {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
+      {"query", "Read the ledger with SQL: runner query \"SELECT ...\"", setup_query, {"sql", "select"}},
+      {"tag", "Add tags to runs and remove them: runner tag RUN +good -draft", setup_tag, {"label", "untag"}},
+      {"note", "Print, replace or extend the notes of a run", setup_note, {"notes", "comment", "annotate"}},
+      {"rename", "Give a run another name", setup_rename, {"name"}},
+      {"group", "Put runs into a group", setup_group},
+      {"archive", "Hide runs from listings, or show them again", setup_archive, {"hide"}},
       {"rm", "Move runs to the trash", setup_rm, {"remove", "delete", "trash", "del"}},
       {"restore", "Bring runs back from the trash", setup_restore, {"undelete", "unrm", "untrash"}},
       {"purge", "Delete runs in the trash for good, with their folders", setup_purge, {"empty"}},

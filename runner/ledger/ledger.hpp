@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "runner/ledger/edits.hpp"
 #include "runner/ledger/filter.hpp"
 
 namespace runner {
 
 /// The description of a run before its first step, or of a resumed run before it continues.
 struct NewRun {
-  std::string name;
+  std::string name;  ///< empty: begin_run() chooses a memorable_name(), reopen_run() keeps the name
   std::vector<std::string> tags;
   std::string notes;
   std::string group = {};     ///< empty: none
@@ -130,25 +131,32 @@ class Ledger {
   /// before it throws: records that are still queued would be lost.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
                   std::chrono::seconds patience = {});
-  /// For `resume`: sets the run to running, owned by this process. Name, tags, notes, strategy, ranks, configs, plan,
+  /// For `resume`: sets the run to running, owned by this process. Name, tags, notes, group, strategy, ranks, configs, plan,
   /// command line, code and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier
-  /// attempts keep their values. Folder and the original recipe stay. Throws Error(usage) with host and pid if the run
+  /// attempts keep their values. Folder and the original recipe stay, and so do edits of name, tags, notes and group
+  /// (texts_after_edits()). Throws Error(usage) with host and pid if the run
   /// is still running.
   void reopen_run(const std::string& run, const NewRun& again);
   /// Restores the values that reopen_run() of this object replaced first, and "predicted". What the attempt has done
   /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
+  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail, made by `who`
+  /// (this_user()). Needs no write mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
+  /// a name or tag that is not allowed.
+  int edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who);
 
   std::vector<RunRow> runs() const;  ///< all of them, newest last
   /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
   std::vector<RunRow> runs(const RunFilter& filter, const RunColumns& columns = {}) const;
-  /// Returns the id for a text: an id, "last" (the newest training), a name (its newest run), or a unique prefix or suffix of an id. Throws
-  /// Error(usage) with the nearest names.
+  /// Returns the id for a text: an id, "last" (the newest training that was not deleted), a name (its newest run), or a
+  /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
+  /// What can stand at `cursor`, a position in the text of a filter.
+  FilterCompletions complete_filter(const std::string& text, size_t cursor) const;
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
   /// (step, value), sorted by step. Throws Error(usage) with the nearest name if the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
@@ -136,7 +137,8 @@ std::string Ledger::find_run(const std::string& text) const {
   const std::string file = fs::absolute(impl_->path).lexically_normal().string();
   if (text.empty()) throw usage_error("an empty text names no run");
   std::vector<std::string> ids, similar, matches;
-  std::string newest_of_name, newest_training;
+  std::set<std::string> begun_names;  // that begin with the text
+  std::string newest_of_name, newest_training, newest_begun;
   int of_name = 0;
   if (impl_->database) {
     auto rows = impl_->database->query("SELECT id, name, strategy FROM run WHERE deleted IS NULL ORDER BY started, run");
@@ -148,6 +150,10 @@ std::string Ledger::find_run(const std::string& text) const {
         ++of_name;
       }
       if (id.starts_with(text) || id.ends_with(text)) matches.push_back(id);
+      if (name.starts_with(text)) {
+        begun_names.insert(name);
+        newest_begun = id;
+      }
       ids.push_back(id);
       if (!reads_a_model(rows.text(2))) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
@@ -161,6 +167,8 @@ std::string Ledger::find_run(const std::string& text) const {
   if (of_name > 1) log::info("note: {} runs are named \"{}\"; the newest is {}", of_name, text, newest_of_name);
   if (of_name > 0) return newest_of_name;
   if (matches.size() == 1) return matches[0];
+  if (matches.empty() && begun_names.size() == 1) return newest_begun;
+  if (matches.empty()) matches.assign(begun_names.begin(), begun_names.end());
   if (matches.size() > 1) {
     constexpr size_t shown = 5;
     std::string list = join_or({matches.end() - std::min(shown, matches.size()), matches.end()});
@@ -226,6 +234,7 @@ json Ledger::show(const std::string& run) const {
   all["checkpoints"] = read_artifacts(database, number, folder, true);
   all["artifacts"] = read_artifacts(database, number, folder, false);
   all["events"] = read_events(database, number);
+  all["changes"] = read_changes(database, number);
   return all;
 }
 

@@ -69,6 +69,7 @@ TEST_CASE("the schema is the published one") {
       {"edge", "source INTEGER pk, target INTEGER pk, kind TEXT pk"},
       {"end_point", "run INTEGER pk, key INTEGER pk, step INTEGER pk, replaces INTEGER, value REAL"},
       {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT, saved INTEGER"},
+      {"higher_is_better", "pattern TEXT pk"},
       {"key", "key INTEGER pk, name TEXT, higher_is_better INTEGER"},
       {"metric", "run INTEGER pk, key INTEGER pk, step INTEGER pk, value REAL"},
       {"metric_last", "run INTEGER pk, key INTEGER pk, step INTEGER, value REAL, min REAL, max REAL"},
@@ -79,7 +80,7 @@ TEST_CASE("the schema is the published one") {
        "build_id TEXT, "
        "git TEXT, host TEXT, recipe TEXT, resolved TEXT, config TEXT, origins TEXT, plan TEXT, annotations TEXT, grp "
        "TEXT, "
-       "archived REAL, deleted REAL, monitor TEXT, failure TEXT"},
+       "archived REAL, deleted REAL, monitor TEXT"},
       {"sweep",
        "sweep INTEGER pk, id TEXT, name TEXT, status TEXT, seed INTEGER, started REAL, ended REAL, space TEXT, recipe "
        "TEXT, folder TEXT, message TEXT, seconds REAL, host TEXT, boot_id TEXT, pid_namespace TEXT, pid INTEGER, "
@@ -111,7 +112,7 @@ TEST_CASE("the views are the published ones, and their columns only grow at the 
       {"metrics", "run, name, step, value"},
       {"params", "run, name, value, type"},
       {"runs",
-       "id, name, group_name, status, strategy, world_size, steps, started, ended, started_at, ended_at, seconds, "
+       "id, name, group_name, status, strategy, world_size, steps, started, ended, seconds, "
        "final_loss, metric, metric_value, best_value, exit_code, failure, message, tags, notes, sweep, trial, parent, "
        "host, git_commit, git_branch, git_dirty, build_id, working_directory, folder, archived, deleted"},
       {"sweeps", "id, name, status, seed, started, ended, seconds, message, host, folder"},

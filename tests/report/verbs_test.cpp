@@ -99,8 +99,9 @@ TEST_CASE("an empty ledger explains how to start a run, on stderr") {
         "no runs in " + folder.home() + " yet; start one with: runner run RECIPE.toml (runner init writes a recipe)\n");
   CHECK(run_verb(setup_ls, "--json").out == "{\"runs\":[],\"schema\":1}\n");
   std::filesystem::create_directories(folder.home() + "/runs/20261121-060000-aaaa");
-  CHECK(run_verb(setup_ls, "").err.starts_with("the ledger in " + folder.home() + " has no runs, but " + folder.home() +
-                                              "/runs has 1 folder of earlier ones"));
+  CHECK(run_verb(setup_ls, "")
+            .err.starts_with("the ledger in " + folder.home() + " has no runs, but " + folder.home() +
+                             "/runs has 1 folder of earlier ones"));
 }
 
 TEST_CASE("ls is an aligned table, newest last") {
@@ -215,7 +216,7 @@ TEST_CASE("ls --json has the row that scripts rely on") {
   const json list = json::parse(run_verb(setup_ls, "--json").out);
   CHECK(list["schema"] == 1);
   const json good = list["runs"][0];
-  CHECK(good.size() == 13);
+  CHECK(good.size() == 16);
   CHECK(good["name"] == "good");
   CHECK(good["status"] == "finished");
   CHECK(good["strategy"] == "fsdp");
