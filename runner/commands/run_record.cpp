@@ -24,7 +24,7 @@ double number(const json& value) { return value.is_number() ? value.get<double>(
 
 /// What is read of this machine: the ranks on this node and their GPUs.
 SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
-  SystemWatch::Options options{.local_ranks = plan.job.local_size};
+  SystemWatch::Options options{.gpus = {}, .local_ranks = plan.job.local_size};
   if (!plan.job.accelerator.own_memory) return options;
   const Facts facts = read_facts();
   for (const int index : choose_devices(recipe.devices, facts).cuda_indices)

@@ -28,6 +28,7 @@ const std::map<std::string, std::string> view_texts = {
     {"sweeps", "one row for each sweep"},
     {"trials", "the trials of sweeps; parameters is a JSON object"},
     {"changes", "the audit trail: edits of name, tags, notes, group, archived"},
+    {"system_samples", "CPU, memory, disk, network and GPUs while a run trained; `time` in Unix seconds"},
 };
 
 /// Why SQLite's authorizer refused a statement, in the statement's words.
