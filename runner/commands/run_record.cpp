@@ -52,6 +52,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     row.last_attempt = start.seen;
     ledger_.reopen(options.resume_run, row);
   }
+  row_.name = ledger_.ledger().name(ledger_.run());
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   if (recipe.run.fast_dev_run == 0)
@@ -69,6 +70,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   ledger.finish_run(ledger_.run(), ended.status, static_cast<int>(ended.code), ended.first_cause);
   row_ = run_row(home_, recipe, plan, options_);
   ledger_.reopen(std::string(ledger_.run()), row_);
+  row_.name = ledger.name(ledger_.run());
   ledger.annotate(ledger_.run(), "predicted", predicted(plan));
   progress_->replan(plan);
   result_->replan(plan);

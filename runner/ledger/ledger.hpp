@@ -96,6 +96,7 @@ class Ledger {
 
   /// Commits the row, creates the run's folder, and returns the run's id, e.g. "20261121-065403-k3f9": UTC time of the
   /// start (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
+  /// Secret values (runner/base/secrets.hpp) are not stored: "***" stands for them, here and in all later records.
   std::string begin_run(const NewRun& run);
   /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With
   /// `from_step`, deletes the points after that step and the events and artifacts after its snapshot, because this
@@ -141,10 +142,10 @@ class Ledger {
   /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
-  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail, made by `who`
-  /// (this_user()). Needs no write mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
+  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail. Needs no write
+  /// mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
   /// a name or tag that is not allowed.
-  int edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who);
+  int edit(const std::vector<std::string>& runs, const RunEdit& edit);
 
   std::vector<RunRow> runs() const;  ///< all of them, newest last
   /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
@@ -153,6 +154,7 @@ class Ledger {
   /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
+  std::string name(const std::string& run) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   /// What can stand at `cursor`, a position in the text of a filter.
