@@ -9,7 +9,9 @@
 #include "runner/commands/recipe_files.hpp"
 #include "runner/commands/reported_metric.hpp"
 #include "runner/commands/run_row.hpp"
+#include "runner/devices/devices.hpp"
 #include "runner/logging/loggers.hpp"
+#include "runner/logging/system_watch.hpp"
 
 namespace runner {
 
@@ -19,6 +21,16 @@ namespace {
 
 /// A number of an event; NaN if it is not one.
 double number(const json& value) { return value.is_number() ? value.get<double>() : std::nan(""); }
+
+/// What is read of this machine: the ranks on this node and their GPUs.
+SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
+  SystemWatch::Options options{.gpus = {}, .local_ranks = plan.job.local_size};
+  if (!plan.job.accelerator.own_memory) return options;
+  const Facts facts = read_facts();
+  for (const int index : choose_devices(recipe.devices, facts).cuda_indices)
+    options.gpus.push_back({.index = index, .uuid = facts.cuda.at(static_cast<size_t>(index)).uuid});
+  return options;
+}
 
 }  // namespace
 
@@ -45,6 +57,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   if (recipe.run.fast_dev_run == 0)
     for (auto& logger : make_loggers(recipe, run_dir_)) listeners_.add(std::move(logger));
+  listeners_.add(std::make_shared<SystemWatch>(ledger_.ledger(), watched(recipe, plan)));
   if (!options.report_metric.empty()) listeners_.add(std::make_shared<ReportedMetric>(options.report_metric));
   result_ = std::make_shared<RunResult>(ledger_.run(), run_dir_, recipe, plan, options, started);
   progress_ = std::make_shared<RunProgress>(recipe, plan, [this] { return listeners_.places(); });
