@@ -6,6 +6,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/config/diagnostics.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {

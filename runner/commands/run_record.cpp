@@ -12,10 +12,8 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/build_id.hpp"
-#include "runner/commands/recipe_files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/ledger/git_state.hpp"
 #include "runner/report/joined_traces.hpp"
 #include "runner/report/profile_table.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -45,7 +43,6 @@ NewRun new_run(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.world_size = plan.job.world_size();
   run.argv = command_line();
   run.build_id = build_id();
-  run.git = git_state(fs::current_path());
   run.host = to_json(read_facts());
   run.sweep = options.sweep;
   run.trial = options.trial;
@@ -76,10 +73,11 @@ int64_t rows_if_steps_differ(const Plan& plan) {
 }  // namespace
 
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-                     const StartPoint& start, double started)
+                     const StartPoint& start, CodeReader& code, double started)
     : ledger_(home, Ledger::Mode::write),
       home_(home),
       options_(options),
+      provenance_(ledger_, code),
       world_size_(plan.job.world_size()),
       max_steps_(recipe.run.fast_dev_run > 0 ? recipe.run.fast_dev_run : recipe.train.max_steps.value_or(0)),
       print_every_(recipe.train.print_every_n_steps),
@@ -92,17 +90,21 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       timed_step_rows_(rows_if_steps_differ(plan)) {
   run_ = options.resume_run;
   NewRun run = new_run(home, recipe, plan, options);
+  provenance_.describe(recipe, run);
   if (run_.empty()) {
-    run.annotations = {{"recipe_files", recipe_files(recipe)}};
+    set_parent(options, start, recipe, home, run);
+    if (!options.rerun.is_null()) Provenance::take_over(options.rerun, run);
     // In the transaction that begins the run, so that a resume starts there even if no attempt has begun.
     if (!start.checkpoint.empty()) run.annotations["start"] = fs::absolute(start.checkpoint).string();
     run_ = ledger_.begin_run(run);
   } else {
     run.last_attempt = start.seen;
     ledger_.reopen_run(run_, run);
+    ledger_.annotate(run_, "scripts", run.annotations.at("scripts"));
   }
   ledger_.annotate(run_, "predicted", predicted(plan));
   run_dir_ = ledger_.run_dir(run_);
+  provenance_.record(run_, kept_ ? run_dir_ : "");
   if (kept_) logs_ = MetricLogs(recipe.run.loggers, run_dir_, run.resolved);
 }
 
@@ -110,7 +112,9 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   progress_.reset();
   ready_ = 0;
   ledger_.finish_run(run_, ended.status, static_cast<int>(ended.code), ended.first_cause);
-  ledger_.reopen_run(run_, new_run(home_, recipe, plan, options_));
+  NewRun run = new_run(home_, recipe, plan, options_);
+  provenance_.describe(recipe, run);
+  ledger_.reopen_run(run_, run);
   ledger_.annotate(run_, "predicted", predicted(plan));
   confirms_bytes_ = plan.memory.total();
   timed_step_rows_ = rows_if_steps_differ(plan);
@@ -222,6 +226,8 @@ void RunRecord::on_event(const nlohmann::json& event) {
     made_step_ = true;
     return;
   }
+  if (kind == "inputs")
+    return ledger_.annotate(run_, kind, {{"data", event.at("data")}, {"init_from", event.at("init_from")}});
   if (kind == "printed") return progress_->line(event.value("text", ""));
   if (kind == "ready") on_ready(event);
   if (kind == "validation") {
@@ -279,6 +285,7 @@ void RunRecord::on_skipped(const nlohmann::json& event) {
 
 void RunRecord::on_tick() {
   if (progress_) progress_->tick();
+  provenance_.record(run_, kept_ ? run_dir_ : "");
   double now = steady_seconds();
   if (now - last_heartbeat_ < 5) return;
   last_heartbeat_ = now;
@@ -318,6 +325,7 @@ nlohmann::json RunRecord::result(const Outcome& outcome) const {
 
 void RunRecord::close(const Outcome& outcome) {
   progress_.reset();
+  provenance_.record(run_, kept_ ? run_dir_ : "", std::chrono::milliseconds(1000));  // of a very short run
   auto measured = result(outcome);
   for (const auto& [rank, bytes] : peak_bytes_)
     measured["memory_bytes_per_rank"] = std::max<int64_t>(bytes, measured.value("memory_bytes_per_rank", int64_t{0}));

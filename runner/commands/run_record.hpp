@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/commands/provenance.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/launch/supervisor.hpp"
@@ -17,9 +18,10 @@ namespace runner {
 
 class RunRecord {
  public:
-  /// Commits the run's row, or reopens it on resume. `started`: steady_seconds() at the start of the command.
+  /// Commits the run's row, or reopens it on resume. `code` must outlive the record, which waits for it some milliseconds and
+  /// otherwise adds it later. `started`: steady_seconds() at the start of the command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-            const StartPoint& start, double started);
+            const StartPoint& start, CodeReader& code, double started);
 
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.attempts(run_); }
@@ -64,6 +66,7 @@ class RunRecord {
   Ledger ledger_;
   std::string home_;
   const LaunchOptions& options_;
+  Provenance provenance_;
   int64_t world_size_, max_steps_;
   int64_t print_every_;
   bool kept_;

@@ -31,7 +31,7 @@ struct NewRun {
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
-  nlohmann::json git;            ///< {commit, branch, dirty, diff_hash} of the working directory, or null
+  nlohmann::json git;            ///< CodeState::git of the working directory; null if there is none or it is not known yet
   nlohmann::json host;           ///< name, kernel, cpu, memory, devices
   std::string sweep;             ///< id of the sweep that this run is a trial of; empty if it is none
   int64_t trial = 0;             ///< number of the trial in the sweep
@@ -66,6 +66,12 @@ struct RunRow {
   std::string group;   ///< empty: none
   bool archived = false, deleted = false;
   std::vector<nlohmann::json> cells;  ///< the values of the columns that were asked for; null: the run has none
+};
+
+/// A metric of a run; NaN values count only as the last one.
+struct MetricSummary {
+  int64_t step = 0;  ///< of the last point
+  double last = 0, min = 0, max = 0;
 };
 
 /// The time that the run's attempts took together, without the pauses between them.
@@ -114,6 +120,12 @@ class Ledger {
                 bool unless_known = false);
   /// Stores a JSON value under `key` in the run's row, e.g. "measured" or "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
+  /// Stores a text once for all runs and returns its digest, with which kept() finds it. It is committed before or with the
+  /// next change, so that the change may name the digest.
+  std::string keep(const std::string& text);
+  std::optional<std::string> kept(const std::string& digest) const;
+  /// Sets CodeState::git of a run and of its attempt that this process owns, because git may answer after begin_run().
+  void code(const std::string& run, const nlohmann::json& git);
   /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another
   /// process has resumed the run because it was considered lost. From then on, writes of this process are ignored.
   void heartbeat(const std::string& run);
@@ -144,6 +156,11 @@ class Ledger {
   /// Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
+  RunRow row(const std::string& run) const;             ///< without cells
+  nlohmann::json config(const std::string& run) const;  ///< of `show`, without the rest
+  std::map<std::string, MetricSummary> summaries(const std::string& run) const;
+  /// The points after a step: step -> metric -> value.
+  std::map<int64_t, std::map<std::string, double>> rows_after(const std::string& run, int64_t step) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
@@ -152,6 +169,7 @@ class Ledger {
   /// The value with the greatest step; nullopt if the run has no such metric.
   std::optional<double> last_value(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
+  std::vector<std::string> metric_names() const;                        ///< of all runs, in alphabetical order
 
  private:
   struct Impl;

@@ -4,9 +4,8 @@
 #include <regex>
 
 #include "../ledger/support.hpp"
-#include "capture.hpp"
 #include "runner/base/clock.hpp"
-#include "runner/commands/command.hpp"
+#include "verb.hpp"
 
 namespace runner {
 Action setup_ls(CLI::App& app);
@@ -18,22 +17,6 @@ using namespace runner;
 using nlohmann::json;
 
 namespace {
-
-struct Printed {
-  std::string out, err;
-};
-
-/// Runs a verb as the command line does.
-Printed run_verb(Action (*setup)(CLI::App&), const std::string& arguments) {
-  CLI::App app;
-  Action action = setup(app);
-  app.parse(arguments);
-  Capture err(STDERR_FILENO), out(STDOUT_FILENO);
-  const ExitCode code = action();
-  Printed printed{out.text(), err.text()};
-  CHECK(code == ExitCode::done);
-  return printed;
-}
 
 /// Three runs: finished (with metrics), failed, lost. Their times are fixed, so relative times are constant.
 struct ThreeRuns {
@@ -99,8 +82,9 @@ TEST_CASE("an empty ledger explains how to start a run, on stderr") {
         "no runs in " + folder.home() + " yet; start one with: runner run RECIPE.toml (runner init writes a recipe)\n");
   CHECK(run_verb(setup_ls, "--json").out == "{\"runs\":[],\"schema\":1}\n");
   std::filesystem::create_directories(folder.home() + "/runs/20261121-060000-aaaa");
-  CHECK(run_verb(setup_ls, "").err.starts_with("the ledger in " + folder.home() + " has no runs, but " + folder.home() +
-                                              "/runs has 1 folder of earlier ones"));
+  CHECK(run_verb(setup_ls, "")
+            .err.starts_with("the ledger in " + folder.home() + " has no runs, but " + folder.home() +
+                             "/runs has 1 folder of earlier ones"));
 }
 
 TEST_CASE("ls is an aligned table, newest last") {
@@ -215,7 +199,7 @@ TEST_CASE("ls --json has the row that scripts rely on") {
   const json list = json::parse(run_verb(setup_ls, "--json").out);
   CHECK(list["schema"] == 1);
   const json good = list["runs"][0];
-  CHECK(good.size() == 13);
+  CHECK(good.size() == 16);
   CHECK(good["name"] == "good");
   CHECK(good["status"] == "finished");
   CHECK(good["strategy"] == "fsdp");

@@ -1,0 +1,22 @@
+// Which runs the verbs that read several runs show: named ones, and those that a filter selects.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+/// The positional `runs`: names of runs and terms of a filter. Its default is the value of `words`; it is required if that is empty.
+void add_runs_option(CLI::App& app, std::vector<std::string>& words);
+
+/// The ids of the runs that the words name, in their order and without repetition, and after them those that the filter selects. A word
+/// with an operator of filters (":", "<", ">", "=") is a term of the filter. Throws Error(usage) if a word names no run, or if there
+/// is no run.
+std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words);
+
+/// Short names for runs in tables and legends: the run's name, with the last part of the id if several have it.
+std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std::string>& ids);
+
+}  // namespace runner
