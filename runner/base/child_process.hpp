@@ -27,18 +27,24 @@ pid_t start_child(const ChildCommand& command);
 /// A log file that one child after another appends to.
 class ChildLog {
  public:
-  /// Throws Error(environment) where it cannot be written.
-  explicit ChildLog(std::string path);
+  /// `heading`: a line that is written first, to separate this child's output from that of earlier ones; empty: none. Throws
+  /// Error(environment) where it cannot be written.
+  explicit ChildLog(std::string path, const std::string& heading = "");
   /// A descriptor for the child. The caller closes it afterwards.
   Descriptor take() { return std::move(descriptor_); }
   const std::string& path() const { return path_; }
   /// The last `lines` lines that were written after this object was made, within the last 4 KiB.
   std::string tail(size_t lines) const;
+  /// If the file is larger than `bytes_max`, removes its middle: the first and the last eighth of `bytes_max` stay, with a line between
+  /// them that says how much is missing. The child may go on writing; what it writes during this call may be lost. Does nothing if
+  /// the file cannot be changed.
+  void bound(int64_t bytes_max);
 
  private:
   std::string path_;
   Descriptor descriptor_;
   off_t begin_;
+  int64_t removed_ = 0;  ///< bytes, by this object
 };
 
 /// A pipe whose read end does not block. Throws Error(environment).

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <ranges>
+#include <set>
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -32,7 +33,7 @@ _runner() {
   while IFS=$'\t' read -r candidate _; do
     COMPREPLY+=("${candidate#"$before"}")
   done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
-  if [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; fi
+  if [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *[=:] ]]; then compopt -o nospace; fi
 }
 complete -o default -F _runner runner
 )sh";
@@ -43,7 +44,7 @@ _runner() {
   local -a plain described
   local candidate description
   while IFS=$'\t' read -r candidate description; do
-    if [[ $candidate == *= ]]; then plain+=("$candidate"); else described+=("${candidate//:/\\:}:$description"); fi
+    if [[ $candidate == *[=:] ]]; then plain+=("$candidate"); else described+=("${candidate//:/\\:}:$description"); fi
   done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
   if (( ${#plain} + ${#described} == 0 )); then _files; return; fi
   (( ${#plain} )) && compadd -S '' -- "${plain[@]}"
@@ -120,8 +121,14 @@ Candidates newest_first(const char* noun, const auto& rows) try {
 }
 
 Candidates runs() {
-  return newest_first("run",
-                      [] { return Ledger(ledger_home(), Ledger::Mode::read).runs(parse_filter("archived:any")); });
+  auto list =
+      newest_first("run", [] { return Ledger(ledger_home(), Ledger::Mode::read).runs(parse_filter("archived:any")); });
+  std::set<std::string> names;
+  for (const auto& candidate : list)
+    if (const auto end = candidate.about.rfind(", "); candidate.text != "last" && end != std::string::npos)
+      names.insert(candidate.about.substr(0, end));
+  for (const auto& name : names) list.push_back({name, "the newest run of this name"});
+  return list;
 }
 Candidates sweeps() {
   return newest_first("sweep", [] { return Sweeps(ledger_home(), Ledger::Mode::read).sweeps(); });
@@ -142,14 +149,87 @@ Candidates plain(const std::vector<std::string>& words) {
   return list;
 }
 
+/// The values that runs of the ledger have; empty if it cannot be read.
+template <typename Values>
+Candidates from_ledger(Values values) try {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  std::set<std::string> all;
+  values(ledger, all);
+  return plain({all.begin(), all.end()});
+} catch (const Error&) {
+  return {};
+}
+
+Candidates tags() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& run : ledger.runs()) all.insert(run.tags.begin(), run.tags.end());
+  });
+}
+
+Candidates groups() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& run : ledger.runs())
+      if (!run.group.empty()) all.insert(run.group);
+  });
+}
+
+Candidates metrics() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& name : ledger.metric_names()) all.insert(name);
+  });
+}
+
+Candidates with_prefix(const std::string& prefix, Candidates list) {
+  for (auto& candidate : list) candidate.text = prefix + candidate.text;
+  return list;
+}
+
+/// Terms of a filter: "FIELD:" for each field, or the values of the field if `current` already contains "FIELD:".
+Candidates filter_terms(const std::string& current) {
+  const auto colon = current.find(':');
+  if (colon == std::string::npos) {
+    Candidates list;
+    for (const auto& field : run_fields()) list.push_back({std::string(field.name) + ":", field.help});
+    for (const char* word : {"since:", "before:", "sort:", "limit:"}) list.push_back({word, "a filter"});
+    return list;
+  }
+  const std::string field = current.substr(0, colon), prefix = field + ":";
+  if (field == "tag") return with_prefix(prefix, tags());
+  if (field == "group") return with_prefix(prefix, groups());
+  if (field == "status") return with_prefix(prefix, plain(run_statuses()));
+  if (field == "strategy") return with_prefix(prefix, plain(strategy_names()));
+  if (field == "sweep") return with_prefix(prefix, sweeps());
+  if (field == "sort") return with_prefix(prefix, metrics());
+  return {};
+}
+
+Candidates joined(Candidates list, const Candidates& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+/// Values of options that name something of the ledger or of recipes.
+Candidates named_values(const std::string& option, const std::string& current) {
+  if (option == "tag") return tags();
+  if (option == "group") return groups();
+  if (option == "metric" || option == "name" || option == "best") return metrics();
+  if (option == "x") return joined(plain({"step"}), metrics());
+  if (option == "group-by") return keys();
+  if (option == "sort") return joined(metrics(), keys());
+  if (option == "strategy") return plain(strategy_names());
+  if (option == "filter") return filter_terms(current);
+  return {};
+}
+
 /// Candidates for the value of an option or positional. Empty if any value or file is possible.
 Candidates values(const CLI::App& app, const CLI::Option& option, const std::string& current) {
   auto name = option.get_lnames().empty() ? option.get_single_name() : option.get_lnames().front();
   if (name == "set") return overrides(current);
   if (name == "unset") return keys();
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
-  if (!option.get_positional()) return {};
-  if (name == "run" || name == "runs" || name == "model") return runs();
+  if (!option.get_positional()) return named_values(name, current);
+  if (name == "run" || name == "other" || name == "model") return runs();
+  if (name == "runs" || name == "filter") return joined(runs(), filter_terms(current));
   if (name == "trashed") return trash();
   if (name == "sweep") return sweeps();
   if (app.get_name() == "strategies") return plain(strategy_names());
@@ -181,8 +261,9 @@ class Line {
     size_t index = 0;
     for (const auto* option : app_->get_options()) {
       if (!option->get_positional()) continue;
-      const bool many = option->get_items_expected_max() > 1;
-      if (index++ == positionals_ || many) return values(*app_, *option, current);
+      const bool takes_all = option->get_items_expected_max() > 1;  // also the words after the first
+      if (index == positionals_ || (takes_all && index < positionals_)) return values(*app_, *option, current);
+      ++index;
     }
     return more_values ? overrides(current) : Candidates();
   }

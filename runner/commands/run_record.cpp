@@ -6,7 +6,6 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
-#include "runner/commands/recipe_files.hpp"
 #include "runner/commands/reported_metric.hpp"
 #include "runner/commands/run_row.hpp"
 #include "runner/devices/devices.hpp"
@@ -35,15 +34,19 @@ SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
 }  // namespace
 
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-                     const StartPoint& start, double started)
+                     const StartPoint& start, CodeReader& code, double started)
     : home_(home),
       options_(options),
+      kept_(recipe.run.fast_dev_run == 0),
       unit_(unit_of(plan)),
       row_(run_row(home, recipe, plan, options)),
-      ledger_(home, recipe.train.grace_time) {
+      ledger_(home, recipe.train.grace_time),
+      provenance_(ledger_.ledger(), code) {
+  provenance_.describe(recipe, row_);
   if (options.resume_run.empty()) {
     NewRun row = row_;
-    row.annotations = {{"recipe_files", recipe_files(recipe)}};
+    set_parent(options, start, recipe, home, row);
+    if (!options.rerun.is_null()) Provenance::take_over(options.rerun, row);
     // In the transaction that begins the run, so that a resume starts there even if no attempt has begun.
     if (!start.checkpoint.empty()) row.annotations["start"] = fs::absolute(start.checkpoint).string();
     ledger_.begin_run(row);
@@ -51,11 +54,13 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     NewRun row = row_;
     row.last_attempt = start.seen;
     ledger_.reopen(options.resume_run, row);
+    ledger_.ledger().annotate(ledger_.run(), "scripts", row.annotations.at("scripts"));
   }
   row_.name = ledger_.ledger().name(ledger_.run());
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
-  if (recipe.run.fast_dev_run == 0)
+  record_code();
+  if (kept_)
     for (auto& logger : make_loggers(recipe, run_dir_)) listeners_.add(std::move(logger));
   listeners_.add(std::make_shared<SystemWatch>(ledger_.ledger(), watched(recipe, plan)));
   if (!options.report_metric.empty()) listeners_.add(std::make_shared<ReportedMetric>(options.report_metric));
@@ -69,8 +74,9 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   auto& ledger = ledger_.ledger();
   ledger.finish_run(ledger_.run(), ended.status, static_cast<int>(ended.code), ended.first_cause);
   row_ = run_row(home_, recipe, plan, options_);
+  provenance_.describe(recipe, row_);
   ledger_.reopen(std::string(ledger_.run()), row_);
-  row_.name = ledger.name(ledger_.run());
+  row_.name = ledger.row(ledger_.run()).name;
   ledger.annotate(ledger_.run(), "predicted", predicted(plan));
   progress_->replan(plan);
   result_->replan(plan);
@@ -153,6 +159,9 @@ void RunRecord::on_event(const json& event) {
   if (kind == "metrics") return on_hook_metrics(event);
   if (kind == "artifact" || kind == "checkpoint") return listeners_.artifact(kind, event.at("path"), event);
   if (kind == "first_step") made_step_ = true;
+  if (kind == "inputs")
+    return ledger_.ledger().annotate(ledger_.run(), kind,
+                                     {{"data", event.at("data")}, {"init_from", event.at("init_from")}});
   listeners_.event(kind, event);
 }
 
@@ -164,7 +173,17 @@ void RunRecord::put_back() noexcept {
   }
 }
 
+void RunRecord::record_code(std::chrono::milliseconds patience) {
+  provenance_.record(ledger_.run(), kept_ ? run_dir_ : "", patience);
+}
+
+void RunRecord::on_tick() {
+  record_code();
+  listeners_.tick();
+}
+
 void RunRecord::end(const Outcome& outcome, bool caller_tells_why) {
+  record_code(std::chrono::seconds(1));  // of a very short run
   listeners_.end({.outcome = outcome,
                   .message = result_->why(outcome),
                   .measured = result_->measured(outcome),

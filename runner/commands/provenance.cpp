@@ -1,0 +1,84 @@
+#include "runner/commands/provenance.hpp"
+
+#include <algorithm>
+
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/commands/recipe_files.hpp"
+#include "runner/lua/hook_places.hpp"
+#include "runner/report/run_differences.hpp"
+
+namespace runner {
+
+namespace {
+
+/// How long the start of a run waits for git, which has run since the start of the command.
+constexpr std::chrono::milliseconds start_patience(10);
+
+/// Writes RUN_DIR/code.patch, or removes that of an earlier attempt. The ledger has the text too, so a failure stops nothing.
+void keep_patch(const fs::path& run_dir, const CodeState& code) try {
+  if (code.patch.empty())
+    fs::remove(run_dir / "code.patch");
+  else
+    write_file_atomic(run_dir / "code.patch", code.patch);
+} catch (const std::exception& error) {
+  log::warning("the changes of the code are only in the ledger: {}", error.what());
+}
+
+/// The id of the run in whose folder below home/runs `path` is; otherwise empty.
+std::string run_of_path(const fs::path& path, const std::string& home) {
+  const fs::path runs = fs::absolute(fs::path(home) / "runs").lexically_normal();
+  const auto relative = fs::absolute(path).lexically_normal().lexically_relative(runs);
+  return relative.empty() || *relative.begin() == ".." || *relative.begin() == "." ? "" : relative.begin()->string();
+}
+
+}  // namespace
+
+void set_parent(const LaunchOptions& options, const StartPoint& start, const Recipe& recipe, const std::string& home,
+                NewRun& run) {
+  if (!options.rerun.is_null()) {
+    run.parent = options.rerun.at("id");
+    run.parent_kind = "rerun";
+  } else if (!start.checkpoint.empty()) {
+    run.parent = fs::absolute(start.checkpoint).lexically_normal().parent_path().parent_path().filename();
+    run.parent_kind = "continued";
+  } else if (recipe.model.init_from) {
+    run.parent = run_of_path(*recipe.model.init_from, home);
+    run.parent_kind = "fine-tuned";
+  }
+}
+
+void Provenance::take_over(const nlohmann::json& before, NewRun& run) {
+  run.recipe_source = before.at("recipe");
+  if (before.contains("recipe_files")) run.annotations["recipe_files"] = before["recipe_files"];
+  const auto was = different_keys(before.at("config"), run.config);
+  const auto changed = [&](const std::string& key) {
+    return std::ranges::any_of(was, [&](const Difference& entry) { return entry.key == key; });
+  };
+  for (const auto& [key, origin] : before.at("origins").items())
+    if (!changed(key)) run.origins[key] = origin;
+}
+
+void Provenance::describe(const Recipe& recipe, NewRun& run) {
+  if (const auto* code = code_.wait(start_patience)) {
+    run.git = code->git;
+    if (!code->patch.empty()) ledger_.keep(code->patch);
+  }
+  auto scripts = nlohmann::json::object();
+  const auto texts = lua::script_texts(recipe);
+  for (const auto& [path, text] : texts.items()) scripts[path] = ledger_.keep(text);
+  run.annotations["recipe_files"] = recipe_files(recipe);
+  run.annotations["scripts"] = scripts;
+}
+
+void Provenance::record(const std::string& run, const std::string& run_dir, std::chrono::milliseconds patience) {
+  if (recorded_) return;
+  const auto* code = code_.wait(patience);
+  if (!code) return;
+  recorded_ = true;
+  if (!code->patch.empty()) ledger_.keep(code->patch);
+  ledger_.code(run, code->git);
+  if (!run_dir.empty()) keep_patch(run_dir, *code);
+}
+
+}  // namespace runner
