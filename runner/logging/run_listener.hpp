@@ -13,6 +13,7 @@ namespace runner {
 
 /// An attempt that begins.
 struct AttemptStart {
+  const std::string& home;       ///< of the ledger
   const std::string& run;        ///< id
   fs::path folder;               ///< of the run
   const NewRun& row;             ///< what the run is: name, tags, recipe, plan
