@@ -91,10 +91,11 @@ void RunRecord::on_data(const std::string& summary, double seconds) {
 
 int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const StartPoint& start) {
   const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);
+  const NewRun row = ledger_.ledger().without_secrets(row_);
   listeners_.begin({.home = home_,
                     .run = ledger_.run(),
                     .folder = run_dir_,
-                    .row = row_,
+                    .row = row,
                     .reason = reason,
                     .restart = restart,
                     .from_step = start.step,
