@@ -57,7 +57,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     ledger_.reopen(options.resume_run, row);
     ledger_.ledger().annotate(ledger_.run(), "scripts", row.annotations.at("scripts"));
   }
-  row_.name = ledger_.ledger().name(ledger_.run());
+  row_.name = ledger_.ledger().row(ledger_.run()).name;
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   record_code();
