@@ -148,13 +148,20 @@ void remove_leftovers(const fs::path& checkpoints, int64_t attempt);
 struct Retention {
   int64_t keep_last = 0;   ///< number of most recently published checkpoints; 0 = all
   int64_t save_top_k = 0;  ///< number of best checkpoints
+  int64_t keep_every = 0;  ///< checkpoints of steps that are multiples of this stay too; 0 = none
   std::string monitor;     ///< a number in the manifest's state
   bool higher_is_better = false;
   Attempts attempts;  ///< the last attempt of the run suffices
 };
-/// The publishing process calls this after publish(). Keeps the last and the best checkpoints and removes the others,
-/// unless keep_last is 0. Checkpoints that are given up are not counted; they are removed once the last attempt has
-/// written one. Damaged checkpoints are neither counted nor removed. Also removes what killed runs left behind:
+/// The checkpoints that the rule does not keep, in the order of publication. None if keep_last is 0. Checkpoints that are given up
+/// are not counted, and are surplus once the last attempt has written one; damaged ones are neither counted nor surplus.
+std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Retention& retention);
+/// Removes a published checkpoint. If the process is killed, none with a published name is incomplete. A failure only logs a
+/// warning.
+void remove_checkpoint(const fs::path& path);
+/// What writers and removals of checkpoints have left, if no process of the run is alive: temporary and hidden folders.
+std::vector<fs::path> hidden_folders(const fs::path& checkpoints);
+/// The publishing process calls this after publish(). Removes surplus_checkpoints(). Also removes what killed runs left behind:
 /// temporary folders of steps up to that of the most recently published checkpoint. Ranks may already write a later
 /// step, but never one of those steps, because a run writes its checkpoints in order.
 void retain(const fs::path& checkpoints, const Retention& retention);

@@ -262,16 +262,19 @@ void remove_leftovers(const fs::path& checkpoints, int64_t attempt) {
     if (temporary.attempt < attempt) remove_folder(temporary.path);
 }
 
-void retain(const fs::path& checkpoints, const Retention& retention) {
+std::vector<fs::path> hidden_folders(const fs::path& checkpoints) {
+  std::vector<fs::path> found;
   for (const char* suffix : {".removed", ".replaced"})
-    for (const auto& [step, path] : folders(checkpoints, ".step-", suffix)) remove_folder(path);
+    for (const auto& [step, path] : folders(checkpoints, ".step-", suffix)) found.push_back(path);
+  for (const auto& temporary : temporary_folders(checkpoints)) found.push_back(temporary.path);
+  return found;
+}
+
+std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Retention& retention) {
+  if (retention.keep_last == 0) return {};
   auto sound =
       sound_checkpoints(checkpoints, retention.attempts, retention.monitor, [](const fs::path&, const std::string&) {});
-  if (sound.empty()) return;
-  for (const auto& temporary : temporary_folders(checkpoints))
-    if (temporary.step <= sound.back().step) remove_folder(temporary.path);
-  if (retention.keep_last == 0) return;
-
+  if (sound.empty()) return {};
   std::set<fs::path> keep;
   const bool wrote_one = !retention.attempts.empty() && sound.back().attempt == retention.attempts.rbegin()->first;
   for (const auto& published : sound)
@@ -280,11 +283,29 @@ void retain(const fs::path& checkpoints, const Retention& retention) {
   std::erase_if(counted, [](const auto& published) { return published.given_up; });
   const size_t last = std::min(counted.size(), static_cast<size_t>(retention.keep_last));
   for (size_t i = counted.size() - last; i < counted.size(); ++i) keep.insert(counted[i].path);
+  if (retention.keep_every > 0)
+    for (const auto& published : counted)
+      if (published.step % retention.keep_every == 0) keep.insert(published.path);
   rank_by_value(counted, retention.higher_is_better);
   const size_t best = std::min(counted.size(), static_cast<size_t>(retention.save_top_k));
   for (size_t i = 0; i < best; ++i) keep.insert(counted[i].path);
+  std::vector<fs::path> surplus;
   for (const auto& published : sound)
-    if (!keep.contains(published.path)) remove_published(published.path);
+    if (!keep.contains(published.path)) surplus.push_back(published.path);
+  return surplus;
+}
+
+void remove_checkpoint(const fs::path& path) { remove_published(path); }
+
+void retain(const fs::path& checkpoints, const Retention& retention) {
+  for (const char* suffix : {".removed", ".replaced"})
+    for (const auto& [step, path] : folders(checkpoints, ".step-", suffix)) remove_folder(path);
+  const auto sound =
+      sound_checkpoints(checkpoints, retention.attempts, retention.monitor, [](const fs::path&, const std::string&) {});
+  if (sound.empty()) return;
+  for (const auto& temporary : temporary_folders(checkpoints))
+    if (temporary.step <= sound.back().step) remove_folder(temporary.path);
+  for (const auto& path : surplus_checkpoints(checkpoints, retention)) remove_published(path);
 }
 
 }  // namespace runner

@@ -24,6 +24,16 @@ Action setup_compare(CLI::App& app);
 Action setup_plot(CLI::App& app);
 Action setup_tail(CLI::App& app);
 Action setup_logs(CLI::App& app);
+Action setup_query(CLI::App& app);
+Action setup_tag(CLI::App& app);
+Action setup_note(CLI::App& app);
+Action setup_rename(CLI::App& app);
+Action setup_group(CLI::App& app);
+Action setup_archive(CLI::App& app);
+Action setup_rm(CLI::App& app);
+Action setup_restore(CLI::App& app);
+Action setup_purge(CLI::App& app);
+Action setup_gc(CLI::App& app);
 Action setup_export(CLI::App& app);
 Action setup_generate(CLI::App& app);
 Action setup_chat(CLI::App& app);
@@ -64,6 +74,19 @@ const std::vector<Command>& commands() {
       {"plot", "Draw curves of runs in the terminal, or as SVG or PNG", setup_plot, {"chart", "graph", "curve"}},
       {"tail", "Follow the metrics and the output of a running run", setup_tail, {"follow", "watch", "attach"}},
       {"logs", "Print or search what the ranks of a run wrote", setup_logs, {"log", "output"}},
+      {"query", "Read the ledger with SQL: runner query \"SELECT ...\"", setup_query, {"sql", "select"}},
+      {"tag", "Add tags to runs and remove them: runner tag RUN +good -draft", setup_tag, {"label", "untag"}},
+      {"note", "Print, replace or extend the notes of a run", setup_note, {"notes", "comment", "annotate"}},
+      {"rename", "Give a run another name", setup_rename, {"name"}},
+      {"group", "Put runs into a group", setup_group},
+      {"archive", "Hide runs from listings, or show them again", setup_archive, {"hide"}},
+      {"rm", "Move runs to the trash", setup_rm, {"remove", "delete", "trash", "del"}},
+      {"restore", "Bring runs back from the trash", setup_restore, {"undelete", "unrm", "untrash"}},
+      {"purge", "Delete runs in the trash for good, with their folders", setup_purge, {"empty"}},
+      {"gc",
+       "Remove checkpoints that no rule keeps, and what killed processes have left",
+       setup_gc,
+       {"clean", "prune", "cleanup"}},
       {"export", "Write a run's weights in another format", setup_export, {"save"}},
       {"generate",
        "Continue a prompt with a run's model, or with one in a Hugging Face folder",

@@ -24,7 +24,9 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
         existing > 0 ? "delete checkpoints of other runs" : "set RUNNER_HOME to a folder on a larger disk");
   // While a checkpoint is written, the kept ones still exist, so space for one more is needed.
   const bool all = settings.keep_last == 0;
-  const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + 1;
+  const int64_t spaced =
+      settings.keep_every_n_steps ? plan.recipe.train.max_steps.value_or(0) / *settings.keep_every_n_steps : 0;
+  const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + spaced + 1;
   const int64_t more = std::max<int64_t>(1, kept - existing);
   int64_t needed = 0;
   const bool absurd = __builtin_mul_overflow(more, one, &needed);

@@ -113,6 +113,27 @@ std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
   return out;
 }
 
+/// Whether the verb takes several words that may be terms of a filter or tags.
+bool takes_terms(const CLI::App& app) {
+  static const std::vector<std::string> names = {"filter", "run", "tags", "words"};
+  return std::ranges::any_of(app.get_options(), [](const auto* option) {
+    const bool named = std::ranges::find(names, option->get_single_name()) != names.end();
+    return named && option->get_positional() && option->get_items_expected_max() > 1;
+  });
+}
+
+/// Changes `-TERM` of a filter, and -TAG after `tag`, to `!TERM`, which CLI11 does not read as options.
+void protect_terms(CLI::App& root, std::vector<std::string>& words) {
+  const CLI::App* verb = words.empty() ? nullptr : find_verb(root, words[0]);
+  if (!verb || !takes_terms(*verb)) return;
+  const bool tags = verb->get_name() == "tag";
+  for (auto& word : words) {
+    const bool option = word.starts_with("--") || !is_option(word) || word == "-h";
+    const bool term = word.size() > 2 && word[2] != '=' && word.find_first_of(":<>=") != std::string::npos;
+    if (!option && (term || tags)) word[0] = '!';
+  }
+}
+
 /// The innermost subcommand that was parsed.
 CLI::App* deepest(CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
@@ -171,6 +192,7 @@ ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
 ExitCode run_verb(CLI::App& app, const Action& chosen, std::vector<std::string> words) {
   check_verbs(app, words);
   words = repeat_set(words);
+  protect_terms(app, words);
   std::reverse(words.begin(), words.end());  // CLI11 expects the words in reverse order
   try {
     app.parse(std::move(words));

@@ -1,6 +1,6 @@
 // `runner ls`: lists the runs of the ledger, newest last.
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <cstdio>
 #include <memory>
 
@@ -9,8 +9,10 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/filter_words.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/report/csv.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -20,51 +22,41 @@ namespace runner {
 namespace {
 
 struct LsOptions {
-  bool json = false;
+  bool json = false, csv = false;
+  std::vector<std::string> words;
+  std::string columns;
   std::string status;
   std::vector<std::string> tags;
   size_t newest = 0;  ///< 0 = all
-  std::string sort = "started";
+  std::string sort;
 };
 
 void check_status(const std::string& status) {
-  static const std::vector<std::string> all = {"running",   "finished", "failed", "interrupted",
-                                               "preempted", "pruned",   "lost"};
+  const auto& all = run_statuses();
   if (status.empty() || std::find(all.begin(), all.end(), status) != all.end()) return;
   const auto near = nearest(status, all);
   throw usage_error("--status {}: there is no such status{}; it is one of {}", status,
                     near ? fmt::format(", did you mean \"{}\"?", *near) : "", join_or(all));
 }
 
-std::vector<RunRow> choose(std::vector<RunRow> runs, const LsOptions& options) {
-  std::erase_if(runs, [&](const RunRow& run) {
-    const auto has = [&](const std::string& tag) {
-      return std::find(run.tags.begin(), run.tags.end(), tag) != run.tags.end();
-    };
-    return (!options.status.empty() && run.status != options.status) ||
-           !std::all_of(options.tags.begin(), options.tags.end(), has);
-  });
-  if (options.newest > 0 && runs.size() > options.newest)
-    runs.erase(runs.begin(), runs.end() - static_cast<ptrdiff_t>(options.newest));
-  return runs;
+/// A term whose value is taken as it is.
+RunTerm exact_term(const std::string& field, const std::string& value) {
+  return {.operand = {.name = field}, .values = {value}, .places = {{}}};
 }
 
-/// Sorts runs by a column, smallest first; equal runs keep their order. Runs without a value of the metric come last.
-void sort_by(const std::string& column, std::vector<RunRow>& runs) {
-  const double now = wall_seconds();
-  const auto metric = [](const RunRow& run) {
-    const double value = run.metric_value.value_or(std::nan(""));
-    return std::pair(std::isnan(value), std::isnan(value) ? 0 : value);
-  };
-  const auto by = [&](auto key) {
-    std::stable_sort(runs.begin(), runs.end(), [&](const RunRow& a, const RunRow& b) { return key(a) < key(b); });
-  };
-  if (column == "name") by([](const RunRow& run) { return run.name; });
-  if (column == "status") by([](const RunRow& run) { return run.status; });
-  if (column == "strategy") by([](const RunRow& run) { return run.strategy; });
-  if (column == "took") by([&](const RunRow& run) { return seconds_taken(run, now); });
-  if (column == "steps") by([](const RunRow& run) { return run.steps; });
-  if (column == "metric") by(metric);
+/// The filter of the words and of the older options.
+RunFilter whole_filter(const LsOptions& options) {
+  check_status(options.status);
+  RunFilter filter = filter_of(options.words);
+  if (!options.status.empty()) filter.terms.push_back(exact_term("status", options.status));
+  for (const auto& tag : options.tags) filter.terms.push_back(exact_term("tag", tag));
+  if (options.newest > 0) filter.newest = options.newest;
+  if (!options.sort.empty()) {
+    const RunFilter sorted = parse_filter("sort:" + options.sort);
+    if (filter.order.empty()) filter.text = sorted.text;  // which an error shows
+    filter.order.insert(filter.order.end(), sorted.order.begin(), sorted.order.end());
+  }
+  return filter;
 }
 
 std::string metric_cell(const RunRow& run) {
@@ -84,10 +76,12 @@ std::string table(const std::vector<RunRow>& runs) {
   std::vector<std::string> whys;
   for (const auto& run : runs) whys.push_back(why_cell(run));
   const bool tagged = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.tags.empty(); });
+  const bool grouped = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.group.empty(); });
   const bool explained = std::any_of(whys.begin(), whys.end(), [](const std::string& why) { return !why.empty(); });
   const Column name = {.title = "NAME", .may_shrink = true};
   std::vector<Column> columns = {{"ID"},      name,           {"STATUS"},      {"STRATEGY"},
                                  {"STARTED"}, {"TOOK", true}, {"STEPS", true}, {"METRIC", true}};
+  if (grouped) columns.push_back({.title = "GROUP", .may_shrink = true});
   if (tagged) columns.push_back({.title = "TAGS", .may_shrink = true});
   if (explained) columns.push_back({.title = "WHY", .may_shrink = true});
   std::vector<std::vector<std::string>> rows;
@@ -102,10 +96,54 @@ std::string table(const std::vector<RunRow>& runs) {
            format_duration(seconds_taken(run, now)),
            std::to_string(run.steps),
            metric_cell(run)};
+    if (grouped) row.push_back(run.group);
     if (tagged) row.push_back(join(run.tags, ", "));
     if (explained) row.push_back(whys[i]);
   }
   return format_table(columns, rows);
+}
+
+/// Texts as they are, numbers with all digits, lists as "a, b"; empty if there is no value.
+std::string exact_cell(const nlohmann::json& cell) {
+  if (cell.is_null()) return "";
+  if (cell.is_string()) return cell.get<std::string>();
+  if (!cell.is_array()) return cell.dump();
+  std::vector<std::string> words;
+  for (const auto& element : cell) words.push_back(exact_cell(element));
+  return join(words, ", ");
+}
+
+/// A cell for people: times are relative to now, numbers have six digits.
+std::string readable_cell(const RunOperand& column, const nlohmann::json& cell, double now) {
+  const auto* field = column.of == RunOperand::Of::name ? find_run_field(column.name) : nullptr;
+  if (cell.is_null()) return "-";
+  if (field && field->kind == FieldKind::time) return format_ago(cell, now);
+  if (field && field->kind == FieldKind::duration) return format_duration(cell);
+  if (field && field->kind == FieldKind::flag) return cell == true ? "yes" : "no";
+  if (cell.is_number_float()) return fmt::format("{:.6g}", cell.get<double>());
+  return first_line(exact_cell(cell));
+}
+
+std::string table_of_columns(const std::vector<RunRow>& runs, const RunColumns& columns) {
+  const double now = wall_seconds();
+  std::vector<Column> titles;
+  for (size_t i = 0; i < columns.list.size(); ++i) {
+    const auto& column = columns.list[i];
+    const bool numbers =
+        std::any_of(runs.begin(), runs.end(), [&](const auto& run) { return run.cells[i].is_number(); });
+    const bool field = column.of == RunOperand::Of::name && find_run_field(column.name);
+    std::string title = column.text();
+    if (field)
+      std::transform(title.begin(), title.end(), title.begin(),
+                     [](char c) { return static_cast<char>(std::toupper(c)); });
+    titles.push_back({.title = title, .right = numbers, .may_shrink = !numbers && column.name != "id"});
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& run : runs) {
+    auto& row = rows.emplace_back();
+    for (size_t i = 0; i < columns.list.size(); ++i) row.push_back(readable_cell(columns.list[i], run.cells[i], now));
+  }
+  return format_table(titles, rows);
 }
 
 int64_t count_entries(const fs::path& folder) {
@@ -125,23 +163,57 @@ std::string no_runs(const fs::path& home) {
                      home.string());
 }
 
-ExitCode list(const LsOptions& options) {
-  check_status(options.status);
-  const std::string home = ledger_home();
-  const auto all = Ledger(home, Ledger::Mode::read).runs();
-  auto runs = choose(all, options);
-  sort_by(options.sort, runs);
-  if (options.json) {
-    auto rows = nlohmann::json::array();
-    for (const auto& run : runs) rows.push_back(to_json(run));
-    std::puts(nlohmann::json{{"schema", 1}, {"runs", rows}}.dump().c_str());
-  } else if (!runs.empty()) {
-    std::fputs(table(runs).c_str(), stdout);
-  } else if (all.empty()) {
-    log::info("{}", no_runs(home));
-  } else {
-    log::info("no run matches these filters ({} in {})", counted(std::ssize(all), "run"), home);
+/// {runs, schema}. Each row is formatted by itself: one object of 10,000 rows takes twice the time.
+void print_run_objects(const std::vector<RunRow>& runs, const RunColumns& columns) {
+  std::string out;
+  for (const auto& run : runs) {
+    auto row = to_json(run);
+    for (size_t i = 0; i < columns.list.size(); ++i) row["columns"][columns.list[i].text()] = run.cells[i];
+    out += (out.empty() ? "" : ",") + row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
+  std::printf("{\"runs\":[%s],\"schema\":1}\n", out.c_str());
+}
+
+/// The columns of --csv without --columns.
+constexpr const char* all_columns =
+    "id,name,status,strategy,group,tag,started,ended,took,steps,metric,sweep,trial,failure,message,notes";
+
+void print_csv(const std::vector<RunRow>& runs, const RunColumns& columns) {
+  std::vector<std::string> cells;
+  for (const auto& column : columns.list) cells.push_back(csv_cell(column.text()));
+  std::string out = join(cells, ",");
+  for (const auto& run : runs) {
+    cells.clear();
+    for (const auto& cell : run.cells) cells.push_back(csv_cell(exact_cell(cell)));
+    out += "\n" + join(cells, ",");
+  }
+  std::puts(out.c_str());
+}
+
+void print_nothing(const Ledger& ledger, const std::string& home) {
+  const auto all = std::ssize(ledger.runs());
+  if (all == 0)
+    log::info("{}", no_runs(home));
+  else
+    log::info("no run matches these filters ({} in {})", counted(all, "run"), home);
+}
+
+ExitCode list(const LsOptions& options) {
+  const RunFilter filter = whole_filter(options);
+  RunColumns columns;
+  if (!options.columns.empty() || options.csv)
+    columns = parse_columns(options.columns.empty() ? all_columns : options.columns);
+  const std::string home = ledger_home();
+  const Ledger ledger(home, Ledger::Mode::read);
+  const auto runs = ledger.runs(filter, columns);
+  if (options.json)
+    print_run_objects(runs, columns);
+  else if (options.csv)
+    print_csv(runs, columns);
+  else if (runs.empty())
+    print_nothing(ledger, home);
+  else
+    std::fputs((columns.list.empty() ? table(runs) : table_of_columns(runs, columns)).c_str(), stdout);
   return ExitCode::done;
 }
 
@@ -149,16 +221,20 @@ ExitCode list(const LsOptions& options) {
 
 Action setup_ls(CLI::App& app) {
   auto options = std::make_shared<LsOptions>();
-  add_json_option(app, options->json);
-  app.add_option("--status", options->status,
-                 "Only runs of this status: running, finished, failed, interrupted, preempted, pruned, lost");
-  app.add_option("--tag", options->tags, "Only runs with this tag; given several times, with all of them")
+  add_filter_option(app, options->words);
+  app.add_option("--columns", options->columns,
+                 "Columns: fields, recipe keys and metrics: name,status,lr,best(val_loss)")
+      ->type_name("A,B,...");
+  auto* json = add_json_option(app, options->json);
+  app.add_flag("--csv", options->csv, "Comma-separated, with all digits; times are Unix seconds")->excludes(json);
+  app.add_option("--status", options->status, "As status:STATUS");
+  app.add_option("--tag", options->tags, "As tag:TAG; given several times, runs with all of them")
       ->allow_extra_args(false);
   app.add_option("-n", options->newest, "Only the newest N runs")->type_name("N");
-  app.add_option("--sort", options->sort, "Column to sort by, smallest first; runs without a metric come last")
-      ->check(CLI::IsMember({"started", "name", "status", "strategy", "took", "steps", "metric"}))
-      ->capture_default_str();
-  app.footer("METRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation.");
+  app.add_option("--sort", options->sort, "As sort:COLUMN; -COLUMN is descending; runs without a value come last")
+      ->type_name("COLUMN");
+  app.footer(std::string(filter_help) +
+             "\nMETRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation.");
   return [options] { return list(*options); };
 }
 

@@ -7,9 +7,10 @@
 #include <set>
 
 #include "runner/base/log.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/filter_words.hpp"
 #include "runner/commands/option_checks.hpp"
-#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/csv.hpp"
@@ -28,16 +29,6 @@ struct MetricsOptions {
 };
 
 using Points = std::vector<std::pair<int64_t, double>>;
-
-/// Sorts the most important metrics first. The others stay in alphabetical order.
-std::vector<std::string> in_reading_order(std::vector<std::string> names) {
-  static const std::vector<std::string> first = {"loss",         "val_loss",      "lr",          "grad_norm",
-                                                 "tokens_per_s", "samples_per_s", "step_seconds"};
-  std::stable_sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
-    return std::find(first.begin(), first.end(), a) < std::find(first.begin(), first.end(), b);
-  });
-  return names;
-}
 
 /// The curves of a run: one for each name, empty if it has no such metric.
 struct RunCurves {
@@ -144,7 +135,9 @@ std::vector<std::string> wanted_names(const Ledger& ledger, const std::vector<st
   std::set<std::string> names;
   for (const auto& id : ids)
     for (const auto& name : ledger.metric_names(id)) names.insert(name);
-  return in_reading_order({names.begin(), names.end()});
+  std::vector<std::string> list(names.begin(), names.end());
+  sort_metrics(list);
+  return list;
 }
 
 ExitCode print(const MetricsOptions& options) {

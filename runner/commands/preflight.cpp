@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
@@ -113,7 +114,8 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   check_metrics(known, diagnostics);
   const auto measured = validation_metrics(known);  // the number of classes decides
   const auto& monitor = recipe.checkpoint.monitor;
-  if (monitor != "loss" && monitor != "val_loss" && std::ranges::find(measured, monitor) == measured.end()) {
+  if (monitor != metric::loss && monitor != metric::val_loss &&
+      std::ranges::find(measured, monitor) == measured.end()) {
     report(recipe, "checkpoint.monitor", "unknown-metric", fmt::format("the training does not measure {}", monitor),
            diagnostics);
     diagnostics.back().allowed = measured;

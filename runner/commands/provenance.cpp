@@ -14,6 +14,7 @@ namespace {
 
 /// How long the start of a run waits for git, which has run since the start of the command.
 constexpr std::chrono::milliseconds start_patience(10);
+constexpr std::chrono::milliseconds end_patience(1000);
 
 /// Writes RUN_DIR/code.patch, or removes that of an earlier attempt. The ledger has the text too, so a failure stops nothing.
 void keep_patch(const fs::path& run_dir, const CodeState& code) try {
@@ -48,7 +49,7 @@ void set_parent(const LaunchOptions& options, const StartPoint& start, const Rec
   }
 }
 
-void Provenance::take_over(const nlohmann::json& before, NewRun& run) {
+void take_over(const nlohmann::json& before, NewRun& run) {
   run.recipe_source = before.at("recipe");
   if (before.contains("recipe_files")) run.annotations["recipe_files"] = before["recipe_files"];
   const auto was = different_keys(before.at("config"), run.config);
@@ -71,14 +72,27 @@ void Provenance::describe(const Recipe& recipe, NewRun& run) {
   run.annotations["scripts"] = scripts;
 }
 
-void Provenance::record(const std::string& run, const std::string& run_dir, std::chrono::milliseconds patience) {
-  if (recorded_) return;
+void Provenance::begin(const AttemptStart& attempt) {
+  run_ = attempt.run;
+  folder_ = attempt.folder;
+  record({});
+}
+
+void Provenance::event(const std::string& kind, const nlohmann::json& fields) {
+  if (kind == "inputs")
+    ledger_.annotate(run_, kind, {{"data", fields.at("data")}, {"init_from", fields.at("init_from")}});
+  // The last event of a rank: a very short run may end before git has answered.
+  if (kind == "finished" || kind == "failed") record(end_patience);
+}
+
+void Provenance::record(std::chrono::milliseconds patience) {
+  if (recorded_ || run_.empty()) return;
   const auto* code = code_.wait(patience);
   if (!code) return;
   recorded_ = true;
   if (!code->patch.empty()) ledger_.keep(code->patch);
-  ledger_.code(run, code->git);
-  if (!run_dir.empty()) keep_patch(run_dir, *code);
+  ledger_.code(run_, code->git);
+  keep_patch(folder_, *code);
 }
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"
@@ -276,14 +277,15 @@ class Finder {
       if (given(std::string("train.") + key) && !validates && sound("data"))
         report(std::string("train.") + key, fmt::format("{} is given, but there are no validation data", key));
     const auto& monitor = recipe_.checkpoint.monitor;
-    if (recipe_.checkpoint.save_top_k > 0 && monitor != "loss" && !validates && sound("data"))
+    if (recipe_.checkpoint.save_top_k > 0 && monitor != metric::loss && !validates && sound("data"))
       report("checkpoint.save_top_k", fmt::format("save_top_k watches {}, but there are no validation data", monitor),
              "checkpoint.monitor", "monitor is set here");
     const auto measured = validation_metrics(recipe_);
-    if (monitor != "loss" && monitor != "val_loss" && std::ranges::find(measured, monitor) == measured.end())
+    if (monitor != metric::loss && monitor != metric::val_loss &&
+        std::ranges::find(measured, monitor) == measured.end())
       report("checkpoint.monitor", fmt::format("the training does not measure {}", monitor),
              recipe_.train.loss ? "train.loss" : "model.name", "this is set here", measured);
-    if (train.early_stopping && train.early_stopping->monitor == "val_loss" && !validates && sound("data"))
+    if (train.early_stopping && train.early_stopping->monitor == metric::val_loss && !validates && sound("data"))
       report("train.early_stopping", "early_stopping watches val_loss, but there are no validation data");
     const auto& again = recipe_.activation_checkpointing;
     if (again.mode == "named" && again.blocks.empty())

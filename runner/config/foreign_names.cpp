@@ -17,6 +17,7 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"num_train_epochs", "train.max_epochs"},
     {"save_steps", "checkpoint.every_n_steps"},
     {"save_total_limit", "checkpoint.keep_last"},
+    {"keep_period", "checkpoint.keep_every_n_steps"},
     {"logging_steps", "train.log_every_n_steps"},
     {"steps_per_print", "train.print_every_n_steps"},
     {"eval_steps", "train.val_check_interval"},

@@ -356,6 +356,7 @@ struct Recipe {
     std::optional<std::chrono::seconds> every;
     int64_t keep_last = 2;  ///< 0 = all
     int64_t save_top_k = 0;
+    std::optional<int64_t> keep_every_n_steps;
     std::string monitor = "val_loss";
     bool save_at_end = true;
     bool async = true;

@@ -1,4 +1,5 @@
 // The keys of [train] and [checkpoint]: the steps of the training.
+#include "runner/base/metric_names.hpp"
 #include "runner/config/key_adder.hpp"
 #include "runner/config/validation_metrics.hpp"
 
@@ -141,7 +142,7 @@ void add_train(std::vector<Key>& keys) {
 namespace {
 
 std::vector<std::string> monitors() {
-  std::vector<std::string> names = {"val_loss", "loss"};
+  std::vector<std::string> names = {metric::val_loss, metric::loss};
   names.insert(names.end(), all_validation_metrics().begin(), all_validation_metrics().end());
   return names;
 }
@@ -159,6 +160,9 @@ void add_checkpoint(std::vector<Key>& keys) {
   add({.name = "save_top_k", .type = T::integer,
        .help = "Also keep the k best checkpoints. One is written at every validation.",
        .minimum = 0}, &C::save_top_k);
+  add({.name = "keep_every_n_steps", .type = T::integer,
+       .help = "Also keep the checkpoints of all steps that are multiples of this.",
+       .minimum = 1}, &C::keep_every_n_steps);
   add({.name = "monitor", .type = T::choice,
        .help = "Metric that decides which checkpoints are best: the lowest loss or val_mae, or the highest of the others.",
        .choices = monitors()}, &C::monitor);

@@ -1,14 +1,17 @@
 #include "runner/config/validation_metrics.hpp"
 
-#include <algorithm>
-
+#include "runner/base/metric_names.hpp"
 #include "runner/config/model_families.hpp"
 
 namespace runner {
 
 const std::vector<std::string>& all_validation_metrics() {
-  static const std::vector<std::string> names = {"val_accuracy", "val_top5_accuracy", "val_f1",
-                                                 "val_auc",      "val_mae",           "val_r2"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& metric : metric_table())
+      if (metric.of == MetricInfo::Of::task) list.emplace_back(metric.name);
+    return list;
+  }();
   return names;
 }
 
@@ -17,16 +20,16 @@ std::vector<std::string> validation_metrics(const Recipe& recipe) {
   if (!recipe.train.loss) return all_validation_metrics();
   const auto& loss = *recipe.train.loss;
   const auto outputs = recipe.model.num_labels;
-  if (loss != "cross_entropy" && loss != "bce") return {"val_mae", "val_r2"};
-  std::vector<std::string> names = {"val_accuracy", "val_f1"};
-  if (loss == "cross_entropy" && outputs.value_or(6) > 5) names.insert(names.begin() + 1, "val_top5_accuracy");
-  if (!outputs || *outputs == (loss == "bce" ? 1 : 2)) names.emplace_back("val_auc");
+  if (loss != "cross_entropy" && loss != "bce") return {metric::val_mae, metric::val_r2};
+  std::vector<std::string> names = {metric::val_accuracy, metric::val_f1};
+  if (loss == "cross_entropy" && outputs.value_or(6) > 5) names.insert(names.begin() + 1, metric::val_top5_accuracy);
+  if (!outputs || *outputs == (loss == "bce" ? 1 : 2)) names.emplace_back(metric::val_auc);
   return names;
 }
 
 bool higher_is_better(const std::string& metric) {
-  const auto& names = all_validation_metrics();
-  return metric != "val_mae" && std::ranges::find(names, metric) != names.end();
+  const auto* known = find_metric(metric);
+  return known && known->better == MetricInfo::Better::higher;
 }
 
 }  // namespace runner

@@ -1,32 +1,17 @@
-// The CUDA devices of a machine, read through the driver library and NVML. Their C interfaces are declared here, so that no
+// The CUDA devices of a machine, read through the driver library and NVML. The driver's C interface is declared here, so that no
 // CUDA toolkit is needed.
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
 
+#include "runner/devices/dynamic_library.hpp"
+#include "runner/devices/nvml.hpp"
 #include "runner/devices/probes.hpp"
 
 namespace runner {
 
 namespace {
-
-/// A library opened at run time. It stays open until the process ends, because the driver cannot be unloaded safely.
-class Library {
- public:
-  explicit Library(const std::string& name) : handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
-  explicit operator bool() const { return handle_ != nullptr; }
-  template <typename Function>
-  bool find(const char* name, Function*& function) const {
-    function = handle_ ? reinterpret_cast<Function*>(dlsym(handle_, name)) : nullptr;
-    return function != nullptr;
-  }
-
- private:
-  void* handle_;
-};
 
 /// The part of the CUDA driver interface that lists devices (cuda.h). Results are CUresult, 0 = success.
 struct Driver {
@@ -44,7 +29,7 @@ struct Driver {
   int (*device_uuid)(Uuid*, int) = nullptr;
   int (*error_string)(int, const char**) = nullptr;
 
-  bool load(const Library& library) {
+  bool load(const DynamicLibrary& library) {
     return library.find("cuInit", init) && library.find("cuDeviceGetCount", device_count) &&
            library.find("cuDeviceGet", device_get) && library.find("cuDeviceGetName", device_name) &&
            library.find("cuDeviceTotalMem_v2", device_memory) &&
@@ -60,54 +45,27 @@ struct Driver {
   }
 };
 
-/// The part of NVML that reports memory and processes in use (nvml.h). Results are nvmlReturn_t, 0 = success.
-struct Nvml {
-  struct Memory {
-    unsigned long long total, free, used;
-  };
-  static constexpr int insufficient_size = 7;
+/// "GPU-...", as NVML names it; `kind`: "GPU" or "MIG".
+std::string uuid_text(const char* kind, const Driver::Uuid& uuid) {
+  std::string text = std::string(kind) + "-";
+  for (int i = 0; i < 16; ++i)
+    text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid.bytes[i]);
+  return text;
+}
 
-  int (*init)() = nullptr;
-  int (*shutdown)() = nullptr;
-  int (*by_uuid)(const char*, void**) = nullptr;
-  int (*memory)(void*, Memory*) = nullptr;
-  int (*processes)(void*, unsigned*, void*) = nullptr;
-  bool ready = false;
-
-  explicit Nvml(const Library& library) {
-    ready = library.find("nvmlInit_v2", init) && library.find("nvmlShutdown", shutdown) &&
-            library.find("nvmlDeviceGetHandleByUUID", by_uuid) && library.find("nvmlDeviceGetMemoryInfo", memory) &&
-            (library.find("nvmlDeviceGetComputeRunningProcesses_v3", processes) ||
-             library.find("nvmlDeviceGetComputeRunningProcesses_v2", processes)) &&
-            init() == 0;
+/// Adds what NVML knows about a device.
+void add_use(const Nvml& nvml, const Driver::Uuid& uuid, CudaDevice& device) {
+  for (const char* kind : {"GPU", "MIG"}) {
+    device.uuid = uuid_text(kind, uuid);
+    void* handle = nvml.device(device.uuid);
+    if (!handle) continue;
+    const auto free = nvml.read(handle).memory_free_bytes;
+    if (free) device.free_bytes = std::min(device.memory_bytes, *free);
+    device.processes = nvml.processes(handle);
+    return;
   }
-  ~Nvml() {
-    if (ready) shutdown();
-  }
-  Nvml(const Nvml&) = delete;
-
-  /// Does not change the device if NVML does not know it.
-  void fill(const Driver::Uuid& uuid, CudaDevice& device) const {
-    void* handle = nullptr;
-    if (!ready ||
-        (by_uuid(name("GPU", uuid).c_str(), &handle) != 0 && by_uuid(name("MIG", uuid).c_str(), &handle) != 0))
-      return;
-    Memory use{};
-    if (memory(handle, &use) == 0)
-      device.free_bytes = std::min<int64_t>(device.memory_bytes, static_cast<int64_t>(use.free));
-    unsigned count = 0;  // a call without a buffer returns only the number
-    int result = processes(handle, &count, nullptr);
-    if (result == 0 || result == insufficient_size) device.processes = static_cast<int>(count);
-  }
-
- private:
-  static std::string name(const char* kind, const Driver::Uuid& uuid) {
-    std::string text = std::string(kind) + "-";
-    for (int i = 0; i < 16; ++i)
-      text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid.bytes[i]);
-    return text;
-  }
-};
+  device.uuid = uuid_text("GPU", uuid);
+}
 
 std::string no_device(const std::string& why) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -119,7 +77,7 @@ std::string no_device(const std::string& why) {
 void read_cuda(const std::string& driver_library, const std::string& nvml_library, Facts& facts) {
   facts.cuda.clear();
   facts.cuda_problem.clear();
-  Library library(driver_library);
+  const DynamicLibrary library(driver_library);
   if (!library) {
     facts.cuda_problem = fmt::format("no NVIDIA driver ({} not found)", driver_library);
     return;
@@ -140,7 +98,7 @@ void read_cuda(const std::string& driver_library, const std::string& nvml_librar
     facts.cuda_problem = no_device("the NVIDIA driver shows no device");
     return;
   }
-  Nvml nvml{Library(nvml_library)};
+  const Nvml nvml(nvml_library);
   for (int index = 0; index < count; ++index) {
     CudaDevice device{.index = index};
     int handle = 0;
@@ -159,7 +117,7 @@ void read_cuda(const std::string& driver_library, const std::string& nvml_librar
     }
     device.name = name;
     device.memory_bytes = device.free_bytes = static_cast<int64_t>(bytes);
-    nvml.fill(uuid, device);
+    add_use(nvml, uuid, device);
     facts.cuda.push_back(device);
   }
 }

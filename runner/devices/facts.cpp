@@ -64,6 +64,7 @@ const std::vector<Field<CudaDevice>>& device_fields() {
                                                         field("free_bytes", &CudaDevice::free_bytes),
                                                         field("major", &CudaDevice::major),
                                                         field("minor", &CudaDevice::minor),
+                                                        field("uuid", &CudaDevice::uuid),
                                                         field("processes", &CudaDevice::processes)};
   return fields;
 }

@@ -53,6 +53,14 @@ void Batch::points(const Lease& lease, double now, const std::vector<MetricPoint
   touch(lease, now, last_step);
 }
 
+void Batch::system_samples(const Lease& lease, double now, const std::vector<std::pair<std::string, double>>& values) {
+  if (!owns(lease)) return;
+  for (const auto& [name, value] : values)
+    database_.run("INSERT OR REPLACE INTO system_sample (run, key, time, value) VALUES (?, ?, ?, ?)", lease.run,
+                  key(name), now, value);
+  touch(lease, now);
+}
+
 namespace {
 
 /// Snapshots are counted in half steps.

@@ -29,6 +29,7 @@ class Batch {
   /// process has resumed the run, and the changes below do nothing.
   bool owns(const Lease& lease);
   void points(const Lease& lease, double now, const std::vector<MetricPoint>& points);
+  void system_samples(const Lease& lease, double now, const std::vector<std::pair<std::string, double>>& values);
   /// The common part of events and artifacts.
   struct Record {
     std::string kind, fields;     ///< `fields`: a JSON object

@@ -16,14 +16,17 @@ size_t code_points(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+/// The message, the line of the text that contains the place, and carets under it.
 std::string with_carets(const std::string& text, FilterPlace place, const std::string& message) {
   const size_t offset = std::min(place.offset, text.size());
-  const std::string indent(code_points(std::string_view(text).substr(0, offset)), ' ');
-  const std::string carets(std::max<size_t>(1, code_points(std::string_view(text).substr(offset, place.length))), '^');
-  std::string line = text;
+  const size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;  // npos + 1 is 0
+  std::string line = text.substr(begin, text.find('\n', offset) - begin);
   std::ranges::replace_if(
-      line, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
-  return fmt::format("{}\n  {}\n  {}{}", message, line, indent, carets);
+      line, [](char c) { return c == '\t' || c == '\r'; }, ' ');
+  const std::string indent(code_points(std::string_view(line).substr(0, offset - begin)), ' ');
+  const std::string_view marked = std::string_view(line).substr(std::min(offset - begin, line.size()), place.length);
+  return fmt::format("{}\n  {}\n  {}{}", message, line, indent,
+                     std::string(std::max<size_t>(1, code_points(marked)), '^'));
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {

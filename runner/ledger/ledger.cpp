@@ -1,9 +1,11 @@
 // Opens the ledger: creates and migrates the file, and finds runs whose supervisor is gone.
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
@@ -27,6 +29,16 @@ void set_journal_mode(sqlite::Database& database, const char* mode) {
   }
 }
 
+/// For the file of a newer runner: migrations only add, so what this one knows can still be read.
+void only_read(sqlite::Database& database, int64_t version) {
+  database.execute("PRAGMA query_only = ON");
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    log::info("note: the ledger {} was written by a newer runner (schema {}; this one knows {}), so it is only read",
+              database.path().string(), version, migrations().size());
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
@@ -35,7 +47,7 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
   int64_t version = 0;
   try {
     database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
-    version = schema_version(*database);
+    version = stored_version(*database);
   } catch (const sqlite::Failure& failure) {
     // In a write-protected folder or on a full disk, SQLite cannot create the index of the write-ahead log. An empty log
     // needs no index.
@@ -47,9 +59,13 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
         kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY || kind == SQLITE_FULL || kind == SQLITE_IOERR;
     if (!no_index || has_log) throw;
     database = std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
-    version = schema_version(*database);
+    version = stored_version(*database);
   }
   const auto newest = static_cast<int64_t>(migrations().size());
+  if (version > newest) {
+    only_read(*database, version);
+    return database;
+  }
   if (version < newest && database->read_only())
     throw environment_error(
         "the ledger {} has schema {}, needs {}, and is write-protected: run `runner ls` once where it can be written",

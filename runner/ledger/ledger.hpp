@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "runner/ledger/edits.hpp"
 #include "runner/ledger/filter.hpp"
 
 namespace runner {
 
 /// The description of a run before its first step, or of a resumed run before it continues.
 struct NewRun {
-  std::string name;
+  std::string name;  ///< empty: begin_run() chooses a memorable_name(), reopen_run() keeps the name
   std::vector<std::string> tags;
   std::string notes;
   std::string group = {};     ///< empty: none
@@ -93,7 +94,7 @@ class Ledger {
  public:
   enum class Mode { read, write };
   /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. In read mode, a missing file is an
-  /// empty ledger; an older schema is migrated too. A newer schema is refused. Opening marks runs whose supervisor is
+  /// empty ledger; an older schema is migrated too. A newer schema is only read, and refused in write mode. Opening marks runs whose supervisor is
   /// gone (see is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only
   /// shown as lost.
   Ledger(const std::string& home, Mode mode);
@@ -109,6 +110,9 @@ class Ledger {
   int64_t begin_attempt(const std::string& run, const std::string& reason,
                         std::optional<int64_t> from_step = std::nullopt, bool completed = false);
   void metrics(const std::string& run, std::vector<MetricPoint> points);
+  /// Readings of the machine at this moment: names as in SystemReading (devices/system_reader.hpp), and values. Values that
+  /// are not finite are left out.
+  void system_samples(const std::string& run, std::vector<std::pair<std::string, double>> values);
   /// An integer field "step" raises the run's step count, here and in artifact(). A field "saved" is the step of the
   /// newest snapshot before the event, STEP - 0.5 while a resumed run completes STEP: begin_attempt() from that
   /// snapshot or an earlier one deletes the event.
@@ -139,21 +143,26 @@ class Ledger {
   /// before it throws: records that are still queued would be lost.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
                   std::chrono::seconds patience = {});
-  /// For `resume`: sets the run to running, owned by this process. Name, tags, notes, strategy, ranks, configs, plan,
+  /// For `resume`: sets the run to running, owned by this process. Name, tags, notes, group, strategy, ranks, configs, plan,
   /// command line, code and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier
-  /// attempts keep their values. Folder and the original recipe stay. Throws Error(usage) with host and pid if the run
+  /// attempts keep their values. Folder and the original recipe stay, and so do edits of name, tags, notes and group
+  /// (texts_after_edits()). Throws Error(usage) with host and pid if the run
   /// is still running.
   void reopen_run(const std::string& run, const NewRun& again);
   /// Restores the values that reopen_run() of this object replaced first, and "predicted". What the attempt has done
   /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
+  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail, made by `who`
+  /// (this_user()). Needs no write mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
+  /// a name or tag that is not allowed.
+  int edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who);
 
   std::vector<RunRow> runs() const;  ///< all of them, newest last
   /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
   std::vector<RunRow> runs(const RunFilter& filter, const RunColumns& columns = {}) const;
-  /// Returns the id for a text: an id, "last" (the newest training), a name (its newest run), or a unique prefix or suffix of an id. Throws
-  /// Error(usage) with the nearest names.
+  /// Returns the id for a text: an id, "last" (the newest training that was not deleted), a name (its newest run), or a
+  /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
   RunRow row(const std::string& run) const;             ///< without cells
@@ -163,6 +172,8 @@ class Ledger {
   std::map<int64_t, std::map<std::string, double>> rows_after(const std::string& run, int64_t step) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
+  /// What can stand at `cursor`, a position in the text of a filter.
+  FilterCompletions complete_filter(const std::string& text, size_t cursor) const;
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
   /// (step, value), sorted by step. Throws Error(usage) with the nearest name if the run has no such metric.
   std::vector<std::pair<int64_t, double>> points(const std::string& run, const std::string& metric) const;
@@ -170,6 +181,10 @@ class Ledger {
   std::optional<double> last_value(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
   std::vector<std::string> metric_names() const;                        ///< of all runs, in alphabetical order
+  /// (Unix seconds, value) of a reading of the machine, sorted by time. Throws Error(usage) with the nearest name if the
+  /// run has none of that name.
+  std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
+  std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order
 
  private:
   struct Impl;

@@ -21,6 +21,9 @@ std::string unused_id(sqlite::Database& database, const std::string& table, doub
 /// Stores a text under the hash of its content, once for all runs. Returns the hash.
 std::string keep_text(sqlite::Database& database, const std::string& content);
 
+/// Keeps what filters need of the run's config: checkpoint.monitor, and the names of its recipe keys.
+void note_config(sqlite::Database& database, int64_t run);
+
 /// A metric's value; NULL in the file means NaN.
 inline double metric_value(const sqlite::Statement& row, int column) {
   return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);

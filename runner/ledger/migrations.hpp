@@ -22,8 +22,12 @@ constexpr int64_t ledger_application_id = 0x52554e52;
 /// database or its schema is newer than `list`.
 int64_t schema_version(sqlite::Database& database, std::span<const Migration> list = migrations());
 
+/// The same, but a newer schema is no error.
+int64_t stored_version(sqlite::Database& database);
+
 /// Applies the missing migrations in one transaction, so a failure or a kill leaves the file unchanged. Several processes
-/// may migrate the same file at the same time.
-void migrate(sqlite::Database& database, std::span<const Migration> list = migrations());
+/// may migrate the same file at the same time. A file with runs is copied first: ledger.db.before-010 is the file as it was before
+/// migration 010. The copy is kept. With `copies` = false, there is none.
+void migrate(sqlite::Database& database, std::span<const Migration> list = migrations(), bool copies = true);
 
 }  // namespace runner

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -109,6 +111,20 @@ bool reads_a_model(const std::string& strategy) {
   return strategy == "evaluate" || strategy == "predict" || strategy == "embed";
 }
 
+/// Throws Error(usage) if `text` is the id or the name of a run in the trash, or the id of one that was purged.
+void refuse_hidden(sqlite::Database& database, const std::string& text) {
+  auto trashed = database.query(
+      "SELECT id FROM run WHERE deleted IS NOT NULL AND (id = ?1 OR name = ?1 OR id LIKE '%-' || ?1) ORDER BY deleted "
+      "DESC",
+      text);
+  if (trashed.step())
+    throw usage_error("run {} is in the trash: `runner restore {}` brings it back", trashed.text(0), trashed.text(0));
+  auto purged = database.query("SELECT id, time, who FROM purged WHERE id = ?1 OR id LIKE '%-' || ?1", text);
+  if (purged.step())
+    throw usage_error("run {} was deleted for good at {} by {}", purged.text(0), format_time(purged.real(1)),
+                      purged.text(2));
+}
+
 }  // namespace
 
 json json_number(double value) {
@@ -121,10 +137,11 @@ std::string Ledger::find_run(const std::string& text) const {
   const std::string file = fs::absolute(impl_->path).lexically_normal().string();
   if (text.empty()) throw usage_error("an empty text names no run");
   std::vector<std::string> ids, similar, matches;
-  std::string newest_of_name, newest_training;
+  std::set<std::string> begun_names;  // that begin with the text
+  std::string newest_of_name, newest_training, newest_begun;
   int of_name = 0;
   if (impl_->database) {
-    auto rows = impl_->database->query("SELECT id, name, strategy FROM run ORDER BY started, run");
+    auto rows = impl_->database->query("SELECT id, name, strategy FROM run WHERE deleted IS NULL ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
@@ -133,11 +150,16 @@ std::string Ledger::find_run(const std::string& text) const {
         ++of_name;
       }
       if (id.starts_with(text) || id.ends_with(text)) matches.push_back(id);
+      if (name.starts_with(text)) {
+        begun_names.insert(name);
+        newest_begun = id;
+      }
       ids.push_back(id);
       if (!reads_a_model(rows.text(2))) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }
+  if (impl_->database && of_name == 0 && matches.empty() && text != "last") refuse_hidden(*impl_->database, text);
   if (ids.empty())
     throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
                       impl_->database ? "there are no runs in" : "there is no ledger", file);
@@ -145,6 +167,8 @@ std::string Ledger::find_run(const std::string& text) const {
   if (of_name > 1) log::info("note: {} runs are named \"{}\"; the newest is {}", of_name, text, newest_of_name);
   if (of_name > 0) return newest_of_name;
   if (matches.size() == 1) return matches[0];
+  if (matches.empty() && begun_names.size() == 1) return newest_begun;
+  if (matches.empty()) matches.assign(begun_names.begin(), begun_names.end());
   if (matches.size() > 1) {
     constexpr size_t shown = 5;
     std::string list = join_or({matches.end() - std::min(shown, matches.size()), matches.end()});
@@ -210,6 +234,7 @@ json Ledger::show(const std::string& run) const {
   all["checkpoints"] = read_artifacts(database, number, folder, true);
   all["artifacts"] = read_artifacts(database, number, folder, false);
   all["events"] = read_events(database, number);
+  all["changes"] = read_changes(database, number);
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/memorable_name.hpp"
 #include "runner/ledger/process_identity.hpp"
 
 namespace runner {
@@ -45,12 +46,34 @@ int64_t claim(sqlite::Database& database, int64_t run, double now) {
 
 /// Keeps the run's row for put_back(). If the run is reopened several times, the first row counts.
 void keep_row(sqlite::Database& database, int64_t run) {
-  database.run("CREATE TEMP TABLE IF NOT EXISTS reopened AS SELECT * FROM main.run WHERE 0");
+  database.run("CREATE TEMP TABLE IF NOT EXISTS reopened AS SELECT *, 0 AS last_change FROM main.run WHERE 0");
   database.run(
-      "INSERT INTO temp.reopened SELECT * FROM main.run WHERE run = ?1 AND "
+      "INSERT INTO temp.reopened SELECT *, (SELECT ifnull(max(change), 0) FROM change) FROM main.run WHERE run = ?1 "
+      "AND "
       "NOT EXISTS (SELECT 1 FROM temp.reopened WHERE run = ?1)",
       run);
 }
+
+/// Undoes the change of the run's row since keep_row(), except for edits that users have made since then.
+void restore_row(sqlite::Database& database, int64_t run) {
+  database.run(
+      "UPDATE run SET (strategy, world_size, working_directory, argv, build_id, git, host, resolved, config, monitor, "
+      "origins, plan, annotations) = (b.strategy, b.world_size, b.working_directory, b.argv, b.build_id, b.git, "
+      "b.host, "
+      "b.resolved, b.config, b.monitor, b.origins, b.plan, "
+      "json_set(run.annotations, '$.predicted', json_extract(b.annotations, '$.predicted'))) "
+      "FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
+      run);
+  for (const auto& [column, what] : {std::pair("name", "name"), {"tags", "tags"}, {"notes", "notes"}, {"grp", "group"}})
+    database.run(
+        fmt::format("UPDATE run SET {0} = b.{0} FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ?1 AND "
+                    "run.status <> 'running' AND NOT EXISTS (SELECT 1 FROM change WHERE change.run = ?1 AND "
+                    "change > b.last_change AND what = '{1}')",
+                    column, what),
+        run);
+}
+
+}  // namespace
 
 /// What filters need of the run's config: checkpoint.monitor, and the names of its recipe keys.
 void note_config(sqlite::Database& database, int64_t run) {
@@ -66,8 +89,6 @@ void note_config(sqlite::Database& database, int64_t run) {
       "ON CONFLICT (name) DO UPDATE SET numeric = 1 WHERE excluded.numeric > numeric",
       run);
 }
-
-}  // namespace
 
 std::string keep_text(sqlite::Database& database, const std::string& content) {
   std::string hash = xxh3_hex(content);
@@ -99,7 +120,8 @@ std::string Ledger::begin_run(const NewRun& run) {
           "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
           "argv, build_id, git, host, recipe, resolved, config, origins, plan, annotations, grp) "
           "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-          id, run.name, run.strategy, run.world_size, now, to_text(run.tags), run.notes,
+          id, run.name.empty() ? memorable_name(database) : run.name, run.strategy, run.world_size, now,
+          to_text(run.tags), run.notes,
           relative_below(impl_->home, folder).value_or(fs::absolute(folder).lexically_normal().string()),
           fs::current_path().string(), to_text(run.argv), run.build_id, to_text(run.git), to_text(run.host),
           keep_text(database, run.recipe_source), keep_text(database, run.resolved),
@@ -177,18 +199,23 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
     if (owner.step())
       throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
                         owner.text(0));
+    if (database.query("SELECT 1 FROM run WHERE run = ? AND deleted IS NOT NULL", lease.run).step())
+      throw usage_error("run {} is in the trash: `runner restore {}` brings it back", run, run);
     auto newest = database.query("SELECT max(number) FROM attempt WHERE run = ? AND reason IS NOT NULL", lease.run);
     if (newest.step() && again.last_attempt && newest.integer(0) > *again.last_attempt)
       throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,
                         run);
     keep_row(database, lease.run);
+    const RunTexts texts = texts_after_edits(
+        database, lease.run, {.name = again.name, .notes = again.notes, .group = again.group, .tags = again.tags});
     database.run(
         "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, name = ?, tags = ?, "
-        "notes = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, host = ?, "
+        "notes = ?, grp = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, "
+        "host = ?, "
         "resolved = ?, config = ?, origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') "
         "WHERE run = ?",
-        again.name, to_text(again.tags), again.notes, again.strategy, again.world_size, fs::current_path().string(),
-        to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
+        texts.name, to_text(texts.tags), texts.notes, texts.group, again.strategy, again.world_size,
+        fs::current_path().string(), to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
         keep_text(database, again.resolved), keep_text(database, to_text(again.config)),
         keep_text(database, to_text(again.origins)), keep_text(database, to_text(again.plan)), lease.run);
     note_config(database, lease.run);
@@ -200,14 +227,7 @@ void Ledger::reopen_run(const std::string& run, const NewRun& again) {
 void Ledger::put_back(const std::string& run) {
   impl_->to_write().commit([row = impl_->row_of(run)](Batch& batch) {
     if (batch.database().integer("SELECT count(*) FROM temp.sqlite_schema WHERE name = 'reopened'") > 0)
-      batch.database().run(
-          "UPDATE run SET (name, tags, notes, grp, strategy, world_size, working_directory, argv, build_id, git, host, "
-          "resolved, config, monitor, origins, plan, annotations) = (b.name, b.tags, b.notes, b.grp, b.strategy, "
-          "b.world_size, b.working_directory, b.argv, b.build_id, b.git, b.host, b.resolved, b.config, b.monitor, "
-          "b.origins, b.plan, "
-          "json_set(run.annotations, '$.predicted', json_extract(b.annotations, '$.predicted'))) "
-          "FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
-          row);
+      restore_row(batch.database(), row);
   });
 }
 

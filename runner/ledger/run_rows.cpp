@@ -13,7 +13,8 @@ using nlohmann::json;
 /// The columns of RunRow, with the last points of "loss" and of the metric named by checkpoint.monitor.
 constexpr const char* row_columns =
     "run.run, run.id, run.name, strategy, started, ended, steps, tags, loss.run IS NOT NULL, loss.value, "
-    "ifnull(message, ''), CASE WHEN status = 'failed' THEN ifnull(failure, '') ELSE '' END, folder, "
+    "ifnull(message, ''), CASE WHEN status = 'failed' THEN ifnull(json_extract(annotations, "
+    "'$.measured.failure.kind'), '') ELSE '' END, folder, "
     "monitor, monitored.run IS NOT NULL, monitored.value, "
     "(SELECT sum(attempt.ended - attempt.started) FROM attempt WHERE attempt.run = run.run), "
     "(SELECT max(attempt.started) FROM attempt WHERE attempt.run = run.run AND attempt.ended IS NULL), "

@@ -35,18 +35,19 @@ void CsvLog::write_again(const std::string& rows) {
   file_.emplace(path_);
 }
 
-void CsvLog::begin_attempt(int64_t, const Ledger& ledger, const std::string& run) {
-  columns_ = ledger.metric_names(run);
+void CsvLog::begin(const AttemptStart& attempt) {
+  columns_ = attempt.ledger.metric_names(attempt.run);
   std::map<int64_t, std::vector<std::string>> rows;
   for (size_t i = 0; i < columns_.size(); ++i)
-    for (const auto& [step, value] : ledger.points(run, columns_[i]))
+    for (const auto& [step, value] : attempt.ledger.points(attempt.run, columns_[i]))
       rows.try_emplace(step, columns_.size()).first->second[i] = fmt::format("{}", value);
   std::string text;
   for (const auto& [step, cells] : rows) text += fmt::format("{},{}\n", step, join(cells, ","));
   write_again(text);
 }
 
-void CsvLog::add(const std::vector<MetricPoint>& points) {
+void CsvLog::points(const PointGroup& group) {
+  const auto& points = group.points;
   const auto known = std::ssize(columns_), header_bytes = std::ssize(header());
   for (const auto& point : points)
     if (std::ranges::find(columns_, point.name) == columns_.end()) columns_.push_back(point.name);
@@ -61,7 +62,7 @@ void CsvLog::add(const std::vector<MetricPoint>& points) {
   for (const auto& point : points)
     cells[static_cast<size_t>(std::ranges::find(columns_, point.name) - columns_.begin())] =
         fmt::format("{}", point.value);
-  file_->append(fmt::format("{},{}\n", points[0].step, join(cells, ",")));
+  file_->append(fmt::format("{},{}\n", group.step, join(cells, ",")));
 }
 
 }  // namespace runner

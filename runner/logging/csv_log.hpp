@@ -3,19 +3,19 @@
 #include <optional>
 
 #include "runner/logging/append_file.hpp"
-#include "runner/logging/metric_log.hpp"
+#include "runner/logging/run_listener.hpp"
 
 namespace runner {
 
 /// Columns: step, then one for each metric, in the order of their first values. Metrics that were recorded together are a row; the
 /// cells of others are empty. A new metric adds a column at the end: the file is written again. An attempt begins with the values in
 /// the ledger, one row per step. Numbers have as many digits as their double needs, or are nan, inf and -inf.
-class CsvLog final : public MetricLog {
+class CsvLog final : public RunListener {
  public:
   explicit CsvLog(fs::path path) : path_(std::move(path)) {}
-  void begin_attempt(int64_t step, const Ledger& ledger, const std::string& run) override;
-  void add(const std::vector<MetricPoint>& points) override;
-  fs::path path() const override { return path_; }
+  std::string place() const override { return path_.string(); }
+  void begin(const AttemptStart& attempt) override;
+  void points(const PointGroup& group) override;
 
  private:
   std::string header() const;

@@ -94,7 +94,7 @@ void TensorBoardLog::append(const std::string& event) {
   file_->append(length + bytes_of(masked_checksum(length)) + event + bytes_of(masked_checksum(event)));
 }
 
-void TensorBoardLog::begin_attempt(int64_t step, const Ledger&, const std::string&) {
+void TensorBoardLog::begin(const AttemptStart& attempt) {
   const bool first = !fs::exists(folder_) || fs::is_empty(folder_);
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -105,14 +105,15 @@ void TensorBoardLog::begin_attempt(int64_t step, const Ledger&, const std::strin
   file_.emplace(path);
   append(event_at(0, message_field(event::file_version, "brain.Event:2")));
   constexpr int status = 1, start = 1;
-  append(event_at(step + 1, message_field(event::session_log, number_field(status, start))));
-  if (first) append(event_at(0, message_field(event::summary, text_value("recipe", "```toml\n" + text_ + "\n```"))));
+  append(event_at(attempt.from_step + 1, message_field(event::session_log, number_field(status, start))));
+  const auto& recipe = attempt.row.resolved;
+  if (first) append(event_at(0, message_field(event::summary, text_value("recipe", "```toml\n" + recipe + "\n```"))));
 }
 
-void TensorBoardLog::add(const std::vector<MetricPoint>& points) {
+void TensorBoardLog::points(const PointGroup& group) {
   std::string values;
-  for (const auto& point : points) values += scalar(point);
-  append(event_at(points[0].step, message_field(event::summary, values)));
+  for (const auto& point : group.points) values += scalar(point);
+  append(event_at(group.step, message_field(event::summary, values)));
 }
 
 }  // namespace runner

@@ -3,25 +3,24 @@
 #include <optional>
 
 #include "runner/logging/append_file.hpp"
-#include "runner/logging/metric_log.hpp"
+#include "runner/logging/run_listener.hpp"
 
 namespace runner {
 
 /// One folder per run, and one file events.out.tfevents.SECONDS.HOST.PID.N per attempt. A record is the length of its event
 /// (uint64), a checksum of these bytes, the event, and its checksum; the event is a protocol buffer `Event` (TensorFlow,
 /// core/util/event.proto, core/framework/summary.proto). An attempt begins with SessionLog START: TensorBoard then drops values of
-/// later steps from earlier files.
-class TensorBoardLog final : public MetricLog {
+/// later steps from earlier files. The first attempt writes the resolved recipe, which TensorBoard shows as text.
+class TensorBoardLog final : public RunListener {
  public:
-  TensorBoardLog(fs::path folder, std::string text) : folder_(std::move(folder)), text_(std::move(text)) {}
-  void begin_attempt(int64_t step, const Ledger& ledger, const std::string& run) override;
-  void add(const std::vector<MetricPoint>& points) override;
-  fs::path path() const override { return folder_; }
+  explicit TensorBoardLog(fs::path folder) : folder_(std::move(folder)) {}
+  std::string place() const override { return folder_.string(); }
+  void begin(const AttemptStart& attempt) override;
+  void points(const PointGroup& group) override;
 
  private:
   void append(const std::string& event);
   fs::path folder_;
-  std::string text_;  ///< shown under "recipe"
   std::optional<AppendFile> file_;
 };
 

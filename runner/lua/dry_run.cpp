@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runner/base/metric_names.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/error.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -52,7 +53,7 @@ void DryRun::run(HookSet& hooks) {
       batch(hooks);
       if (i % 2 != 0 && i != steps_of_epoch && stopped_.empty()) continue;
       call(Moment::on_validation_start);
-      metrics_["val_loss"] = validations_ < 2 ? 2.0 - 0.5 * validations_ : 1.4 + 0.1 * validations_;
+      metrics_[metric::val_loss] = validations_ < 2 ? 2.0 - 0.5 * validations_ : 1.4 + 0.1 * validations_;
       ++validations_;
       call(Moment::on_validation_end);
     }
@@ -72,7 +73,7 @@ void DryRun::batch(HookSet& hooks) {
                       Moment::on_before_optimizer_step})
     hooks.call(moment, Value(context_));
   ++step_;
-  metrics_["loss"] = loss();
+  metrics_[metric::loss] = loss();
   hooks.call(Moment::on_train_batch_end, Value(context_));
 }
 

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "runner/base/files.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/validation_metrics.hpp"
@@ -14,9 +15,12 @@
 namespace runner::lua {
 
 const std::vector<std::string>& trainer_metrics() {
-  static const std::vector<std::string> names = {
-      "loss",         "lr",           "grad_norm", "tokens_per_s",    "samples_per_s",
-      "step_seconds", "memory_bytes", "epoch",     "data_wait_share", "val_loss"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const auto& metric : metric_table())
+      if (metric.of != MetricInfo::Of::task) list.emplace_back(metric.name);
+    return list;
+  }();
   return names;
 }
 
@@ -55,9 +59,9 @@ bool begin_alike(const std::string& a, const std::string& b) {
 bool trainer_records(const Recipe& recipe, std::string_view name) {
   const bool validates = recipe.data.validates();
   if (contains(validation_metrics(recipe), name)) return validates;
-  if (name == "tokens_per_s" || name == "samples_per_s")
-    return predicts_tokens(recipe) == (name == "tokens_per_s") || family_kind(recipe.model.name) == "plugin";
-  return contains(trainer_metrics(), name) && (name != "val_loss" || validates);
+  if (name == metric::tokens_per_s || name == metric::samples_per_s)
+    return predicts_tokens(recipe) == (name == metric::tokens_per_s) || family_kind(recipe.model.name) == "plugin";
+  return contains(trainer_metrics(), name) && (name != metric::val_loss || validates);
 }
 
 KnownMetrics::Recorded KnownMetrics::recorded(const std::string& name) const {

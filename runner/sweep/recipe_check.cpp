@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "runner/base/metric_names.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/config/schedule.hpp"
@@ -103,7 +104,8 @@ bool varies_hooks(const SweepFile& sweep) {
 
 /// Without this check, all trials would train and then fail for lack of a value.
 void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& place, Problems& problems) {
-  if (sweep.metric == "val_loss" || sweep.in_lua() || varies_hooks(sweep)) return;  // val_loss: see check_demands()
+  if (sweep.metric == metric::val_loss || sweep.in_lua() || varies_hooks(sweep))
+    return;  // val_loss: see check_demands()
   if (lua::trainer_records(recipe, sweep.metric)) return;
   auto known = lua::known_metrics(recipe);
   if (known.recorded(sweep.metric) != lua::KnownMetrics::Recorded::no) return;
@@ -114,13 +116,13 @@ void check_metric(const SweepFile& sweep, const Recipe& recipe, const Origin& pl
 /// Checks what the method and the metric require of the recipe. Mistakes are reported at their keys.
 void check_demands(const SweepFile& sweep, const Recipe& recipe, const LocatedJson& table, Problems& problems) {
   auto place = [&](const char* key) { return table.find(key) ? table.find(key)->place : table.place; };
-  if (sweep.metric == "val_loss" && !recipe.data.validates())
+  if (sweep.metric == metric::val_loss && !recipe.data.validates())
     problems.add(
         place("metric"), "contradiction",
         "metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or use metric = "
         "\"loss\"");
   check_metric(sweep, recipe, place("metric"), problems);
-  if (sweep.method == "asha" && sweep.metric == "val_loss") {
+  if (sweep.method == "asha" && sweep.metric == metric::val_loss) {
     int64_t first = sweep.method_options.at("min_steps"), interval = recipe.train.val_check_interval.value_or(0);
     if (interval == 0 || interval > first)
       problems.add(

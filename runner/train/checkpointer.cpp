@@ -87,6 +87,7 @@ void Checkpointer::finish() {
 void Checkpointer::retain() {
   runner::retain(options_.folder, {.keep_last = options_.keep_last,
                                    .save_top_k = options_.save_top_k,
+                                   .keep_every = options_.keep_every,
                                    .monitor = options_.monitor,
                                    .higher_is_better = higher_is_better(options_.monitor),
                                    .attempts = {{options_.attempt, start_}}});

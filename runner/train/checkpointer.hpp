@@ -17,7 +17,7 @@ class Checkpointer {
     int64_t attempt = 1;  ///< number of the attempt of the run
     bool async = true;
     bool stop_on_error = false;  ///< false: training continues if a checkpoint cannot be written
-    int64_t keep_last = 2, save_top_k = 0;
+    int64_t keep_last = 2, save_top_k = 0, keep_every = 0;
     std::string monitor;
   };
   struct Published {

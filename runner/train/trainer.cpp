@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hash.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/config/validation_metrics.hpp"
@@ -29,6 +30,7 @@ Checkpointer::Options checkpoint_options(const TrainerSetup& setup) {
           .stop_on_error = settings.on_error == "stop",
           .keep_last = settings.keep_last,
           .save_top_k = settings.save_top_k,
+          .keep_every = settings.keep_every_n_steps.value_or(0),
           .monitor = settings.monitor};
 }
 
@@ -110,9 +112,9 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   if (written_by(checkpoint, setup_.run_dir)) continue_course(state);
   progress_.step = step_;
   progress_.epoch = position_.epoch;
-  if (step_ > 0) setup_.hooks.set_metric("loss", loss_);
+  if (step_ > 0) setup_.hooks.set_metric(metric::loss, loss_);
   if (validated_step_ == step_) {
-    setup_.hooks.set_metric("val_loss", val_loss_);
+    setup_.hooks.set_metric(metric::val_loss, val_loss_);
     for (const auto& [name, value] : val_metrics_) setup_.hooks.set_metric(name, value);
   }
   setup_.hooks.load(checkpoint, progress_);
@@ -243,7 +245,7 @@ bool Trainer::measure_validation() {
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // an existing checkpoint of this step lacks the value
-  setup_.hooks.set_metric("val_loss", loss);
+  setup_.hooks.set_metric(metric::val_loss, loss);
   for (const auto& [name, value] : val_metrics_) setup_.hooks.set_metric(name, value);
   return true;
 }
@@ -403,8 +405,8 @@ void Trainer::take_step(Loader& loader) {
                 {"skipped", result.skipped}},
                logged);
   progress_.last_step = course_ != Course::going;
-  setup_.hooks.set_metric("loss", result.loss);
-  setup_.hooks.set_metric("grad_norm", result.grad_norm);
+  setup_.hooks.set_metric(metric::loss, result.loss);
+  setup_.hooks.set_metric(metric::grad_norm, result.grad_norm);
   call_hooks(lua::Moment::on_train_batch_end);
   if (hooks_stop()) course_ = Course::hook;
   span.end();

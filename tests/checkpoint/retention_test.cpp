@@ -85,6 +85,19 @@ TEST_CASE("the last and the best checkpoints are kept") {
   CHECK(names_in(folder.path) == Names{"step-000070"});
 }
 
+TEST_CASE("expectation 33: checkpoints of every K-th step are kept beside the last and the best ones") {
+  Folder folder;
+  for (int i = 1; i <= 9; ++i) publish_small(folder.path, i * 10, 0, {{"val_loss", i == 5 ? 0.1 : 1.0}});
+  const Retention rule{.keep_last = 1, .save_top_k = 1, .keep_every = 40, .monitor = "val_loss", .attempts = {}};
+  Names surplus;
+  for (const auto& path : surplus_checkpoints(folder.path, rule)) surplus.push_back(path.filename().string());
+  CHECK(surplus == Names{"step-000010", "step-000020", "step-000030", "step-000060", "step-000070"});
+  CHECK(listed(folder.path).size() == 9);
+  retain(folder.path, rule);
+  CHECK(listed(folder.path) == Names{"step-000040", "step-000050", "step-000080", "step-000090"});
+  CHECK(surplus_checkpoints(folder.path, rule).empty());
+}
+
 TEST_CASE("checkpoints that are given up neither count nor stay, once the attempt that went back has one") {
   Folder folder;
   const Attempts attempts{{1, 0}, {4, 10}};  // attempt 4 went back to step 10

@@ -59,7 +59,31 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
 }
 int nvmlDeviceGetMemoryInfo(void* handle, Memory* memory) {
   memory->free = *static_cast<int*>(handle) == 0 ? 250 : 5000;
+  memory->used = 750;
   return 0;
+}
+int nvmlDeviceGetUtilizationRates(void* handle, unsigned* rates) {
+  if (*static_cast<int*>(handle) != 0) return 3;  // NVML_ERROR_NOT_SUPPORTED
+  rates[0] = 87;
+  rates[1] = 40;
+  return 0;
+}
+int nvmlDeviceGetPowerUsage(void* handle, unsigned* milliwatts) {
+  *milliwatts = 312500;
+  return *static_cast<int*>(handle) == 0 ? 0 : 3;
+}
+int nvmlDeviceGetTemperature(void* handle, int, unsigned* celsius) {
+  *celsius = 61;
+  return *static_cast<int*>(handle) == 0 ? 0 : 3;
+}
+int nvmlDeviceGetClockInfo(void* handle, int kind, unsigned* mhz) {
+  *mhz = kind == 1 ? 1980 : 0;
+  return *static_cast<int*>(handle) == 0 ? 0 : 3;
+}
+/// The reasons are those of FAKE_THROTTLE_REASONS.
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long long* reasons) {
+  *reasons = static_cast<unsigned long long>(setting("FAKE_THROTTLE_REASONS", 0));
+  return *static_cast<int*>(handle) == 0 ? 0 : 3;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, void*) {
   *count = *static_cast<int*>(handle) == 0 ? 3 : 0;

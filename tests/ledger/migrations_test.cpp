@@ -29,6 +29,21 @@ std::map<std::string, std::string> tables_of(Database& database, const std::stri
   return tables;
 }
 
+/// A run with a point and an attempt, in a file of any schema.
+void add_old_run(Database& old) {
+  old.execute(
+      "INSERT INTO config VALUES ('h', '{}');"
+      "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, argv, "
+      "build_id, git, host, recipe, resolved, config, origins, plan) VALUES ('20250101-000000-aaaa', 'old', "
+      "'finished', "
+      "'ddp', 1, 5.5, '[]', '', 'runs/x', '/', '[]', '', 'null', 'null', 'h', 'h', 'h', 'h', 'h');"
+      "INSERT INTO key VALUES (1, 'loss'); INSERT INTO metric VALUES (1, 1, 7, 0.25);"
+      "INSERT INTO metric_last VALUES (1, 1, 7, 0.25, 0.25, 0.25);"
+      "INSERT INTO attempt (attempt, run, number, reason, from_step, host, boot_id, pid_namespace, pid, process_start, "
+      "started, "
+      "heartbeat, ended) VALUES (1, 1, 1, 'start', 0, 'box', '', '', 1, 1, 5.5, 6.5, 7.5)");
+}
+
 }  // namespace
 
 TEST_CASE("the schema is the published one") {
@@ -36,6 +51,8 @@ TEST_CASE("the schema is the published one") {
   Ledger ledger(folder.home(), Ledger::Mode::write);
   auto database = folder.raw();
   const std::map<std::string, std::string> published = {
+      {"imported", "imported INTEGER pk, run INTEGER, time REAL, kind TEXT, source TEXT, origin TEXT, digest TEXT"},
+      {"purged", "id TEXT pk, name TEXT, started REAL, time REAL, who TEXT"},
       {"artifact", "artifact INTEGER pk, run INTEGER, time REAL, kind TEXT, path TEXT, fields TEXT, saved INTEGER"},
       {"attempt",
        "attempt INTEGER pk, run INTEGER, number INTEGER, reason TEXT, from_step INTEGER, host TEXT, boot_id TEXT, "
@@ -52,6 +69,7 @@ TEST_CASE("the schema is the published one") {
       {"edge", "source INTEGER pk, target INTEGER pk, kind TEXT pk"},
       {"end_point", "run INTEGER pk, key INTEGER pk, step INTEGER pk, replaces INTEGER, value REAL"},
       {"event", "event INTEGER pk, run INTEGER, time REAL, kind TEXT, fields TEXT, saved INTEGER"},
+      {"higher_is_better", "pattern TEXT pk"},
       {"key", "key INTEGER pk, name TEXT, higher_is_better INTEGER"},
       {"metric", "run INTEGER pk, key INTEGER pk, step INTEGER pk, value REAL"},
       {"metric_last", "run INTEGER pk, key INTEGER pk, step INTEGER, value REAL, min REAL, max REAL"},
@@ -62,12 +80,13 @@ TEST_CASE("the schema is the published one") {
        "build_id TEXT, "
        "git TEXT, host TEXT, recipe TEXT, resolved TEXT, config TEXT, origins TEXT, plan TEXT, annotations TEXT, grp "
        "TEXT, "
-       "archived REAL, deleted REAL, monitor TEXT, failure TEXT"},
+       "archived REAL, deleted REAL, monitor TEXT"},
       {"sweep",
        "sweep INTEGER pk, id TEXT, name TEXT, status TEXT, seed INTEGER, started REAL, ended REAL, space TEXT, recipe "
        "TEXT, folder TEXT, message TEXT, seconds REAL, host TEXT, boot_id TEXT, pid_namespace TEXT, pid INTEGER, "
        "process_start INTEGER, heartbeat REAL, machine TEXT"},
       {"sweep_history", "sweep INTEGER pk, sequence INTEGER pk, trial INTEGER, time REAL, entry TEXT"},
+      {"system_sample", "run INTEGER pk, key INTEGER pk, time REAL pk, value REAL"},
       {"trial",
        "sweep INTEGER pk, number INTEGER pk, draw INTEGER, status TEXT, parameters TEXT, objective REAL, run INTEGER, "
        "step INTEGER, reason TEXT, message TEXT, slot TEXT, tries INTEGER, started REAL, ended REAL"}};
@@ -93,7 +112,7 @@ TEST_CASE("the views are the published ones, and their columns only grow at the 
       {"metrics", "run, name, step, value"},
       {"params", "run, name, value, type"},
       {"runs",
-       "id, name, group_name, status, strategy, world_size, steps, started, ended, started_at, ended_at, seconds, "
+       "id, name, group_name, status, strategy, world_size, steps, started, ended, seconds, "
        "final_loss, metric, metric_value, best_value, exit_code, failure, message, tags, notes, sweep, trial, parent, "
        "host, git_commit, git_branch, git_dirty, build_id, working_directory, folder, archived, deleted"},
       {"sweeps", "id, name, status, seed, started, ended, seconds, message, host, folder"},
@@ -122,16 +141,7 @@ TEST_CASE("a ledger with an older schema is migrated with its rows, also if it i
     {
       Database old(folder.file(), Access::create);
       migrate(old, migrations().first(1));
-      old.execute(
-          "INSERT INTO config VALUES ('h', '{}');"
-          "INSERT INTO run (id, name, status, strategy, world_size, started, tags, notes, folder, working_directory, "
-          "argv, "
-          "build_id, git, host, recipe, resolved, config, origins, plan) VALUES ('20250101-000000-aaaa', 'old', "
-          "'finished', "
-          "'ddp', 1, 5.5, '[]', '', 'runs/x', '/', '[]', '', 'null', 'null', 'h', 'h', 'h', 'h', 'h');"
-          "INSERT INTO key VALUES (1, 'loss'); INSERT INTO metric VALUES (1, 1, 7, 0.25);"
-          "INSERT INTO metric_last VALUES (1, 1, 7, 0.25, 0.25, 0.25);"
-          "INSERT INTO attempt VALUES (1, 1, 1, 'start', 0, 'box', '', '', 1, 1, 5.5, 6.5, 7.5)");
+      add_old_run(old);
     }
     Ledger ledger(folder.home(), mode);
     REQUIRE(ledger.runs().size() == 1);
@@ -161,17 +171,79 @@ TEST_CASE("a migration that fails leaves the file as it was") {
   CHECK(database.integer("PRAGMA user_version") == newest);
 }
 
-TEST_CASE("a newer schema is refused by its number and not changed") {
+TEST_CASE("expectation 36: an older runner only reads a newer ledger, and says so when it should write") {
   LedgerFolder folder;
+  std::string id;
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    id = ledger.begin_run(new_run(folder));
+    ledger.begin_attempt(id, "start");
+    ledger.metrics(id, {{"loss", 1, 2.5}});
+    ledger.flush();
+  }
+  const auto known = std::ssize(migrations());
+  // What a newer runner may have done: added a table and a column, and left a run whose process is gone.
+  folder.raw().execute(
+      fmt::format("CREATE TABLE later (a); ALTER TABLE run ADD COLUMN later TEXT; "
+                  "UPDATE attempt SET process_start = 1; PRAGMA user_version = {}",
+                  known + 1));
+  const auto bytes = read_file(folder.file());
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::read);
+    CHECK(ledger.runs().at(0).status == "lost");
+    CHECK(ledger.show(id).at("metrics").at("loss").at("last") == 2.5);
+    CHECK(ledger.points(id, "loss").size() == 1);
+  }
+  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) ==
+        fmt::format(
+            "4: the ledger {} has schema {}, and this runner knows schemas up to {} ({}): it was written by a newer "
+            "runner, and this one can only read it. Use that one, or name another folder with RUNNER_HOME",
+            folder.file().string(), known + 1, known, migrations().back().name));
+  CHECK(folder.raw().integer("PRAGMA user_version") == known + 1);
+  CHECK(folder.raw().text("SELECT status FROM run") == "running");
+  CHECK(read_file(folder.file()) == bytes);
+}
+
+TEST_CASE("expectation 36: before a migration the ledger is copied, unless it has no runs") {
+  LedgerFolder folder;
+  fs::create_directories(folder.home());
+  const fs::path copy = folder.file().string() + ".before-009";
+  {
+    Database old(folder.file(), Access::create);
+    migrate(old, migrations().first(8));
+    CHECK_FALSE(fs::exists(folder.file().string() + ".before-001"));
+    old.execute("PRAGMA journal_mode = wal");
+    add_old_run(old);
+  }
+  { Ledger ledger(folder.home(), Ledger::Mode::read); }
+  for (const auto& [file, version] :
+       {std::pair(copy, int64_t{8}), std::pair(folder.file(), std::ssize(migrations()))}) {
+    Database database(file, Access::existing);
+    CHECK(database.integer("PRAGMA user_version") == version);
+    CHECK(database.text("PRAGMA integrity_check") == "ok");
+    CHECK(database.text("SELECT id FROM run") == "20250101-000000-aaaa");
+    CHECK(database.integer("SELECT count(*) FROM metric") == 1);
+  }
+  CHECK_FALSE(fs::exists(copy.string() + ".tmp"));
+  // Put back, the copy is migrated again, and the first copy stays.
+  fs::remove(folder.file());
+  fs::copy_file(copy, folder.file());
   { Ledger ledger(folder.home(), Ledger::Mode::write); }
-  folder.raw().execute("PRAGMA user_version = 99");
-  const std::string expected = fmt::format(
-      "4: the ledger {} has schema 99, and this runner knows schemas up to {} ({}): it was written by a newer runner. "
-      "Use that one, or name another folder with RUNNER_HOME",
-      folder.file().string(), newest, migrations().back().name);
-  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::read); }) == expected);
-  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); }) == expected);
-  CHECK(folder.raw().integer("PRAGMA user_version") == 99);
+  CHECK(fs::exists(copy));
+  CHECK(fs::exists(copy.string() + "-2"));
+}
+
+TEST_CASE("expectation 36: a ledger that cannot be copied is not migrated") {
+  LedgerFolder folder;
+  fs::create_directories(folder.home());
+  Database old(folder.file(), Access::create);
+  migrate(old, migrations().first(8));
+  add_old_run(old);
+  fs::create_directories(folder.file().string() + ".before-009.tmp/in the way");
+  CHECK(error_of([&] { Ledger ledger(folder.home(), Ledger::Mode::write); })
+            .starts_with("4: the ledger " + folder.file().string() +
+                         " was not changed to the schema of this runner, because it cannot be copied first: "));
+  CHECK(old.integer("PRAGMA user_version") == 8);
 }
 
 TEST_CASE("a file that is not a ledger is refused and not changed") {

@@ -3,9 +3,10 @@
 #include <cstring>
 
 #include "runner/logging/tensorboard_log.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/logging/logged_run.hpp"
 
 using namespace runner;
+using runner::testing::LoggedRun;
 
 namespace {
 
@@ -49,12 +50,11 @@ TEST_CASE("the checksum is CRC-32C, masked") {
 }
 
 TEST_CASE("an attempt is a file: version, start, recipe once, then scalars") {
-  TemporaryFolder folder;
-  Ledger ledger((folder.path / "home").string(), Ledger::Mode::write);
-  TensorBoardLog log(folder.path / "tensorboard", "a = 1");
-  log.begin_attempt(0, ledger, "run");
-  log.add({{.name = "loss", .step = 300, .value = 1.5}, {.name = "lr", .step = 300, .value = 0.25}});
-  auto files = files_in(log.path());
+  LoggedRun logged;
+  TensorBoardLog log(logged.folder.path / "tensorboard");
+  log.begin(logged.attempt());
+  log.points(logged.group({{"loss", 300, 1.5}, {"lr", 300, 0.25}}));
+  auto files = files_in(log.place());
   REQUIRE(files.size() == 1);
   CHECK(files[0].filename().string().starts_with("events.out.tfevents."));
   auto events = events_of(files[0]);
@@ -66,9 +66,9 @@ TEST_CASE("an attempt is a file: version, start, recipe once, then scalars") {
   // step 300; summary { value { tag "loss", simple_value 1.5 } value { tag "lr", simple_value 0.25 } }
   CHECK(without_time(events[3]) ==
         "\x10\xac\x02\x2a\x18\x0a\x0b\x0a\x04loss\x15\x00\x00\xc0\x3f\x0a\x09\x0a\x02lr\x15\x00\x00\x80\x3e"s);
-  TensorBoardLog resumed(folder.path / "tensorboard", "a = 1");
-  resumed.begin_attempt(299, ledger, "run");
-  files = files_in(log.path());
+  TensorBoardLog resumed(log.place());
+  resumed.begin(logged.attempt(299));
+  files = files_in(log.place());
   REQUIRE(files.size() == 2);
   CHECK(events_of(files[1]).size() == 2);
   CHECK(without_time(events_of(files[1])[1]) == "\x10\xac\x02\x3a\x02\x08\x01"s);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runner/base/error.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/train/hooks/generate.hpp"
@@ -77,7 +78,7 @@ void HookContext::require_moment(const char* what, bool (*allowed)(Moment), cons
         fmt::format("{}: not in {}: {}", what, lua::moment_names()[static_cast<size_t>(*call_.moment)], when));
 }
 
-double HookContext::loss() { return metrics_.at("loss").second.value.value_or(std::nan("")); }
+double HookContext::loss() { return metrics_.at(metric::loss).second.value.value_or(std::nan("")); }
 double HookContext::lr() { return setup_.recipe.optimizer.lr * call_.progress.lr_factor; }
 
 lua::Reference HookContext::recipe() {

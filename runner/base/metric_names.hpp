@@ -1,0 +1,54 @@
+// The metrics that a training records by itself: name, unit, better direction and meaning of each. Every other file takes the names
+// from here.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace runner {
+
+/// Names of metrics in the ledger, in recipes and in hooks.
+namespace metric {
+inline constexpr const char* loss = "loss";
+inline constexpr const char* val_loss = "val_loss";
+inline constexpr const char* lr = "lr";
+inline constexpr const char* grad_norm = "grad_norm";
+inline constexpr const char* tokens_per_s = "tokens_per_s";
+inline constexpr const char* samples_per_s = "samples_per_s";
+inline constexpr const char* step_seconds = "step_seconds";
+inline constexpr const char* data_wait_share = "data_wait_share";
+inline constexpr const char* memory_bytes = "memory_bytes";
+inline constexpr const char* epoch = "epoch";
+inline constexpr const char* val_accuracy = "val_accuracy";
+inline constexpr const char* val_top5_accuracy = "val_top5_accuracy";
+inline constexpr const char* val_f1 = "val_f1";
+inline constexpr const char* val_auc = "val_auc";
+inline constexpr const char* val_mae = "val_mae";
+inline constexpr const char* val_r2 = "val_r2";
+/// The rate of one group of parameters is "lr/GROUP".
+inline constexpr const char* group_lr_prefix = "lr/";
+}  // namespace metric
+
+struct MetricInfo {
+  enum class Better { lower, higher, neither };
+  /// When it is recorded: at logged steps, by validation, or by validation of models of labels or numbers.
+  enum class Of { step, validation, task };
+
+  std::string_view name;
+  std::string_view unit;  ///< "" for plain numbers
+  Better better;
+  Of of;
+  std::string_view meaning;  ///< a sentence
+};
+
+/// In reading order: the most important first.
+const std::vector<MetricInfo>& metric_table();
+/// nullptr for other names, which hooks log.
+const MetricInfo* find_metric(std::string_view name);
+/// Sorts names in reading order; those that are not in the table are last, in the order that they had.
+void sort_metrics(std::vector<std::string>& names);
+
+/// The rate of what a model is trained on: tokens, or samples of a model of labels or numbers (`unit`).
+const char* rate_metric(std::string_view unit);
+
+}  // namespace runner

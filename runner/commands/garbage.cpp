@@ -1,0 +1,165 @@
+#include "runner/commands/garbage.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "runner/base/disk_usage.hpp"
+#include "runner/base/log.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/config/validation_metrics.hpp"
+#include "runner/ledger/orphans.hpp"
+#include "runner/ledger/trash.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+/// The rule of the run's recipe, with the values that the user gives instead.
+Retention retention_of(const json& config, const CheckpointRule& rule, const Attempts& attempts) {
+  const json settings = config.value("checkpoint", json::object());
+  const auto number = [&](const char* key, int64_t otherwise) {
+    const auto found = settings.find(key);
+    return found != settings.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+  };
+  const std::string monitor = settings.value("monitor", std::string("val_loss"));
+  return {.keep_last = rule.keep_last.value_or(number("keep_last", 0)),
+          .save_top_k = rule.keep_best.value_or(number("save_top_k", 0)),
+          .keep_every = rule.keep_every.value_or(number("keep_every_n_steps", 0)),
+          .monitor = monitor,
+          .higher_is_better = higher_is_better(monitor),
+          .attempts = attempts};
+}
+
+void add_surplus(const std::string& run, const fs::path& folder, const Retention& retention,
+                 const std::vector<fs::path>& starts, std::vector<SurplusCheckpoint>& surplus) {
+  // This also completes replacements, so that no hidden folder is a checkpoint that is still needed.
+  const auto newest = newest_good_checkpoint(folder, retention.attempts);
+  for (const auto& path : surplus_checkpoints(folder, retention)) {
+    const bool needed =
+        path == newest || std::ranges::find(starts, fs::absolute(path).lexically_normal()) != starts.end();
+    if (!needed) surplus.push_back({.run = run, .path = path, .bytes = bytes_below(path)});
+  }
+  for (const auto& path : hidden_folders(folder))
+    surplus.push_back({.run = run, .path = path, .bytes = bytes_below(path), .published = false});
+}
+
+/// The process in the name of a temporary file, NAME.PID.tmp (write_file_atomic); 0 if there is none.
+int process_in(const std::string& name) {
+  const std::string end = ".tmp";
+  if (!name.ends_with(end)) return 0;
+  const std::string rest = name.substr(0, name.size() - end.size());
+  const auto dot = rest.rfind('.');
+  int pid = 0;
+  if (dot == std::string::npos) return 0;
+  const auto [stop, error] = std::from_chars(rest.data() + dot + 1, rest.data() + rest.size(), pid);
+  return error == std::errc() && stop == rest.data() + rest.size() ? pid : 0;
+}
+
+/// Temporary files of processes that have ended. Those that changed within the last hour stay: another machine may write them.
+std::vector<fs::path> temporary_files(const fs::path& home) {
+  std::vector<fs::path> found;
+  const auto latest = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code error;
+  constexpr auto options = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator entry(home, options, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code failed;
+    if (entry->path().filename() == "checkpoints") entry.disable_recursion_pending();
+    const int pid = process_in(entry->path().filename().string());
+    if (pid == 0 || !entry->is_regular_file(failed) || ::kill(pid, 0) == 0) continue;
+    if (fs::last_write_time(entry->path(), failed) < latest && !failed) found.push_back(entry->path());
+  }
+  return found;
+}
+
+/// Copies of the ledger: ledger.db.before-010.
+std::vector<fs::path> backups(const fs::path& home) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(home, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with("ledger.db.before-")) found.push_back(entry->path());
+  return found;
+}
+
+Garbage remove_all_of(const std::string& what, const std::vector<fs::path>& paths, const std::string& asked_with,
+                      bool remove) {
+  Garbage garbage{.what = what, .count = std::ssize(paths), .bytes = 0, .asked_with = asked_with};
+  for (const auto& path : paths) {
+    garbage.bytes += bytes_below(path);
+    std::error_code error;
+    if (remove) fs::remove_all(path, error);
+    if (error) log::warning("cannot remove {}: {}", path.string(), error.message());
+  }
+  return garbage;
+}
+
+bool any_running(const std::string& home) {
+  const auto runs = Ledger(home, Ledger::Mode::read).runs();
+  return std::ranges::any_of(runs, [](const RunRow& run) { return run.status == "running"; });
+}
+
+}  // namespace
+
+std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, const std::vector<std::string>& runs,
+                                                      const CheckpointRule& rule, std::vector<SkippedRun>& skipped) {
+  const Ledger ledger(home, Ledger::Mode::read);
+  const Trash trash(home);
+  const auto starts = foreign_starts(home);
+  std::vector<SurplusCheckpoint> surplus;
+  for (const auto& run : runs) {
+    const fs::path folder = fs::path(ledger.run_dir(run)) / "checkpoints";
+    if (!fs::is_directory(folder)) continue;
+    if (const auto why = trash.held_by(run); !why.empty()) {
+      skipped.push_back({run, why});
+      continue;
+    }
+    const json config = ledger.show(run).at("config");
+    add_surplus(run, folder, retention_of(config, rule, ledger.attempts(run)), starts, surplus);
+  }
+  return surplus;
+}
+
+void remove_surplus(const SurplusCheckpoint& checkpoint) {
+  if (checkpoint.published) return remove_checkpoint(checkpoint.path);
+  std::error_code error;
+  fs::remove_all(checkpoint.path, error);
+  if (error) log::warning("cannot remove {}: {}", checkpoint.path.string(), error.message());
+}
+
+std::vector<Garbage> collect_garbage(const std::string& home, const GarbageChoice& choice) {
+  const bool removes = !choice.dry_run;
+  std::vector<Garbage> classes;
+  classes.push_back(remove_all_of("temporary files of processes that have ended", temporary_files(home), "", removes));
+  Trash trash(home);
+  const int64_t left_over = trash.remove_leftovers(choice.dry_run);
+  classes.push_back(
+      {.what = "folders of purged runs", .count = left_over > 0 ? 1 : 0, .bytes = left_over, .asked_with = ""});
+  const auto texts = unreferenced_texts_of(home, choice.dry_run);
+  classes.push_back({.what = "texts in the ledger that no run refers to",
+                     .count = texts.count,
+                     .bytes = texts.bytes,
+                     .asked_with = ""});
+  classes.push_back(remove_all_of("folders without a run in the ledger",
+                                  orphaned_folders(home, removes && choice.orphans), "--orphans",
+                                  removes && choice.orphans));
+  const fs::path cache = fs::path(home) / "cache";
+  if (choice.cache && removes && any_running(home))
+    throw usage_error("--cache: a run is running, and may read the cache in {}: remove it later", cache.string());
+  classes.push_back(remove_all_of("the cache of files made from data",
+                                  fs::exists(cache) ? std::vector{cache} : std::vector<fs::path>(), "--cache",
+                                  removes && choice.cache));
+  classes.push_back(remove_all_of("copies of the ledger from before a new schema", backups(home), "--backups",
+                                  removes && choice.backups));
+  Garbage trashed{
+      .what = "runs in the trash", .count = std::ssize(trash.runs()), .bytes = 0, .asked_with = "runner purge"};
+  for (const auto& run : trash.runs()) trashed.bytes += bytes_below(run.folder);
+  classes.push_back(trashed);
+  std::erase_if(classes, [](const Garbage& garbage) { return garbage.count == 0; });
+  return classes;
+}
+
+}  // namespace runner

@@ -1,0 +1,106 @@
+// `runner purge`: deletes runs in the trash for good.
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/disk_usage.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/trash.hpp"
+#include "runner/report/relative_time.hpp"
+#include "runner/report/table.hpp"
+
+namespace runner {
+
+namespace {
+
+struct PurgeOptions {
+  std::vector<std::string> runs;
+  std::string older_than;
+  bool dry_run = false, yes = false;
+};
+
+std::vector<TrashedRun> chosen(const Trash& trash, const PurgeOptions& options) {
+  auto runs = trash.runs();
+  if (!options.runs.empty()) {
+    std::vector<std::string> ids;
+    for (const auto& text : options.runs) ids.push_back(trash.find(text));
+    std::erase_if(runs, [&](const auto& run) { return std::ranges::find(ids, run.id) == ids.end(); });
+  }
+  if (!options.older_than.empty()) {
+    const auto age = parse_duration(options.older_than);
+    if (!age) throw usage_error("--older-than {}: this is not a time; write 30d, 12h or 1:30:00", options.older_than);
+    const double latest = wall_seconds() - static_cast<double>(age->count());
+    std::erase_if(runs, [&](const auto& run) { return run.deleted > latest; });
+  }
+  return runs;
+}
+
+/// Prints the runs with the bytes of their folders, and returns the sum.
+int64_t list(const std::vector<TrashedRun>& runs) {
+  const double now = wall_seconds();
+  int64_t sum = 0;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& run : runs) {
+    const int64_t bytes = bytes_below(run.folder);
+    sum += bytes;
+    rows.push_back({run.id, run.name, format_ago(run.deleted, now), format_bytes(bytes)});
+  }
+  std::fputs(format_table({{"ID"}, {.title = "NAME", .may_shrink = true}, {"REMOVED"}, {"BYTES", true}}, rows).c_str(),
+             stdout);
+  return sum;
+}
+
+void ask(const std::string& what) {
+  if (!::isatty(STDIN_FILENO))
+    throw usage_error("purge deletes {} for good: add --yes to do that without a question", what);
+  std::fprintf(stderr, "Delete %s for good? [y/N] ", what.c_str());
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (const auto word = lower(trim(answer)); word != "y" && word != "yes") throw usage_error("nothing was deleted");
+}
+
+ExitCode purge(const PurgeOptions& options) {
+  Trash trash(ledger_home());
+  const auto runs = chosen(trash, options);
+  const int64_t left_over = trash.remove_leftovers(options.dry_run);
+  if (left_over > 0)
+    log::info("{} of a purge that was killed {}", format_bytes(left_over),
+              options.dry_run ? "would be deleted" : "deleted");
+  if (runs.empty()) {
+    log::info("{}", trash.runs().empty() ? "the trash is empty" : "no run in the trash matches");
+    return ExitCode::done;
+  }
+  const int64_t bytes = list(runs);
+  const std::string what = fmt::format("{} ({})", counted(std::ssize(runs), "run"), format_bytes(bytes));
+  if (options.dry_run) {
+    log::info("{} would be deleted for good", what);
+    return ExitCode::done;
+  }
+  if (!options.yes) ask(what);
+  for (const auto& run : runs) trash.purge(run.id);
+  log::info("deleted {}", what);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_purge(CLI::App& app) {
+  auto options = std::make_shared<PurgeOptions>();
+  app.add_option("trashed", options->runs, "Runs in the trash; default all of them")->type_name("RUN ...");
+  app.add_option("--older-than", options->older_than, "Only runs that were removed longer ago than this")
+      ->type_name("30d");
+  app.add_flag("-n,--dry-run", options->dry_run, "Only print which runs it would be, and their bytes");
+  app.add_flag("-y,--yes", options->yes, "Do not ask");
+  app.footer(
+      "Deletes the record in the ledger and the run's folder with its checkpoints. `runner rm RUN` moves runs to the "
+      "trash.");
+  return [options] { return purge(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,27 @@
+// `runner rename`: gives a run another name.
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/filter_words.hpp"
+#include "runner/commands/shared_options.hpp"
+
+namespace runner {
+
+Action setup_rename(CLI::App& app) {
+  struct Options {
+    std::string run, name;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  add_run_option(app, options->run);
+  app.add_option("name", options->name, "The new name")->required();
+  add_json_option(app, options->json);
+  return [options] {
+    RunEdit edit;
+    edit.name = options->name;
+    return edit_runs({options->run}, edit, options->json);
+  };
+}
+
+}  // namespace runner

@@ -1,0 +1,30 @@
+// `runner restore`: brings runs back from the trash.
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/trash.hpp"
+
+namespace runner {
+
+Action setup_restore(CLI::App& app) {
+  auto named = std::make_shared<std::vector<std::string>>();
+  app.add_option("trashed", *named, "Runs in the trash: an id, part of it, a name, or last")
+      ->required()
+      ->type_name("RUN ...");
+  app.footer("`runner ls deleted:yes` lists the trash.");
+  return [named] {
+    Trash trash(ledger_home());
+    std::vector<std::string> runs;
+    for (const auto& text : *named) runs.push_back(trash.find(text));
+    trash.restore(runs);
+    for (const auto& run : runs) std::puts(run.c_str());
+    log::info("{} restored", counted(std::ssize(runs), "run"));
+    return ExitCode::done;
+  };
+}
+
+}  // namespace runner

@@ -1,0 +1,139 @@
+#include "runner/ledger/edits.hpp"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "runner/base/clock.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/process_identity.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> tags_of(const std::string& text) { return json::parse(text).get<std::vector<std::string>>(); }
+
+bool contains(const std::vector<std::string>& tags, const std::string& tag) {
+  return std::ranges::find(tags, tag) != tags.end();
+}
+
+/// `tags` with `added` at the end, each once, and without `removed`.
+std::vector<std::string> with_tags(std::vector<std::string> tags, const std::vector<std::string>& added,
+                                   const std::vector<std::string>& removed) {
+  for (const auto& tag : added)
+    if (!contains(tags, tag)) tags.push_back(tag);
+  std::erase_if(tags, [&](const auto& tag) { return contains(removed, tag); });
+  return tags;
+}
+
+void check_name(const std::string& name) {
+  if (name.empty()) throw usage_error("the name of a run cannot be empty");
+  if (name == "last") throw usage_error("a run cannot be named \"last\", which means the newest run");
+}
+
+void check_tag(const std::string& tag) {
+  if (tag.empty()) throw usage_error("a tag cannot be empty");
+  if (tag == "none") throw usage_error("a tag cannot be \"none\": the filter tag:none finds runs without tags");
+}
+
+/// Changes one column of a run, if its value is another one.
+int change_column(sqlite::Database& database, int64_t run, const std::string& who, const std::string& what,
+                  const std::string& after) {
+  const std::string column = what == "group" ? "grp" : what;
+  auto row = database.query("SELECT " + column + " FROM run WHERE run = ?", run);
+  RUNNER_CHECK(row.step());
+  const std::string before = row.text(0);
+  if (before == after) return 0;
+  database.run("UPDATE run SET " + column + " = ? WHERE run = ?", after, run);
+  record_change(database, run, who, what, before, after);
+  return 1;
+}
+
+int change_archived(sqlite::Database& database, int64_t run, const std::string& who, bool archived) {
+  database.run("UPDATE run SET archived = iif(?1, ?2, NULL) WHERE run = ?3 AND (archived IS NOT NULL) <> ?1", archived,
+               wall_seconds(), run);
+  if (database.changes() == 0) return 0;
+  record_change(database, run, who, "archived", archived ? "no" : "yes", archived ? "yes" : "no");
+  return 1;
+}
+
+}  // namespace
+
+std::string this_user() {
+  const passwd* entry = ::getpwuid(::geteuid());
+  const std::string user = entry ? entry->pw_name : std::to_string(::geteuid());
+  return user + "@" + this_process().host;
+}
+
+void record_change(sqlite::Database& database, int64_t run, const std::string& who, const std::string& what,
+                   const std::optional<std::string>& before, const std::optional<std::string>& after) {
+  database.run("INSERT INTO change (run, time, who, what, before, after) VALUES (?, ?, ?, ?, ?, ?)", run,
+               wall_seconds(), who, what, before, after);
+}
+
+int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit, const std::string& who) {
+  if (edit.name) check_name(*edit.name);
+  std::ranges::for_each(edit.added_tags, check_tag);
+  auto row = database.query("SELECT tags, notes FROM run WHERE run = ?", run);
+  RUNNER_CHECK(row.step());
+  const auto tags = tags_of(row.text(0)), changed = with_tags(tags, edit.added_tags, edit.removed_tags);
+  std::string notes = edit.notes.value_or(row.text(1));
+  if (!edit.appended_notes.empty()) notes += (notes.empty() ? "" : "\n") + edit.appended_notes;
+  int changes = 0;
+  if (edit.name) changes += change_column(database, run, who, "name", *edit.name);
+  if (edit.group) changes += change_column(database, run, who, "group", *edit.group);
+  changes += change_column(database, run, who, "notes", notes);
+  if (changed != tags) changes += change_column(database, run, who, "tags", to_text(changed));
+  if (edit.archived) changes += change_archived(database, run, who, *edit.archived);
+  return changes;
+}
+
+RunTexts texts_after_edits(sqlite::Database& database, int64_t run, RunTexts again) {
+  auto row = database.query(
+      "SELECT name, notes, grp, tags, (SELECT content FROM config WHERE hash = run.config) FROM run WHERE run = ?",
+      run);
+  RUNNER_CHECK(row.step());
+  const json recipe = json::parse(row.text(4)).value("run", json::object());
+  const auto edited = [&](const char* what) {
+    return database.query("SELECT 1 FROM change WHERE run = ? AND what = ?", run, what).step();
+  };
+  // A run whose recipe has no name was given one, which is no edit.
+  if (again.name.empty() || again.name == recipe.value("name", "")) again.name = row.text(0);
+  if (edited("notes") && again.notes == recipe.value("notes", "")) again.notes = row.text(1);
+  if (edited("group") && again.group == recipe.value("group", "")) again.group = row.text(2);
+  if (edited("tags")) {
+    const auto before = recipe.value("tags", std::vector<std::string>()), now = tags_of(row.text(3));
+    again.tags = with_tags(again.tags, with_tags(now, {}, before), with_tags(before, {}, now));
+  }
+  return again;
+}
+
+json read_changes(sqlite::Database& database, int64_t run) {
+  json changes = json::array();
+  auto rows = database.query("SELECT time, who, what, before, after FROM change WHERE run = ? ORDER BY change", run);
+  while (rows.step()) {
+    const std::string what = rows.text(2);
+    const auto value = [&](int column) -> json {
+      if (rows.is_null(column)) return nullptr;
+      return what == "tags" ? json::parse(rows.text(column)) : json(rows.text(column));
+    };
+    changes.push_back(
+        {{"time", rows.real(0)}, {"who", rows.text(1)}, {"what", what}, {"before", value(3)}, {"after", value(4)}});
+  }
+  return changes;
+}
+
+int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who) {
+  int changed = 0;
+  if (!impl_->database) return changed;
+  sqlite::Transaction transaction(*impl_->database);
+  for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), edit, who) > 0 ? 1 : 0;
+  transaction.commit();
+  return changed;
+}
+
+}  // namespace runner

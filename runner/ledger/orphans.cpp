@@ -1,0 +1,80 @@
+#include "runner/ledger/orphans.hpp"
+
+#include <set>
+
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/references.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+sqlite::Database open_ledger(const std::string& home) {
+  return {fs::path(home) / "ledger.db", sqlite::Access::existing};
+}
+
+}  // namespace
+
+UnreferencedTexts unreferenced_texts_of(const std::string& home, bool dry) {
+  auto database = open_ledger(home);
+  sqlite::Transaction transaction(database);
+  const std::string unused = unreferenced_texts(database);
+  auto row = database.query("SELECT count(*), ifnull(sum(octet_length(content)), 0) FROM config WHERE " + unused);
+  RUNNER_CHECK(row.step());
+  const UnreferencedTexts found{.count = row.integer(0), .bytes = row.integer(1)};
+  if (dry || found.count == 0) return found;
+  database.execute("DELETE FROM config WHERE " + unused);
+  transaction.commit();
+  return found;
+}
+
+std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
+  auto database = open_ledger(home);
+  // A new run's folder is made while its row is written. With the write lock, no run begins now.
+  sqlite::Transaction transaction(database);
+  std::set<fs::path> known;
+  auto rows = database.query("SELECT folder FROM run");
+  while (rows.step()) known.insert(fs::absolute(fs::path(home) / rows.text(0)).lexically_normal());
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::path(home) / "runs", error), end; !error && entry != end;
+       entry.increment(error)) {
+    fs::path path = entry->path();
+    std::error_code failed;
+    if (path.filename().string().starts_with('.') || !fs::is_directory(fs::symlink_status(path, failed)) ||
+        known.contains(fs::absolute(path).lexically_normal()))
+      continue;
+    if (hide) {
+      const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".purged");
+      fs::rename(path, hidden, failed);
+      if (failed) {
+        log::warning("cannot remove {}: {}", path.string(), failed.message());
+        continue;
+      }
+      path = hidden;
+    }
+    found.push_back(path);
+  }
+  return found;
+}
+
+std::vector<fs::path> foreign_starts(const std::string& home) {
+  auto database = open_ledger(home);
+  std::vector<fs::path> starts;
+  auto rows = database.query(
+      "SELECT json_extract(annotations, '$.start') FROM run WHERE deleted IS NULL AND status <> 'finished' "
+      "AND json_type(annotations, '$.start') = 'text'");
+  while (rows.step()) starts.emplace_back(fs::path(rows.text(0)).lexically_normal());
+  return starts;
+}
+
+int64_t empty_page_bytes(const std::string& home) {
+  auto database = open_ledger(home);
+  return database.integer("PRAGMA freelist_count") * database.integer("PRAGMA page_size");
+}
+
+}  // namespace runner

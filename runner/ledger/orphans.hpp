@@ -1,0 +1,27 @@
+// Rows and folders that no run of the ledger refers to.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+struct UnreferencedTexts {
+  int64_t count = 0, bytes = 0;
+};
+
+/// The recipes, configs and plans in the ledger that no run refers to. Removes them unless `dry`.
+UnreferencedTexts unreferenced_texts_of(const std::string& home, bool dry);
+
+/// The folders in `home`/runs that no run of the ledger has, except those of a run that begins at this moment. With `hide`, they get
+/// a hidden name first, in the same moment, so that the caller can delete them; the new names are returned.
+std::vector<std::filesystem::path> orphaned_folders(const std::string& home, bool hide);
+
+/// The checkpoints that a run, other than those in the trash, would start from when it is resumed.
+std::vector<std::filesystem::path> foreign_starts(const std::string& home);
+
+/// Bytes of pages of the ledger's file that are empty, and that new rows use first.
+int64_t empty_page_bytes(const std::string& home);
+
+}  // namespace runner

@@ -1,0 +1,207 @@
+#include "runner/ledger/trash.hpp"
+
+#include <algorithm>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/disk_usage.hpp"
+#include "runner/base/fault_point.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/ledger/changes.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/live_uses.hpp"
+#include "runner/ledger/references.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr const char* hidden_end = ".purged";
+
+/// The name of a run's folder while it is deleted: in the same folder, so that one rename is enough.
+fs::path hidden_name(const fs::path& folder) {
+  return folder.parent_path() / ("." + folder.filename().string() + hidden_end);
+}
+
+/// Whether nothing was added to a folder for a day: an import that goes on has a younger one.
+bool is_old(const fs::path& folder) {
+  std::error_code error;
+  const auto changed = fs::last_write_time(folder, error);
+  return !error && fs::file_time_type::clock::now() - changed > std::chrono::hours(24);
+}
+
+}  // namespace
+
+struct Trash::Impl {
+  fs::path home;
+  std::unique_ptr<sqlite::Database> database;
+
+  int64_t row_of(const std::string& id) const {
+    auto row = database->query("SELECT run FROM run WHERE id = ?", id);
+    if (!row.step()) throw usage_error("there is no run {} in {}", id, database->path().string());
+    return row.integer(0);
+  }
+  fs::path folder_of(int64_t run) const {
+    auto row = database->query("SELECT folder FROM run WHERE run = ?", run);
+    RUNNER_CHECK(row.step());
+    return (home / row.text(0)).lexically_normal();
+  }
+  bool trashed(int64_t run) const {
+    return database->query("SELECT 1 FROM run WHERE run = ? AND deleted IS NOT NULL", run).step();
+  }
+  void check_trashed(int64_t run, const std::string& id) const {
+    if (!trashed(run)) throw usage_error("run {} is not in the trash", id);
+  }
+};
+
+Trash::Trash(const std::string& home) : impl_(std::make_unique<Impl>()) {
+  impl_->home = home;
+  if (!fs::exists(impl_->home / "ledger.db"))
+    throw usage_error("there is no ledger in {}; RUNNER_HOME=FOLDER names another one", home);
+  { Ledger ledger(home, Ledger::Mode::write); }  // migrates the file, and marks lost runs
+  impl_->database = std::make_unique<sqlite::Database>(impl_->home / "ledger.db", sqlite::Access::existing);
+  impl_->database->execute("PRAGMA synchronous = FULL");
+}
+
+Trash::~Trash() = default;
+
+std::string Trash::held_by(const std::string& run) const {
+  return live_use_of(*impl_->database, impl_->home, impl_->row_of(run));
+}
+
+std::vector<std::string> Trash::children(const std::string& run) const {
+  std::vector<std::string> ids;
+  auto rows = impl_->database->query(
+      "SELECT DISTINCT id FROM edge JOIN run ON run.run = target WHERE source = ? AND deleted IS NULL ORDER BY id",
+      impl_->row_of(run));
+  while (rows.step()) ids.push_back(rows.text(0));
+  return ids;
+}
+
+void Trash::remove(const std::vector<std::string>& runs) {
+  auto& database = *impl_->database;
+  sqlite::Transaction transaction(database);
+  std::string held;
+  for (const auto& id : runs)
+    if (const auto why = held_by(id); !why.empty()) held += fmt::format("\n  {}: {}", id, why);
+  if (!held.empty()) throw usage_error("nothing was removed, because this is in use:{}", held);
+  const double now = wall_seconds();
+  for (const auto& id : runs) {
+    const int64_t run = impl_->row_of(id);
+    if (impl_->trashed(run)) continue;
+    database.run("UPDATE run SET deleted = ? WHERE run = ?", now, run);
+    record_change(database, run, "deleted", {}, format_time(now));
+  }
+  transaction.commit();
+}
+
+void Trash::restore(const std::vector<std::string>& runs) {
+  auto& database = *impl_->database;
+  sqlite::Transaction transaction(database);
+  for (const auto& id : runs) {
+    const int64_t run = impl_->row_of(id);
+    impl_->check_trashed(run, id);
+    const fs::path folder = impl_->folder_of(run);
+    std::error_code error;
+    // A purge that was killed before it deleted the rows.
+    if (!fs::exists(folder) && fs::exists(hidden_name(folder))) fs::rename(hidden_name(folder), folder, error);
+    if (error) throw environment_error("cannot restore the folder {}: {}", folder.string(), error.message());
+    auto before = database.query("SELECT deleted FROM run WHERE run = ?", run);
+    RUNNER_CHECK(before.step());
+    record_change(database, run, "deleted", format_time(before.real(0)), {});
+    database.run("UPDATE run SET deleted = NULL WHERE run = ?", run);
+  }
+  transaction.commit();
+}
+
+int64_t Trash::purge(const std::string& id) {
+  auto& database = *impl_->database;
+  fs::path hidden;
+  {
+    sqlite::Transaction transaction(database);
+    const int64_t run = impl_->row_of(id);
+    impl_->check_trashed(run, id);
+    // A run in the trash can still be in use: a recipe may name its checkpoints.
+    if (const auto why = held_by(id); !why.empty()) throw usage_error("run {} was not purged: {}", id, why);
+    const fs::path folder = impl_->folder_of(run);
+    hidden = hidden_name(folder);
+    std::error_code error;
+    const bool renamed = fs::exists(folder);
+    if (renamed) fs::rename(folder, hidden, error);
+    if (error) throw environment_error("cannot purge run {}: {}: {}", id, folder.string(), error.message());
+    fault_point("purge renamed");
+    try {
+      database.run(
+          "INSERT INTO purged (id, name, started, time, who) SELECT id, name, started, ?, ? FROM run WHERE run = ? "
+          "ON CONFLICT (id) DO UPDATE SET time = excluded.time, who = excluded.who",
+          wall_seconds(), this_user(), run);
+      delete_run_rows(database, run);
+      database.execute("DELETE FROM config WHERE " + unreferenced_texts(database));
+      fault_point("purge rows");
+      transaction.commit();
+    } catch (...) {
+      if (renamed) fs::rename(hidden, folder, error);
+      throw;
+    }
+  }
+  fault_point("purge committed");
+  const int64_t bytes = bytes_below(hidden);
+  std::error_code error;
+  fs::remove_all(hidden, error);
+  if (error) log::warning("cannot remove {}: {}", hidden.string(), error.message());
+  return bytes;
+}
+
+int64_t Trash::remove_leftovers(bool dry) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(impl_->home / "runs", error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.')) continue;
+    if (name.ends_with(".import") ? !is_old(entry->path()) : !name.ends_with(hidden_end)) continue;
+    const std::string id = name.substr(1, name.rfind('.') - 1);
+    // With a row, the purge was killed before its commit: the run is still in the trash and can be restored.
+    if (name.ends_with(hidden_end) && impl_->database->query("SELECT 1 FROM run WHERE id = ?", id).step()) continue;
+    bytes += bytes_below(entry->path());
+    std::error_code failed;
+    if (!dry) fs::remove_all(entry->path(), failed);
+    if (failed) log::warning("cannot remove {}: {}", entry->path().string(), failed.message());
+  }
+  return bytes;
+}
+
+std::vector<TrashedRun> Trash::runs() const {
+  std::vector<TrashedRun> list;
+  auto rows = impl_->database->query(
+      "SELECT id, name, deleted, folder FROM run WHERE deleted IS NOT NULL ORDER BY deleted, started, run");
+  while (rows.step())
+    list.push_back({.id = rows.text(0),
+                    .name = rows.text(1),
+                    .deleted = rows.real(2),
+                    .folder = (impl_->home / rows.text(3)).string()});
+  return list;
+}
+
+std::string Trash::find(const std::string& text) const {
+  const auto list = runs();
+  if (list.empty()) throw usage_error("there is no run \"{}\" in the trash: the trash is empty", text);
+  if (text == "last") return list.back().id;
+  std::vector<std::string> matches, similar;
+  const TrashedRun* of_name = nullptr;
+  for (const auto& run : list) {
+    if (run.id == text) return run.id;
+    if (run.name == text) of_name = &run;
+    if (!text.empty() && (run.id.starts_with(text) || run.id.ends_with(text))) matches.push_back(run.id);
+    similar.insert(similar.end(), {run.id, run.name, run.id.substr(run.id.rfind('-') + 1)});
+  }
+  if (of_name) return of_name->id;
+  if (matches.size() == 1) return matches[0];
+  if (matches.size() > 1)
+    throw usage_error("\"{}\" names {} runs in the trash: {}", text, matches.size(), join_or(matches));
+  const auto near = nearest(text, similar);
+  throw usage_error("there is no run \"{}\" in the trash{}; `runner ls deleted:yes` lists it", text,
+                    near ? fmt::format(": did you mean \"{}\"?", *near) : "");
+}
+
+}  // namespace runner

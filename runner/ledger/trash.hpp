@@ -1,0 +1,49 @@
+// The trash: runs that are hidden, with their rows and folders, until they are restored or purged.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+struct TrashedRun {
+  std::string id, name;
+  double deleted = 0;  ///< Unix seconds
+  std::string folder;  ///< which may be missing
+};
+
+/// Moves runs into the trash, out of it, and deletes them for good, over a connection of its own. Each change is one transaction
+/// and is recorded in the audit trail. Throws Error(environment) with the file.
+class Trash {
+ public:
+  /// `home`: as for Ledger. Runs whose supervisor is gone are marked as lost first.
+  explicit Trash(const std::string& home);
+  ~Trash();
+
+  /// Why a run cannot be removed now: it is running, a run that is running started from it or reads from its folder, or its sweep
+  /// is running. Empty if nothing stands in the way.
+  std::string held_by(const std::string& run) const;
+  /// Runs that started from this run or read its model, and are not in the trash.
+  std::vector<std::string> children(const std::string& run) const;
+
+  /// Moves runs into the trash: all of them or none. Throws Error(usage) that names each run that is held, and why.
+  void remove(const std::vector<std::string>& runs);
+  void restore(const std::vector<std::string>& runs);
+  /// Deletes rows and folder of a run in the trash and returns the bytes of its folder. A process that is killed leaves the run
+  /// either in the trash, whole, or gone; leftovers of its folder are removed by remove_leftovers().
+  int64_t purge(const std::string& run);
+  /// Removes the folders of purged runs that a killed process has left. Returns their bytes. With `dry`, only counts.
+  int64_t remove_leftovers(bool dry = false);
+
+  std::vector<TrashedRun> runs() const;  ///< by the time of their removal
+  /// The id of a run in the trash, for an id, a name (the last that was removed), or a unique prefix or suffix of an id. Throws
+  /// Error(usage) with the nearest names.
+  std::string find(const std::string& text) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace runner

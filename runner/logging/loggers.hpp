@@ -1,0 +1,13 @@
+// The loggers that a recipe names: metrics for other programs, in addition to the ledger.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/logging/run_listener.hpp"
+
+namespace runner {
+
+std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir);
+
+}  // namespace runner

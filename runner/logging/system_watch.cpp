@@ -1,0 +1,95 @@
+#include "runner/logging/system_watch.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "runner/base/blocked_signals.hpp"
+#include "runner/base/clock.hpp"
+
+namespace runner {
+
+struct SystemWatch::Shared {
+  Shared(const fs::path& folder, const std::vector<WatchedGpu>& gpus) : reader(folder, gpus) {}
+
+  SystemReader reader;  ///< used by the thread only
+  std::mutex mutex;     ///< guards what follows
+  std::condition_variable wake;
+  std::vector<int64_t> processes;
+  std::vector<SystemReading> readings;  ///< not recorded yet
+  bool stop = false;
+
+  void loop(std::chrono::milliseconds every) {
+    std::unique_lock lock(mutex);
+    // The second reading follows soon, because the first one has no rates.
+    for (auto pause = std::min<std::chrono::milliseconds>(every, std::chrono::seconds(1)); !stop; pause = every) {
+      const auto now = processes;
+      lock.unlock();
+      auto reading = reader.read(now, steady_seconds());
+      lock.lock();
+      readings.push_back(std::move(reading));
+      wake.wait_for(lock, pause, [this] { return stop; });
+    }
+  }
+};
+
+SystemWatch::SystemWatch(Ledger& ledger, Options options) : ledger_(ledger), options_(std::move(options)) {}
+
+SystemWatch::~SystemWatch() {
+  if (!shared_) return;
+  const std::lock_guard lock(shared_->mutex);
+  shared_->stop = true;
+  shared_->wake.notify_one();
+}
+
+std::vector<int64_t> SystemWatch::processes() const {
+  std::vector<int64_t> list = {::getpid()};
+  for (const auto& [rank, process] : processes_) list.push_back(process);
+  return list;
+}
+
+void SystemWatch::tell_processes() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->processes = processes();
+}
+
+void SystemWatch::begin(const AttemptStart& attempt) {
+  run_ = attempt.run;
+  processes_.clear();
+  const bool first = !shared_;
+  if (first) shared_ = std::make_shared<Shared>(attempt.folder, options_.gpus);
+  tell_processes();
+  if (!first) return;
+  const BlockedSignals blocked;  // signals are for the thread that supervises
+  // The thread is not joined: a driver that hangs must not keep the run from ending.
+  std::thread([shared = shared_, every = options_.every] { shared->loop(every); }).detach();
+}
+
+void SystemWatch::event(const std::string& kind, const nlohmann::json& fields) {
+  if (kind != "ready" || !shared_ || fields.value("rank", 0) >= options_.local_ranks) return;
+  processes_[fields.value("rank", 0)] = fields.value("pid", int64_t{0});
+  tell_processes();
+}
+
+void SystemWatch::tick() {
+  if (!shared_) return;
+  std::vector<SystemReading> readings;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    readings.swap(shared_->readings);
+  }
+  for (auto& reading : readings) ledger_.system_samples(run_, std::move(reading));
+}
+
+void SystemWatch::end(const RunEnd&) {
+  tick();
+  if (!shared_) return;
+  const std::lock_guard lock(shared_->mutex);
+  shared_->stop = true;
+  shared_->wake.notify_one();
+}
+
+}  // namespace runner

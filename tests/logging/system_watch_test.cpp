@@ -1,0 +1,62 @@
+// The record of the machine's use: readings of a running run reach the ledger, with the processes of its ranks.
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+#include "runner/base/child_process.hpp"
+#include "runner/base/clock.hpp"
+#include "runner/logging/system_watch.hpp"
+#include "tests/logging/logged_run.hpp"
+
+using namespace runner;
+using runner::testing::LoggedRun;
+
+namespace {
+
+/// Ticks until the ledger has `count` readings of a value, for at most 20 s.
+std::vector<std::pair<double, double>> wait_for(SystemWatch& watch, LoggedRun& logged, const std::string& name,
+                                                size_t count) {
+  for (const double deadline = steady_seconds() + 20; steady_seconds() < deadline;) {
+    watch.tick();
+    logged.ledger.flush();
+    const auto names = logged.ledger.system_names(logged.run);
+    if (std::ranges::find(names, name) != names.end())
+      if (auto curve = logged.ledger.system_curve(logged.run, name); curve.size() >= count) return curve;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("the machine's use is recorded while a run goes on") {
+  LoggedRun logged;
+  SystemWatch watch(logged.ledger, {.every = std::chrono::milliseconds(20), .gpus = {}, .local_ranks = 1});
+  watch.tick();  // before the first attempt, nothing is read
+  watch.begin(logged.attempt());
+  const auto memory = wait_for(watch, logged, "memory/run_bytes", 1);
+  REQUIRE_FALSE(memory.empty());
+  CHECK(memory[0].second > 0);
+  CHECK(wait_for(watch, logged, "cpu/percent", 3).size() >= 3);  // rates follow from the second reading on
+  const Outcome finished{.code = ExitCode::done, .status = "finished", .first_cause = ""};
+  watch.end({.outcome = finished, .message = "", .measured = {}});
+}
+
+TEST_CASE("only ranks on this machine count, and a restart begins with none") {
+  LoggedRun logged;
+  SystemWatch watch(logged.ledger, {.every = std::chrono::milliseconds(10), .gpus = {}, .local_ranks = 1});
+  watch.begin(logged.attempt());
+  const double alone = wait_for(watch, logged, "memory/run_bytes", 1).at(0).second;
+  // The parent of the test stands for a rank: it has memory of its own.
+  const auto ready = [](int rank) {
+    return nlohmann::json{{"rank", rank}, {"pid", static_cast<int64_t>(::getppid())}};
+  };
+  watch.event("ready", ready(1));  // a rank of another node: its process id means nothing here
+  watch.event("step", ready(0));
+  CHECK(watch.processes() == std::vector<int64_t>{::getpid()});
+  watch.event("ready", ready(0));
+  CHECK(watch.processes() == std::vector<int64_t>{::getpid(), ::getppid()});
+  const size_t before = wait_for(watch, logged, "memory/run_bytes", 1).size();
+  CHECK(wait_for(watch, logged, "memory/run_bytes", before + 2).back().second > alone / 2);
+  watch.begin(logged.attempt());
+  CHECK(watch.processes() == std::vector<int64_t>{::getpid()});
+}
