@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 
 namespace runner {
@@ -20,13 +20,10 @@ Action setup_archive(CLI::App& app) {
       "  runner archive status:failed before:30d\nAll of an archived run is kept. `runner ls archived:yes` lists "
       "them.");
   return [options] {
-    auto words = options->words;
-    const bool filters =
-        std::ranges::any_of(words, [](const auto& word) { return word.find(':') != std::string::npos; });
-    if (options->undo && filters) words.push_back("archived:yes");
     RunEdit edit;
     edit.archived = !options->undo;
-    return edit_runs(words, edit, options->json);
+    // A filter hides archived runs unless it names them.
+    return edit_runs(options->words, edit, options->json, options->undo ? "archived:yes" : "");
   };
 }
 

@@ -7,7 +7,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/validation_metrics.hpp"
 #include "runner/ledger/ledger.hpp"

@@ -215,7 +215,7 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
   if (!option.get_positional()) return named_values(app, name);
   if (name == "filter") return filter_terms(current);
-  if (name == "run" || name == "other" || name == "model") {
+  if (name == "run" || name == "runs" || name == "other" || name == "model") {
     const bool filters = option.get_items_expected_max() > 1;
     auto list = joined(runs(), names());
     return filters ? joined(std::move(list), filter_terms(current)) : list;

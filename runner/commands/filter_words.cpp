@@ -1,12 +1,6 @@
 #include "runner/commands/filter_words.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdio>
-
 #include "runner/base/files.hpp"
-#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -25,12 +19,6 @@ const char* const filter_help =
 
 void add_filter_option(CLI::App& app, std::vector<std::string>& words) {
   app.add_option("filter", words, "Only runs that match")->type_name("");
-}
-
-void add_runs_option(CLI::App& app, std::vector<std::string>& words) {
-  auto* option = app.add_option("run", words, "Runs: id, part of it, name, or last; or a filter such as status:failed");
-  option->type_name("");
-  words.empty() ? option->required() : option->capture_default_str();
 }
 
 namespace {
@@ -53,45 +41,6 @@ RunFilter filter_of(const std::vector<std::string>& words) {
       throw usage_error("the shell took `>{0}` as a redirection into the file {0}: quote the filter, as in '{1}>{0}'",
                         file, words.back());
   return parse_filter(join(words, " "));
-}
-
-std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words) {
-  std::vector<std::string> runs, terms;
-  for (const auto& word : words) {
-    if (is_term(word) || word.starts_with('!'))
-      terms.push_back(word);
-    else
-      runs.push_back(ledger.find_run(word));
-  }
-  if (!terms.empty()) {
-    const auto matching = ledger.runs(filter_of(terms));
-    if (matching.empty()) throw usage_error("no run matches {}", join(terms, " "));
-    for (const auto& run : matching) runs.push_back(run.id);
-  }
-  std::vector<std::string> once;
-  for (const auto& run : runs)
-    if (std::ranges::find(once, run) == once.end()) once.push_back(run);
-  return once;
-}
-
-ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json) {
-  Ledger ledger(ledger_home(), Ledger::Mode::read);
-  const auto runs = chosen_runs(ledger, words);
-  const int changed = ledger.edit(runs, edit, this_user());
-  if (json) {
-    auto rows = nlohmann::json::array();
-    for (const auto& run : runs) {
-      const auto all = ledger.show(run);
-      rows.push_back({{"id", run}});
-      for (const char* field : {"name", "tags", "notes", "group", "archived"}) rows.back()[field] = all.at(field);
-    }
-    std::puts(nlohmann::json{{"schema", 1}, {"changed", changed}, {"runs", rows}}.dump().c_str());
-  } else if (runs.size() == 1) {
-    log::info("run {} {}", runs[0], changed > 0 ? "is changed" : "stays as it is");
-  } else {
-    log::info("changed {} of {}", changed, counted(std::ssize(runs), "run"));
-  }
-  return ExitCode::done;
 }
 
 }  // namespace runner

@@ -115,7 +115,7 @@ std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
 
 /// Whether the verb takes several words that may be terms of a filter or tags.
 bool takes_terms(const CLI::App& app) {
-  static const std::vector<std::string> names = {"filter", "run", "tags", "words"};
+  static const std::vector<std::string> names = {"filter", "runs"};
   return std::ranges::any_of(app.get_options(), [](const auto* option) {
     const bool named = std::ranges::find(names, option->get_single_name()) != names.end();
     return named && option->get_positional() && option->get_items_expected_max() > 1;

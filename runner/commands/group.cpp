@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 
 namespace runner {
@@ -13,7 +13,7 @@ Action setup_group(CLI::App& app) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  app.add_option("words", options->words, "Runs (or a filter such as status:failed), then the group; none: no group")
+  app.add_option("runs", options->words, "Runs (or a filter such as status:failed), then the group; none: no group")
       ->required()
       ->type_name("RUN... GROUP");
   add_json_option(app, options->json);

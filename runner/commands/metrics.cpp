@@ -9,7 +9,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"

@@ -10,7 +10,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/run_labels.hpp"
 #include "runner/commands/shared_options.hpp"

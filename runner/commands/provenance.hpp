@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 
+#include "runner/base/secrets.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/recipe.hpp"
@@ -24,8 +25,9 @@ class Provenance final : public RunListener {
  public:
   /// Both must outlive this object.
   Provenance(Ledger& ledger, CodeReader& code) : ledger_(ledger), code_(code) {}
-  /// Sets `git` if git has answered within some milliseconds, and the annotations "recipe_files" and "scripts" ({path: digest of a text
-  /// that the ledger keeps}). The texts are committed with the run's row.
+  /// Sets `git` if git has answered within some milliseconds, and the annotations "recipe_files" and "scripts" ({path: digest}). The
+  /// ledger keeps the patch, under the digest git.patch.kept, without secret values, and the scripts that contain none. They are
+  /// committed with the run's row.
   void describe(const Recipe& recipe, NewRun& run);
 
   std::string title() const override { return "the state of the code"; }
@@ -37,9 +39,12 @@ class Provenance final : public RunListener {
 
  private:
   void record(std::chrono::milliseconds patience);
+  /// Keeps the patch. Returns CodeState::git with the digest of what was kept.
+  nlohmann::json keep(const CodeState& code);
 
   Ledger& ledger_;
   CodeReader& code_;
+  Secrets secrets_;
   std::string run_;
   fs::path folder_;
   bool recorded_ = false;

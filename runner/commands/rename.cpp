@@ -3,7 +3,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 
 namespace runner {

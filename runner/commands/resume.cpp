@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -33,8 +34,13 @@ Action setup_resume(CLI::App& app) {
           options->resume_run, folder.string());
     options->recipe_file = (folder / "recipe.toml").string();
     // A run that was killed right after its row was written has no file yet.
-    if (!fs::exists(options->recipe_file))
+    if (!fs::exists(options->recipe_file)) {
+      if (options->resumed.contains("redacted"))
+        throw usage_error(
+            "run {} cannot be resumed: its folder has no recipe, and the ledger does not keep the secret values of {}",
+            options->resume_run, join(options->resumed["redacted"].get<std::vector<std::string>>(), ", "));
       write_file_atomic(options->recipe_file, options->resumed.at("resolved").get<std::string>());
+    }
     return launch_run(*options);
   });
 }

@@ -5,7 +5,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/trash.hpp"
 

@@ -1,6 +1,7 @@
 #include "runner/commands/run_folder.hpp"
 
 #include "runner/base/error.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/checkpoint/stored_model.hpp"
 #include "runner/config/config.hpp"
 #include "runner/data/data.hpp"
@@ -20,7 +21,14 @@ void RunFolder::write(const Recipe& recipe, const Plan& plan) const {
   if (error) throw environment_error("cannot make the folder {}: {}", (run_dir_ / "logs").string(), error.message());
   write_file_atomic(run_dir_ / "recipe.toml", print_recipe(recipe));
   write_file_atomic(run_dir_ / "resolved.toml", print_recipe(plan.recipe));
-  write_file_atomic(run_dir_ / "plan.json", plan.to_json().dump(2) + "\n");
+  std::vector<std::string> keys;
+  Secrets secrets;
+  secrets.take_from(recipe_to_json(plan.recipe), keys);
+  // A resume needs the secret values of the recipe, but nobody else does.
+  if (!keys.empty())
+    for (const char* name : {"recipe.toml", "resolved.toml"})
+      fs::permissions(run_dir_ / name, fs::perms::owner_read | fs::perms::owner_write);
+  write_file_atomic(run_dir_ / "plan.json", secrets.json_without(plan.to_json()).dump(2) + "\n");
   lua::write_hook_places(recipe, run_dir_);
 }
 

@@ -5,6 +5,7 @@
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/run_row.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
@@ -25,7 +26,8 @@ void RunProgress::begin(const AttemptStart& attempt) {
   if (attempt.restart > 0) return;
   progress_.reset();
   progress_ = std::make_unique<Progress>(options_);
-  if (kept_) progress_->line(fmt::format("run {} in {}", attempt.run, attempt.folder.string()));
+  if (kept_)
+    progress_->line(fmt::format("run {}, {}, in {}", attempt.run, one_line(attempt.row.name), attempt.folder.string()));
   for (const auto& place : places_()) progress_->line("metrics also in " + place);
   progress_->phase("starting " + counted(world_size_, "worker"));
 }

@@ -23,7 +23,7 @@ double number(const json& value) { return value.is_number() ? value.get<double>(
 
 /// What is read of this machine: the ranks on this node and their GPUs.
 SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
-  SystemWatch::Options options{.local_ranks = plan.job.local_size};
+  SystemWatch::Options options{.gpus = {}, .local_ranks = plan.job.local_size};
   if (!plan.job.accelerator.own_memory) return options;
   const Facts facts = read_facts();
   for (const int index : choose_devices(recipe.devices, facts).cuda_indices)
@@ -55,6 +55,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     ledger_.reopen(options.resume_run, row);
     ledger_.ledger().annotate(ledger_.run(), "scripts", row.annotations.at("scripts"));
   }
+  row_.name = ledger_.ledger().name(ledger_.run());
   listeners_.add(provenance_);
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
@@ -74,6 +75,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   row_ = run_row(home_, recipe, plan, options_);
   provenance_->describe(recipe, row_);
   ledger_.reopen(std::string(ledger_.run()), row_);
+  row_.name = ledger.name(ledger_.run());
   ledger.annotate(ledger_.run(), "predicted", predicted(plan));
   progress_->replan(plan);
   result_->replan(plan);

@@ -21,9 +21,10 @@ std::vector<std::string> command_line() {
 
 NewRun run_row(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options) {
   NewRun run;
-  run.name = recipe.run.name;
+  if (recipe.origins.contains("run.name")) run.name = recipe.run.name;  // otherwise the ledger chooses one
   run.tags = recipe.run.tags;
   run.notes = recipe.run.notes;
+  run.group = recipe.run.group;
   run.run_dir_root = (fs::absolute(home) / "runs").string();
   run.recipe_source = read_file(options.recipe_file);
   run.resolved = print_recipe(plan.recipe);

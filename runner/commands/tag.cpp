@@ -4,7 +4,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 
 namespace runner {
@@ -39,7 +39,7 @@ ExitCode tag(const TagOptions& options) {
 
 Action setup_tag(CLI::App& app) {
   auto options = std::make_shared<TagOptions>();
-  app.add_option("tags", options->words, "Runs (or a filter such as status:failed), then +TAG or -TAG")
+  app.add_option("runs", options->words, "Runs (or a filter such as status:failed), then +TAG or -TAG")
       ->required()
       ->type_name("RUN... +TAG -TAG");
   add_json_option(app, options->json);

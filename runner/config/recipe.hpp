@@ -46,13 +46,14 @@ struct Recipe {
   static constexpr int64_t automatic = 0;
 
   struct Run {
-    std::string name;  ///< default: the file's stem
+    std::string name;  ///< default: the file's stem; the ledger then gives the run a memorable name
     int64_t seed = 1234;
     bool deterministic = false;
     bool benchmark = false;    ///< cuDNN autotuning
     int64_t fast_dev_run = 0;  ///< n > 0: n optimizer steps and n batches of validation; nothing is kept
     std::vector<std::string> tags;
     std::string notes;
+    std::string group;
     std::vector<std::string> loggers;  ///< files of metrics for other programs, beside the ledger
     std::string profiler = "off";
     std::optional<std::vector<int64_t>> profile_steps;  ///< default: the third and the fourth of each attempt

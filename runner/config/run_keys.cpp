@@ -41,7 +41,7 @@ std::optional<std::string> whole_numbers(json& steps) {
 void add_run(std::vector<Key>& keys) {
   Adder add(keys, "run", &Recipe::run);
   using R = Recipe::Run;
-  add({.name = "name", .type = T::text, .help = "Name of the run in listings. Default: the file's name."}, &R::name);
+  add({.name = "name", .type = T::text, .help = "Name of the run in listings. Default: a memorable one, like quiet-otter-12."}, &R::name);
   add({.name = "seed", .type = T::integer, .help = "Determines initial weights, sample order and dropout.",
        .minimum = 0}, &R::seed);
   add({.name = "deterministic", .type = T::boolean,
@@ -53,6 +53,7 @@ void add_run(std::vector<Key>& keys) {
        .minimum = 0, .refuses = refused_dev_run}, &R::fast_dev_run);
   add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
   add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
+  add({.name = "group", .type = T::text, .help = "Runs of one group are listed and compared together."}, &R::group);
   add({.name = "loggers", .type = T::texts,
        .help = "Files of metrics in the run's folder for other programs, in addition to the ledger. tensorboard: event files. csv: "
                "metrics.csv, a column for each metric.", .wanted = "a list of tensorboard and csv",

@@ -1,13 +1,10 @@
 #include "runner/ledger/edits.hpp"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "runner/base/clock.hpp"
+#include "runner/ledger/changes.hpp"
 #include "runner/ledger/ledger_impl.hpp"
-#include "runner/ledger/process_identity.hpp"
 
 namespace runner {
 
@@ -41,41 +38,28 @@ void check_tag(const std::string& tag) {
 }
 
 /// Changes one column of a run, if its value is another one.
-int change_column(sqlite::Database& database, int64_t run, const std::string& who, const std::string& what,
-                  const std::string& after) {
+int change_column(sqlite::Database& database, int64_t run, const std::string& what, const std::string& after) {
   const std::string column = what == "group" ? "grp" : what;
   auto row = database.query("SELECT " + column + " FROM run WHERE run = ?", run);
   RUNNER_CHECK(row.step());
   const std::string before = row.text(0);
   if (before == after) return 0;
   database.run("UPDATE run SET " + column + " = ? WHERE run = ?", after, run);
-  record_change(database, run, who, what, before, after);
+  record_change(database, run, what, before, after);
   return 1;
 }
 
-int change_archived(sqlite::Database& database, int64_t run, const std::string& who, bool archived) {
+int change_archived(sqlite::Database& database, int64_t run, bool archived) {
   database.run("UPDATE run SET archived = iif(?1, ?2, NULL) WHERE run = ?3 AND (archived IS NOT NULL) <> ?1", archived,
                wall_seconds(), run);
   if (database.changes() == 0) return 0;
-  record_change(database, run, who, "archived", archived ? "no" : "yes", archived ? "yes" : "no");
+  record_change(database, run, "archived", archived ? "no" : "yes", archived ? "yes" : "no");
   return 1;
 }
 
 }  // namespace
 
-std::string this_user() {
-  const passwd* entry = ::getpwuid(::geteuid());
-  const std::string user = entry ? entry->pw_name : std::to_string(::geteuid());
-  return user + "@" + this_process().host;
-}
-
-void record_change(sqlite::Database& database, int64_t run, const std::string& who, const std::string& what,
-                   const std::optional<std::string>& before, const std::optional<std::string>& after) {
-  database.run("INSERT INTO change (run, time, who, what, before, after) VALUES (?, ?, ?, ?, ?, ?)", run,
-               wall_seconds(), who, what, before, after);
-}
-
-int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit, const std::string& who) {
+int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit) {
   if (edit.name) check_name(*edit.name);
   std::ranges::for_each(edit.added_tags, check_tag);
   auto row = database.query("SELECT tags, notes FROM run WHERE run = ?", run);
@@ -84,11 +68,11 @@ int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit, const
   std::string notes = edit.notes.value_or(row.text(1));
   if (!edit.appended_notes.empty()) notes += (notes.empty() ? "" : "\n") + edit.appended_notes;
   int changes = 0;
-  if (edit.name) changes += change_column(database, run, who, "name", *edit.name);
-  if (edit.group) changes += change_column(database, run, who, "group", *edit.group);
-  changes += change_column(database, run, who, "notes", notes);
-  if (changed != tags) changes += change_column(database, run, who, "tags", to_text(changed));
-  if (edit.archived) changes += change_archived(database, run, who, *edit.archived);
+  if (edit.name) changes += change_column(database, run, "name", *edit.name);
+  if (edit.group) changes += change_column(database, run, "group", *edit.group);
+  changes += change_column(database, run, "notes", notes);
+  if (changed != tags) changes += change_column(database, run, "tags", to_text(changed));
+  if (edit.archived) changes += change_archived(database, run, *edit.archived);
   return changes;
 }
 
@@ -127,11 +111,11 @@ json read_changes(sqlite::Database& database, int64_t run) {
   return changes;
 }
 
-int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who) {
+int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit) {
   int changed = 0;
   if (!impl_->database) return changed;
   sqlite::Transaction transaction(*impl_->database);
-  for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), edit, who) > 0 ? 1 : 0;
+  for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), edit) > 0 ? 1 : 0;
   transaction.commit();
   return changed;
 }

@@ -1,4 +1,4 @@
-// Edits of a run after it was recorded, and the audit trail of them.
+// Edits of a run after it was recorded, and what a resume makes of them.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,15 +17,8 @@ struct RunEdit {
   std::optional<bool> archived = {};
 };
 
-/// "user@host" of this process, for the audit trail.
-std::string this_user();
-
-/// Adds an entry to the audit trail of a run. `before` and `after`: as in the run's row, empty: unset.
-void record_change(sqlite::Database& database, int64_t run, const std::string& who, const std::string& what,
-                   const std::optional<std::string>& before, const std::optional<std::string>& after);
-
 /// Makes the changes that differ from the run's row, and records each. Returns their number. Call it in a transaction.
-int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit, const std::string& who);
+int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit);
 
 /// The name, tags, notes and group of a run that is resumed.
 struct RunTexts {

@@ -81,6 +81,7 @@ Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder
   else
     database = open_to_read(path);
   if (database) mark_lost();
+  secrets.add_environment();
   if (mode == Mode::write) writer = std::make_unique<Writer>(sqlite::Database(path, sqlite::Access::existing));
 }
 

@@ -102,6 +102,7 @@ class Ledger {
 
   /// Commits the row, creates the run's folder, and returns the run's id, e.g. "20261121-065403-k3f9": UTC time of the
   /// start (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
+  /// Secret values (runner/base/secrets.hpp) are not stored: "***" stands for them, here and in all later records.
   std::string begin_run(const NewRun& run);
   /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With
   /// `from_step`, deletes the points after that step and the events and artifacts after its snapshot, because this
@@ -125,7 +126,8 @@ class Ledger {
   /// Stores a JSON value under `key` in the run's row, e.g. "measured" or "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
   /// Stores a text once for all runs and returns its digest, with which kept() finds it. It is committed before or with the
-  /// next change, so that the change may name the digest.
+  /// next change, so that the change may name the digest. The caller
+  /// leaves secret values out.
   std::string keep(const std::string& text);
   std::optional<std::string> kept(const std::string& digest) const;
   /// Sets CodeState::git of a run and of its attempt that this process owns, because git may answer after begin_run().
@@ -153,10 +155,10 @@ class Ledger {
   /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
-  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail, made by `who`
-  /// (this_user()). Needs no write mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
+  /// Edits runs, also running ones, and returns how many were changed; each change is in the audit trail. Needs no write
+  /// mode. Returns after the commit; either all edits are made or none. Throws Error(usage) for
   /// a name or tag that is not allowed.
-  int edit(const std::vector<std::string>& runs, const RunEdit& edit, const std::string& who);
+  int edit(const std::vector<std::string>& runs, const RunEdit& edit);
 
   std::vector<RunRow> runs() const;  ///< all of them, newest last
   /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
@@ -170,6 +172,7 @@ class Ledger {
   std::map<std::string, MetricSummary> summaries(const std::string& run) const;
   /// The points after a step: step -> metric -> value.
   std::map<int64_t, std::map<std::string, double>> rows_after(const std::string& run, int64_t step) const;
+  std::string name(const std::string& run) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   /// What can stand at `cursor`, a position in the text of a filter.

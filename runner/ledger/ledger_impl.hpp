@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "runner/base/secrets.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
 #include "runner/ledger/writer.hpp"
@@ -65,7 +66,11 @@ struct Ledger::Impl {
   bool taken_up(const Lease& lease) const;
   Writer& to_write() const;
 
+  /// The row without secret values, whose keys become the annotation "redacted". Later records leave them out, too.
+  NewRun without_secrets(NewRun run);
+
   std::filesystem::path home, path;
+  Secrets secrets;  ///< of the environment, and of the runs that this process began or reopened
   std::unique_ptr<sqlite::Database> database;  ///< for reading; null while there is no file
   std::unique_ptr<Writer> writer;              ///< null in read mode
   std::map<int64_t, double> lost;              ///< lost runs that could not be marked in the file -> last activity

@@ -141,7 +141,8 @@ std::string Ledger::find_run(const std::string& text) const {
   std::string newest_of_name, newest_training, newest_begun;
   int of_name = 0;
   if (impl_->database) {
-    auto rows = impl_->database->query("SELECT id, name, strategy FROM run WHERE deleted IS NULL ORDER BY started, run");
+    auto rows =
+        impl_->database->query("SELECT id, name, strategy FROM run WHERE deleted IS NULL ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
@@ -185,6 +186,12 @@ std::string Ledger::run_dir(const std::string& run) const {
   auto row = impl_->database->query("SELECT folder FROM run WHERE run = ?", number);
   RUNNER_CHECK(row.step());
   return (impl_->home / row.text(0)).string();
+}
+
+std::string Ledger::name(const std::string& run) const {
+  auto row = impl_->database->query("SELECT name FROM run WHERE run = ?", impl_->row_of(run));
+  RUNNER_CHECK(row.step());
+  return row.text(0);
 }
 
 std::map<int64_t, int64_t> Ledger::attempts(const std::string& run) const {

@@ -100,7 +100,8 @@ void Ledger::metrics(const std::string& run, std::vector<MetricPoint> points) {
 
 void Ledger::event(const std::string& run, const std::string& kind, const json& fields) {
   const double now = impl_->last_write[run] = wall_seconds();
-  impl_->to_write().queue([now, lease = impl_->lease_of(run), record = make_record(kind, fields)](Batch& batch) {
+  impl_->to_write().queue([now, lease = impl_->lease_of(run),
+                           record = make_record(kind, impl_->secrets.json_without(fields))](Batch& batch) {
     batch.event(lease, now, record);
   });
 }
@@ -109,15 +110,15 @@ void Ledger::artifact(const std::string& run, const std::string& kind, const std
                       bool unless_known) {
   const double now = impl_->last_write[run] = wall_seconds();
   // The run's folder is read in the background too: with a rollback journal, a reader waits for other processes.
-  impl_->to_write().queue(
-      [=, home = impl_->home, lease = impl_->lease_of(run), record = make_record(kind, fields)](Batch& batch) {
-        auto row = batch.database().query("SELECT folder FROM run WHERE run = ?", lease.run);
-        RUNNER_CHECK(row.step());
-        const std::string stored = relative_below(home / row.text(0), path).value_or(path);
-        auto known = batch.database().query("SELECT 1 FROM artifact WHERE run = ? AND kind = ? AND path = ?", lease.run,
-                                            kind, stored);
-        if (!unless_known || !known.step()) batch.artifact(lease, now, record, stored);
-      });
+  impl_->to_write().queue([=, home = impl_->home, lease = impl_->lease_of(run),
+                           record = make_record(kind, impl_->secrets.json_without(fields))](Batch& batch) {
+    auto row = batch.database().query("SELECT folder FROM run WHERE run = ?", lease.run);
+    RUNNER_CHECK(row.step());
+    const std::string stored = relative_below(home / row.text(0), path).value_or(path);
+    auto known = batch.database().query("SELECT 1 FROM artifact WHERE run = ? AND kind = ? AND path = ?", lease.run,
+                                        kind, stored);
+    if (!unless_known || !known.step()) batch.artifact(lease, now, record, stored);
+  });
 }
 
 void Ledger::settle(const std::string& run, std::function<void()> done) {
@@ -135,12 +136,12 @@ void Ledger::settle(const std::string& run, std::function<void()> done) {
 }
 
 void Ledger::annotate(const std::string& run, const std::string& key, const json& value) {
-  impl_->to_write().queue(
-      [lease = impl_->lease_of(run), path = "$.\"" + key + "\"", text = to_text(value)](Batch& batch) {
-        if (batch.owns(lease))
-          batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path,
-                               text, lease.run);
-      });
+  impl_->to_write().queue([lease = impl_->lease_of(run), path = "$.\"" + key + "\"",
+                           text = to_text(impl_->secrets.json_without(value))](Batch& batch) {
+    if (batch.owns(lease))
+      batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path, text,
+                           lease.run);
+  });
 }
 
 void Ledger::heartbeat(const std::string& run) {

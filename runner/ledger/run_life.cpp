@@ -75,7 +75,6 @@ void restore_row(sqlite::Database& database, int64_t run) {
 
 }  // namespace
 
-/// What filters need of the run's config: checkpoint.monitor, and the names of its recipe keys.
 void note_config(sqlite::Database& database, int64_t run) {
   database.run(
       "UPDATE run SET monitor = ifnull((SELECT json_extract(content, '$.checkpoint.monitor') FROM config WHERE hash = "
@@ -104,7 +103,21 @@ std::string unused_id(sqlite::Database& database, const std::string& table, doub
   }
 }
 
-std::string Ledger::begin_run(const NewRun& run) {
+NewRun Ledger::Impl::without_secrets(NewRun run) {
+  std::vector<std::string> keys;
+  run.config = secrets.take_from(std::move(run.config), keys);
+  run.argv = secrets.without(secrets.take_from(std::move(run.argv)));
+  for (auto* text : {&run.name, &run.notes, &run.recipe_source, &run.resolved})
+    *text = secrets.without(std::move(*text));
+  for (auto* value : {&run.config, &run.origins, &run.plan, &run.git, &run.host, &run.annotations})
+    *value = secrets.json_without(std::move(*value));
+  run.tags = secrets.without(std::move(run.tags));
+  if (!keys.empty()) run.annotations["redacted"] = keys;
+  return run;
+}
+
+std::string Ledger::begin_run(const NewRun& given) {
+  const NewRun run = impl_->without_secrets(given);
   const double now = wall_seconds();
   std::string id;
   fs::path folder;
@@ -176,18 +189,20 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
   RUNNER_CHECK(std::find(ends.begin(), ends.end(), status) != ends.end(), "{}", status);
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
+  const std::string text = impl_->secrets.without(message);
   const auto end = [&](Batch& batch) {
     if (!batch.owns(lease)) refuse_stale(batch.database(), run, lease);
     batch.touch(lease, now);
     batch.database().run("UPDATE run SET status = ?, ended = ?, exit_code = ?, message = ? WHERE run = ?", status, now,
-                         exit_code, message, lease.run);
+                         exit_code, text, lease.run);
     batch.database().run("UPDATE attempt SET ended = ? WHERE attempt = ?", now, lease.attempt);
   };
   impl_->to_write().commit(end, patience);
   impl_->leases.erase(run);
 }
 
-void Ledger::reopen_run(const std::string& run, const NewRun& again) {
+void Ledger::reopen_run(const std::string& run, const NewRun& given) {
+  const NewRun again = impl_->without_secrets(given);
   const double now = wall_seconds();
   Lease lease{impl_->row_of(run), 0};
   impl_->to_write().commit([&](Batch& batch) {

@@ -22,7 +22,8 @@ struct NewSweep {
 
 struct SweepRow {
   std::string id, name;
-  std::string status;   ///< running, finished, failed, interrupted; lost: still marked as running, but its process is gone
+  std::string
+      status;  ///< running, finished, failed, interrupted; lost: still marked as running, but its process is gone
   std::string message;  ///< the reason why it ended
   uint64_t seed = 0;
   double started = 0;           ///< Unix seconds

@@ -19,7 +19,8 @@ std::vector<std::pair<double, double>> Ledger::system_curve(const std::string& r
   std::vector<std::pair<double, double>> curve;
   const int64_t row = impl_->row_of(run);
   auto points = impl_->database->query(
-      "SELECT time, value FROM system_sample WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?) ORDER BY time",
+      "SELECT time, value FROM system_sample WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?) ORDER BY "
+      "time",
       row, name);
   while (points.step()) curve.emplace_back(points.real(0), points.real(1));
   if (!curve.empty()) return curve;

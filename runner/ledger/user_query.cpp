@@ -27,7 +27,9 @@ const std::map<std::string, std::string> view_texts = {
     {"edges", "runs that started from other runs"},
     {"sweeps", "one row for each sweep"},
     {"trials", "the trials of sweeps; parameters is a JSON object"},
-    {"changes", "the audit trail: edits of name, tags, notes, group, archived"},
+    {"changes", "the audit trail: edits of name, tags, notes, group, archived, deleted"},
+    {"system_samples", "readings of the machine while a run trains: CPU, memory, disk, network, GPUs"},
+    {"logs", "what the ranks of a run have printed"},
 };
 
 /// Why SQLite's authorizer refused a statement, in the statement's words.

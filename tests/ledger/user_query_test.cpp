@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runner/base/files.hpp"
+#include "runner/ledger/changes.hpp"
 #include "support.hpp"
 
 using namespace runner;
@@ -31,7 +32,7 @@ struct QueriedRun {
     ledger.event(id, "note", {{"step", 2}, {"message", "hello"}});
     ledger.artifact(id, "checkpoint", "checkpoints/step-000002", {{"step", 2}, {"bytes", 100}});
     ledger.finish_run(id, "finished", 0, "");
-    ledger.edit({id}, {.added_tags = {"x"}}, "me@box");
+    ledger.edit({id}, {.added_tags = {"x"}});
   }
   json rows(const std::string& sql) const {
     UserQuery query(folder.home(), sql);
@@ -66,7 +67,7 @@ TEST_CASE("expectation 25: queries read documented views") {
         json{{"checkpoint", "checkpoints/step-000002", 2, 100}});
   CHECK(run.rows("SELECT run, number, reason FROM attempts") == json{{run.id, 1, "start"}});
   CHECK(run.rows("SELECT who, what, after FROM changes") ==
-        json{{"me@box", "tags", "[\"night\",\"a \\\"quoted\\\" one\",\"x\"]"}});
+        json{{this_user(), "tags", "[\"night\",\"a \\\"quoted\\\" one\",\"x\"]"}});
   CHECK(run.rows(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT i FROM n;  -- end") ==
         json{{1}, {2}, {3}});

@@ -1,0 +1,123 @@
+// The verbs that edit and query the ledger, as processes; a shell script stands for the worker.
+#include <signal.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <regex>
+#include <thread>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using nlohmann::json;
+
+namespace {
+
+/// A place with runs of a recipe without a name; their worker fails at once.
+struct FailedRuns : Workplace {
+  explicit FailedRuns(int count) {
+    write("text.txt", std::string(4000, 'x'));
+    write("tiny.toml",
+          "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n[data]\nformat = \"text\"\n"
+          "train = [\"text.txt\"]\ntokenizer = \"bytes\"\n[devices]\naccelerator = \"cpu\"\ndevices = 1\n"
+          "[optimizer]\nname = \"adamw\"\nlr = 0.25\n[train]\nmax_steps = 1\nglobal_batch_size = 1\n");
+    replace_worker("exit 1");
+    for (int i = 0; i < count; ++i) run({"run", "tiny.toml", "--set", "run.seed=" + std::to_string(i)});
+  }
+  json list(const std::vector<std::string>& filter = {}) const {
+    std::vector<std::string> words = {"ls", "--json"};
+    words.insert(words.end(), filter.begin(), filter.end());
+    return run(words).json().at("runs");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("runs are named, tagged, grouped, annotated and archived on the command line") {
+  const FailedRuns place(3);
+  const json runs = place.list();
+  REQUIRE(runs.size() == 3);
+  const std::string first = runs[0]["id"], name = runs[0]["name"];
+  CHECK(std::regex_match(name, std::regex("[a-z]+-[a-z]+-1")));
+  CHECK(place.run({"tag", name.substr(0, name.rfind('-')), "+good", "+draft"}).err == "run " + first + " is changed\n");
+  CHECK(place.run({"tag", "last", "-good"}).err.ends_with(" stays as it is\n"));
+  CHECK(place.run({"tag", first, "-draft"}).code == 0);
+  CHECK(place.list({"tag:good"}).size() == 1);
+  CHECK(place.list({"-tag:good"}).size() == 2);
+  CHECK(place.run({"tag", "status:failed", "-tag:good", "+other"}).err == "changed 2 of 2 runs\n");
+  CHECK(place.run({"note", first, "two", "words"}).code == 0);
+  CHECK(place.run({"note", "--append", first, "more"}).code == 0);
+  CHECK(place.run({"note", first}).out == "two words\nmore\n");
+  CHECK(place.run({"rename", first, "best"}).code == 0);
+  CHECK(place.run({"group", "run.seed<2", "study"}).err == "changed 2 of 2 runs\n");
+  CHECK(place.list({"group:study"}).size() == 2);
+  CHECK(place.run({"archive", "best"}).code == 0);
+  CHECK(place.list().size() == 2);
+  CHECK(place.run({"archive", "--undo", "group:study"}).err == "run " + first + " is changed\n");
+  CHECK(place.list().size() == 3);
+  const auto changes = place.run({"query", "--json", "SELECT what, count(*) FROM changes GROUP BY what ORDER BY what"});
+  CHECK(changes.json().at("rows") == json{{"archived", 2}, {"group", 2}, {"name", 1}, {"notes", 2}, {"tags", 4}});
+  CHECK(place.run({"tag", "last"}).code == 2);
+  CHECK(place.run({"tag", "nothing", "+x"}).code == 2);
+}
+
+TEST_CASE("expectation 13: ls takes filters, columns and formats") {
+  const FailedRuns place(2);
+  CHECK(place.run({"ls", "--csv", "--columns", "run.seed,optimizer.lr,status", "sort:-run.seed"}).out ==
+        "run.seed,optimizer.lr,status\n1,0.25,failed\n0,0.25,failed\n");
+  CHECK(place.run({"ls", "--columns", "seed,status", "lr>0.1", "limit:1"}).out == "seed  STATUS\n   1  failed\n");
+  CHECK(place.list({"lr>0.3"}).empty());
+  CHECK(place.list({"--sort", "-run.seed", "-n", "1"})[0]["columns"].is_null());
+  CHECK(place.run({"ls", "--json", "--columns", "seed", "seed:1"}).json().at("runs")[0].at("columns") ==
+        json{{"seed", 1}});
+  const auto mistake = place.run({"ls", "lr>0.1", "staus:failed"});
+  CHECK(mistake.code == 2);
+  CHECK(mistake.err ==
+        "error: no run has a field, recipe key or metric \"staus\"; did you mean \"status\"?\n  lr>0.1 staus:failed\n"
+        "         ^^^^^\n");
+}
+
+TEST_CASE("a filter that the shell takes for a redirection is refused") {
+  const FailedRuns place(1);
+  const std::string command = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
+                              "' bin/runner ls lr >0.1 2>errors; test $? = 2";
+  CHECK(std::system(command.c_str()) == 0);
+  CHECK(slurp(place.path() / "errors") ==
+        "error: the shell took `>0.1` as a redirection into the file 0.1: quote the filter, as in 'lr>0.1'\n");
+}
+
+TEST_CASE("expectation 25: a query prints a table, JSON or CSV, and Ctrl-C ends it") {
+  const FailedRuns place(1);
+  CHECK(place.run({"query", "SELECT status, steps, NULL AS x FROM runs"}).out ==
+        "status  steps  x\nfailed      0  -\n");
+  CHECK(place.run({"query", "--csv", "SELECT 'a,b' AS t, 0.1 AS v"}).out == "t,v\n\"a,b\",0.1\n");
+  CHECK(place.run({"query", "DELETE FROM run"}).err == "error: DELETE is not allowed: runner query only reads\n");
+  CHECK(place.run({"query"}).out.starts_with("runs: one row for each run"));
+  CHECK(place.list().size() == 1);
+  const pid_t endless =
+      place.start({"query", "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ::kill(endless, SIGINT);
+  int status = 0;
+  REQUIRE(::waitpid(endless, &status, 0) == endless);
+  CHECK((WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)) == 130);
+}
+
+TEST_CASE("expectation 38: secrets are neither in the ledger nor readable by others in the run's folder") {
+  const FailedRuns place(0);
+  const std::string secret = "hunter2-hunter2";
+  place.write("hook.lua", "return { on_train_end = function() end }\n");
+  place.run({"run", "tiny.toml", "--set", "hooks.files=[\"hook.lua\"]", "hooks.hook.api_token=" + secret});
+  const json runs = place.list();
+  REQUIRE(runs.size() == 1);
+  const json shown = place.run({"show", "last", "--json"}).json();
+  INFO(shown.dump());
+  CHECK(shown.dump().find(secret) == std::string::npos);
+  CHECK(shown.at("redacted") == json{"hooks.hook.api_token"});
+  CHECK(slurp(place.home() / "ledger.db").find(secret) == std::string::npos);
+  for (const auto& entry : fs::recursive_directory_iterator(place.home() / "runs")) {
+    if (!entry.is_regular_file() || slurp(entry.path()).find(secret) == std::string::npos) continue;
+    INFO(entry.path().string());
+    CHECK((entry.status().permissions() & (fs::perms::group_all | fs::perms::others_all)) == fs::perms::none);
+  }
+}
