@@ -9,8 +9,8 @@
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/run_choice.hpp"
 #include "runner/commands/option_checks.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/csv.hpp"
@@ -135,9 +135,9 @@ std::vector<std::string> wanted_names(const Ledger& ledger, const std::vector<st
   std::set<std::string> names;
   for (const auto& id : ids)
     for (const auto& name : ledger.metric_names(id)) names.insert(name);
-  std::vector<std::string> list(names.begin(), names.end());
-  sort_metrics(list);
-  return list;
+  std::vector<std::string> sorted(names.begin(), names.end());
+  sort_metrics(sorted);
+  return sorted;
 }
 
 ExitCode print(const MetricsOptions& options) {

@@ -10,9 +10,8 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/run_choice.hpp"
 #include "runner/commands/option_checks.hpp"
-#include "runner/commands/run_labels.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/gnuplot.hpp"
@@ -51,7 +50,7 @@ std::vector<std::string> metrics_of(const PlotOptions& options) {
 
 Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const PlotOptions& options) {
   const auto metrics = metrics_of(options);
-  const auto names = run_labels(ledger, runs);
+  const auto names = short_names(ledger, runs);
   Chart chart{.title = options.title, .x_label = options.x, .y_label = metrics.size() == 1 ? metrics[0] : ""};
   chart.log_x = options.log_x;
   chart.log_y = options.log_y;
@@ -84,7 +83,7 @@ BarChart memory_bars(const Ledger& ledger, const std::vector<std::string>& runs,
   BarChart chart{.title = options.title.empty() ? "memory of a rank" : options.title,
                  .y_label = "GiB",
                  .names = {"predicted", "measured"}};
-  const auto names = run_labels(ledger, runs);
+  const auto names = short_names(ledger, runs);
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto run = ledger.show(runs[i]);
     BarGroup group{names[i], {}};

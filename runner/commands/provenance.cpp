@@ -75,8 +75,9 @@ void Provenance::describe(const Recipe& recipe, NewRun& run) {
   if (const auto* code = code_.wait(start_patience)) run.git = keep(*code);
   auto scripts = nlohmann::json::object();
   const auto texts = lua::script_texts(recipe);
-  for (const auto& [path, text] : texts.items()) {
-    scripts[path] = xxh3_hex(text.get<std::string>());
+  for (const auto& [path, value] : texts.items()) {
+    const std::string text = value;
+    scripts[path] = xxh3_hex(text);
     if (secrets_.without(text) == text) ledger_.keep(text);
   }
   run.annotations["recipe_files"] = recipe_files(recipe);

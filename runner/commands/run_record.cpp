@@ -55,7 +55,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     ledger_.reopen(options.resume_run, row);
     ledger_.ledger().annotate(ledger_.run(), "scripts", row.annotations.at("scripts"));
   }
-  row_.name = ledger_.ledger().name(ledger_.run());
+  row_.name = ledger_.ledger().row(ledger_.run()).name;
   listeners_.add(provenance_);
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
@@ -75,7 +75,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   row_ = run_row(home_, recipe, plan, options_);
   provenance_->describe(recipe, row_);
   ledger_.reopen(std::string(ledger_.run()), row_);
-  row_.name = ledger.name(ledger_.run());
+  row_.name = ledger.row(ledger_.run()).name;
   ledger.annotate(ledger_.run(), "predicted", predicted(plan));
   progress_->replan(plan);
   result_->replan(plan);

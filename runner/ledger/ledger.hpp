@@ -32,12 +32,12 @@ struct NewRun {
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
-  nlohmann::json git;            ///< CodeState::git of the working directory; null if there is none or it is not known yet
-  nlohmann::json host;           ///< name, kernel, cpu, memory, devices
-  std::string sweep;             ///< id of the sweep that this run is a trial of; empty if it is none
-  int64_t trial = 0;             ///< number of the trial in the sweep
-  std::string parent = {};       ///< id of the run whose model this one reads; empty if there is none
-  std::string parent_kind = {};  ///< "evaluated", "predicted" or "embedded"
+  nlohmann::json git;       ///< CodeState::git of the working directory; null if there is none or it is not known yet
+  nlohmann::json host;      ///< name, kernel, cpu, memory, devices
+  std::string sweep;        ///< id of the sweep that this run is a trial of; empty if it is none
+  int64_t trial = 0;        ///< number of the trial in the sweep
+  std::string parent = {};  ///< id of the run whose model this one reads; empty if there is none
+  std::string parent_kind = {};                           ///< "evaluated", "predicted" or "embedded"
   nlohmann::json annotations = nlohmann::json::object();  ///< the first ones, see annotate(); reopen_run() ignores them
   /// For reopen_run(): the last attempt that the caller has seen; 0: none. Unset: any.
   std::optional<int64_t> last_attempt = {};
@@ -126,8 +126,7 @@ class Ledger {
   /// Stores a JSON value under `key` in the run's row, e.g. "measured" or "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
   /// Stores a text once for all runs and returns its digest, with which kept() finds it. It is committed before or with the
-  /// next change, so that the change may name the digest. The caller
-  /// leaves secret values out.
+  /// next change, so that the change may name the digest.
   std::string keep(const std::string& text);
   std::optional<std::string> kept(const std::string& digest) const;
   /// Sets CodeState::git of a run and of its attempt that this process owns, because git may answer after begin_run().
@@ -172,7 +171,6 @@ class Ledger {
   std::map<std::string, MetricSummary> summaries(const std::string& run) const;
   /// The points after a step: step -> metric -> value.
   std::map<int64_t, std::map<std::string, double>> rows_after(const std::string& run, int64_t step) const;
-  std::string name(const std::string& run) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   /// What can stand at `cursor`, a position in the text of a filter.
@@ -183,11 +181,11 @@ class Ledger {
   /// The value with the greatest step; nullopt if the run has no such metric.
   std::optional<double> last_value(const std::string& run, const std::string& metric) const;
   std::vector<std::string> metric_names(const std::string& run) const;  ///< in alphabetical order
-  std::vector<std::string> metric_names() const;                        ///< of all runs, in alphabetical order
   /// (Unix seconds, value) of a reading of the machine, sorted by time. Throws Error(usage) with the nearest name if the
   /// run has none of that name.
   std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
   std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order
+  std::vector<std::string> metric_names() const;                        ///< of all runs, in alphabetical order
 
  private:
   struct Impl;

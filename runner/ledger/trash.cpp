@@ -8,7 +8,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
-#include "runner/ledger/edits.hpp"
+#include "runner/ledger/changes.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/references.hpp"
@@ -91,7 +91,7 @@ void Trash::remove(const std::vector<std::string>& runs) {
     const int64_t run = impl_->row_of(id);
     if (impl_->trashed(run)) continue;
     database.run("UPDATE run SET deleted = ? WHERE run = ?", now, run);
-    record_change(database, run, this_user(), "deleted", {}, format_time(now));
+    record_change(database, run, "deleted", {}, format_time(now));
   }
   transaction.commit();
 }
@@ -109,7 +109,7 @@ void Trash::restore(const std::vector<std::string>& runs) {
     if (error) throw environment_error("cannot restore the folder {}: {}", folder.string(), error.message());
     auto before = database.query("SELECT deleted FROM run WHERE run = ?", run);
     RUNNER_CHECK(before.step());
-    record_change(database, run, this_user(), "deleted", format_time(before.real(0)), {});
+    record_change(database, run, "deleted", format_time(before.real(0)), {});
     database.run("UPDATE run SET deleted = NULL WHERE run = ?", run);
   }
   transaction.commit();
