@@ -47,19 +47,26 @@ int spawn(pid_t& child, std::vector<std::string>& command, const CaptureOptions&
   return error;
 }
 
-/// Reads until the end of the pipe. Returns false if the deadline passes first.
-bool read_until(int pipe, double deadline, std::string& output) {
+/// Reads until the end of the pipe. Sets `too_late` at the deadline or when it has to stop, and `cut` when there is more output
+/// than is wanted.
+void read_all(int pipe, double deadline, const CaptureOptions& options, Captured& captured) {
+  constexpr int stop_check_ms = 20;
   char buffer[65536];
   while (true) {
-    const int left_ms = static_cast<int>((deadline - steady_seconds()) * 1000);
+    const int left_ms = options.stop.stop_requested() ? 0 : static_cast<int>((deadline - steady_seconds()) * 1000);
+    captured.too_late = left_ms <= 0;
+    if (captured.too_late) return;
     pollfd wait{pipe, POLLIN, 0};
-    const int ready = left_ms > 0 ? ::poll(&wait, 1, left_ms) : 0;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
-    const ssize_t n = ::read(pipe, buffer, sizeof buffer);
+    const int ready = ::poll(&wait, 1, options.stop.stop_possible() ? std::min(left_ms, stop_check_ms) : left_ms);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    const ssize_t n = ready < 0 ? -1 : ::read(pipe, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n == 0;
-    output.append(buffer, static_cast<size_t>(n));
+    captured.too_late = n < 0;
+    if (n <= 0) return;
+    const size_t room = options.bytes_max - captured.output.size();
+    captured.output.append(buffer, std::min(static_cast<size_t>(n), room));
+    captured.cut = static_cast<size_t>(n) > room;
+    if (captured.cut) return;
   }
 }
 
@@ -74,8 +81,8 @@ Captured capture(std::vector<std::string> command, const CaptureOptions& options
   if (const int error = spawn(child, command, options, write_end.get())) return {.output = std::strerror(error)};
   write_end.close();
   Captured captured;
-  captured.too_late = !read_until(read_end.get(), deadline, captured.output);
-  if (captured.too_late) ::kill(child, SIGKILL);
+  read_all(read_end.get(), deadline, options, captured);
+  if (captured.too_late || captured.cut) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

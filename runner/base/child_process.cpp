@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,8 +42,8 @@ void become(pid_t parent, char** argv, char** envp, const ChildCommand& command)
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // the parent died before prctl: nobody would kill us
-  int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(command.out, 1) < 0 || ::dup2(command.log, 2) < 0) return;
+  const int in = command.in >= 0 ? command.in : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (in < 0 || ::dup2(in, 0) < 0 || ::dup2(command.out, 1) < 0 || ::dup2(command.log, 2) < 0) return;
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // descriptors that other code opened without O_CLOEXEC
   for (int fd : command.inherited)
     if (::fcntl(fd, F_SETFD, 0) != 0) return;
@@ -94,10 +95,39 @@ pid_t start_child(const ChildCommand& command) {
   return pid;
 }
 
-ChildLog::ChildLog(std::string path)
+ChildLog::ChildLog(std::string path, const std::string& heading)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (!descriptor_.is_open()) throw environment_error("cannot write {}: {}", path_, std::strerror(errno));
+  const std::string line = heading + "\n";
+  if (!heading.empty() && ::write(descriptor_.get(), line.data(), line.size()) < 0)
+    throw environment_error("cannot write {}: {}", path_, std::strerror(errno));
   begin_ = ::lseek(descriptor_.get(), 0, SEEK_END);
+}
+
+void ChildLog::bound(int64_t bytes_max) {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) != 0 || status.st_size <= bytes_max) return;
+  const Descriptor log(::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
+  if (!log.is_open()) return;
+  const auto part = [&](off_t begin) {
+    std::string text(static_cast<size_t>(bytes_max / 8), '\0');
+    const ssize_t n = ::pread(log.get(), text.data(), text.size(), begin);
+    text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return text;
+  };
+  std::string head = part(0);
+  if (::fstat(log.get(), &status) != 0) return;  // the child has written more
+  std::string tail = part(status.st_size - bytes_max / 8);
+  if (const auto end = head.rfind('\n'); end != std::string::npos) head.resize(end + 1);
+  if (const auto begin = tail.find('\n'); begin != std::string::npos) tail.erase(0, begin + 1);
+  removed_ += status.st_size - static_cast<int64_t>(head.size() + tail.size());
+  if (::ftruncate(log.get(), static_cast<off_t>(head.size())) != 0) return;
+  const std::string rest =
+      fmt::format("{}---- runner removed {} of output here, because a log has at most {} ----\n",
+                  head.ends_with('\n') ? "" : "\n", format_bytes(removed_), format_bytes(bytes_max)) +
+      tail;
+  [[maybe_unused]] const ssize_t n = ::write(log.get(), rest.data(), rest.size());
+  begin_ = std::min(begin_, static_cast<off_t>(head.size()));
 }
 
 std::string ChildLog::tail(size_t lines_max) const {

@@ -5,6 +5,7 @@ namespace runner {
 
 Action setup_run(CLI::App& app);
 Action setup_resume(CLI::App& app);
+Action setup_rerun(CLI::App& app);
 Action setup_sweep(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_recommend(CLI::App& app);
@@ -18,6 +19,11 @@ Action setup_strategies(CLI::App& app);
 Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
 Action setup_metrics(CLI::App& app);
+Action setup_diff(CLI::App& app);
+Action setup_compare(CLI::App& app);
+Action setup_plot(CLI::App& app);
+Action setup_tail(CLI::App& app);
+Action setup_logs(CLI::App& app);
 Action setup_query(CLI::App& app);
 Action setup_tag(CLI::App& app);
 Action setup_note(CLI::App& app);
@@ -41,6 +47,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> list = {
       {"run", "Train what a recipe describes", setup_run, {"train", "fit", "start", "launch"}},
       {"resume", "Continue a run from its newest checkpoint", setup_resume, {"continue", "restart"}},
+      {"rerun", "Train a run again from what the ledger recorded", setup_rerun, {"reproduce", "repeat"}},
       {"sweep", "Run, resume and look at sweeps: many trials of one recipe", setup_sweep, {"tune", "search", "hpo"}},
       {"check", "Read a recipe and report its mistakes, without starting anything", setup_check, {"validate", "lint"}},
       {"recommend",
@@ -60,8 +67,13 @@ const std::vector<Command>& commands() {
       {"strategies", "List strategies and their options, and which of them do nothing on this machine",
        setup_strategies},
       {"ls", "List runs", setup_ls, {"list", "runs", "ps"}},
-      {"show", "Show what is known about a run", setup_show, {"status", "info", "describe"}},
-      {"metrics", "Print the metrics of a run", setup_metrics, {"log", "logs", "history"}},
+      {"show", "Show what is known about runs", setup_show, {"status", "info", "describe"}},
+      {"metrics", "Print the metrics of runs", setup_metrics, {"history"}},
+      {"diff", "Show what differs between two runs", setup_diff},
+      {"compare", "Compare runs by the keys in which they differ", setup_compare, {"table"}},
+      {"plot", "Draw curves of runs in the terminal, or as SVG or PNG", setup_plot, {"chart", "graph", "curve"}},
+      {"tail", "Follow the metrics and the output of a running run", setup_tail, {"follow", "watch", "attach"}},
+      {"logs", "Print or search what the ranks of a run wrote", setup_logs, {"log", "output"}},
       {"query", "Read the ledger with SQL: runner query \"SELECT ...\"", setup_query, {"sql", "select"}},
       {"tag", "Add tags to runs and remove them: runner tag RUN +good -draft", setup_tag, {"label", "untag"}},
       {"note", "Print, replace or extend the notes of a run", setup_note, {"notes", "comment", "annotate"}},

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <ranges>
+#include <set>
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -32,7 +33,7 @@ _runner() {
   while IFS=$'\t' read -r candidate _; do
     COMPREPLY+=("${candidate#"$before"}")
   done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
-  if [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; fi
+  if [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *[=:] ]]; then compopt -o nospace; fi
 }
 complete -o default -F _runner runner
 )sh";
@@ -43,7 +44,7 @@ _runner() {
   local -a plain described
   local candidate description
   while IFS=$'\t' read -r candidate description; do
-    if [[ $candidate == *= ]]; then plain+=("$candidate"); else described+=("${candidate//:/\\:}:$description"); fi
+    if [[ $candidate == *[=:] ]]; then plain+=("$candidate"); else described+=("${candidate//:/\\:}:$description"); fi
   done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
   if (( ${#plain} + ${#described} == 0 )); then _files; return; fi
   (( ${#plain} )) && compadd -S '' -- "${plain[@]}"
@@ -142,14 +143,84 @@ Candidates plain(const std::vector<std::string>& words) {
   return list;
 }
 
+/// The values that runs of the ledger have; empty if it cannot be read.
+Candidates from_ledger(const auto& values) try {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  std::set<std::string> all;
+  values(ledger, all);
+  return plain({all.begin(), all.end()});
+} catch (const Error&) {
+  return {};
+}
+
+Candidates names() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& run : ledger.runs(parse_filter("archived:any"))) all.insert(run.name);
+  });
+}
+
+Candidates tags() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& run : ledger.runs()) all.insert(run.tags.begin(), run.tags.end());
+  });
+}
+
+Candidates groups() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& run : ledger.runs())
+      if (!run.group.empty()) all.insert(run.group);
+  });
+}
+
+Candidates metrics() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& name : ledger.metric_names()) all.insert(name);
+  });
+}
+
+/// The term of a filter that `current` begins.
+Candidates filter_terms(const std::string& current) try {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const auto found = ledger.complete_filter(current, current.size());
+  Candidates list;
+  for (const auto& candidate : found.candidates)
+    list.push_back({current.substr(0, found.place.offset) + candidate.text, candidate.about});
+  return list;
+} catch (const Error&) {
+  return {};
+}
+
+Candidates joined(Candidates list, const Candidates& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+/// Values of options that name something of the ledger or of recipes.
+Candidates named_values(const CLI::App& app, const std::string& option) {
+  if (option == "tag") return tags();
+  if (option == "group") return groups();
+  if (option == "metric" || option == "best" || (option == "name" && app.get_name() == "metrics")) return metrics();
+  if (option == "x") return joined(plain({"step"}), metrics());
+  if (option == "group-by") return keys();
+  if (option == "sort") return joined(metrics(), keys());
+  if (option == "strategy") return plain(strategy_names());
+  return {};
+}
+
 /// Candidates for the value of an option or positional. Empty if any value or file is possible.
 Candidates values(const CLI::App& app, const CLI::Option& option, const std::string& current) {
   auto name = option.get_lnames().empty() ? option.get_single_name() : option.get_lnames().front();
   if (name == "set") return overrides(current);
   if (name == "unset") return keys();
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
-  if (!option.get_positional()) return {};
-  if (name == "run" || name == "runs" || name == "model") return runs();
+  if (!option.get_positional()) return named_values(app, name);
+  if (name == "filter") return filter_terms(current);
+  if (name == "run" || name == "runs" || name == "other" || name == "model") {
+    const bool filters = option.get_items_expected_max() > 1;
+    auto list = joined(runs(), names());
+    return filters ? joined(std::move(list), filter_terms(current)) : list;
+  }
+  if (name == "tags") return tags();
   if (name == "trashed") return trash();
   if (name == "sweep") return sweeps();
   if (app.get_name() == "strategies") return plain(strategy_names());
@@ -181,7 +252,7 @@ class Line {
     size_t index = 0;
     for (const auto* option : app_->get_options()) {
       if (!option->get_positional()) continue;
-      const bool many = option->get_items_expected_max() > 1;
+      const bool many = option->get_items_expected_max() > 1;  // takes the words after the first, too
       if (index++ == positionals_ || many) return values(*app_, *option, current);
     }
     return more_values ? overrides(current) : Candidates();

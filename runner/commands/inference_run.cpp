@@ -62,7 +62,8 @@ class InferenceRow {
     if (!words.empty() && words.back() == '\0') words.pop_back();
     row.argv = split(words, '\0');
     row.build_id = build_id();
-    row.git = git_state(fs::current_path());
+    const auto code = read_code_state(fs::current_path());
+    row.git = code.git;
     row.host = to_json(read_facts());
     row.parent = parent_;
     row.parent_kind = request_.verb == "predict" ? "predicted" : request_.verb == "embed" ? "embedded" : "evaluated";

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "runner/base/error.hpp"
 #include "runner/commands/model_options.hpp"
 #include "runner/inference/request.hpp"
 

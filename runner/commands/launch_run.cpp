@@ -298,6 +298,7 @@ std::unique_ptr<ScratchFolder> scratch_of(const Recipe& recipe, bool several_sup
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  double started) {
   check_fast_dev_run(options, recipe);
+  CodeReader code(fs::current_path());
   const auto scratch = scratch_of(recipe, members != nullptr);
   const std::string home = (scratch ? scratch->path() : fs::absolute(ledger_home())).string();
   const std::string cache_dir = data_cache();
@@ -316,7 +317,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
   StopSignals signals;  // from here on, a signal ends the run in order
-  RunRecord record(home, recipe, plan, options, start, started);
+  RunRecord record(home, recipe, plan, options, start, code, started);
   std::optional<RunFolder> folder;
   Outcome outcome;
   try {

@@ -6,9 +6,11 @@
 #include <memory>
 #include <set>
 
+#include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/csv.hpp"
@@ -19,7 +21,7 @@ namespace runner {
 namespace {
 
 struct MetricsOptions {
-  std::string run = "last";
+  std::vector<std::string> runs = {"last"};
   std::vector<std::string> names;  ///< empty = all
   bool json = false, csv = false;
   int64_t tail = 0;   ///< only the last `tail` steps; 0 = all
@@ -27,6 +29,12 @@ struct MetricsOptions {
 };
 
 using Points = std::vector<std::pair<int64_t, double>>;
+
+/// The curves of a run: one for each name, empty if it has no such metric.
+struct RunCurves {
+  std::string id, name;
+  std::vector<Points> curves;
+};
 
 /// Keeps the steps that --every and --tail select, the same in all curves.
 void choose_steps(std::vector<Points>& curves, const MetricsOptions& options) {
@@ -71,50 +79,89 @@ std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& cu
   return list;
 }
 
-void print_csv(const std::vector<std::string>& names, const std::vector<Points>& curves) {
-  std::string out = "step";
+/// Several runs have the columns `run` (id) and `name` in front of `step`.
+void print_csv(const std::vector<std::string>& names, const std::vector<RunCurves>& runs) {
+  const bool several = runs.size() > 1;
+  std::string out = several ? "run,name,step" : "step";
   for (const auto& name : names) out += "," + csv_cell(name);
-  for (const auto& row : join_by_step(curves, exact)) out += fmt::format("\n{}", fmt::join(row, ","));
+  for (const auto& run : runs)
+    for (const auto& row : join_by_step(run.curves, exact))
+      out += fmt::format("\n{}{}", several ? run.id + "," + csv_cell(run.name) + "," : "", fmt::join(row, ","));
   std::puts(out.c_str());
 }
 
-void print_table(const std::vector<std::string>& names, const std::vector<Points>& curves) {
+void print_table(const std::vector<std::string>& names, const std::vector<RunCurves>& runs) {
+  const bool several = runs.size() > 1;
   std::vector<Column> columns = {{"step", true}};
+  if (several) columns = {{"run"}, {"name"}, {"step", true}};
   for (const auto& name : names) columns.push_back({name, true});
-  std::fputs(format_table(columns, join_by_step(curves, readable)).c_str(), stdout);
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& run : runs)
+    for (auto& row : join_by_step(run.curves, readable)) {
+      if (several) row.insert(row.begin(), {run.id, run.name});
+      rows.push_back(std::move(row));
+    }
+  std::fputs(format_table(columns, rows).c_str(), stdout);
 }
 
-void print_json(const std::string& run, const std::vector<std::string>& names, const std::vector<Points>& curves,
-                bool one) {
-  nlohmann::json out = {{"schema", 1}, {"run", run}};
-  if (one) {
-    out["name"] = names[0];
-    out["points"] = json_points(curves[0]);
+nlohmann::json json_metrics(const std::vector<std::string>& names, const std::vector<Points>& curves) {
+  auto metrics = nlohmann::json::object();
+  for (size_t i = 0; i < names.size(); ++i) metrics[names[i]] = json_points(curves[i]);
+  return metrics;
+}
+
+void print_json(const std::vector<std::string>& names, const std::vector<RunCurves>& runs, bool one) {
+  nlohmann::json out = {{"schema", 1}};
+  if (runs.size() > 1) {
+    out["runs"] = nlohmann::json::array();
+    for (const auto& run : runs)
+      out["runs"].push_back({{"run", run.id}, {"name", run.name}, {"metrics", json_metrics(names, run.curves)}});
   } else {
-    out["metrics"] = nlohmann::json::object();
-    for (size_t i = 0; i < names.size(); ++i) out["metrics"][names[i]] = json_points(curves[i]);
+    out["run"] = runs[0].id;
+    if (one) {
+      out["name"] = names[0];
+      out["points"] = json_points(runs[0].curves[0]);
+    } else {
+      out["metrics"] = json_metrics(names, runs[0].curves);
+    }
   }
   std::puts(out.dump().c_str());
 }
 
+/// The named metrics, or all that one of the runs has.
+std::vector<std::string> wanted_names(const Ledger& ledger, const std::vector<std::string>& ids,
+                                      const MetricsOptions& options) {
+  if (!options.names.empty()) return options.names;
+  std::set<std::string> names;
+  for (const auto& id : ids)
+    for (const auto& name : ledger.metric_names(id)) names.insert(name);
+  std::vector<std::string> sorted(names.begin(), names.end());
+  sort_metrics(sorted);
+  return sorted;
+}
+
 ExitCode print(const MetricsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
-  const std::string run = ledger.find_run(options.run);
-  auto names = options.names;
-  if (names.empty()) {
-    names = ledger.metric_names(run);
-    sort_metrics(names);
+  const auto ids = chosen_runs(ledger, options.runs);
+  const auto names = wanted_names(ledger, ids, options);
+  if (names.empty() && !options.json) throw usage_error("run {} has no metrics yet", ids[0]);
+  std::vector<RunCurves> runs;
+  for (const auto& id : ids) {
+    auto& run = runs.emplace_back(RunCurves{id, ledger.row(id).name, {}});
+    const auto known = ledger.metric_names(id);
+    for (const auto& name : names) {
+      const bool lacks = ids.size() > 1 && std::ranges::find(known, name) == known.end();
+      if (lacks && !options.names.empty()) log::warning("run {} has no metric \"{}\"", id, name);
+      run.curves.push_back(lacks ? Points() : ledger.points(id, name));
+    }
+    choose_steps(run.curves, options);
   }
-  if (names.empty() && !options.json) throw usage_error("run {} has no metrics yet", run);
-  std::vector<Points> curves;
-  for (const auto& name : names) curves.push_back(ledger.points(run, name));
-  choose_steps(curves, options);
   if (options.json)
-    print_json(run, names, curves, options.names.size() == 1);
+    print_json(names, runs, options.names.size() == 1);
   else if (options.csv)
-    print_csv(names, curves);
+    print_csv(names, runs);
   else
-    print_table(names, curves);
+    print_table(names, runs);
   return ExitCode::done;
 }
 
@@ -122,7 +169,7 @@ ExitCode print(const MetricsOptions& options) {
 
 Action setup_metrics(CLI::App& app) {
   auto options = std::make_shared<MetricsOptions>();
-  add_run_option(app, options->run);
+  add_runs_option(app, options->runs);
   app.add_option("--name", options->names, "Only this metric; may be given several times")->allow_extra_args(false);
   app.add_option("--tail", options->tail, "Only the last N steps")->type_name("N")->check(at_least_one());
   app.add_option("--every", options->every, "Only every N-th step, and the last")
@@ -131,7 +178,12 @@ Action setup_metrics(CLI::App& app) {
   auto* json = add_json_option(app, options->json);
   app.add_flag("--csv", options->csv, "Comma-separated, a column for each metric; like --json with all digits")
       ->excludes(json);
-  app.footer("--json prints {\"points\": [[step, value], ...]} for one name, otherwise {\"metrics\": {NAME: points}}.");
+  app.footer(
+      "--json prints {\"points\": [[step, value], ...]} for one name, otherwise {\"metrics\": {NAME: points}}; for "
+      "several runs\n"
+      "{\"runs\": [{\"run\", \"name\", \"metrics\"}]}. The CSV of several runs has one row for each run and step, and "
+      "the columns run, name,\n"
+      "step and one for each metric, as pandas' groupby and seaborn's hue expect it.");
   return [options] { return print(*options); };
 }
 

@@ -25,6 +25,7 @@ struct LaunchOptions {
   bool accept_changed_data = false;  ///< continue although the data position now has another meaning
   std::string sweep;                 ///< id of the sweep that this run is a trial of; empty if it is none
   int64_t trial = 0;
+  nlohmann::json rerun;       ///< the run to train again, as in `runner show --json`; null for another run
   std::string report_metric;  ///< metric whose points are printed to stdout as lines {"step", "value"}, for the sweep
 };
 

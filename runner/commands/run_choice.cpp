@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -9,33 +10,36 @@
 
 namespace runner {
 
-void add_runs_option(CLI::App& app, std::vector<std::string>& words) {
-  app.add_option("runs", words, "Runs (an id, part of it, a name, or last), or a filter like status:failed before:30d")
-      ->required()
-      ->type_name("RUN ... | FILTER");
-}
-
 namespace {
 
-/// Whether a word is a term of the filter language and not the name or id of a run.
+/// Whether a word is a term of the filter language and not the name of a run.
 bool is_term(const Ledger& ledger, const std::string& word) {
-  if (word.find_first_of(":<>=!(*") == std::string::npos && word != "not") return false;
-  const auto runs = ledger.runs();  // names may have these characters too
-  return std::ranges::none_of(runs, [&](const RunRow& run) { return run.name == word; });
+  const bool operators = word.find_first_of(":<>=!(*") != std::string::npos;
+  if (!operators && word != "not" && !(word.size() > 1 && word[0] == '-')) return false;
+  return std::ranges::none_of(ledger.runs(), [&](const RunRow& run) { return run.name == word; });
 }
 
 }  // namespace
 
-std::vector<std::string> chosen_runs(const Ledger& ledger, std::vector<std::string> words, const std::string& further) {
-  std::vector<std::string> ids;
-  if (std::ranges::any_of(words, [&](const auto& word) { return is_term(ledger, word); })) {
-    if (!further.empty()) words.push_back(further);
-    for (const auto& run : ledger.runs(filter_of(words))) ids.push_back(run.id);
-    if (ids.empty()) throw usage_error("no run matches {}", join(words, " "));
-    return ids;
-  }
-  for (const auto& word : words)
-    if (const auto id = ledger.find_run(word); std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+void add_runs_option(CLI::App& app, std::vector<std::string>& words) {
+  auto* option = app.add_option("runs", words,
+                                "Runs (ids, parts of them, names, last), or a filter like status:failed before:30d");
+  option->type_name("RUN ... | FILTER");
+  words.empty() ? option->required() : option->capture_default_str();
+}
+
+std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words,
+                                     const std::string& further) {
+  std::vector<std::string> ids, terms;
+  const auto add = [&](const std::string& id) {
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  };
+  for (const auto& word : words) is_term(ledger, word) ? terms.push_back(word) : add(ledger.find_run(word));
+  if (terms.empty()) return ids;
+  const std::string filter = join(terms, " ");
+  if (!further.empty()) terms.push_back(further);
+  for (const auto& run : ledger.runs(filter_of(terms))) add(run.id);
+  if (ids.empty()) throw usage_error("no run matches the filter `{}`; `runner ls` lists all", filter);
   return ids;
 }
 
@@ -57,6 +61,16 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
     log::info("changed {} of {}", changed, counted(std::ssize(runs), "run"));
   }
   return ExitCode::done;
+}
+
+std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std::string>& ids) {
+  std::map<std::string, std::string> names;
+  std::map<std::string, int> count;
+  for (const auto& id : ids) ++count[names[id] = ledger.row(id).name];
+  std::vector<std::string> out;
+  for (const auto& id : ids)
+    out.push_back(count[names[id]] > 1 ? names[id] + " " + id.substr(id.rfind('-') + 1) : names[id]);
+  return out;
 }
 
 }  // namespace runner

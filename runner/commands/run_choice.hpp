@@ -1,4 +1,4 @@
-// The runs that a verb works on: named ones, or those that a filter finds.
+// The runs that a verb works on: named ones, and those that a filter finds.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -8,14 +8,20 @@
 
 namespace runner {
 
-/// The required positional `runs`: RUN ... or terms of a filter.
+/// The positional `runs`: names of runs and terms of a filter. Its default is the value of `words`; it is required if that is empty.
 void add_runs_option(CLI::App& app, std::vector<std::string>& words);
 
-/// The ids of the runs that the words name, each once, in their order. If a word is a term of the filter language, all are, and the
-/// runs come in the order of `runner ls`; `further` is one more term then. Throws Error(usage) if there is no such run.
-std::vector<std::string> chosen_runs(const Ledger& ledger, std::vector<std::string> words, const std::string& further = "");
+/// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds, in the order of
+/// `runner ls`. A word with an operator of filters (":", "<", ">", "=") is a term of the filter, unless a run has that name.
+/// `further` is one more term, if there is a filter. Throws Error(usage) if a word names no run, or if there is no run.
+std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words,
+                                     const std::string& further = "");
 
 /// Makes an edit of the chosen runs. Reports it on stderr, or with `json` as {changed, runs} on stdout.
-ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json, const std::string& further = "");
+ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json,
+                   const std::string& further = "");
+
+/// Short names for runs in tables and legends: the run's name, with the last part of the id if several have it.
+std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std::string>& ids);
 
 }  // namespace runner

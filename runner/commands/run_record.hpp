@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "runner/commands/provenance.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/run_progress.hpp"
 #include "runner/commands/run_result.hpp"
@@ -18,9 +19,10 @@ namespace runner {
 
 class RunRecord {
  public:
-  /// Commits the run's row, or reopens it on resume. `started`: steady_seconds() at the start of the command.
+  /// Commits the run's row, or reopens it on resume. `code` must outlive the record. `started`: steady_seconds() at the start of the
+  /// command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-            const StartPoint& start, double started);
+            const StartPoint& start, CodeReader& code, double started);
 
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.ledger().attempts(ledger_.run()); }
@@ -61,6 +63,7 @@ class RunRecord {
   NewRun row_;
   LedgerListener ledger_;
   RunListeners listeners_{ledger_};
+  std::shared_ptr<Provenance> provenance_;
   std::string run_dir_;
   std::shared_ptr<RunProgress> progress_;
   std::shared_ptr<RunResult> result_;

@@ -5,7 +5,6 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/ledger/git_state.hpp"
 #include "runner/selection/script_strategy.hpp"
 
 namespace runner {
@@ -36,7 +35,6 @@ NewRun run_row(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.world_size = plan.job.world_size();
   run.argv = command_line();
   run.build_id = build_id();
-  run.git = git_state(fs::current_path());
   run.host = to_json(read_facts());
   run.sweep = options.sweep;
   run.trial = options.trial;

@@ -1,6 +1,7 @@
 // `runner show`: prints the complete record of one run.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -8,10 +9,12 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
 #include "runner/report/profile_table.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -25,23 +28,10 @@ using Rows = std::vector<std::vector<std::string>>;
 
 constexpr size_t events_shown = 5;
 
-/// A string without quotes, any other value as JSON.
-std::string plain(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
 /// A field of an object; "" if it is missing or null.
 std::string field(const json& object, const char* key) {
   if (!object.is_object() || !object.contains(key) || object[key].is_null()) return "";
   return plain(object[key]);
-}
-
-/// A number of the ledger as text. Its name determines the unit: bytes, seconds or none.
-std::string quantity(const std::string& name, const json& value) {
-  if (!value.is_number()) return value.is_null() ? "-" : plain(value);
-  const double number = value.get<double>();
-  if (name.find("bytes") != std::string::npos) return format_bytes(number);
-  if (name.ends_with("_s") && !name.ends_with("per_s")) return format_duration(number);
-  if (name.ends_with("seconds")) return format_duration(number);
-  return value.is_number_integer() ? std::to_string(value.get<int64_t>()) : fmt::format("{:.6g}", number);
 }
 
 /// The sum of the attempts, without the pauses between them.
@@ -132,10 +122,13 @@ std::string first_command(const json& run) {
   return first.empty() ? command_line(run["argv"]) : first;
 }
 
-/// "20261125-1801-k3f9 (evaluated)" for each run that is linked to this one.
-std::string edge_line(const json& edges) {
+/// "20261125-1801-k3f9 (evaluated)" for each run that is linked to this one: of runs that read a model, or of trainings.
+std::string edge_line(const json& edges, bool trainings) {
+  static const std::vector<std::string> reads_a_model = {"evaluated", "predicted", "embedded"};
   std::vector<std::string> words;
-  for (const auto& edge : edges) words.push_back(fmt::format("{} ({})", plain(edge["id"]), plain(edge["kind"])));
+  for (const auto& edge : edges)
+    if ((std::ranges::find(reads_a_model, plain(edge["kind"])) == reads_a_model.end()) == trainings)
+      words.push_back(fmt::format("{} ({})", plain(edge["id"]), plain(edge["kind"])));
   return join(words, ", ");
 }
 
@@ -156,13 +149,17 @@ void print_head(const json& run, double now) {
                {"why", why_line(run)},
                {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
                {"simulated", simulation_line(run)},
-               {"model of", edge_line(run["parents"])},
-               {"used by", edge_line(run["children"])},
+               {"model of", edge_line(run["parents"], /*trainings=*/false)},
+               {"used by", edge_line(run["children"], /*trainings=*/false)},
+               {"parent", edge_line(run["parents"], /*trainings=*/true)},
+               {"children", edge_line(run["children"], /*trainings=*/true)},
                {"steps", progress_line(run)},
                {"best", best_line(run["best_checkpoint"])},
                {"skipped", skipped_line(run)},
                {"data", field(run, "data_summary")},
                {"restarts", restarts == "0" ? "" : restarts},
+               {"group", field(run, "group")},
+               {"archived", run.value("archived", json()) == true ? "yes" : ""},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
                {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (deleted)")},
@@ -260,16 +257,17 @@ void print_events(const json& run, double now) {
   print_section(title, {{}, {}, {.may_shrink = true}}, rows);
 }
 
-ExitCode show(const std::string& text, bool as_json) {
-  const Ledger ledger(ledger_home(), Ledger::Mode::read);
-  json run = ledger.show(ledger.find_run(text));
-  run["best_checkpoint"] = best_checkpoint_of(ledger, run);
-  if (as_json) {
-    run["schema"] = 1;
-    // The source of a recipe in Lua may have comments that are not UTF-8.
-    std::puts(run.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-    return ExitCode::done;
-  }
+/// The audit trail: what was edited after the start.
+void print_changes(const json& run, double now) {
+  if (!run.contains("changes")) return;
+  Rows rows;
+  for (const auto& change : run["changes"])
+    rows.push_back({"  " + format_ago(change["time"], now), field(change, "who"), field(change, "what"),
+                    fmt::format("{} -> {}", field(change, "before"), field(change, "after"))});
+  print_section("changes", {{}, {}, {}, {.may_shrink = true}}, rows);
+}
+
+void print_run(const Ledger& ledger, const json& run) {
   const double now = wall_seconds();
   print_head(run, now);
   print_curve(ledger, run, "loss");
@@ -279,7 +277,28 @@ ExitCode show(const std::string& text, bool as_json) {
   print_profile(run);
   print_checkpoints(run, now);
   print_attempts(run, now);
+  print_changes(run, now);
   print_events(run, now);
+}
+
+ExitCode show(const std::vector<std::string>& words, bool as_json) {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const auto ids = chosen_runs(ledger, words);
+  json list = json::array();
+  for (const auto& id : ids) {
+    json run = ledger.show(id);
+    run["best_checkpoint"] = best_checkpoint_of(ledger, run);
+    if (!as_json) {
+      if (id != ids.front()) std::puts("");
+      print_run(ledger, run);
+    }
+    list.push_back(std::move(run));
+  }
+  if (!as_json) return ExitCode::done;
+  json out = ids.size() == 1 ? list[0] : json{{"runs", list}};
+  out["schema"] = 1;
+  // The source of a recipe in Lua may have comments that are not UTF-8.
+  std::puts(out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
   return ExitCode::done;
 }
 
@@ -287,13 +306,14 @@ ExitCode show(const std::string& text, bool as_json) {
 
 Action setup_show(CLI::App& app) {
   struct Options {
-    std::string run = "last";
+    std::vector<std::string> runs = {"last"};
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  add_run_option(app, options->run);
+  add_runs_option(app, options->runs);
   add_json_option(app, options->json);
-  return [options] { return show(options->run, options->json); };
+  app.footer("--json prints one object; for several runs, {\"runs\": [...]}.");
+  return [options] { return show(options->runs, options->json); };
 }
 
 }  // namespace runner

@@ -255,6 +255,30 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
   return meaning;
 }
 
+json file_digests(const std::vector<std::string>& paths, const std::string& cache_dir, size_t hashed_bytes) {
+  auto files = files_of(paths);
+  std::erase_if(files, [](const std::string& file) { return fs::file_size(file) == 0; });
+  return files.empty() ? json::array() : cached_digests(files, cache_dir, hashed_bytes);
+}
+
+json weight_digests(const std::string& init_from, const std::string& cache_dir) {
+  return file_digests({init_from}, cache_dir, size_t{64} << 20);
+}
+
+json short_meaning(json meaning) {
+  constexpr size_t files_max = 1000;
+  const auto files = meaning.find("files");
+  if (files == meaning.end() || files->size() <= files_max) return meaning;
+  int64_t bytes = 0;
+  std::string list;
+  for (const auto& file : *files) {
+    bytes += file.at("bytes").get<int64_t>();
+    list += fmt::format("{} {}\n", file.at("bytes").get<int64_t>(), file.at("xxh3").get<std::string>());
+  }
+  meaning["files"] = {{"count", files->size()}, {"bytes", bytes}, {"xxh3", xxh3_hex(list)}};
+  return meaning;
+}
+
 bool changes_meaning(const Recipe& recipe, const std::string& key) {
   static const std::vector<std::string> keys = {"data.train",
                                                 "data.format",
@@ -290,7 +314,9 @@ std::vector<std::string> changed_meaning(const json& before, const json& now) {
   for (const auto& [key, value] : now.items()) {
     const auto old = before.find(key);
     if (key == "global_batch_size" || old == before.end() || *old == value) continue;
-    if (key == "files")
+    if (key == "files" && (old->is_object() || value.is_object()))
+      changes.push_back("the contents of the files in data.train have changed");
+    else if (key == "files")
       compare_files(*old, value, changes);
     else
       changes.push_back(changed_value(key, *old, value));

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
+#include "runner/base/clock.hpp"
 #include "runner/launch/worker_process.hpp"
 
 namespace runner {
@@ -48,9 +51,25 @@ std::string log_file_of(const WorkerGroup& group, int rank) {
   return (std::filesystem::path(group.log_dir) / fmt::format("rank-{}.log", rank)).string();
 }
 
+std::string log_heading(const std::string& attempt, const std::string& time) {
+  return fmt::format("---- runner: attempt {}, {} ----", attempt, time);
+}
+
+std::optional<int64_t> attempt_of_heading(std::string_view line) {
+  constexpr std::string_view begin = "---- runner: attempt ", end = " ----";
+  int64_t attempt = 0;
+  if (!line.starts_with(begin) || !line.ends_with(end)) return std::nullopt;
+  const auto* first = line.data() + begin.size();
+  const auto [last, failed] = std::from_chars(first, line.data() + line.size(), attempt);
+  return failed == std::errc() && *last == ',' ? std::optional(attempt) : std::nullopt;
+}
+
 std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, const Handout& handout) {
   std::filesystem::create_directories(group.log_dir);
   std::vector<std::unique_ptr<Worker>> workers;
+  const auto option = std::ranges::find(group.arguments, "--attempt");
+  const bool numbered = option != group.arguments.end() && option + 1 != group.arguments.end();
+  const std::string heading = numbered ? log_heading(*(option + 1), format_time(wall_seconds())) : "";
   for (int local = 0; local < group.local_size; ++local) {
     WorkerCommand command;
     command.rank = group.first_rank + local;
@@ -58,6 +77,7 @@ std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, con
     command.arguments = group.arguments;
     command.environment = rank_environment(group, handout, local);
     command.log_file = log_file_of(group, command.rank);
+    command.log_heading = heading;
     if (local == 0 && handout.listen_fd >= 0) command.inherited.push_back(handout.listen_fd);
     if (handout.shm_fd >= 0) command.inherited.push_back(handout.shm_fd);
     workers.push_back(std::make_unique<WorkerProcess>(command));

@@ -31,7 +31,10 @@ std::optional<long> oom_kill_count() {
 }  // namespace
 
 WorkerProcess::WorkerProcess(const WorkerCommand& command)
-    : rank_(command.rank), reader_(command.rank), log_(command.log_file) {
+    : rank_(command.rank),
+      reader_(command.rank),
+      log_(command.log_file, command.log_heading),
+      log_bytes_max_(command.log_bytes_max) {
   oom_kills_before_ = oom_kill_count();
   ChildPipe events;
   settled_ = std::make_shared<Descriptor>(::eventfd(0, EFD_CLOEXEC));
@@ -76,12 +79,14 @@ std::function<void()> WorkerProcess::answer() {
 
 std::optional<WorkerExit> WorkerProcess::poll_exit() {
   if (!running_) return std::nullopt;
+  log_.bound(log_bytes_max_);
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
     return std::nullopt;
   send_group(SIGKILL);  // before the worker is reaped: until then, its group id cannot be reused
   ::waitpid(pid_, nullptr, 0);
   running_ = false;
+  log_.bound(log_bytes_max_);
   WorkerExit exit;
   (info.si_code == CLD_EXITED ? exit.code : exit.signal) = info.si_status;
   auto oom_kills = oom_kill_count();

@@ -23,6 +23,8 @@ struct WorkerCommand {
   std::map<std::string, std::string> environment;  ///< added to this process's environment
   std::vector<int> inherited;                      ///< further descriptors that the child keeps, with the same numbers
   std::string log_file;                            ///< stdout and stderr are appended; stdin is /dev/null
+  std::string log_heading = {};                    ///< a line that separates this output from that of earlier workers
+  int64_t log_bytes_max = int64_t{64} << 20;       ///< a larger log loses its middle, see ChildLog::bound()
 };
 
 /// The thread that creates the object must outlive it: the kernel kills the child when that thread ends (PR_SET_PDEATHSIG).
@@ -55,6 +57,7 @@ class WorkerProcess final : public Worker {
   std::shared_ptr<Descriptor> settled_;  ///< the eventfd on which the worker waits after `settle`
   EventReader reader_;
   ChildLog log_;
+  int64_t log_bytes_max_;
   std::optional<long> oom_kills_before_;
 };
 

@@ -32,12 +32,12 @@ struct NewRun {
   int64_t world_size = 1;
   std::vector<std::string> argv;
   std::string build_id;
-  nlohmann::json git;            ///< {commit, branch, dirty, diff_hash} of the working directory, or null
-  nlohmann::json host;           ///< name, kernel, cpu, memory, devices
-  std::string sweep;             ///< id of the sweep that this run is a trial of; empty if it is none
-  int64_t trial = 0;             ///< number of the trial in the sweep
-  std::string parent = {};       ///< id of the run whose model this one reads; empty if there is none
-  std::string parent_kind = {};  ///< "evaluated", "predicted" or "embedded"
+  nlohmann::json git;       ///< CodeState::git of the working directory; null if there is none or it is not known yet
+  nlohmann::json host;      ///< name, kernel, cpu, memory, devices
+  std::string sweep;        ///< id of the sweep that this run is a trial of; empty if it is none
+  int64_t trial = 0;        ///< number of the trial in the sweep
+  std::string parent = {};  ///< id of the run whose model this one reads; empty if there is none
+  std::string parent_kind = {};                           ///< "evaluated", "predicted" or "embedded"
   nlohmann::json annotations = nlohmann::json::object();  ///< the first ones, see annotate(); reopen_run() ignores them
   /// For reopen_run(): the last attempt that the caller has seen; 0: none. Unset: any.
   std::optional<int64_t> last_attempt = {};
@@ -69,6 +69,12 @@ struct RunRow {
   std::vector<nlohmann::json> cells;  ///< the values of the columns that were asked for; null: the run has none
 };
 
+/// A metric of a run; NaN values count only as the last one.
+struct MetricSummary {
+  int64_t step = 0;  ///< of the last point
+  double last = 0, min = 0, max = 0;
+};
+
 /// The time that the run's attempts took together, without the pauses between them.
 double seconds_taken(const RunRow& row, double now);
 
@@ -98,6 +104,8 @@ class Ledger {
   /// start (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
   /// Secret values (runner/base/secrets.hpp) are not stored: "***" stands for them, here and in all later records.
   std::string begin_run(const NewRun& run);
+  /// The row as it is stored: without the secrets that it contains (base/secrets.hpp).
+  NewRun without_secrets(NewRun row) const;
   /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With
   /// `from_step`, deletes the points after that step and the events and artifacts after its snapshot, because this
   /// attempt produces them again. If the snapshot has the results of a completion of its step (`completed`), the
@@ -119,6 +127,12 @@ class Ledger {
                 bool unless_known = false);
   /// Stores a JSON value under `key` in the run's row, e.g. "measured" or "predicted".
   void annotate(const std::string& run, const std::string& key, const nlohmann::json& value);
+  /// Stores a text once for all runs and returns its digest, with which kept() finds it. It is committed before or with the
+  /// next change, so that the change may name the digest.
+  std::string keep(const std::string& text);
+  std::optional<std::string> kept(const std::string& digest) const;
+  /// Sets CodeState::git of a run and of its attempt that this process owns, because git may answer after begin_run().
+  void code(const std::string& run, const nlohmann::json& git);
   /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another
   /// process has resumed the run because it was considered lost. From then on, writes of this process are ignored.
   void heartbeat(const std::string& run);
@@ -154,7 +168,11 @@ class Ledger {
   /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
-  std::string name(const std::string& run) const;
+  RunRow row(const std::string& run) const;             ///< without cells
+  nlohmann::json config(const std::string& run) const;  ///< of `show`, without the rest
+  std::map<std::string, MetricSummary> summaries(const std::string& run) const;
+  /// The points after a step: step -> metric -> value.
+  std::map<int64_t, std::map<std::string, double>> rows_after(const std::string& run, int64_t step) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   /// What can stand at `cursor`, a position in the text of a filter.
@@ -169,6 +187,7 @@ class Ledger {
   /// run has none of that name.
   std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
   std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order
+  std::vector<std::string> metric_names() const;                        ///< of all runs, in alphabetical order
 
  private:
   struct Impl;

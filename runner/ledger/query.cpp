@@ -188,12 +188,6 @@ std::string Ledger::run_dir(const std::string& run) const {
   return (impl_->home / row.text(0)).string();
 }
 
-std::string Ledger::name(const std::string& run) const {
-  auto row = impl_->database->query("SELECT name FROM run WHERE run = ?", impl_->row_of(run));
-  RUNNER_CHECK(row.step());
-  return row.text(0);
-}
-
 std::map<int64_t, int64_t> Ledger::attempts(const std::string& run) const {
   std::map<int64_t, int64_t> begun;
   auto rows = impl_->database->query("SELECT number, from_step FROM attempt WHERE run = ? AND reason IS NOT NULL",

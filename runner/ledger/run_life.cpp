@@ -116,6 +116,8 @@ NewRun Ledger::Impl::without_secrets(NewRun run) {
   return run;
 }
 
+NewRun Ledger::without_secrets(NewRun row) const { return impl_->without_secrets(std::move(row)); }
+
 std::string Ledger::begin_run(const NewRun& given) {
   const NewRun run = impl_->without_secrets(given);
   const double now = wall_seconds();

@@ -60,11 +60,6 @@ struct TrialEnd {
   std::string reason, message;
 };
 
-struct MetricSummary {
-  int64_t step = 0;  ///< of the last point
-  double last = 0, min = 0, max = 0;
-};
-
 /// Reads and writes sweeps over a separate connection. Each change is one transaction, and transactions keep their order:
 /// after a kill or a power failure, the file contains an earlier consistent state. Throws Error(environment) with the file.
 class Sweeps {

@@ -29,7 +29,6 @@ const std::map<std::string, std::string> view_texts = {
     {"trials", "the trials of sweeps; parameters is a JSON object"},
     {"changes", "the audit trail: edits of name, tags, notes, group, archived, deleted"},
     {"system_samples", "readings of the machine while a run trains: CPU, memory, disk, network, GPUs"},
-    {"logs", "what the ranks of a run have printed"},
 };
 
 /// Why SQLite's authorizer refused a statement, in the statement's words.

@@ -22,8 +22,11 @@ std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   return keys;
 }
 
-/// {path: text} of the scripts that are not shipped with the program.
-json own_texts(const Recipe& recipe) {
+constexpr const char* texts_key = "texts";
+
+}  // namespace
+
+json script_texts(const Recipe& recipe) {
   const auto& options = recipe.strategy.options;
   std::vector<std::string> files;
   for (const auto& source : hook_sources(recipe)) files.push_back(source.file);
@@ -37,10 +40,6 @@ json own_texts(const Recipe& recipe) {
   return texts;
 }
 
-constexpr const char* texts_key = "texts";
-
-}  // namespace
-
 void write_hook_places(const Recipe& recipe, const fs::path& run_dir) {
   auto keys = keys_with_scripts(recipe);
   if (keys.empty()) return;
@@ -49,7 +48,7 @@ void write_hook_places(const Recipe& recipe, const fs::path& run_dir) {
     Origin place = recipe.origin(key);
     if (place.line > 0) places[key] = {{"file", place.file}, {"line", place.line}, {"column", place.column}};
   }
-  places[texts_key] = own_texts(recipe);
+  places[texts_key] = script_texts(recipe);
   write_file_atomic(run_dir / "hooks.json", places.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
@@ -71,7 +70,7 @@ void restore_hook_places(Recipe& recipe, const fs::path& run_dir) {
 std::vector<std::string> changed_scripts(const Recipe& recipe, const fs::path& run_dir) {
   auto file = run_dir / "hooks.json";
   if (!fs::exists(file)) return {};
-  const json before = json::parse(read_file(file)).value(texts_key, json::object()), now = own_texts(recipe);
+  const json before = json::parse(read_file(file)).value(texts_key, json::object()), now = script_texts(recipe);
   std::vector<std::string> changed;
   for (const auto& [path, text] : now.items())
     if (before.contains(path) && before[path] != text) changed.push_back(path);

@@ -9,8 +9,11 @@
 
 namespace runner::lua {
 
-/// Writes RUN_DIR/hooks.json: {KEY: {file, line, column}, "texts": {PATH: text of a user's file}}. Writes nothing if
-/// the recipe names no script. Files that they `require` are not stored.
+/// {path: text} of the recipe's scripts that are not shipped with the program. Files that they `require` are not in it.
+nlohmann::json script_texts(const Recipe& recipe);
+
+/// Writes RUN_DIR/hooks.json: {KEY: {file, line, column}, "texts": script_texts()}. Writes nothing if
+/// the recipe names no script.
 void write_hook_places(const Recipe& recipe, const fs::path& run_dir);
 /// Restores the origins of keys in a recipe that was read from RUN_DIR/resolved.toml. Does nothing without that file.
 void restore_hook_places(Recipe& recipe, const fs::path& run_dir);

@@ -1,7 +1,7 @@
 # The system packages that scripts/setup installs with apt. Sourced by it.
 
-packages_pin="packages 4"  # increase when the lists below grow
-test_packages_pin="test_packages 2"
+packages_pin="packages 6"  # increase when the lists below grow
+test_packages_pin="test_packages 3"
 
 # Each row: package, a command or header that shows that it is installed, and its purpose.
 packages='
@@ -24,7 +24,9 @@ libxxhash-dev        include/xxhash.h                  checksums
 libpcre2-dev         include/pcre2.h                   regular expressions of tokenizers
 libutf8proc-dev      include/utf8proc.h                characters and normal forms
 libjpeg62-turbo-dev  include/jpeglib.h                 JPEG images
+libcurl4-openssl-dev curl-config                       requests to MLflow and webhooks
 libpng-dev           include/png.h                     PNG images
+gnuplot-nox          gnuplot                           runner plot writes SVG and PNG
 '
 
 # The launchers, and a Python with torch and those dependencies of transformers that have no pinned wheels. The system's torch
@@ -37,6 +39,8 @@ slurmd               sbin/slurmd                       Slurm
 slurm-client         srun                              Slurm
 munge                sbin/munged                       Slurm
 procps               pgrep                             Slurm
+zsh                  zsh                               completion
+fish                 fish                              completion
 python3-torch        torchrun                          torchrun, transformers
 python3-regex        lib/python3/dist-packages/regex   transformers
 python3-yaml         lib/python3/dist-packages/yaml    transformers

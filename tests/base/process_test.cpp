@@ -1,10 +1,16 @@
 // Programs run to their end or to a deadline, and the state of processes.
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/base/capture.hpp"
+#include "runner/base/child_process.hpp"
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/process_stat.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using namespace std::chrono_literals;
@@ -25,6 +31,55 @@ TEST_CASE("a program is killed at its deadline, and one that does not exist says
   const auto missing = capture({"no-such-program"}, {.timeout = 1s});
   CHECK((!missing.too_late && missing.status == -1));
   CHECK(missing.output == "No such file or directory");
+}
+
+TEST_CASE("a program that writes more than is wanted is killed, and so is one that has to stop") {
+  const auto endless = capture({"yes"}, {.timeout = 10s, .bytes_max = 100001});
+  CHECK(endless.cut);
+  CHECK_FALSE(endless.too_late);
+  CHECK(endless.output.size() == 100001);
+  const auto exact = capture({"printf", "abcd"}, {.timeout = 10s, .bytes_max = 4});
+  CHECK_FALSE(exact.cut);
+  CHECK(exact.output == "abcd");
+  CHECK(exact.status == 0);
+  std::stop_source stop;
+  stop.request_stop();
+  const double started = steady_seconds();
+  CHECK(capture({"sleep", "60"}, {.timeout = 60s, .stop = stop.get_token()}).too_late);
+  CHECK(steady_seconds() - started < 10);
+}
+
+TEST_CASE(
+    "the log of a child that writes without end loses its middle, with a note, and keeps its beginning and its end") {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "rank-0.log").string();
+  constexpr int64_t most = 4000;
+  ChildLog log(path, "---- first ----");
+  const Descriptor out = log.take();
+  const auto child = start_child(
+      {.program = "/bin/sh",
+       .arguments = {"-c", "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; sleep 0.3; echo end"},
+       .out = out.get(),
+       .log = out.get()});
+  int64_t largest = 0;
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    log.bound(most);
+    largest = std::max(largest, static_cast<int64_t>(fs::file_size(path)));
+  }
+  log.bound(most);
+  const std::string text = read_file(path);
+  CHECK(text.starts_with("---- first ----\nline 0\nline 1\n"));
+  CHECK(text.ends_with("\nend\n"));
+  CHECK(text.size() <= most);
+  CHECK(text.find("\n---- runner removed ") != std::string::npos);
+  CHECK(text.find(" of output here, because a log has at most 3.91 KiB ----\n") != std::string::npos);
+  CHECK(log.tail(1) == "end");
+
+  ChildLog again(path, "---- second ----");
+  CHECK(again.tail(3) == "");
+  again.bound(int64_t{1} << 20);
+  CHECK(read_file(path) == text + "---- second ----\n");
 }
 
 TEST_CASE("a file of /proc that cannot be read is empty, and no exception") {

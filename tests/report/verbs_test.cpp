@@ -4,9 +4,8 @@
 #include <regex>
 
 #include "../ledger/support.hpp"
-#include "capture.hpp"
 #include "runner/base/clock.hpp"
-#include "runner/commands/command.hpp"
+#include "verb.hpp"
 
 namespace runner {
 Action setup_ls(CLI::App& app);
@@ -18,22 +17,6 @@ using namespace runner;
 using nlohmann::json;
 
 namespace {
-
-struct Printed {
-  std::string out, err;
-};
-
-/// Runs a verb as the command line does.
-Printed run_verb(Action (*setup)(CLI::App&), const std::string& arguments) {
-  CLI::App app;
-  Action action = setup(app);
-  app.parse(arguments);
-  Capture err(STDERR_FILENO), out(STDOUT_FILENO);
-  const ExitCode code = action();
-  Printed printed{out.text(), err.text()};
-  CHECK(code == ExitCode::done);
-  return printed;
-}
 
 /// Three runs: finished (with metrics), failed, lost. Their times are fixed, so relative times are constant.
 struct ThreeRuns {

@@ -1,0 +1,276 @@
+// `runner compare`: runs side by side, by the keys in which they differ.
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/run_choice.hpp"
+#include "runner/commands/shared_options.hpp"
+#include "runner/config/validation_metrics.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/comparison.hpp"
+#include "runner/report/csv.hpp"
+#include "runner/report/quantity.hpp"
+#include "runner/report/run_differences.hpp"
+#include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
+#include "runner/report/terminal_chart.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int sparkline_columns = 20;
+
+struct CompareOptions {
+  std::vector<std::string> runs = {"limit:20"};
+  std::string best, sort;
+  std::vector<std::string> metrics, group_by;
+  bool json = false, csv = false;
+};
+
+/// What is compared: runs, keys and metrics. The first metric decides what is best.
+struct Comparison {
+  std::vector<ComparedRun> runs;
+  std::vector<std::string> keys;
+  std::vector<ComparedMetric> metrics;
+};
+
+std::vector<ComparedMetric> wanted_metrics(const Ledger& ledger, const std::vector<std::string>& ids,
+                                           const CompareOptions& options) {
+  std::vector<ComparedMetric> metrics;
+  const auto add = [&](const std::string& name, bool best) { metrics.push_back({name, best, higher_is_better(name)}); };
+  if (!options.best.empty()) add(options.best, true);
+  for (const auto& name : options.metrics) add(name, false);
+  if (metrics.empty()) add(ledger.row(ids.front()).metric, false);
+  for (const auto& metric : metrics) {
+    std::vector<std::string> known;
+    for (const auto& id : ids)
+      for (const auto& name : ledger.metric_names(id)) known.push_back(name);
+    if (known.empty() || std::ranges::find(known, metric.name) != known.end()) continue;
+    const auto near = nearest(metric.name, known);
+    throw usage_error("none of these runs has a metric \"{}\"{}", metric.name,
+                      near ? fmt::format(": did you mean \"{}\"?", *near) : "");
+  }
+  return metrics;
+}
+
+ComparedRun read_run(const Ledger& ledger, const std::string& id, const std::vector<ComparedMetric>& metrics) {
+  const auto row = ledger.row(id);
+  ComparedRun run{.id = id, .name = row.name, .status = row.status, .steps = row.steps, .config = json::object()};
+  for (const auto& [key, value] : flattened(ledger.config(id))) run.config[key] = value;
+  run.config["strategy"] = row.strategy;
+  if (!row.group.empty()) run.config["group"] = row.group;
+  run.config.erase("run.name");
+  run.config.erase("strategy.name");
+  const auto summaries = ledger.summaries(id);
+  for (const auto& metric : metrics)
+    if (const auto found = summaries.find(metric.name); found != summaries.end())
+      run.values[metric.title()] = !metric.best    ? found->second.last
+                                   : metric.higher ? found->second.max
+                                                   : found->second.min;
+  if (summaries.contains(metrics.front().name))
+    for (const auto& [step, value] : ledger.points(id, metrics.front().name))
+      run.curve.emplace_back(static_cast<double>(step), value);
+  return run;
+}
+
+void sort_runs(Comparison& comparison, const std::string& sort) {
+  if (sort.empty()) return;
+  const bool descending = sort[0] == '-';
+  const std::string text = sort.substr(descending ? 1 : 0);
+  for (auto metric : comparison.metrics)
+    if (metric.name == text || metric.title() == text) {
+      metric.higher = descending;
+      return sort_by_metric(comparison.runs, metric);
+    }
+  sort_by_key(comparison.runs, meant_key(text, comparison.runs), descending);
+}
+
+Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) {
+  const auto ids = chosen_runs(ledger, options.runs);
+  if (ids.empty()) throw usage_error("there are no runs to compare; `runner ls` lists all");
+  Comparison comparison;
+  comparison.metrics = wanted_metrics(ledger, ids, options);
+  for (const auto& id : ids) comparison.runs.push_back(read_run(ledger, id, comparison.metrics));
+  if (options.sort.empty() && !options.best.empty()) sort_by_metric(comparison.runs, comparison.metrics.front());
+  sort_runs(comparison, options.sort);
+  if (options.group_by.empty())
+    comparison.keys = differing_keys(comparison.runs);
+  else
+    for (const auto& text : options.group_by)
+      for (const auto& part : split(text, ',')) comparison.keys.push_back(meant_key(part, comparison.runs));
+  return comparison;
+}
+
+std::string six_digits(double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : "nan"; }
+std::string all_digits(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "nan"; }
+std::string key_cell(const json& value) { return value.is_null() ? "-" : quantity("", value); }
+std::string run_label(const ComparedRun& run) { return run.name + " " + run.id.substr(run.id.rfind('-') + 1); }
+
+using Rows = std::vector<std::vector<std::string>>;
+
+/// One row for each run. `readable`: numbers are shortened, the best values are marked, and there are sparklines.
+std::pair<std::vector<Column>, Rows> run_table(const Comparison& comparison, bool readable) {
+  std::vector<Column> columns = {{readable ? "RUN" : "run"}};
+  if (!readable) columns.push_back({"name"});
+  columns.push_back({readable ? "STATUS" : "status"});
+  for (const auto& title : readable ? key_titles(comparison.keys) : comparison.keys)
+    columns.push_back({title, true, true});
+  columns.push_back({readable ? "STEPS" : "steps", true});
+  for (const auto& metric : comparison.metrics) columns.push_back({metric.title(), true});
+  if (readable) columns.push_back({comparison.metrics.front().name + " by step"});
+  Rows rows;
+  for (size_t i = 0; i < comparison.runs.size(); ++i) {
+    const auto& run = comparison.runs[i];
+    auto& row = rows.emplace_back();
+    row.push_back(readable ? run_label(run) : run.id);
+    if (!readable) row.push_back(run.name);
+    row.push_back(run.status);
+    for (const auto& key : comparison.keys) {
+      const auto value = run.config.value(key, json());
+      row.push_back(readable ? key_cell(value) : value.is_null() ? "" : plain(value));
+    }
+    row.push_back(std::to_string(run.steps));
+    for (const auto& metric : comparison.metrics) {
+      const auto found = run.values.find(metric.title());
+      const bool best = readable && comparison.runs.size() > 1 && best_run(comparison.runs, metric) == i;
+      const std::string none = readable ? "-  " : "";
+      row.push_back(found == run.values.end() ? none
+                    : readable                ? six_digits(found->second) + (best ? " *" : "  ")
+                                              : all_digits(found->second));
+    }
+    if (readable) row.push_back(sparkline(run.curve, sparkline_columns, utf8_locale()));
+  }
+  return {columns, rows};
+}
+
+/// One row for each group.
+std::pair<std::vector<Column>, Rows> group_table(const Comparison& comparison, bool readable) {
+  std::vector<Column> columns;
+  for (const auto& title : readable ? key_titles(comparison.keys) : comparison.keys)
+    columns.push_back({title, true, true});
+  columns.push_back({readable ? "RUNS" : "runs", true});
+  for (const auto& metric : comparison.metrics)
+    for (const char* what : {"mean", "std", "best"})
+      columns.push_back({fmt::format("{} {}", metric.title(), what), true});
+  if (readable) columns.push_back({comparison.metrics.front().name + " by step"});
+  Rows rows;
+  const auto groups = grouped(comparison.runs, comparison.keys);
+  for (const auto& group : groups) {
+    auto& row = rows.emplace_back();
+    for (const auto& value : group.values)
+      row.push_back(readable ? key_cell(value) : value.is_null() ? "" : plain(value));
+    row.push_back(std::to_string(group.runs.size()));
+    for (const auto& metric : comparison.metrics) {
+      const auto spread = spread_of(comparison.runs, group, metric);
+      const auto best = best_run(comparison.runs, metric);
+      const bool has_best =
+          readable && groups.size() > 1 && best && std::ranges::find(group.runs, *best) != group.runs.end();
+      const auto cell = [&](double value) {
+        return spread.count == 0 ? (readable ? "-" : "") : readable ? six_digits(value) : all_digits(value);
+      };
+      row.push_back(cell(spread.mean));
+      row.push_back(spread.count < 2 ? (readable ? "-" : "")
+                                     : (readable ? (utf8_locale() ? "± " : "+- ") : "") + cell(spread.deviation));
+      row.push_back(cell(spread.best) + (has_best ? " *" : readable ? "  " : ""));
+    }
+    if (readable) row.push_back(sparkline(mean_curve(comparison.runs, group), sparkline_columns, utf8_locale()));
+  }
+  return {columns, rows};
+}
+
+json runs_json(const Comparison& comparison) {
+  json list = json::array();
+  for (const auto& run : comparison.runs) {
+    json values = json::object(), metrics = json::object();
+    for (const auto& key : comparison.keys) values[key] = run.config.value(key, json());
+    for (const auto& [title, value] : run.values) metrics[title] = json_number(value);
+    list.push_back({{"id", run.id},
+                    {"name", run.name},
+                    {"status", run.status},
+                    {"steps", run.steps},
+                    {"config", values},
+                    {"metrics", metrics}});
+  }
+  return list;
+}
+
+json groups_json(const Comparison& comparison) {
+  json list = json::array();
+  for (const auto& group : grouped(comparison.runs, comparison.keys)) {
+    json entry = {{"runs", json::array()}, {"config", json::object()}, {"metrics", json::object()}};
+    for (size_t i = 0; i < comparison.keys.size(); ++i) entry["config"][comparison.keys[i]] = group.values[i];
+    for (const size_t i : group.runs) entry["runs"].push_back(comparison.runs[i].id);
+    for (const auto& metric : comparison.metrics) {
+      const auto spread = spread_of(comparison.runs, group, metric);
+      const auto or_null = [](double value) { return std::isfinite(value) ? json(value) : json(); };
+      entry["metrics"][metric.title()] = {{"count", spread.count},
+                                          {"mean", or_null(spread.mean)},
+                                          {"std", or_null(spread.deviation)},
+                                          {"best", or_null(spread.best)}};
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+void print_csv(const std::vector<Column>& columns, const Rows& rows) {
+  const auto line = [](const std::vector<std::string>& cells) {
+    std::vector<std::string> quoted;
+    for (const auto& cell : cells) quoted.push_back(csv_cell(cell));
+    std::puts(join(quoted, ",").c_str());
+  };
+  std::vector<std::string> titles;
+  for (const auto& column : columns) titles.push_back(column.title);
+  line(titles);
+  for (const auto& row : rows) line(row);
+}
+
+ExitCode compare(const CompareOptions& options) {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const auto comparison = read_comparison(ledger, options);
+  const bool groups = !options.group_by.empty();
+  if (options.json) {
+    json out = {{"schema", 1},
+                {"keys", comparison.keys},
+                {groups ? "groups" : "runs", groups ? groups_json(comparison) : runs_json(comparison)}};
+    if (const auto best = best_run(comparison.runs, comparison.metrics.front()))
+      out["best"] = {{"id", comparison.runs[*best].id}, {"metric", comparison.metrics.front().title()}};
+    std::puts(out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+    return ExitCode::done;
+  }
+  const auto [columns, rows] = groups ? group_table(comparison, !options.csv) : run_table(comparison, !options.csv);
+  options.csv ? print_csv(columns, rows) : static_cast<void>(std::fputs(format_table(columns, rows).c_str(), stdout));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_compare(CLI::App& app) {
+  auto options = std::make_shared<CompareOptions>();
+  add_runs_option(app, options->runs);
+  app.add_option("--best", options->best, "Compare the best value of this metric, best runs first")
+      ->type_name("METRIC");
+  app.add_option("--metric", options->metrics, "Compare the last value of this metric; may be given several times")
+      ->type_name("METRIC")
+      ->allow_extra_args(false);
+  app.add_option("--group-by", options->group_by, "A row for all runs with the same value of this key, e.g. lr")
+      ->type_name("KEY")
+      ->allow_extra_args(false);
+  app.add_option("--sort", options->sort, "Sort by a key or a metric; -KEY: largest first")->type_name("KEY");
+  auto* json = add_json_option(app, options->json);
+  app.add_flag("--csv", options->csv, "Comma-separated, with all digits and without sparklines")->excludes(json);
+  app.footer(
+      "Shows only the keys in which the runs differ. * marks the best value. Groups show the mean, the standard "
+      "deviation of the sample\n"
+      "and the best value. Example: runner compare sweep:last --best val_loss --group-by lr");
+  return [options] { return compare(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,167 @@
+// `runner diff`: what differs between two runs.
+#include <cstdio>
+#include <memory>
+
+#include "runner/base/capture.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
+#include "runner/data/data_meaning.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/pager.hpp"
+#include "runner/report/patch_difference.hpp"
+#include "runner/report/quantity.hpp"
+#include "runner/report/run_differences.hpp"
+#include "runner/report/table.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+struct DiffOptions {
+  std::string a, b = "last";
+  bool config = false, code = false, env = false, results = false, json = false, exit_code = false;
+};
+
+/// A part of the comparison: values in a table, and texts below it.
+struct Part {
+  std::string name;
+  DifferenceList values;
+  std::string text = {};
+  std::vector<std::string> sentences = {};
+
+  bool equal() const { return values.empty() && text.empty() && sentences.empty(); }
+};
+
+/// The text of the run's patch; "" if it has none, or if its ledger does not have the text.
+std::string patch_of(const Ledger& ledger, const json& run) {
+  const json& git = run.at("git");
+  const json patch = git.is_object() ? git.value("patch", json()) : json();
+  return patch.is_object() ? ledger.kept(patch.value("kept", "")).value_or("") : "";
+}
+
+/// `git diff --stat` of the two commits, if the folder of a run still has both; otherwise "".
+std::string commits_stat(const json& a, const json& b) {
+  const auto commit = [](const json& run) {
+    return run.at("git").is_object() ? run.at("git").value("commit", json()) : json();
+  };
+  if (!commit(a).is_string() || !commit(b).is_string() || commit(a) == commit(b)) return "";
+  for (const auto* run : {&a, &b}) {
+    const auto answer =
+        capture({"git", "-c", "core.fsmonitor=false", "-C", run->at("working_directory"), "diff", "--stat",
+                 "--no-ext-diff", "--no-color", "--stat-width=100", commit(a), commit(b), "--"},
+                {.timeout = std::chrono::seconds(5), .environment = {"GIT_OPTIONAL_LOCKS=0"}});
+    if (answer.status == 0) return answer.output;
+  }
+  return "";
+}
+
+/// Unified diffs of the scripts that both runs name.
+std::string scripts_diff(const Ledger& ledger, const json& a, const json& b) {
+  std::string out;
+  const auto of_a = a.value("scripts", json::object()), of_b = b.value("scripts", json::object());
+  for (const auto& [path, digest] : of_a.items())
+    if (of_b.contains(path) && of_b[path] != digest)
+      out += unified_diff(ledger.kept(digest).value_or(""), ledger.kept(of_b[path]).value_or(""),
+                          path + " of " + plain(a["id"]), path + " of " + plain(b["id"]));
+  return out;
+}
+
+Part code_part(const Ledger& ledger, const json& a, const json& b) {
+  Part part{"code", code_differences(a, b)};
+  part.text = commits_stat(a, b);
+  part.text += patch_difference(patch_of(ledger, a), patch_of(ledger, b), a.at("id"), b.at("id"));
+  part.text += scripts_diff(ledger, a, b);
+  const auto data = [](const json& run) {
+    return run.contains("inputs") ? run["inputs"].value("data", json::object()) : json::object();
+  };
+  part.sentences = changed_meaning(data(a), data(b));
+  return part;
+}
+
+std::vector<Part> compare(const Ledger& ledger, const json& a, const json& b, const DiffOptions& options) {
+  const bool all = !options.config && !options.code && !options.env && !options.results;
+  std::vector<Part> parts;
+  if (all || options.config) parts.push_back({"config", config_differences(a, b)});
+  if (all || options.code) parts.push_back(code_part(ledger, a, b));
+  if (all || options.env) parts.push_back({"environment", environment_differences(a, b)});
+  if (all || options.results) parts.push_back({"results", result_differences(a, b)});
+  return parts;
+}
+
+void print_json(const json& a, const json& b, const std::vector<Part>& parts) {
+  bool equal = true;
+  json out = {{"schema", 1}, {"a", a.at("id")}, {"b", b.at("id")}};
+  for (const auto& part : parts) {
+    equal = equal && part.equal();
+    json values = json::object();
+    for (const auto& entry : part.values) values[entry.key] = {entry.a, entry.b};
+    out[part.name] = values;
+    if (part.name == "code") {
+      out["patch"] = part.text;
+      out["data"] = part.sentences;
+    }
+  }
+  out["equal"] = equal;
+  std::puts(out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+}
+
+std::string head(const char* letter, const json& run) {
+  return fmt::format("{}  {}  {}, {}\n", letter, plain(run.at("id")), plain(run.at("name")), plain(run.at("status")));
+}
+
+void print_text(const json& a, const json& b, const std::vector<Part>& parts) {
+  std::string out = head("A", a) + head("B", b);
+  std::vector<std::string> equal;
+  for (const auto& part : parts) {
+    if (part.equal()) {
+      equal.push_back(part.name);
+      continue;
+    }
+    out += "\n";
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& entry : part.values)
+      rows.push_back({"  " + entry.key, quantity(entry.key, entry.a), quantity(entry.key, entry.b)});
+    if (rows.empty())
+      out += part.name + "\n";
+    else
+      out += format_table({{part.name}, {"A", false, true}, {"B", false, true}}, rows);
+    for (const auto& sentence : part.sentences) out += "  data: " + sentence + "\n";
+    if (!part.text.empty()) out += "\n" + part.text;
+  }
+  if (!equal.empty()) out += fmt::format("\nequal: {}\n", join(equal, ", "));
+  show_page(out);
+}
+
+ExitCode diff(const DiffOptions& options) {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const json a = ledger.show(ledger.find_run(options.a)), b = ledger.show(ledger.find_run(options.b));
+  const auto parts = compare(ledger, a, b, options);
+  options.json ? print_json(a, b, parts) : print_text(a, b, parts);
+  const bool equal = std::ranges::all_of(parts, &Part::equal);
+  return equal || !options.exit_code ? ExitCode::done : ExitCode::run_failed;
+}
+
+}  // namespace
+
+Action setup_diff(CLI::App& app) {
+  auto options = std::make_shared<DiffOptions>();
+  app.add_option("run", options->a, "A run: its id, part of it, its name, or last")->required();
+  app.add_option("other", options->b, "The run to compare it with")->capture_default_str();
+  app.add_flag("--config", options->config, "Only the keys of the resolved recipes");
+  app.add_flag("--code", options->code, "Only build, commit, uncommitted changes, scripts and data");
+  app.add_flag("--env", options->env, "Only host, devices, ranks and command line");
+  app.add_flag("--results", options->results, "Only metrics, times and memory");
+  app.add_flag("--exit-code", options->exit_code,
+               "End with code 1 if something differs, as `git diff --exit-code` does");
+  add_json_option(app, options->json);
+  app.footer(
+      "Prints only what differs; the four options may be combined. The code is 0 also if the runs differ.\n"
+      "--json prints {\"equal\", \"config\": {KEY: [A, B]}, \"code\", \"patch\", \"data\", \"environment\", "
+      "\"results\"}.");
+  return [options] { return diff(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,180 @@
+// `runner plot`: curves of runs in the terminal, or as SVG or PNG.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/option_checks.hpp"
+#include "runner/commands/run_choice.hpp"
+#include "runner/commands/shared_options.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/gnuplot.hpp"
+#include "runner/report/terminal.hpp"
+#include "runner/report/terminal_chart.hpp"
+
+namespace runner {
+
+namespace {
+
+struct PlotOptions {
+  std::vector<std::string> runs = {"last"};
+  std::vector<std::string> metrics;
+  std::string x = "step", output, title;
+  double smooth = 0;
+  bool log_x = false, log_y = false, memory = false;
+  int width = 0, height = 0;  ///< 0: the terminal's, or that of ImageSize
+};
+
+/// The points with the last value of metric `x` at or before their step instead of the step. Steps before the first value are left out.
+ChartPoints on_axis(const std::vector<std::pair<int64_t, double>>& points,
+                    const std::vector<std::pair<int64_t, double>>& x) {
+  ChartPoints out;
+  size_t next = 0;
+  for (const auto& [step, value] : points) {
+    while (next < x.size() && x[next].first <= step) ++next;
+    if (next > 0) out.emplace_back(x[next - 1].second, value);
+  }
+  return out;
+}
+
+/// The monitored metric's chart is of no use before the first validation, so the default is the loss.
+std::vector<std::string> metrics_of(const PlotOptions& options) {
+  return options.metrics.empty() ? std::vector<std::string>{"loss"} : options.metrics;
+}
+
+Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const PlotOptions& options) {
+  const auto metrics = metrics_of(options);
+  const auto names = short_names(ledger, runs);
+  Chart chart{.title = options.title, .x_label = options.x, .y_label = metrics.size() == 1 ? metrics[0] : ""};
+  chart.log_x = options.log_x;
+  chart.log_y = options.log_y;
+  std::string problem;
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (const auto& metric : metrics) {
+      ChartLine line{.label = metrics.size() == 1 ? names[i] : runs.size() == 1 ? metric : names[i] + " " + metric};
+      const auto known = ledger.metric_names(runs[i]);
+      // Of several runs, those without the metric are left out.
+      if (runs.size() > 1 && std::ranges::find(known, metric) == known.end()) {
+        log::warning("run {} has no metric \"{}\", so it is left out", runs[i], metric);
+        continue;
+      }
+      const auto points = ledger.points(runs[i], metric);
+      if (options.x == "step")
+        for (const auto& [step, value] : points) line.points.emplace_back(static_cast<double>(step), value);
+      else
+        line.points = on_axis(points, ledger.points(runs[i], options.x));
+      if (options.smooth > 0) line.smooth = smoothed(line.points, options.smooth);
+      chart.lines.push_back(std::move(line));
+    }
+  if (chart.lines.empty())
+    throw usage_error("none of these runs has a metric {}; `runner metrics RUN` shows what a run has",
+                      join_or(metrics));
+  return chart;
+}
+
+/// Bytes for each rank, predicted and measured.
+BarChart memory_bars(const Ledger& ledger, const std::vector<std::string>& runs, const PlotOptions& options) {
+  BarChart chart{.title = options.title.empty() ? "memory of a rank" : options.title,
+                 .y_label = "GiB",
+                 .names = {"predicted", "measured"}};
+  const auto names = short_names(ledger, runs);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto run = ledger.show(runs[i]);
+    BarGroup group{names[i], {}};
+    for (const auto& kind : chart.names) {
+      const auto value =
+          run.at(kind).is_object() ? run.at(kind).value("memory_bytes_per_rank", nlohmann::json()) : nlohmann::json();
+      constexpr double gib = 1 << 30;
+      group.values.push_back(value.is_number() ? value.get<double>() / gib : std::nan(""));
+    }
+    chart.groups.push_back(std::move(group));
+  }
+  return chart;
+}
+
+std::string gib_label(double gib) { return format_bytes(gib * (1 << 30)); }
+
+TerminalChart terminal_of(const PlotOptions& options) {
+  constexpr int usual_columns = 80, usual_rows = 20;
+  const int width = terminal_width(STDOUT_FILENO);
+  return {.columns = options.width > 0 ? options.width
+                     : width > 0       ? width
+                                       : usual_columns,
+          .rows = options.height > 0 ? options.height : usual_rows,
+          .unicode = utf8_locale(),
+          .colour = colours_wanted(STDOUT_FILENO)};
+}
+
+ImageSize image_size(const PlotOptions& options) {
+  ImageSize size;
+  if (options.width > 0) size.width = options.width;
+  if (options.height > 0) size.height = options.height;
+  return size;
+}
+
+ExitCode plot(const PlotOptions& options) {
+  if (!options.output.empty()) check_image_name(options.output);
+  if (!(options.smooth >= 0 && options.smooth < 1))
+    throw usage_error("--smooth {}: the weight is at least 0 and less than 1, for example 0.6", options.smooth);
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const auto runs = chosen_runs(ledger, options.runs);
+  const auto show = [&](const auto& chart, const std::string& text) {
+    if (options.output.empty()) return static_cast<void>(std::fputs(text.c_str(), stdout));
+    write_image(chart, options.output, image_size(options));
+    log::info("wrote {}", options.output);
+  };
+  if (options.memory) {
+    const auto chart = memory_bars(ledger, runs, options);
+    show(chart, draw_bars(chart, terminal_of(options), gib_label));
+  } else {
+    const auto chart = curves(ledger, runs, options);
+    Chart titled = chart;
+    if (titled.title.empty() && titled.lines.size() == 1) titled.title = titled.y_label;
+    show(chart, draw_chart(titled, terminal_of(options)));
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_plot(CLI::App& app) {
+  auto options = std::make_shared<PlotOptions>();
+  add_runs_option(app, options->runs);
+  app.add_option("--metric", options->metrics, "The metric to draw; may be given several times; default loss")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  app.add_option("--x", options->x,
+                 "What the horizontal axis counts: step, tokens, seconds, epoch, or any other metric")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("-o,--output", options->output, "Write this file instead, .svg or .png; needs gnuplot")
+      ->type_name("FILE");
+  app.add_option("--smooth", options->smooth, "Exponential moving average with this weight, as in TensorBoard")
+      ->type_name("WEIGHT");
+  app.add_flag("--log-y", options->log_y, "Logarithmic vertical axis");
+  app.add_flag("--log-x", options->log_x, "Logarithmic horizontal axis");
+  app.add_flag("--memory", options->memory,
+               "Bars of the predicted and the measured memory of a rank, instead of curves");
+  app.add_option("--title", options->title, "A title above the chart")->type_name("TEXT");
+  app.add_option("--width", options->width,
+                 "Characters, or pixels of a file; default the terminal's width, 1000 pixels")
+      ->type_name("N")
+      ->check(at_least_one());
+  app.add_option("--height", options->height, "Lines, or pixels of a file; default 20 lines, 600 pixels")
+      ->type_name("N")
+      ->check(at_least_one());
+  app.footer(
+      "Examples:\n  runner plot last --metric loss --metric val_loss\n  runner plot tag:night --x tokens --smooth 0.6 "
+      "-o loss.svg\n"
+      "x marks a value that is not finite. In a file, the raw curve stays visible behind a smoothed one. NO_COLOR "
+      "turns colours off.");
+  return [options] { return plot(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,109 @@
+#include "runner/commands/provenance.hpp"
+
+#include <algorithm>
+
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/commands/recipe_files.hpp"
+#include "runner/lua/hook_places.hpp"
+#include "runner/report/run_differences.hpp"
+
+namespace runner {
+
+namespace {
+
+/// How long the start of a run waits for git, which has run since the start of the command.
+constexpr std::chrono::milliseconds start_patience(10);
+constexpr std::chrono::milliseconds end_patience(1000);
+
+/// Writes RUN_DIR/code.patch, or removes that of an earlier attempt. The ledger has the text too, so a failure stops nothing.
+void write_patch(const fs::path& run_dir, const std::string& patch) try {
+  if (patch.empty())
+    fs::remove(run_dir / "code.patch");
+  else
+    write_file_atomic(run_dir / "code.patch", patch);
+} catch (const std::exception& error) {
+  log::warning("the changes of the code are only in the ledger: {}", error.what());
+}
+
+/// The id of the run in whose folder below home/runs `path` is; otherwise empty.
+std::string run_of_path(const fs::path& path, const std::string& home) {
+  const fs::path runs = fs::absolute(fs::path(home) / "runs").lexically_normal();
+  const auto relative = fs::absolute(path).lexically_normal().lexically_relative(runs);
+  return relative.empty() || *relative.begin() == ".." || *relative.begin() == "." ? "" : relative.begin()->string();
+}
+
+}  // namespace
+
+void set_parent(const LaunchOptions& options, const StartPoint& start, const Recipe& recipe, const std::string& home,
+                NewRun& run) {
+  if (!options.rerun.is_null()) {
+    run.parent = options.rerun.at("id");
+    run.parent_kind = "rerun";
+  } else if (!start.checkpoint.empty()) {
+    run.parent = fs::absolute(start.checkpoint).lexically_normal().parent_path().parent_path().filename();
+    run.parent_kind = "continued";
+  } else if (recipe.model.init_from) {
+    run.parent = run_of_path(*recipe.model.init_from, home);
+    run.parent_kind = "fine-tuned";
+  }
+}
+
+void take_over(const nlohmann::json& before, NewRun& run) {
+  run.recipe_source = before.at("recipe");
+  if (before.contains("recipe_files")) run.annotations["recipe_files"] = before["recipe_files"];
+  const auto was = different_keys(before.at("config"), run.config);
+  const auto changed = [&](const std::string& key) {
+    return std::ranges::any_of(was, [&](const Difference& entry) { return entry.key == key; });
+  };
+  for (const auto& [key, origin] : before.at("origins").items())
+    if (!changed(key)) run.origins[key] = origin;
+}
+
+nlohmann::json Provenance::keep(const CodeState& code) {
+  nlohmann::json git = secrets_.json_without(code.git);
+  if (!code.patch.empty()) git["patch"]["kept"] = ledger_.keep(secrets_.without(code.patch));
+  return git;
+}
+
+void Provenance::describe(const Recipe& recipe, NewRun& run) {
+  std::vector<std::string> keys;
+  secrets_.add_environment();
+  secrets_.take_from(run.config, keys);
+  secrets_.take_from(run.argv);
+  if (const auto* code = code_.wait(start_patience)) run.git = keep(*code);
+  auto scripts = nlohmann::json::object();
+  const auto texts = lua::script_texts(recipe);
+  for (const auto& [path, value] : texts.items()) {
+    const std::string text = value;
+    scripts[path] = xxh3_hex(text);
+    if (secrets_.without(text) == text) ledger_.keep(text);
+  }
+  run.annotations["recipe_files"] = recipe_files(recipe);
+  run.annotations["scripts"] = scripts;
+}
+
+void Provenance::begin(const AttemptStart& attempt) {
+  run_ = attempt.run;
+  folder_ = attempt.folder;
+  record({});
+}
+
+void Provenance::event(const std::string& kind, const nlohmann::json& fields) {
+  if (kind == "inputs")
+    ledger_.annotate(run_, kind, {{"data", fields.at("data")}, {"init_from", fields.at("init_from")}});
+  // The last event of a rank: a very short run may end before git has answered.
+  if (kind == "finished" || kind == "failed") record(end_patience);
+}
+
+void Provenance::record(std::chrono::milliseconds patience) {
+  if (recorded_ || run_.empty()) return;
+  const auto* code = code_.wait(patience);
+  if (!code) return;
+  recorded_ = true;
+  ledger_.code(run_, keep(*code));
+  write_patch(folder_, secrets_.without(code->patch));
+}
+
+}  // namespace runner

@@ -1,0 +1,215 @@
+// `runner rerun`: trains a run again, from what the ledger recorded about it.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/scratch_folder.hpp"
+#include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/commands/build_id.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/preflight.hpp"
+#include "runner/commands/run.hpp"
+#include "runner/commands/shared_options.hpp"
+#include "runner/config/config.hpp"
+#include "runner/data/data_meaning.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/ledger/git_state.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/quantity.hpp"
+#include "runner/report/run_differences.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+json value_or_null(const json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? object.at(key) : json();
+}
+
+std::string then_and_now(const std::string& what, const json& then, const json& now) {
+  const auto text = [](const json& value) { return value.is_null() ? "none" : plain(value); };
+  return fmt::format("{}: {} then, {} now", what, text(then), text(now));
+}
+
+void compare_build_and_hardware(const json& run, std::vector<std::string>& differences) {
+  if (run.at("build_id") != build_id())
+    differences.push_back(then_and_now("program (build id)", run.at("build_id"), build_id()));
+  const auto changed = different_keys(hardware_of(run.at("host")), hardware_of(to_json(read_facts())));
+  for (const auto& [key, then, now] : changed) differences.push_back(then_and_now("hardware, " + key, then, now));
+}
+
+/// Untracked files are not compared: a run itself makes some.
+void compare_code(const json& run, std::vector<std::string>& differences) {
+  const json& then = run.at("git");
+  const json now = read_code_state(fs::current_path()).git;
+  if (then.is_null() && now.is_null()) return;
+  if (value_or_null(then, "commit") != value_or_null(now, "commit"))
+    differences.push_back(then_and_now("code, commit", value_or_null(then, "commit"), value_or_null(now, "commit")) +
+                          fmt::format(" (then in {})", plain(run.at("working_directory"))));
+  const bool has_patch = then.is_object() && then.contains("patch");
+  const auto changes = [&](const json& git) {
+    return has_patch ? value_or_null(value_or_null(git, "patch"), "digest") : value_or_null(git, "diff_hash");
+  };
+  if (changes(then) != changes(now))
+    differences.push_back(then_and_now("code, digest of the uncommitted changes", changes(then), changes(now)));
+}
+
+/// Compares digests of files one by one; files are known by their position.
+void compare_digests(const std::string& what, const json& then, const json& now,
+                     std::vector<std::string>& differences) {
+  if (!then.is_array() || !now.is_array() || then.size() != now.size()) {
+    if (then != now) differences.push_back(then_and_now(what, then, now));
+    return;
+  }
+  for (size_t i = 0; i < then.size(); ++i)
+    if (then[i].at("xxh3") != now[i].at("xxh3"))
+      differences.push_back(then_and_now(fmt::format("{}, digest of {}", what, plain(now[i].at("path"))),
+                                         then[i].at("xxh3"), now[i].at("xxh3")));
+}
+
+void compare_inputs(const json& run, const Recipe& recipe, std::vector<std::string>& differences) {
+  const json inputs = value_or_null(run, "inputs");
+  if (inputs.is_null()) return differences.push_back("data: the run recorded no digests of its data");
+  const std::string cache = data_cache();
+  json then = inputs.at("data"), now = short_meaning(data_meaning(recipe, 0, cache));
+  compare_digests("data", value_or_null(then, "files"), value_or_null(now, "files"), differences);
+  then.erase("files");
+  for (const auto& change : changed_meaning(then, now)) differences.push_back("data: " + change);
+  const json weights = recipe.model.init_from ? weight_digests(*recipe.model.init_from, cache) : json();
+  compare_digests("model.init_from", inputs.at("init_from"), weights, differences);
+}
+
+/// A run that was resumed with other settings cannot be repeated from its first step.
+void compare_attempts(const json& run, std::vector<std::string>& differences) {
+  for (const auto& attempt : run.at("attempts")) {
+    if (!attempt.at("config").is_object()) continue;
+    std::vector<std::string> keys;
+    for (const auto& entry : different_keys(attempt.at("config"), run.at("config"))) keys.push_back(entry.key);
+    if (!keys.empty())
+      differences.push_back(
+          fmt::format("settings: attempt {} had other values of {}", attempt.at("number").dump(), join(keys, ", ")));
+  }
+}
+
+/// The keys whose values the ledger does not keep, because they are secret.
+std::vector<std::string> secret_keys(const json& run) {
+  const json keys = value_or_null(run, "redacted");
+  return keys.is_array() ? keys.get<std::vector<std::string>>() : std::vector<std::string>();
+}
+
+/// The resolved recipe, without what the overrides replace. Secret values are those of the run's folder, or of --set.
+std::string resolved_recipe(const json& run, const std::vector<std::string>& overrides) {
+  const auto secrets = secret_keys(run);
+  const fs::path file = fs::path(run.at("run_dir").get<std::string>()) / "resolved.toml";
+  if (!secrets.empty() && fs::exists(file)) return read_file(file);
+  for (const auto& key : secrets)
+    if (std::ranges::none_of(overrides, [&](const auto& text) { return text.starts_with(key + "="); }))
+      throw usage_error(
+          "run {} had a secret value of {}, which the ledger does not keep, and its folder is gone: give it with --set "
+          "{}=VALUE",
+          plain(run.at("id")), key, key);
+  return run.at("resolved");
+}
+
+/// Replaces the paths of scripts that have changed or are gone by copies of the kept texts below `home`.
+std::string with_kept_scripts(std::string recipe, const Ledger& ledger, const json& run, const fs::path& home,
+                              std::vector<std::string>& differences) {
+  const json scripts = value_or_null(run, "scripts");
+  if (!scripts.is_object()) return recipe;
+  for (const auto& [path, digest] : scripts.items()) {
+    const bool there = fs::is_regular_file(path);
+    if (there && xxh3_hex(read_file(path)) == digest) continue;
+    const auto kept = ledger.kept(digest);
+    if (!kept) {  // the text contained a secret value
+      if (there) differences.push_back(then_and_now("script, digest of " + path, digest, xxh3_hex(read_file(path))));
+      continue;  // the recipe's own check reports a missing file
+    }
+    const fs::path copy = fs::absolute(home) / "files" / digest.get<std::string>() / fs::path(path).filename();
+    fs::create_directories(copy.parent_path());
+    if (!fs::exists(copy)) write_file_atomic(copy, *kept);
+    log::info("note: {} {}; this run uses the text of then, {}", path, there ? "has changed" : "is gone",
+              copy.string());
+    for (size_t at = 0; (at = recipe.find(path, at)) != std::string::npos; at += copy.string().size())
+      recipe.replace(at, path.size(), copy.string());
+  }
+  return recipe;
+}
+
+/// The checkpoint that the run's first attempt started from; empty: none.
+std::string first_start(const json& run) {
+  const std::string begin = "resume from ";
+  const auto& attempts = run.at("attempts");
+  if (attempts.empty() || !attempts[0].at("reason").is_string()) return "";
+  const std::string reason = attempts[0].at("reason");
+  return reason.starts_with(begin) ? reason.substr(begin.size()) : "";
+}
+
+void refuse_or_note(const json& run, const std::vector<std::string>& differences, bool exact) {
+  if (exact && !differences.empty())
+    throw environment_error("run {} cannot be repeated exactly:\n  {}\nWithout --exact, it is trained again as it is",
+                            plain(run.at("id")), join(differences, "\n  "));
+  for (const auto& difference : differences) log::info("note: not as in run {}: {}", plain(run.at("id")), difference);
+}
+
+void check_is_training(const json& run) {
+  static const std::set<std::string> others = {"evaluate", "predict", "embed"};
+  if (others.contains(run.at("strategy")))
+    throw usage_error(
+        "run {} trained nothing: it is one of `runner {}`, which shows its command line in `runner show {}`",
+        plain(run.at("id")), plain(run.at("strategy")), plain(run.at("id")));
+}
+
+/// --exact takes no overrides but those of secret values.
+void check_overrides(const LaunchOptions& options) {
+  const auto secrets = secret_keys(options.rerun);
+  for (const auto& text : options.overrides)
+    if (std::ranges::find(secrets, text.substr(0, text.find('='))) == secrets.end())
+      throw usage_error("--exact trains what was recorded, so it takes no --set and no --unset");
+}
+
+ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
+  const std::string home = ledger_home();
+  const ScratchFolder scratch(fs::temp_directory_path());
+  options.recipe_file = (scratch.path() / "recipe.toml").string();
+  std::vector<std::string> differences;
+  {
+    const Ledger ledger(home, Ledger::Mode::read);
+    options.rerun = ledger.show(ledger.find_run(wanted));
+    check_is_training(options.rerun);
+    if (exact) check_overrides(options);
+    const std::string recipe = resolved_recipe(options.rerun, options.overrides);
+    write_file_atomic(options.recipe_file, with_kept_scripts(recipe, ledger, options.rerun, home, differences));
+  }
+  options.resume_checkpoint = first_start(options.rerun);
+  compare_build_and_hardware(options.rerun, differences);
+  compare_code(options.rerun, differences);
+  compare_attempts(options.rerun, differences);
+  compare_inputs(options.rerun, load_ready_recipe(options.recipe_file, options.overrides), differences);
+  refuse_or_note(options.rerun, differences, exact);
+  log::info("training run {} again", plain(options.rerun.at("id")));
+  return launch_run(options);
+}
+
+}  // namespace
+
+Action setup_rerun(CLI::App& app) {
+  auto options = std::make_shared<LaunchOptions>();
+  auto wanted = std::make_shared<std::string>("last");
+  auto exact = std::make_shared<bool>(false);
+  add_run_option(app, *wanted);
+  app.add_flag("--exact", *exact,
+               "Refuse if program, hardware, code, data or settings are not those of the run, and name each");
+  add_launch_options(app, *options);
+  app.footer(
+      "Trains the run again from its first step, as a new run that is linked to it. Everything comes from the ledger, "
+      "so the run's\n"
+      "folder is not needed. What is not as it was is printed as notes. `runner diff RUN` compares the two.");
+  return launch_action(options, [options, wanted, exact] { return rerun(*options, *wanted, *exact); });
+}
+
+}  // namespace runner

@@ -1,0 +1,174 @@
+// `runner tail`: follows the metrics, the events and the output of a run until it ends.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/metric_names.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/option_checks.hpp"
+#include "runner/commands/shared_options.hpp"
+#include "runner/launch/rank_logs.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/report/quantity.hpp"
+#include "runner/report/terminal.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr std::chrono::milliseconds interval(500);
+
+struct TailOptions {
+  std::string run = "last";
+  int64_t lines = 10;
+  bool follow = false, no_follow = false, json = false;
+};
+
+/// Prints what is new since the last call.
+class Tail {
+ public:
+  Tail(std::string home, std::string run, const TailOptions& options)
+      : home_(std::move(home)), run_(std::move(run)), options_(options) {}
+
+  /// Prints the last lines, or all that are new. Returns the run's status. The ledger is opened again each time, because that is when
+  /// a run whose supervisor is gone is recognised.
+  std::string print_new() {
+    const Ledger ledger(home_, Ledger::Mode::read);
+    const auto row = ledger.row(run_);  // first: what is written before the end is printed before the end
+    rewind(ledger);
+    print_steps(ledger);
+    print_logs(ledger);
+    first_ = false;
+    std::fflush(stdout);
+    return row.status;
+  }
+
+  void print_end() const {
+    const Ledger ledger(home_, Ledger::Mode::read);
+    const auto row = ledger.row(run_);
+    std::string text = fmt::format("run {} {} after {}, {}", run_, row.status == "lost" ? "is lost" : row.status,
+                                   counted(row.steps, "step"), format_duration(seconds_taken(row, wall_seconds())));
+    if (row.metric_value) text += fmt::format(": {} {:.6g}", row.metric, *row.metric_value);
+    if (!row.why.empty()) text += fmt::format(" ({})", row.why);
+    if (options_.json)
+      std::puts(nlohmann::json{{"status", row.status}, {"steps", row.steps}, {"why", row.why}}.dump().c_str());
+    else
+      std::puts(text.c_str());
+  }
+
+ private:
+  /// A resumed run goes back: its points are written again.
+  void rewind(const Ledger& ledger) {
+    const auto attempts = ledger.attempts(run_);
+    const int64_t newest = attempts.empty() ? 0 : attempts.rbegin()->first;
+    if (!first_ && newest > attempt_) step_ = std::min(step_, attempts.rbegin()->second);
+    attempt_ = newest;
+  }
+
+  void print_steps(const Ledger& ledger) {
+    auto rows = ledger.rows_after(run_, step_);
+    if (rows.empty()) return;
+    step_ = rows.rbegin()->first;
+    if (first_)
+      while (static_cast<int64_t>(rows.size()) > options_.lines) rows.erase(rows.begin());
+    for (const auto& [step, values] : rows) {
+      if (options_.json) {
+        nlohmann::json line = {{"step", step}, {"metrics", nlohmann::json::object()}};
+        for (const auto& [name, value] : values) line["metrics"][name] = json_number(value);
+        std::puts(line.dump().c_str());
+      } else {
+        std::puts(step_text(step, values).c_str());
+      }
+    }
+  }
+
+  /// The metrics in reading order, without those that say nothing about the course of the training.
+  static std::string step_text(int64_t step, const std::map<std::string, double>& values) {
+    static const std::set<std::string> left_out = {metric::step_seconds,
+                                                   metric::data_wait_share,
+                                                   metric::memory_bytes,
+                                                   metric::epoch,
+                                                   "tokens",
+                                                   "samples",
+                                                   "seconds"};
+    std::vector<std::string> names;
+    for (const auto& [name, value] : values)
+      if (!left_out.contains(name) && !name.starts_with(metric::group_lr_prefix)) names.push_back(name);
+    sort_metrics(names);
+    std::string text = fmt::format("step {}", step);
+    for (const auto& name : names) text += fmt::format("  {} {:.6g}", name, values.at(name));
+    return text;
+  }
+
+  void print_logs(const Ledger& ledger) {
+    const auto files = rank_logs(ledger.run_dir(run_));
+    for (const auto& [rank, file] : files) {
+      auto& reader = readers_.try_emplace(rank, rank, file).first->second;
+      std::deque<RankLogLine> lines;
+      reader.read(
+          [&](const RankLogLine& line) {
+            lines.push_back(line);
+            if (first_ && static_cast<int64_t>(lines.size()) > options_.lines) lines.pop_front();
+          },
+          /*to_end=*/false);
+      for (const auto& line : lines)
+        if (options_.json)
+          std::puts(nlohmann::json{{"rank", line.rank}, {"attempt", line.attempt}, {"text", line.text}}.dump().c_str());
+        else
+          std::printf("rank %d | %s\n", line.rank, line.text.c_str());
+    }
+  }
+
+  std::string home_, run_;
+  const TailOptions& options_;
+  bool first_ = true;
+  int64_t step_ = -1, attempt_ = 0;
+  std::map<int, RankLogReader> readers_;
+};
+
+ExitCode tail(const TailOptions& options) {
+  const std::string home = ledger_home();
+  std::string run;
+  {
+    const Ledger ledger(home, Ledger::Mode::read);
+    run = ledger.find_run(options.run);
+  }
+  Tail printer(home, run, options);
+  std::string status = printer.print_new();
+  while (status == "running" && !options.no_follow) {
+    std::this_thread::sleep_for(interval);
+    status = printer.print_new();
+  }
+  if (status != "running") {
+    printer.print_new();  // what was written between the last look and the end
+    printer.print_end();
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Action setup_tail(CLI::App& app) {
+  auto options = std::make_shared<TailOptions>();
+  add_run_option(app, options->run);
+  app.add_option("-n,--lines", options->lines, "Begin with the last N steps, and the last N lines of each rank")
+      ->type_name("N")
+      ->check(at_least_one())
+      ->capture_default_str();
+  auto* follow = app.add_flag("-f,--follow", options->follow, "Follow the run while it runs; this is the default");
+  app.add_flag("--no-follow", options->no_follow, "Print what there is, and end")->excludes(follow);
+  add_json_option(app, options->json);
+  app.footer(
+      "Follows a run of any shell until it ends, and then prints how it ended. --json prints a line for each step, for "
+      "each line of a\n"
+      "rank, and for the end.");
+  return [options] { return tail(*options); };
+}
+
+}  // namespace runner

@@ -1,0 +1,146 @@
+#include "runner/report/gnuplot.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "runner/base/capture.hpp"
+#include "runner/base/scratch_folder.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+// Okabe and Ito's colours, which people with colour blindness can tell apart (Color Universal Design, 2008).
+constexpr std::array<const char*, 7> colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                "#e69f00", "#56b4e9", "#000000"};
+
+/// A string of gnuplot without its enhanced text mode.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+std::string head(const std::string& terminal, const std::string& output, ImageSize size, const std::string& title) {
+  std::string out = fmt::format(
+      "set encoding utf8\nset terminal {} noenhanced size {},{} {}\nset output {}\n", terminal, size.width, size.height,
+      terminal == "svg" ? "dynamic background rgb 'white'" : "background rgb 'white'", quoted(output));
+  if (!title.empty()) out += fmt::format("set title {}\n", quoted(title));
+  return out + "set border 3 lc rgb '#555555'\nset tics nomirror\nset grid lc rgb '#dddddd' lt 1\n";
+}
+
+/// A named block of data. An empty line interrupts the line that is drawn where a value is not finite.
+std::string data_block(const std::string& name, const ChartPoints& points, const Chart& chart) {
+  std::string out = fmt::format("${} << END_OF_DATA\n", name);
+  bool any = false;
+  for (const auto& [x, y] : points) {
+    const bool drawn = std::isfinite(x) && std::isfinite(y) && (!chart.log_x || x > 0) && (!chart.log_y || y > 0);
+    any = any || drawn;
+    out += drawn ? fmt::format("{} {}\n", x, y) : "\n";
+  }
+  // gnuplot refuses a block without a point.
+  return out + (any ? "" : "NaN NaN\n") + "END_OF_DATA\n";
+}
+
+/// The places of the values that cannot be drawn, at the lower edge.
+ChartPoints gaps_of(const Chart& chart, double bottom) {
+  ChartPoints gaps;
+  for (const auto& line : chart.lines)
+    for (const auto& [x, y] : line.points)
+      if (std::isfinite(x) && (!chart.log_x || x > 0) && (!std::isfinite(y) || (chart.log_y && y <= 0)))
+        gaps.emplace_back(x, bottom);
+  return gaps;
+}
+
+std::string image_kind(const std::string& file) { return file.ends_with(".svg") ? "svg" : "pngcairo"; }
+
+template <typename Drawn>
+void write(const Drawn& chart, const std::string& file, ImageSize size) {
+  check_image_name(file);
+  const ScratchFolder folder(fs::temp_directory_path());
+  const std::string image = (folder.path() / "image").string(), script = (folder.path() / "script").string();
+  write_file_atomic(script, gnuplot_script(chart, image_kind(file), image, size));
+  const auto answer = capture({"gnuplot", script}, {.timeout = std::chrono::minutes(2), .with_stderr = true});
+  if (answer.status < 0 && !answer.too_late)
+    throw environment_error(
+        "cannot write {}: gnuplot draws it, and it is not installed ({}). On Debian and Ubuntu: apt-get install "
+        "gnuplot-nox",
+        file, answer.output);
+  if (answer.status != 0 || !fs::exists(image))
+    throw environment_error("cannot write {}: gnuplot {}{}", file,
+                            answer.too_late ? "took longer than 2 min" : "failed: ", std::string(trim(answer.output)));
+  write_file_atomic(file, read_file(image));
+}
+
+}  // namespace
+
+std::string gnuplot_script(const Chart& chart, const std::string& terminal, const std::string& output, ImageSize size) {
+  std::string out = head(terminal, output, size, chart.title);
+  out += fmt::format("set xlabel {}\nset ylabel {}\nset key outside right top\n", quoted(chart.x_label),
+                     quoted(chart.y_label));
+  if (chart.lines.size() < 2 && chart.lines[0].smooth.empty()) out += "set key off\n";
+  if (chart.log_x) out += "set logscale x\n";
+  if (chart.log_y) out += "set logscale y\n";
+  const auto ranges = ranges_of(chart);
+  const auto& [x, y] = ranges;
+  if (x.empty) out += "set xrange [0:1]\n";
+  if (y.empty) out += "set yrange [0:1]\n";
+  const auto gaps = gaps_of(chart, y.empty ? 0 : y.low);
+  if (!gaps.empty()) out += data_block("gaps", gaps, {});
+  std::vector<std::string> plots;
+  for (size_t i = 0; i < chart.lines.size(); ++i) {
+    const auto& line = chart.lines[i];
+    const std::string colour = colours[i % colours.size()], number = std::to_string(i);
+    const bool smooth = !line.smooth.empty();
+    out += data_block("raw" + number, line.points, chart);
+    if (smooth) out += data_block("smooth" + number, line.smooth, chart);
+    const bool single = line.points.size() == 1;  // a line through one point is not visible
+    plots.push_back(fmt::format("$raw{} using 1:2 with {} lc rgb '{}{}' {}", number,
+                                single ? "points pt 7" : "lines lw 1.5", smooth ? "#B0" : "#", colour.substr(1),
+                                smooth ? "notitle" : "title " + quoted(line.label)));
+    if (smooth)
+      plots.push_back(
+          fmt::format("$smooth{} using 1:2 with lines lw 2 lc rgb '{}' title {}", number, colour, quoted(line.label)));
+  }
+  if (!gaps.empty())
+    plots.push_back(fmt::format("$gaps using 1:2 with points pt 2 ps 0.8 lc rgb '#cc0000' title {}",
+                                quoted(chart.log_y ? "not finite or not positive" : "not finite")));
+  return out + "plot " + join(plots, ", \\\n  ") + "\n";
+}
+
+std::string gnuplot_script(const BarChart& chart, const std::string& terminal, const std::string& output,
+                           ImageSize size) {
+  std::string out = head(terminal, output, size, chart.title);
+  out += fmt::format(
+      "set ylabel {}\nset style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.9\nset "
+      "yrange [0:*]\n"
+      "set key outside right top\nset xtics rotate by -20\n$bars << END_OF_DATA\n",
+      quoted(chart.y_label));
+  for (const auto& group : chart.groups) {
+    out += quoted(group.label);
+    for (const double value : group.values) out += std::isfinite(value) ? fmt::format(" {}", value) : " NaN";
+    out += "\n";
+  }
+  out += "END_OF_DATA\n";
+  std::vector<std::string> plots;
+  for (size_t i = 0; i < chart.names.size(); ++i)
+    plots.push_back(fmt::format("$bars using {}{} lc rgb '{}' title {}", i + 2, i == 0 ? ":xtic(1)" : "",
+                                colours[i % colours.size()], quoted(chart.names[i])));
+  return out + "plot " + join(plots, ", \\\n  ") + "\n";
+}
+
+void check_image_name(const std::string& file) {
+  if (!file.ends_with(".svg") && !file.ends_with(".png"))
+    throw usage_error("--output {}: the name must end in .svg or .png, which decides the format", file);
+}
+
+void write_image(const Chart& chart, const std::string& file, ImageSize size) { write(chart, file, size); }
+void write_image(const BarChart& chart, const std::string& file, ImageSize size) { write(chart, file, size); }
+
+}  // namespace runner

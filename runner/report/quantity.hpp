@@ -1,0 +1,14 @@
+// Values of the ledger's JSON as text for people.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace runner {
+
+/// A string without quotes, any other value as JSON.
+std::string plain(const nlohmann::json& value);
+
+/// A number of the ledger as text, "-" for null. Its name determines the unit: bytes, seconds or none.
+std::string quantity(const std::string& name, const nlohmann::json& value);
+
+}  // namespace runner

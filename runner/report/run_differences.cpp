@@ -1,0 +1,125 @@
+#include "runner/report/run_differences.hpp"
+
+#include <map>
+
+#include "runner/base/text.hpp"
+#include "runner/config/validation_metrics.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+void flatten(const std::string& prefix, const json& value, std::vector<std::pair<std::string, json>>& out) {
+  if (!value.is_object() || value.empty()) return out.emplace_back(prefix, value), void();
+  for (const auto& [key, inner] : value.items()) flatten(prefix.empty() ? key : prefix + "." + key, inner, out);
+}
+
+json value_or_null(const json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? object.at(key) : json();
+}
+
+/// What is compared of the state of the code. A patch counts by its digest.
+json code_of(const json& run) {
+  const json git = run.at("git");
+  json code = {{"build", value_or_null(run, "build_id")},
+               {"commit", value_or_null(git, "commit")},
+               {"branch", value_or_null(git, "branch")},
+               {"uncommitted changes", value_or_null(value_or_null(git, "patch"), "digest")},
+               {"untracked files", value_or_null(git, "untracked")}};
+  // Records of earlier programs have a hash only.
+  if (!git.is_object() || !git.contains("patch")) code["uncommitted changes"] = value_or_null(git, "diff_hash");
+  if (code["untracked files"] == json::array()) code["untracked files"] = nullptr;
+  return code;
+}
+
+json environment_of(const json& run) {
+  json environment = hardware_of(run.at("host"));
+  for (const char* key : {"hostname", "kernel", "memory_bytes"}) environment[key] = value_or_null(run.at("host"), key);
+  environment["ranks"] = run.at("world_size");
+  const auto argv = value_or_null(run, "argv");
+  environment["command"] = argv.is_array() ? json(join(argv.get<std::vector<std::string>>(), " ")) : argv;
+  environment["working directory"] = value_or_null(run, "working_directory");
+  return environment;
+}
+
+double seconds_of(const json& run) {
+  double seconds = 0;
+  for (const auto& attempt : run.at("attempts")) {
+    const json& ended = attempt.at("ended").is_null() ? attempt.at("heartbeat") : attempt.at("ended");
+    seconds += ended.get<double>() - attempt.at("started").get<double>();
+  }
+  return seconds;
+}
+
+void add_metrics(const json& run, json& results) {
+  const auto checkpoint = value_or_null(run.at("config"), "checkpoint");
+  const auto monitor = value_or_null(checkpoint, "monitor");
+  for (const auto& [name, values] : run.at("metrics").items()) {
+    results["last " + name] = values.at("last");
+    if (monitor == name || name.ends_with("loss"))
+      results["best " + name] = values.at(higher_is_better(name) ? "max" : "min");
+  }
+}
+
+json results_of(const json& run) {
+  json results = {{"status", run.at("status")}, {"steps", run.at("steps")}, {"took seconds", seconds_of(run)}};
+  if (const auto why = value_or_null(run, "why"); why.is_string() && why != "") results["why"] = why;
+  add_metrics(run, results);
+  for (const char* kind : {"predicted", "measured"}) {
+    const auto values = value_or_null(run, kind);
+    if (!values.is_object()) continue;
+    static const std::vector<std::string> told_elsewhere = {"schema", "status", "steps", "final_loss", "metric_value"};
+    for (const auto& [name, value] : values.items())
+      if (value.is_number() && std::ranges::find(told_elsewhere, name) == told_elsewhere.end())
+        results[std::string(kind) + " " + name] = value;
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, json>> flattened(const json& object) {
+  std::vector<std::pair<std::string, json>> out;
+  if (object.is_object() && !object.empty()) flatten("", object, out);
+  return out;
+}
+
+DifferenceList different_keys(const json& a, const json& b) {
+  std::map<std::string, std::pair<json, json>> values;
+  for (auto& [key, value] : flattened(a)) values[key].first = value;
+  for (auto& [key, value] : flattened(b)) values[key].second = value;
+  DifferenceList list;
+  for (auto& [key, both] : values)
+    if (both.first != both.second) list.push_back({key, both.first, both.second});
+  return list;
+}
+
+DifferenceList config_differences(const json& a, const json& b) {
+  return different_keys(a.at("config"), b.at("config"));
+}
+
+DifferenceList code_differences(const json& a, const json& b) { return different_keys(code_of(a), code_of(b)); }
+
+DifferenceList environment_differences(const json& a, const json& b) {
+  return different_keys(environment_of(a), environment_of(b));
+}
+
+DifferenceList result_differences(const json& a, const json& b) { return different_keys(results_of(a), results_of(b)); }
+
+json hardware_of(const json& host) {
+  json hardware = json::object();
+  for (const char* key : {"cpu", "cores", "avx2", "avx512", "onednn_isa"}) hardware[key] = value_or_null(host, key);
+  const auto devices = value_or_null(host, "cuda");
+  hardware["cuda"] = devices.is_array() ? json::array() : json();
+  if (devices.is_array())
+    for (const auto& device : devices) {
+      json kept = json::object();
+      for (const char* key : {"name", "memory_bytes", "major", "minor"}) kept[key] = value_or_null(device, key);
+      hardware["cuda"].push_back(std::move(kept));
+    }
+  return hardware;
+}
+
+}  // namespace runner

@@ -1,0 +1,38 @@
+// What differs between two runs, from their records (Ledger::show()).
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace runner {
+
+/// A key whose values differ; null: the run does not have it.
+struct Difference {
+  std::string key;
+  nlohmann::json a, b;
+};
+using DifferenceList = std::vector<Difference>;
+
+/// {"model.dim": 64, ...}: the values of nested objects under dotted keys. Arrays and empty objects are values.
+std::vector<std::pair<std::string, nlohmann::json>> flattened(const nlohmann::json& object);
+
+/// The keys in which two objects differ, dotted and in alphabetical order.
+DifferenceList different_keys(const nlohmann::json& a, const nlohmann::json& b);
+
+/// Keys of the resolved recipes.
+DifferenceList config_differences(const nlohmann::json& a, const nlohmann::json& b);
+/// build, commit, branch, uncommitted changes (digest of the patch) and untracked files.
+DifferenceList code_differences(const nlohmann::json& a, const nlohmann::json& b);
+/// Host, kernel, CPU, memory, devices, ranks, command line, working directory. What changes from moment to moment, such as free
+/// memory, is not compared.
+DifferenceList environment_differences(const nlohmann::json& a, const nlohmann::json& b);
+/// Status, steps, seconds, last values of the metrics, best values of losses and of checkpoint.monitor, predictions and
+/// measurements.
+DifferenceList result_differences(const nlohmann::json& a, const nlohmann::json& b);
+
+/// What of a run's host (facts of this machine as JSON) can change the numbers of a training: {"cpu", "cores", "cuda": [{name,
+/// memory_bytes, major, minor}], "avx2", "avx512", "onednn_isa"}.
+nlohmann::json hardware_of(const nlohmann::json& host);
+
+}  // namespace runner

@@ -1,0 +1,228 @@
+#include "runner/report/terminal_chart.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "runner/report/terminal.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr std::array<int, 7> colours = {36, 33, 35, 32,
+                                        34, 31, 37};  // of ANSI: cyan, yellow, magenta, green, blue, red, white
+constexpr std::string_view markers = "*o+#@%&$";
+
+std::string coloured(const std::string& text, size_t line) {
+  return fmt::format("\x1b[{}m{}\x1b[0m", colours[line % colours.size()], text);
+}
+
+/// A character of Unicode as UTF-8.
+std::string braille(unsigned dots) {
+  const unsigned code = 0x2800 + dots;
+  return {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3f)),
+          static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+/// The area of the lines. A dot is a point of a Braille character, or a whole cell.
+class Canvas {
+ public:
+  Canvas(int columns, int rows, bool braille) : columns_(columns), rows_(rows), braille_(braille) {
+    cells_.resize(static_cast<size_t>(columns * rows));
+  }
+  int width() const { return columns_ * (braille_ ? 2 : 1); }
+  int height() const { return rows_ * (braille_ ? 4 : 1); }
+
+  /// `y` counts from the bottom.
+  void dot(int x, int y, size_t line) {
+    x = std::clamp(x, 0, width() - 1);
+    y = height() - 1 - std::clamp(y, 0, height() - 1);
+    constexpr unsigned bits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+    auto& cell = braille_ ? at(x / 2, y / 4) : at(x, y);
+    cell.dots |= braille_ ? bits[y % 4][x % 2] : 1;
+    cell.line = line;
+  }
+  void segment(std::pair<int, int> from, std::pair<int, int> to, size_t line) {
+    const int steps = std::max({std::abs(to.first - from.first), std::abs(to.second - from.second), 1});
+    for (int i = 0; i <= steps; ++i)
+      dot(from.first + static_cast<int>(std::lround(static_cast<double>(to.first - from.first) * i / steps)),
+          from.second + static_cast<int>(std::lround(static_cast<double>(to.second - from.second) * i / steps)), line);
+  }
+  /// Marks a value that has no place.
+  void cross(int x) {
+    auto& cell = at(std::clamp(x, 0, width() - 1) / (braille_ ? 2 : 1), rows_ - 1);
+    cell.cross = true;
+  }
+  std::string row(int row, bool colour) const {
+    std::string out;
+    for (int column = 0; column < columns_; ++column) {
+      const auto& cell = cells_[static_cast<size_t>(row * columns_ + column)];
+      if (cell.cross) {
+        out += "x";
+      } else if (cell.dots == 0) {
+        out += " ";
+      } else {
+        const std::string sign = braille_ ? braille(cell.dots) : std::string(1, markers[cell.line % markers.size()]);
+        out += colour ? coloured(sign, cell.line) : sign;
+      }
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    return out;
+  }
+
+ private:
+  struct Cell {
+    unsigned dots = 0;
+    size_t line = 0;
+    bool cross = false;
+  };
+  std::string braille(unsigned dots) const { return runner::braille(dots); }
+  Cell& at(int column, int row) { return cells_[static_cast<size_t>(row * columns_ + column)]; }
+
+  int columns_, rows_;
+  bool braille_;
+  std::vector<Cell> cells_;
+};
+
+void draw_line(const Chart& chart, const std::pair<Range, Range>& ranges, size_t number, Canvas& canvas) {
+  const auto& line = chart.lines[number];
+  const auto& [xs, ys] = ranges;
+  std::pair<int, int> before;
+  bool connected = false;  // with `before`
+  for (const auto& [x, y] : line.smooth.empty() ? line.points : line.smooth) {
+    if (!std::isfinite(x) || (chart.log_x && x <= 0)) continue;
+    const int column = static_cast<int>(std::lround(xs.place(x, chart.log_x) * (canvas.width() - 1)));
+    if (!std::isfinite(y) || (chart.log_y && y <= 0)) {
+      canvas.cross(column);
+      connected = false;
+      continue;
+    }
+    const std::pair here(column, static_cast<int>(std::lround(ys.place(y, chart.log_y) * (canvas.height() - 1))));
+    canvas.segment(connected ? before : here, here, number);
+    before = here;
+    connected = true;
+  }
+}
+
+/// The labels of the y axis: row from the top -> text.
+std::map<int, std::string> row_labels(const Range& range, const Chart& chart, int rows) {
+  std::map<int, std::string> labels;
+  if (range.empty) return labels;
+  for (const double tick : axis_ticks(range.low, range.high, std::max(3, rows / 3), chart.log_y))
+    labels[rows - 1 - static_cast<int>(std::lround(range.place(tick, chart.log_y) * (rows - 1)))] = tick_label(tick);
+  return labels;
+}
+
+/// The labels of the x axis as one line of text. A label that would touch another one is left out.
+std::string column_labels(const Range& range, const Chart& chart, int columns) {
+  std::string line;
+  if (range.empty) return line;
+  for (const double tick : axis_ticks(range.low, range.high, std::max(3, columns / 12), chart.log_x)) {
+    const std::string label = tick_label(tick);
+    const int centre = static_cast<int>(std::lround(range.place(tick, chart.log_x) * (columns - 1)));
+    const int begin = std::max(0, centre - static_cast<int>(label.size()) / 2);
+    if (!line.empty() && begin < static_cast<int>(line.size()) + 2) continue;
+    line.resize(static_cast<size_t>(begin), ' ');
+    line += label;
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
+  const auto ranges = ranges_of(chart);
+  const bool dots = terminal.unicode && (terminal.colour || chart.lines.size() == 1);
+  const bool colour = terminal.colour && chart.lines.size() > 1;
+  const auto labels = row_labels(ranges.second, chart, terminal.rows);
+  size_t margin = 0;
+  for (const auto& [row, label] : labels) margin = std::max(margin, label.size());
+  const int columns = std::max(10, terminal.columns - static_cast<int>(margin) - 2);
+  Canvas canvas(columns, terminal.rows, dots);
+  for (size_t i = 0; i < chart.lines.size(); ++i) draw_line(chart, ranges, i, canvas);
+
+  std::string out = chart.title.empty() ? "" : chart.title + "\n";
+  for (int row = 0; row < terminal.rows; ++row) {
+    const auto label = labels.find(row);
+    const bool tick = label != labels.end();
+    out += fmt::format("{:>{}} {}{}\n", tick ? label->second : "", margin,
+                       terminal.unicode ? (tick ? "┤" : "│") : (tick ? "+" : "|"), canvas.row(row, colour));
+  }
+  const std::string x_labels = column_labels(ranges.first, chart, columns);
+  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin, chart.x_label);
+  if (chart.lines.size() > 1)
+    for (size_t i = 0; i < chart.lines.size(); ++i) {
+      const std::string sign = dots ? "━━" : std::string(1, markers[i % markers.size()]);
+      out += fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, chart.lines[i].label);
+    }
+  return out;
+}
+
+std::string draw_bars(const BarChart& chart, const TerminalChart& terminal, std::string (*label)(double)) {
+  double most = 0;
+  size_t names = 0, labels = 0;
+  for (const auto& name : chart.names) names = std::max(names, name.size());
+  for (const auto& group : chart.groups)
+    for (const double value : group.values)
+      if (std::isfinite(value)) {
+        most = std::max(most, value);
+        labels = std::max(labels, label(value).size());
+      }
+  const int room = std::max(10, terminal.columns - static_cast<int>(names + labels) - 6);
+  std::string out = chart.title.empty() ? "" : chart.title + "\n";
+  for (const auto& group : chart.groups) {
+    out += group.label + "\n";
+    for (size_t i = 0; i < group.values.size(); ++i) {
+      const double value = group.values[i];
+      out += fmt::format("  {:<{}}  ", chart.names[i], names);
+      if (!std::isfinite(value)) {
+        out += "-\n";
+        continue;
+      }
+      const int length = most > 0 ? std::max(1, static_cast<int>(std::lround(value / most * room))) : 0;
+      std::string bar;
+      for (int j = 0; j < length; ++j) bar += terminal.unicode ? "█" : "#";
+      out += fmt::format("{} {}\n", terminal.colour ? coloured(bar, i) : bar, label(value));
+    }
+  }
+  return out;
+}
+
+std::string sparkline(const ChartPoints& points, int columns, bool unicode) {
+  constexpr std::array<const char*, 8> blocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  constexpr std::string_view ascii = "_.-=+*%#";
+  const size_t buckets = std::min(points.size(), static_cast<size_t>(std::max(1, columns)));
+  std::vector<double> means;
+  Range range;
+  for (size_t bucket = 0; bucket < buckets; ++bucket) {
+    double sum = 0;
+    int count = 0;
+    for (size_t i = bucket * points.size() / buckets; i < (bucket + 1) * points.size() / buckets; ++i)
+      if (std::isfinite(points[i].second)) {
+        sum += points[i].second;
+        ++count;
+      }
+    means.push_back(count > 0 ? sum / count : std::nan(""));
+    if (count > 0) range.add(means.back());
+  }
+  std::string out;
+  for (const double mean : means) {
+    const auto level = static_cast<size_t>(std::isnan(mean) ? 0 : std::lround(range.place(mean, false) * 7));
+    out += std::isnan(mean) ? std::string(" ") : unicode ? blocks[level] : std::string(1, ascii[level]);
+  }
+  return out;
+}
+
+bool colours_wanted(int fd) {
+  if (const char* no_color = std::getenv("NO_COLOR"); no_color && *no_color) return false;
+  if (const char* force = std::getenv("CLICOLOR_FORCE"); force && std::string_view(force) != "0") return true;
+  return can_redraw(fd);
+}
+
+}  // namespace runner
