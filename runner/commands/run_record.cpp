@@ -41,6 +41,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       row_(run_row(home, recipe, plan, options)),
       ledger_(home, recipe.train.grace_time),
       provenance_(std::make_shared<Provenance>(ledger_.ledger(), code)) {
+  check_loggers(recipe);
   provenance_->describe(recipe, row_);
   if (options.resume_run.empty()) {
     NewRun row = row_;
@@ -89,9 +90,11 @@ void RunRecord::on_data(const std::string& summary, double seconds) {
 
 int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const StartPoint& start) {
   const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);
-  listeners_.begin({.run = ledger_.run(),
+  const NewRun row = ledger_.ledger().without_secrets(row_);
+  listeners_.begin({.home = home_,
+                    .run = ledger_.run(),
                     .folder = run_dir_,
-                    .row = row_,
+                    .row = row,
                     .reason = reason,
                     .restart = restart,
                     .from_step = start.step,
@@ -127,6 +130,8 @@ void RunRecord::on_step(const json& event) {
   add(metric::memory_bytes, event.at("memory_bytes"));
   add(metric::epoch, event.at("epoch"));
   if (event.at("grad_norm").is_number()) add(metric::grad_norm, event.at("grad_norm"));
+  if (const auto trained = event.find("trained"); trained != event.end()) add(total_metric(unit_), *trained);
+  if (const auto trained = event.find("train_seconds"); trained != event.end()) add(metric::seconds, *trained);
   if (const auto rates = event.find("group_lr"); rates != event.end())
     for (const auto& [name, rate] : rates->items()) add(metric::group_lr_prefix + name, rate);
   listeners_.points(group);
