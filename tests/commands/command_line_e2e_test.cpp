@@ -160,7 +160,8 @@ TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs
   CHECK_THAT(complete(place, {"help", "met"}), StartsWith("metrics\t"));
   CHECK(complete(place, {"completion", ""}) == "bash\nzsh\nfish\n");
   CHECK(complete(place, {"run", "ti"}) == "");  // files are completed by the shell
-  CHECK(complete(place, {"show", "la"}) == "last\tthe newest run\n");
+  CHECK(complete(place, {"resume", "la"}) == "last\tthe newest run\n");
+  CHECK(complete(place, {"show", "la"}) == "last\tthe newest run\nlast(\tof a metric\n");
   place.replace_worker("exit 1");
   place.run({"run", "tiny.toml", "--set", "devices=1"});
   auto id = place.run({"ls", "--json"}).json().at("runs").at(0).at("id").get<std::string>();
