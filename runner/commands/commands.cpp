@@ -41,6 +41,7 @@ Action setup_evaluate(CLI::App& app);
 Action setup_predict(CLI::App& app);
 Action setup_embed(CLI::App& app);
 Action setup_doctor(CLI::App& app);
+Action setup_ui(CLI::App& app);
 Action setup_completion(CLI::App& app);
 
 const std::vector<Command>& commands() {
@@ -103,6 +104,7 @@ const std::vector<Command>& commands() {
        {"apply", "classify"}},
       {"embed", "Write a vector for each text of a file, as JSON lines", setup_embed, {"embeddings", "encode"}},
       {"doctor", "Check this machine, with a fix under each failing line", setup_doctor},
+      {"ui", "Open the runs as a local web page", setup_ui, {"web", "dashboard", "serve", "board", "tensorboard"}},
       {"completion", "Print a script that completes runner's words in a shell", setup_completion},
   };
   return list;

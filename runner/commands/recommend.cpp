@@ -10,6 +10,7 @@
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/commands/recommend.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
@@ -26,14 +27,6 @@
 namespace runner {
 
 namespace {
-
-struct RecommendOptions {
-  std::string recipe, device_kind;
-  std::vector<std::string> overrides;
-  int devices = 0, num_nodes = 0, world_size = 0;  ///< 0 = as in the recipe
-  std::string host_memory;                         ///< of a node, e.g. "256GiB"; empty = not known
-  bool json = false, toml = false, all = false, program = false;
-};
 
 constexpr int devices_of_a_full_node = 8;
 
@@ -145,7 +138,15 @@ std::optional<Form> own_strategy(const Recipe& recipe) {
 
 ExitCode recommend(RecommendOptions options) {
   split_world(options);
-  Recipe recipe = with_data_facts(load_whole_recipe(options.recipe, options.overrides));
+  const Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
+  return with_recommendation(options, recipe, [&](const Recommendation& found) { return print(options, found); });
+}
+
+}  // namespace
+
+ExitCode with_recommendation(const RecommendOptions& options, const Recipe& given,
+                             const std::function<ExitCode(const Recommendation&)>& use) {
+  Recipe recipe = with_data_facts(given);
   // The recipe's strategy becomes one of the candidates, and the choice is among all of them.
   const auto own = own_strategy(recipe);
   if (recipe.strategy.name != "auto") recipe.strategy = {};
@@ -163,8 +164,7 @@ ExitCode recommend(RecommendOptions options) {
   auto answer = [&](const Plan& plan, const std::string& shortfall) {
     const Job& job = plan.choice.candidates.front().job;
     const Rates* rates = source.rates(job, threads);
-    return print(
-        options,
+    return use(
         {.plan = plan,
          .recipe_file = options.recipe,
          .devices = describe_devices(topology),
@@ -185,8 +185,6 @@ ExitCode recommend(RecommendOptions options) {
     return answer(nothing.plan(), nothing.what());
   }
 }
-
-}  // namespace
 
 Action setup_recommend(CLI::App& app) {
   auto options = std::make_shared<RecommendOptions>();

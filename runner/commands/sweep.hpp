@@ -21,6 +21,10 @@ nlohmann::json sweep_json(const SweepRow& row, const std::vector<TrialRow>& tria
 /// The best of the finished trials; nullptr if there is none.
 const TrialRow* best_trial(const SweepRow& row, const std::vector<TrialRow>& trials);
 
+/// The command that repeats a trial with the same result: the sweep's copy of the recipe, the trial's parameters, its threads and
+/// devices. `run`: the object of Ledger::show() for the trial's run.
+std::string command_of_trial(const TrialRow& trial, const nlohmann::json& run);
+
 /// "optimizer.lr = 0.0003, model.dim = 64".
 std::string describe_parameters(const nlohmann::json& parameters);
 

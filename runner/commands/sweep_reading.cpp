@@ -56,8 +56,8 @@ std::vector<std::string> words_of_trial(const json& run) {
   return words;
 }
 
-/// The command that repeats a trial with the same result: the sweep's copy of the recipe, the trial's parameters, its
-/// threads and devices.
+}  // namespace
+
 std::string command_of_trial(const TrialRow& trial, const json& run) {
   const std::string gpus = "cuda:";
   std::string line = trial.slot.starts_with(gpus) ? "CUDA_VISIBLE_DEVICES=" + trial.slot.substr(gpus.size()) + " " : "";
@@ -65,6 +65,8 @@ std::string command_of_trial(const TrialRow& trial, const json& run) {
     line += (line.empty() || line.back() == ' ' ? "" : " ") + shell_word(word);
   return line;
 }
+
+namespace {
 
 /// The overrides of that command that are not the trial's parameters: its devices and threads, and the last step for
 /// pbt.

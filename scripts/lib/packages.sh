@@ -1,7 +1,7 @@
 # The system packages that scripts/setup installs with apt. Sourced by it.
 
-packages_pin="packages 6"  # increase when the lists below grow
-test_packages_pin="test_packages 3"
+packages_pin="packages 8"  # increase when the lists below grow
+test_packages_pin="test_packages 5"
 
 # Each row: package, a command or header that shows that it is installed, and its purpose.
 packages='
@@ -26,6 +26,7 @@ libutf8proc-dev      include/utf8proc.h                characters and normal for
 libjpeg62-turbo-dev  include/jpeglib.h                 JPEG images
 libcurl4-openssl-dev curl-config                       requests to MLflow and webhooks
 libpng-dev           include/png.h                     PNG images
+libcpp-httplib-dev   include/httplib.h                 the page of runner ui
 gnuplot-nox          gnuplot                           runner plot writes SVG and PNG
 '
 
@@ -39,6 +40,7 @@ slurmd               sbin/slurmd                       Slurm
 slurm-client         srun                              Slurm
 munge                sbin/munged                       Slurm
 procps               pgrep                             Slurm
+chromium             chromium                          the page of runner ui
 zsh                  zsh                               completion
 fish                 fish                              completion
 python3-torch        torchrun                          torchrun, transformers

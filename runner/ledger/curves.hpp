@@ -1,0 +1,52 @@
+// Curves for the screen: a metric of a run, reduced to the least and the greatest value of each column of pixels, so that no spike
+// disappears.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner {
+
+struct CurveRequest {
+  std::string metric;
+  std::string x =
+      "step";  ///< "step", or a metric whose value at the same step is the x value ("tokens", "seconds", "epoch")
+  std::optional<double> from = {}, to = {};  ///< range of x; both ends belong to it. Unset: the whole curve
+  int64_t columns = 600;                     ///< of pixels, over the range
+  double smoothing = 0;                      ///< weight of the earlier values, 0 (none) to less than 1
+};
+
+/// The range of x that all curves of one chart share, so that their columns are the same.
+struct CurveRange {
+  double low = 0, high = 0;
+};
+
+struct Curve {
+  std::vector<double> x,
+      y;  ///< finite values, ascending x: all of the range, or the least and the greatest of each column
+  /// If smoothing is requested: the exponential moving average over all points up to the last one of each column. As TensorBoard's, it
+  /// is corrected for its start, and values that are not finite are left out.
+  std::vector<double> smooth_x, smooth_y;
+  std::vector<double> nan_x, infinity_x,
+      minus_infinity_x;   ///< where values are not finite; at most one of each kind per column
+  int64_t points = 0;     ///< of the range, before the reduction
+  int64_t nonfinite = 0;  ///< of them
+  bool complete = false;  ///< x, y are all finite points of the range
+};
+
+/// The row number of a metric's name; 0 if there is no such metric.
+int64_t metric_key(sqlite::Database& database, const std::string& name);
+/// The range of x over these runs (row numbers), within the range of the request. Unset if no run has such a metric.
+std::optional<CurveRange> curve_range(sqlite::Database& database, const std::vector<int64_t>& runs,
+                                      const CurveRequest& request);
+/// Unset if the run has no such metric.
+std::optional<Curve> read_curve(sqlite::Database& database, int64_t run, const CurveRequest& request,
+                                const CurveRange& range);
+
+/// At most `count` finite values of a metric at equal distances of steps, for a drawing in a table. Costs one search per value.
+std::vector<double> sample_curve(sqlite::Database& database, int64_t run, int64_t key, int64_t count);
+
+}  // namespace runner

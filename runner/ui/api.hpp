@@ -1,0 +1,83 @@
+// The JSON API of `runner ui`, below /api/1. README.md describes it.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runner/ui/changes.hpp"
+#include "runner/ui/guard.hpp"
+#include "runner/ui/hooks.hpp"
+#include "runner/ui/http.hpp"
+#include "runner/ui/readers.hpp"
+#include "runner/ui/run_lists.hpp"
+
+namespace runner::ui {
+
+struct Api {
+  Readers& readers;
+  RunLists& lists;
+  Changes& changes;
+  const Hooks& hooks;
+  const Guard& guard;
+
+  /// Answers a request below /api/. Errors become {"error": message} with a fitting status; none is thrown.
+  Response answer(const Request& request) const;
+};
+
+/// The parts of the path that a route leaves open.
+using Captures = std::vector<std::string>;
+
+/// An error with an HTTP status of its own.
+class ApiError : public Error {
+ public:
+  ApiError(int status, const std::string& message) : Error(ExitCode::usage, message), status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
+/// An answer of JSON, with "schema": 1.
+Response json_response(nlohmann::json value);
+
+/// The request's integer parameter, or `otherwise`. Throws ApiError(400) if it is not an integer in [least, most].
+int64_t integer_parameter(const Request& request, const std::string& name, int64_t otherwise, int64_t least,
+                          int64_t most);
+/// The number, if the request has the parameter. Throws ApiError(400).
+std::optional<double> number_parameter(const Request& request, const std::string& name);
+/// The values of a list "a,b"; empty if it is missing.
+std::vector<std::string> list_parameter(const Request& request, const std::string& name);
+
+/// A connection. Throws ApiError(404) while there is no ledger.
+Readers::Lease open_ledger(const Api& api);
+/// The id of the run that the text names, as in `runner show`. Throws ApiError(404).
+std::string run_id(const Api& api, const std::string& text);
+
+/// The runs that a request is about: the ids in `runs`, or those that `filter` matches, at most `most`; the others are counted in `left_out`.
+struct ChosenRun {
+  std::string id, name;
+};
+struct ChosenRuns {
+  std::vector<ChosenRun> rows;
+  size_t left_out = 0;
+};
+ChosenRuns chosen_runs(const Api& api, const Request& request, size_t most);
+
+Response get_runs(const Api& api, const Request& request, const Captures& captures);
+Response get_words(const Api& api, const Request& request, const Captures& captures);
+Response get_run(const Api& api, const Request& request, const Captures& captures);
+Response get_plan(const Api& api, const Request& request, const Captures& captures);
+Response get_system(const Api& api, const Request& request, const Captures& captures);
+Response get_patch(const Api& api, const Request& request, const Captures& captures);
+Response get_curves(const Api& api, const Request& request, const Captures& captures);
+Response get_metrics(const Api& api, const Request& request, const Captures& captures);
+Response get_compare(const Api& api, const Request& request, const Captures& captures);
+Response get_logs(const Api& api, const Request& request, const Captures& captures);
+Response get_sweeps(const Api& api, const Request& request, const Captures& captures);
+Response get_sweep(const Api& api, const Request& request, const Captures& captures);
+Response get_devices(const Api& api, const Request& request, const Captures& captures);
+Response get_recommend(const Api& api, const Request& request, const Captures& captures);
+Response post_edit(const Api& api, const Request& request, const Captures& captures);
+Response post_stop(const Api& api, const Request& request, const Captures& captures);
+
+}  // namespace runner::ui

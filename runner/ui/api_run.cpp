@@ -1,0 +1,102 @@
+// One run: its record, its plan beside what was measured, samples of its machine, its patch.
+#include <algorithm>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/ui/api.hpp"
+
+namespace runner::ui {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t patch_bytes_max = 2 << 20;
+
+Ledger reading(const Api& api) { return Ledger(api.readers.home().string(), Ledger::Mode::read); }
+
+bool has_table(sqlite::Database& database, const std::string& name) {
+  auto row = database.query("SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND name = ?", name);
+  return row.step();
+}
+
+}  // namespace
+
+Response get_run(const Api& api, const Request&, const Captures& captures) {
+  const std::string id = run_id(api, captures[0]);
+  const Ledger ledger = reading(api);
+  json run = ledger.show(id);
+  run["best_checkpoint"] = api.hooks.best_checkpoint ? api.hooks.best_checkpoint(ledger, run) : json();
+  json logs = json::array();
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(fs::path(run["run_dir"].get<std::string>()) / "logs", ignored))
+    if (entry.is_regular_file(ignored))
+      logs.push_back({{"file", entry.path().filename().string()}, {"bytes", entry.file_size(ignored)}});
+  std::sort(logs.begin(), logs.end(), [](const json& a, const json& b) { return a["file"] < b["file"]; });
+  run["logs"] = std::move(logs);
+  run["now"] = wall_seconds();
+  return json_response(std::move(run));
+}
+
+Response get_plan(const Api& api, const Request&, const Captures& captures) {
+  const std::string id = run_id(api, captures[0]);
+  const json run = reading(api).show(id);
+  json profile;
+  for (const auto& event : run["events"])
+    if (event["event"] == "profile") profile = event;
+  return json_response({{"id", id},
+                        {"name", run["name"]},
+                        {"status", run["status"]},
+                        {"plan", run["plan"]},
+                        {"predicted", run["predicted"]},
+                        {"measured", run["measured"]},
+                        {"metrics", run["metrics"]},
+                        {"host", run["host"]},
+                        {"profile", profile},
+                        {"world_size", run["world_size"]},
+                        {"devices", run["config"].value("devices", json())}});
+}
+
+Response get_system(const Api& api, const Request&, const Captures& captures) {
+  const std::string id = run_id(api, captures[0]);
+  const auto database = open_ledger(api);
+  json series = json::object();
+  if (has_table(*database, "system_samples")) {
+    auto rows = database->query(
+        "SELECT name, time, value FROM system_samples WHERE run = ? ORDER BY name, time LIMIT 200000", id);
+    while (rows.step()) {
+      json& one = series[rows.text(0)];
+      one["time"].push_back(rows.real(1));
+      one["value"].push_back(json_number(rows.real(2)));
+    }
+  }
+  return json_response({{"id", id}, {"series", series}});
+}
+
+Response get_patch(const Api& api, const Request&, const Captures& captures) {
+  const std::string id = run_id(api, captures[0]);
+  const fs::path file = fs::path(reading(api).run_dir(id)) / "git.patch";
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored) || fs::is_symlink(file, ignored))
+    throw ApiError(404, "the run has no patch: its code was committed, or git was not there");
+  if (fs::file_size(file, ignored) > patch_bytes_max)
+    throw ApiError(413, fmt::format("the patch is large; read {}", file.string()));
+  return {.type = "text/plain; charset=utf-8", .body = read_file(file)};
+}
+
+Response get_devices(const Api& api, const Request&, const Captures&) {
+  return json_response({{"devices", api.hooks.device_kinds ? api.hooks.device_kinds() : std::vector<std::string>()}});
+}
+
+Response get_recommend(const Api& api, const Request& request, const Captures& captures) {
+  if (!api.hooks.recommend) throw ApiError(503, "this program cannot plan");
+  const std::string id = run_id(api, captures[0]);
+  const json run = reading(api).show(id);
+  ImaginedDevices devices{.kind = request.parameter("device_kind"),
+                          .devices = static_cast<int>(integer_parameter(request, "devices", 0, 0, 64)),
+                          .num_nodes = static_cast<int>(integer_parameter(request, "num_nodes", 0, 0, 4096)),
+                          .host_memory = request.parameter("host_memory")};
+  return json_response(api.hooks.recommend(run, devices));
+}
+
+}  // namespace runner::ui

@@ -1,0 +1,266 @@
+// Lists of runs, and the words that complete a filter.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
+#include "runner/ledger/curves.hpp"
+#include "runner/ledger/filter_sql.hpp"
+#include "runner/ui/api.hpp"
+
+namespace runner::ui {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int64_t rows_max = 500;
+constexpr int64_t sparkline_points = 48;
+
+json null_or(const sqlite::Statement& row, int column) {
+  return row.is_null(column) ? json() : json_number(row.real(column));
+}
+
+/// What a table shows of a run besides its RunRow: progress, speed, memory, a small curve.
+class RowReader {
+ public:
+  explicit RowReader(sqlite::Database& database)
+      : database_(database),
+        facts_(
+            database,
+            "SELECT run.run, world_size, json_extract(content, '$.train.max_steps'), json_extract(content, "
+            "'$.devices.accelerator'), "
+            "json_extract(host, '$.memory_bytes'), json_extract(host, '$.cuda[0].memory_bytes'), (SELECT "
+            "json_extract(fields, '$.steps') FROM "
+            "event WHERE event.run = run.run AND kind = 'ready' ORDER BY event DESC LIMIT 1), notes, (SELECT count(*) "
+            "FROM attempt WHERE "
+            "attempt.run = run.run), (SELECT sweep.id FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run) "
+            "FROM run JOIN config ON hash = config WHERE id = ?"),
+        last_(database, "SELECT value FROM metric_last WHERE run = ? AND key = ?"),
+        loss_(metric_key(database, "loss")) {}
+
+  json read(const RunRow& run, double now, bool sparkline) {
+    json row = {{"id", run.id},
+                {"name", run.name},
+                {"status", run.status},
+                {"strategy", run.strategy},
+                {"started", run.started},
+                {"ended", run.ended ? json(*run.ended) : json()},
+                {"seconds", seconds_taken(run, now)},
+                {"steps", run.steps},
+                {"tags", run.tags},
+                {"group", run.group},
+                {"archived", run.archived},
+                {"why", run.why},
+                {"loss", run.final_loss ? json_number(*run.final_loss) : json()},
+                {"metric", run.metric},
+                {"metric_value", run.metric_value ? json_number(*run.metric_value) : json()}};
+    facts_.bind(run.id);
+    if (!facts_.step()) return row;
+    const int64_t number = facts_.integer(0), ranks = facts_.integer(1);
+    const json max_steps = !facts_.is_null(6)   ? json(facts_.integer(6))
+                           : !facts_.is_null(2) ? json(facts_.integer(2))
+                                                : json();
+    const bool cuda = facts_.text(3) == "cuda";
+    row["ranks"] = ranks;
+    row["max_steps"] = max_steps;
+    row["notes"] = facts_.text(7);
+    row["attempts"] = facts_.integer(8);
+    row["sweep"] = facts_.is_null(9) ? json() : json(facts_.text(9));
+    // Ranks on CPUs share the memory of the machine; the limit of one of them is its part.
+    if (cuda)
+      row["memory_limit"] = null_or(facts_, 5);
+    else if (!facts_.is_null(4))
+      row["memory_limit"] = facts_.real(4) / static_cast<double>(std::max<int64_t>(1, ranks));
+    facts_.bind(run.id);
+    row["memory_bytes"] = last(number, "memory_bytes");
+    json rate = last(number, "tokens_per_s");
+    row["rate_unit"] = "tokens";
+    if (rate.is_null()) {
+      rate = last(number, "samples_per_s");
+      if (!rate.is_null()) row["rate_unit"] = "samples";
+    }
+    row["rate"] = rate;
+    if (const json step_seconds = last(number, "step_seconds");
+        run.status == "running" && max_steps.is_number() && step_seconds.is_number())
+      row["eta_s"] =
+          std::max<double>(0, static_cast<double>(max_steps.get<int64_t>() - run.steps)) * step_seconds.get<double>();
+    if (sparkline) {
+      json points = json::array();
+      for (const double value : sample_curve(database_, number, loss_, sparkline_points))
+        points.push_back(static_cast<float>(value));
+      row["sparkline"] = std::move(points);
+    }
+    return row;
+  }
+
+ private:
+  json last(int64_t run, const std::string& metric) {
+    auto [key, added] = keys_.try_emplace(metric, 0);
+    if (added) key->second = metric_key(database_, metric);
+    last_.bind(run, key->second);
+    return last_.step() ? null_or(last_, 0) : json();
+  }
+
+  sqlite::Database& database_;
+  sqlite::Statement facts_, last_;
+  int64_t loss_;
+  std::map<std::string, int64_t> keys_;
+};
+
+json read_value(const sqlite::Statement& row, int column, FieldKind kind) {
+  if (row.is_null(column)) return nullptr;
+  if (kind == FieldKind::flag) return row.integer(column) != 0;
+  const int type = row.type(column);
+  if (type == SQLITE_INTEGER) return row.integer(column);
+  if (type == SQLITE_FLOAT) return json_number(row.real(column));
+  const std::string text = row.text(column);
+  return text.starts_with('[') && json::accept(text) ? json::parse(text) : json(text);
+}
+
+/// The text as a literal of SQL.
+std::string quoted(const std::string& text) {
+  std::string literal = "'";
+  for (const char c : text) literal += c == '\'' ? "''" : std::string(1, c);
+  return literal + "'";
+}
+
+/// The values of the columns that the user has chosen (fields, recipe keys, metrics), by id.
+std::map<std::string, json> read_cells(sqlite::Database& database, const RunColumns& columns,
+                                       const std::vector<const RunRow*>& runs) {
+  std::map<std::string, json> cells;
+  if (columns.list.empty()) return cells;
+  const RunFilter all;
+  const std::map<int64_t, double> lost;
+  FilterSql sql(database, all, lost);
+  std::string select = "SELECT run.id", ids;
+  std::vector<FieldKind> kinds;
+  for (const auto& column : columns.list) {
+    const auto expression = sql.expression(column, columns.text);
+    select += ", " + expression.sql;
+    kinds.push_back(expression.kind);
+  }
+  for (const RunRow* run : runs) ids += (ids.empty() ? "" : ",") + quoted(run->id);
+  sqlite::Statement rows(database, select + " FROM run WHERE run.id IN (" + ids + ")");
+  sql.bind(rows);
+  while (rows.step()) {
+    json list = json::array();
+    for (size_t i = 0; i < kinds.size(); ++i) list.push_back(read_value(rows, static_cast<int>(i) + 1, kinds[i]));
+    cells[rows.text(0)] = std::move(list);
+  }
+  return cells;
+}
+
+json status_counts(const std::vector<RunRow>& list) {
+  json counts = json::object();
+  for (const auto& run : list) counts[run.status] = counts.value(run.status, 0) + 1;
+  return counts;
+}
+
+}  // namespace
+
+Response get_runs(const Api& api, const Request& request, const Captures&) {
+  const auto offset = static_cast<size_t>(integer_parameter(request, "offset", 0, 0, 100'000'000));
+  const auto limit = static_cast<size_t>(integer_parameter(request, "limit", 100, 0, rows_max));
+  const RunColumns columns =
+      request.parameter("columns").empty() ? RunColumns() : parse_columns(request.parameter("columns"));
+  const auto list = api.lists.matching(request.parameter("filter"));
+  std::vector<const RunRow*> shown;
+  if (const auto ids = list_parameter(request, "runs"); !ids.empty()) {
+    const std::set<std::string> wanted(ids.begin(), ids.end());
+    for (const auto& run : *list)
+      if (wanted.contains(run.id) && shown.size() < static_cast<size_t>(rows_max)) shown.push_back(&run);
+  } else {
+    for (size_t i = offset; i < std::min(list->size(), offset + limit); ++i) shown.push_back(&(*list)[i]);
+  }
+  json rows = json::array();
+  if (!shown.empty()) {
+    const auto database = open_ledger(api);
+    RowReader reader(*database);
+    auto cells = read_cells(*database, columns, shown);
+    const double now = wall_seconds();
+    const bool sparkline = request.parameter("sparkline", "yes") != "no";
+    for (const RunRow* run : shown) {
+      json row = reader.read(*run, now, sparkline);
+      if (!columns.list.empty()) row["cells"] = std::move(cells[run->id]);
+      rows.push_back(std::move(row));
+    }
+  }
+  json names = json::array();
+  for (const auto& column : columns.list) names.push_back(column.text());
+  return json_response({{"runs", rows},
+                        {"matching", list->size()},
+                        {"offset", offset},
+                        {"columns", names},
+                        {"statuses", status_counts(*list)},
+                        {"now", wall_seconds()}});
+}
+
+ChosenRuns chosen_runs(const Api& api, const Request& request, size_t most) {
+  ChosenRuns chosen;
+  const auto ids = list_parameter(request, "runs");
+  if (ids.empty() && request.parameter("filter").empty() && request.query.count("filter") == 0)
+    throw ApiError(400, "name runs with `runs`, their ids with commas between, or with `filter`");
+  const auto add = [&](const std::string& id, const std::string& name) {
+    if (chosen.rows.size() < most)
+      chosen.rows.push_back({.id = id, .name = name});
+    else
+      ++chosen.left_out;
+  };
+  if (ids.empty()) {
+    for (const auto& run : *api.lists.matching(request.parameter("filter"))) add(run.id, run.name);
+    return chosen;
+  }
+  const auto database = open_ledger(api);
+  sqlite::Statement named(*database, "SELECT name FROM run WHERE id = ?");
+  for (const auto& id : ids) {
+    named.bind(id);
+    if (!named.step()) throw ApiError(404, fmt::format("there is no run \"{}\"", id));
+    add(id, named.text(0));
+    named.bind(id);
+  }
+  return chosen;
+}
+
+namespace {
+
+/// What can stand at the cursor of a filter's field; offsets are bytes of the text.
+Response complete(const Api& api, const Request& request) {
+  const std::string text = request.parameter("text");
+  const auto cursor = static_cast<size_t>(
+      integer_parameter(request, "cursor", static_cast<int64_t>(text.size()), 0, static_cast<int64_t>(text.size())));
+  const auto found = Ledger(api.readers.home().string(), Ledger::Mode::read).complete_filter(text, cursor);
+  json list = json::array();
+  for (const auto& candidate : found.candidates) list.push_back({{"text", candidate.text}, {"about", candidate.about}});
+  return json_response({{"offset", found.place.offset}, {"length", found.place.length}, {"candidates", list}});
+}
+
+}  // namespace
+
+Response get_words(const Api& api, const Request& request, const Captures&) {
+  if (request.query.contains("text")) return complete(api, request);
+  json fields = json::array(), keys = json::array(), metrics = json::array(), tags = json::array(),
+       groups = json::array(), names = json::array();
+  for (const auto& field : run_fields()) fields.push_back({{"name", field.name}, {"help", field.help}});
+  if (const auto database = api.readers.take()) {
+    const auto collect = [&](json& list, const char* sql) {
+      auto rows = database->query(sql);
+      while (rows.step()) list.push_back(rows.text(0));
+    };
+    collect(keys, "SELECT name FROM config_key ORDER BY name LIMIT 2000");
+    collect(metrics, "SELECT name FROM key ORDER BY name LIMIT 2000");
+    collect(tags, "SELECT DISTINCT value FROM run, json_each(run.tags) ORDER BY 1 LIMIT 500");
+    collect(groups, "SELECT DISTINCT grp FROM run WHERE grp <> '' ORDER BY 1 LIMIT 500");
+    collect(names, "SELECT DISTINCT name FROM run ORDER BY 1 LIMIT 500");
+  }
+  return json_response({{"fields", fields},
+                        {"keys", keys},
+                        {"metrics", metrics},
+                        {"tags", tags},
+                        {"groups", groups},
+                        {"names", names},
+                        {"statuses", run_statuses()}});
+}
+
+}  // namespace runner::ui

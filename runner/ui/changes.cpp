@@ -1,0 +1,147 @@
+#include "runner/ui/changes.hpp"
+
+#include "runner/base/blocked_signals.hpp"
+#include "runner/base/clock.hpp"
+
+namespace runner::ui {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kept_messages = 64;
+constexpr double mark_lost_every_s = 5;
+constexpr double keep_alive_s = 10;
+
+/// Counts a listener as long as its stream exists.
+struct Listening {
+  explicit Listening(std::atomic<size_t>& listeners) : count(listeners) { ++count; }
+  ~Listening() { --count; }
+  Listening(const Listening&) = delete;
+  std::atomic<size_t>& count;
+};
+
+}  // namespace
+
+Changes::Changes(Readers& readers) : readers_(readers) {
+  const BlockedSignals blocked;
+  thread_ = std::thread([this] { watch(); });
+}
+
+Changes::~Changes() {
+  stop();
+  thread_.join();
+}
+
+void Changes::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  wake_.notify_all();
+}
+
+std::function<bool(std::string&)> Changes::stream() {
+  auto listening = std::make_shared<Listening>(listeners_);
+  int64_t last = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    last = number_;
+    wake_.notify_all();
+  }
+  double spoke = 0;
+  return [this, listening, last, spoke](std::string& chunk) mutable {
+    std::unique_lock lock(mutex_);
+    if (stopping_) return false;
+    if (spoke == 0) {
+      spoke = steady_seconds();
+      chunk = "retry: 2000\nevent: hello\ndata: {}\n\n";
+      return true;
+    }
+    wake_.wait_for(lock, std::chrono::milliseconds(500), [&] { return stopping_ || number_ > last; });
+    if (stopping_) return false;
+    if (number_ > last) {
+      // A page that was asleep for so long that messages are missing loads everything again.
+      if (messages_.empty() || messages_.front().first > last + 1) chunk += "event: reload\ndata: {}\n\n";
+      for (const auto& [number, text] : messages_)
+        if (number > last) chunk += "event: change\ndata: " + text + "\n\n";
+      last = number_;
+    } else if (steady_seconds() - spoke > keep_alive_s) {
+      chunk = ": still here\n\n";
+    }
+    if (!chunk.empty()) spoke = steady_seconds();
+    return true;
+  };
+}
+
+void Changes::read_runs(std::map<int64_t, Seen>& runs) {
+  auto rows = database_->query(
+      "SELECT run, id, status, steps, name || char(10) || tags || char(10) || notes || char(10) || grp || (archived IS "
+      "NOT NULL) || (deleted IS NOT NULL) FROM run");
+  while (rows.step())
+    runs[rows.integer(0)] = {
+        .id = rows.text(1), .status = rows.text(2), .steps = rows.integer(3), .rest = rows.text(4)};
+}
+
+json Changes::compare() {
+  const auto file = readers_.home() / "ledger.db";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return nullptr;
+  if (!database_) {
+    Ledger(readers_.home().string(), Ledger::Mode::read);
+    database_ = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+    database_->execute("PRAGMA query_only = ON");
+  }
+  const int64_t version = database_->integer("PRAGMA data_version");
+  if (version == data_version_) return nullptr;
+  data_version_ = version;
+  std::map<int64_t, Seen> runs;
+  read_runs(runs);
+  const std::string sweeps = database_->text(
+      "SELECT ifnull(group_concat(status || ended), '') || (SELECT count(*) || ':' || ifnull(sum(length(status)), 0) "
+      "|| ':' || count(objective) FROM trial) FROM sweep");
+  json changed = json::array(), added = json::array(), removed = json::array();
+  for (const auto& [row, seen] : runs) {
+    const auto before = runs_.find(row);
+    if (before == runs_.end())
+      added.push_back(seen.id);
+    else if (!(before->second == seen))
+      changed.push_back({{"id", seen.id}, {"status", seen.status}, {"steps", seen.steps}});
+  }
+  for (const auto& [row, seen] : runs_)
+    if (!runs.contains(row)) removed.push_back(seen.id);
+  const bool of_sweeps = sweeps != sweeps_, first = !known_;
+  runs_ = std::move(runs);
+  sweeps_ = sweeps;
+  known_ = true;
+  if (first || (changed.empty() && added.empty() && removed.empty() && !of_sweeps)) return nullptr;
+  return {{"runs", changed}, {"new", added}, {"removed", removed}, {"sweeps", of_sweeps}};
+}
+
+void Changes::watch() {
+  double marked = 0;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_.load(); });
+      if (!stopping_ && listeners_ == 0) wake_.wait(lock, [this] { return stopping_ || listeners_ > 0; });
+      if (stopping_) return;
+    }
+    try {
+      if (steady_seconds() - marked > mark_lost_every_s) {
+        marked = steady_seconds();
+        if (std::filesystem::exists(readers_.home() / "ledger.db"))
+          Ledger(readers_.home().string(), Ledger::Mode::read);
+      }
+      if (const json changed = compare(); !changed.is_null()) {
+        const std::lock_guard lock(mutex_);
+        messages_.emplace_back(++number_, changed.dump(-1, ' ', false, json::error_handler_t::replace));
+        if (messages_.size() > kept_messages) messages_.pop_front();
+        wake_.notify_all();
+      }
+    } catch (const std::exception&) {
+      database_.reset();  // the file was moved or replaced, or is locked for long: the next second tries again
+      data_version_ = -1;
+    }
+  }
+}
+
+}  // namespace runner::ui

@@ -1,0 +1,99 @@
+#include "runner/ui/guard.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner::ui {
+
+namespace {
+
+/// Whether the texts are equal, in a time that does not depend on where they differ.
+bool same_secret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return difference == 0;
+}
+
+bool is_address(const std::string& host) {
+  return !host.empty() && host.find_first_not_of("0123456789.:[]abcdefABCDEF") == std::string::npos;
+}
+
+/// The page runs only its own scripts and styles, loads nothing from elsewhere, and cannot be embedded in another page. Charts are saved
+/// from blobs.
+constexpr const char* content_security_policy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; base-uri "
+    "'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+}  // namespace
+
+Response error_response(int status, const std::string& message) {
+  return {.status = status,
+          .body = nlohmann::json{{"schema", 1}, {"error", message}}.dump(-1, ' ', false,
+                                                                         nlohmann::json::error_handler_t::replace)};
+}
+
+std::string random_token() {
+  std::string bytes(16, '\0');
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw environment_error("the system has no random numbers");
+  return to_hex(bytes);
+}
+
+Guard::Guard(std::string host, int port, std::string token)
+    : port_(port),
+      any_address_(host == "0.0.0.0" || host == "::"),
+      hosts_{"localhost", "127.0.0.1", "[::1]"},
+      token_(std::move(token)) {
+  const bool v6 = host.find(':') != std::string::npos;
+  hosts_.push_back(lower(v6 ? "[" + host + "]" : host));
+}
+
+bool Guard::known_host(const std::string& text) const {
+  const std::string host = lower(text), suffix = ":" + std::to_string(port_);
+  const bool with_port = host.ends_with(suffix);
+  const std::string name = with_port ? host.substr(0, host.size() - suffix.size()) : host;
+  if (!with_port && port_ != 80) return false;
+  if (std::find(hosts_.begin(), hosts_.end(), name) != hosts_.end()) return true;
+  return any_address_ && is_address(name);  // an address cannot be made to resolve to another one
+}
+
+std::optional<Response> Guard::refusal(const Request& request) const {
+  if (request.headers.count("host") != 1 || !known_host(request.header("host")))
+    return error_response(
+        403, "this server answers only to its own address (Host: " + hosts_[1] + ":" + std::to_string(port_) + ")");
+  if (const auto origin = request.header("origin"); !origin.empty()) {
+    const std::string scheme = "http://";
+    if (!origin.starts_with(scheme) || !known_host(origin.substr(scheme.size())))
+      return error_response(403, "a page of another site may not use this server");
+  }
+  if (request.header("sec-fetch-site") == "cross-site" && request.header("sec-fetch-mode") != "navigate")
+    return error_response(403, "a page of another site may not use this server");
+  return {};
+}
+
+std::optional<Response> Guard::writing_refusal(const Request& request) const {
+  if (!token_.empty() && same_secret(request.header("x-runner-token"), token_)) return {};
+  return error_response(403, "this needs the token of the address that `runner ui` printed: open that address again");
+}
+
+void Guard::protect(Response& response) const {
+  auto& headers = response.headers;
+  headers.emplace_back("Content-Security-Policy", content_security_policy);
+  headers.emplace_back("X-Content-Type-Options", "nosniff");
+  headers.emplace_back("X-Frame-Options", "DENY");
+  headers.emplace_back("Referrer-Policy", "no-referrer");
+  headers.emplace_back("Cross-Origin-Resource-Policy", "same-origin");
+  const auto cached =
+      std::any_of(headers.begin(), headers.end(), [](const auto& header) { return header.first == "Cache-Control"; });
+  if (!cached) headers.emplace_back("Cache-Control", "no-store");
+}
+
+}  // namespace runner::ui

@@ -1,0 +1,138 @@
+// The shell: which view is shown, the filter field, live updates, theme, keys.
+import { h, $, $$, replace, popover, toast } from "./dom.js";
+import { listen, mayWrite } from "./api.js";
+import { address, change, go, kept, onMove, parameter, place } from "./state.js";
+import { filterField } from "./filter.js";
+import { closeDrawer } from "./drawer.js";
+import { showRuns } from "./runs.js";
+import { loadECharts } from "./charts.js";
+
+const views = {
+  runs: { title: "Runs", show: showRuns, filter: true },
+  compare: { title: "Compare", load: () => import("./compare.js").then((module) => module.showCompare), filter: true },
+  run: { title: "Run", load: () => import("./run.js").then((module) => module.showRun) },
+  plan: { title: "Plan", load: () => import("./plan.js").then((module) => module.showPlan) },
+  sweep: { title: "Sweep", load: () => import("./sweep.js").then((module) => module.showSweep) },
+};
+
+const main = $("#content");
+let current = null;
+let shown = 0;
+
+const field = filterField(parameter("filter"), (filter) => context.setFilter(filter));
+const tools = h("div.bar-tools");
+$("#bar").append(field.box, tools);
+
+const ranges = [["", "All time"], ["1h", "Last hour"], ["1d", "Last day"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]];
+const range = h("select", { "aria-label": "Time range", onchange: () => {
+  const rest = parameter("filter").replace(/(^|\s)since:\S+/g, "").trim();
+  context.setFilter(`${rest} ${range.value ? `since:${range.value}` : ""}`.trim());
+} }, ranges.map(([value, text]) => h("option", { value }, text)));
+
+export const context = {
+  filter: () => parameter("filter"),
+  setFilter(filter) {
+    const { view } = place();
+    if (view === "runs" || view === "compare") change({ filter, runs: "" }, { quiet: false, step: true });
+    else go(address("runs", "", { filter }));
+  },
+  filterError: (error) => field.fail(error),
+  tools,
+};
+
+async function draw() {
+  const { view } = place(), known = views[view];
+  const mine = ++shown;
+  current?.dispose?.();
+  current = null;
+  closeDrawer();
+  $$("#views a").forEach((link) => link.toggleAttribute("aria-current", link.dataset.view === view));
+  $$("#views a[aria-current]").forEach((link) => link.setAttribute("aria-current", "page"));
+  field.set(parameter("filter"));
+  field.fail(null);
+  const since = /(?:^|\s)since:(\S+)/.exec(parameter("filter"))?.[1] ?? "";
+  range.value = ranges.some(([value]) => value === since) ? since : "";
+  replace(tools, known?.filter ? h("label.field.hide-narrow", range) : null);
+  document.title = `${known?.title ?? "Not found"} · runner`;
+  main.scrollTop = 0;
+  if (!known) {
+    replace(main, h("div.empty", h("p.empty-title", "There is no such page"), h("a", { href: "/" }, "All runs")));
+    return;
+  }
+  try {
+    const show = known.show ?? (await known.load());
+    if (mine !== shown) return;
+    const made = await show(main, context);
+    if (mine !== shown) made?.dispose?.();
+    else current = made;
+  } catch (error) {
+    if (mine === shown) replace(main, h("div.empty", h("p.empty-title", "This view could not be shown"), h("p", error.message), h("button.plain", { type: "button", onclick: draw }, "Try again")));
+    if (!(error.status >= 0)) throw error;
+  }
+}
+onMove(draw);
+
+// Saved filters.
+function drawSaved() {
+  const saved = kept.get("filters", []);
+  replace($("#saved"), saved.map((filter) => h("li", h("a", { href: address("runs", "", { filter }), title: filter }, filter), h("button", { type: "button", "aria-label": `Remove ${filter}`, onclick: () => (kept.set("filters", kept.get("filters", []).filter((one) => one !== filter)), drawSaved()) }, "×"))));
+}
+$("#save-filter").addEventListener("click", () => {
+  const filter = parameter("filter");
+  if (!filter) return toast("type a filter first; it stays here then");
+  kept.set("filters", [...new Set([...kept.get("filters", []), filter])]);
+  drawSaved();
+});
+
+// Theme and rail.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const themeChanged = () => dispatchEvent(new Event("themechange"));
+dark.addEventListener("change", themeChanged);
+$("#theme").addEventListener("click", () => {
+  const now = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light"), next = now === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("runner.theme", next);
+  } catch { /* storage is turned off */ }
+  themeChanged();
+});
+$("#fold").addEventListener("click", () => {
+  const narrow = document.documentElement.dataset.rail !== "narrow";
+  if (narrow) document.documentElement.dataset.rail = "narrow";
+  else delete document.documentElement.dataset.rail;
+  $("#fold").setAttribute("aria-expanded", String(!narrow));
+  try {
+    localStorage.setItem("runner.rail", narrow ? "narrow" : "wide");
+  } catch { /* storage is turned off */ }
+});
+
+// Keys.
+const help = [["/", "filter"], ["1 … 5", "views"], ["j k", "next and previous run"], ["Enter", "details"], ["x", "select"], ["c", "compare the selected runs"], ["Esc", "close"], ["?", "this list"], ["drag", "zoom into a chart; shift: vertically; double click: back"]];
+const showKeys = () => popover($("#keys"), h("div.keys", help.flatMap(([key, text]) => [h("kbd", key), h("span", text)])), { label: "Keyboard shortcuts" });
+$("#keys").addEventListener("click", showKeys);
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") return void closeDrawer();
+  if (event.target.closest("input, textarea, select, [role=dialog]")) return;
+  const name = Object.keys(views)[Number(event.key) - 1];
+  if (event.key === "/") {
+    event.preventDefault();
+    field.focus();
+  } else if (event.key === "?") {
+    showKeys();
+  } else if (name) {
+    go(address(name));
+  } else if (current?.keys?.[event.key] && !(event.key === "Enter" && event.target.closest("a, button"))) {
+    event.preventDefault();
+    current.keys[event.key]();
+  }
+});
+
+listen((state) => {
+  const live = $("#live");
+  live.className = `live ${state === "live" ? "on" : state === "gone" ? "off" : ""}`;
+  $("span", live).textContent = { live: mayWrite() ? "live" : "live, read only", connecting: "connecting", gone: "disconnected" }[state];
+});
+drawSaved();
+draw();
+(window.requestIdleCallback ?? setTimeout)(() => loadECharts().catch(() => {}), { timeout: 2000 });

@@ -1,0 +1,167 @@
+// The view Compare: which run is best, and what made it so?
+import { h, replace, empty, statusMark, popover, debounce } from "./dom.js";
+import { get, onChange } from "./api.js";
+import { address, change, kept, parameter, selection } from "./state.js";
+import { number, plain, quantity, toNumber, greaterIsBetter, integer } from "./format.js";
+import { ChartGroup, legend, exportMenu } from "./charts.js";
+
+const compared = 12;  // columns of the table; more do not fit on a screen
+
+/** Controls of curves that several views use; `apply` is called after each change of the group. */
+export function curveControls(group, apply, metrics = []) {
+  const axes = ["step", ...["tokens", "samples", "seconds", "epoch"].filter((name) => metrics.includes(name))];
+  if (!axes.includes(group.x)) axes.push(group.x);
+  const x = h("select", { "aria-label": "x axis", onchange: () => {
+    Object.assign(group, { x: x.value, from: null, to: null });
+    change({ x: x.value === "step" ? "" : x.value });
+    apply();
+  } }, axes.map((name) => h("option", { value: name, selected: name === group.x }, { seconds: "time", step: "step" }[name] ?? name)));
+  const logX = h("button.plain", { type: "button", "aria-pressed": String(group.logX), title: "Logarithmic x axis", onclick: () => {
+    group.logX = !group.logX;
+    logX.setAttribute("aria-pressed", String(group.logX));
+    change({ logx: group.logX });
+    group.draw();
+  } }, "log x");
+  const value = h("span.num.small", { style: { width: "32px" } }, group.smoothing ? group.smoothing.toFixed(2) : "off");
+  const later = debounce(apply, 120);
+  const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(group.smoothing), "aria-label": "Smoothing", oninput: () => {
+    group.smoothing = Number(slider.value);
+    value.textContent = group.smoothing ? group.smoothing.toFixed(2) : "off";
+    change({ smoothing: group.smoothing || "" });
+    later();
+  } });
+  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field.hide-narrow", "Smoothing", slider, value)];
+}
+
+export function curveGroup(source) {
+  const group = new ChartGroup(source);
+  group.x = parameter("x", "step");
+  group.smoothing = Number(parameter("smoothing")) || 0;
+  group.logX = parameter("logx") === "1";
+  return group;
+}
+
+const preferred = ["loss", "val_loss"];
+function startingMetrics(list) {
+  const names = list.map((metric) => metric.name), chosen = preferred.filter((name) => names.includes(name));
+  for (const name of ["accuracy", "val_accuracy", "grad_norm", "tokens_per_s"]) if (names.includes(name) && chosen.length < 4) chosen.push(name);
+  return chosen.length ? chosen : names.slice(0, 2);
+}
+
+/** The table of what differs: results first, then keys; the best value of each result is marked. */
+function differences(answer, group) {
+  const runs = answer.runs;
+  const rows = [];
+  const section = (title, list, draw) => list.length && rows.push(h("tr", h("th", { colSpan: runs.length + 1, scope: "rowgroup", style: { position: "static" } }, title)), ...list.map(draw));
+  const results = answer.results.filter((row) => !row.key.startsWith("max(") || greaterIsBetter(row.key)).filter((row) => !row.key.startsWith("min(") || !greaterIsBetter(row.key)).filter((row) => !/\((lr|epoch|tokens|samples|seconds|data_wait_share|step_seconds|memory_bytes)\)/.test(row.key));
+  const rank = (key) => (key === "status" ? 0 : key === "steps" ? 1 : /\(val_|\(loss|accuracy/.test(key) ? 2 : key.includes("(") ? 3 : 4);
+  results.sort((a, b) => rank(a.key) - rank(b.key));
+  const label = (key) => key.replace(/^(min|max)\(/, "best(");
+  section("Results", results, (row) => {
+    const values = row.values.map(toNumber), finite = values.filter((value) => Number.isFinite(value));
+    const best = finite.length > 1 && Math.min(...finite) < Math.max(...finite) && row.key !== "steps" ? (greaterIsBetter(row.key) ? Math.max(...finite) : Math.min(...finite)) : null;
+    return h("tr", h("td", label(row.key)), row.values.map((value, i) => h(`td.num${best !== null && values[i] === best ? ".best" : ""}`, row.key === "status" ? statusMark(value, true) : values[i] === undefined ? plain(value) : row.key === "steps" ? integer(value) : quantity(row.key.replace(/^\w+\(|\)$/g, ""), value))));
+  });
+  const keys = (title, list) => section(title, list, (row) => h("tr", h("td.mono", row.key), row.values.map((value) => h("td.num.mono", { title: plain(value) }, plain(value)))));
+  keys("Recipe", answer.config);
+  keys("Code", answer.code);
+  keys("Environment", answer.environment);
+  if (!answer.config.length && runs.length > 1) rows.push(h("tr", h("td.muted", { colSpan: runs.length + 1 }, "The recipes do not differ.")));
+  return h("div.scroll-x", { tabIndex: 0, role: "region", "aria-label": "What differs between the runs" }, h("table.dense.sticky-first", h("thead", h("tr", h("th", ""), runs.map((run) => h("th.num", { scope: "col" }, h("a", { href: address("run", run.id), style: { color: "var(--text)" } }, h("span.swatch", { vars: { "--colour": group.colourOf(run.id) } }), ` ${run.name} `, h("span.faint", run.id.slice(-4))))))), h("tbody", rows)));
+}
+
+export async function showCompare(view, context) {
+  const ids = parameter("runs") || (parameter("filter") ? "" : [...selection].join(","));
+  const source = ids ? { runs: ids } : { filter: parameter("filter") };
+  const group = curveGroup(source);
+  const title = h("h1", "Compare"), charts = h("div.charts"), legendBox = h("div"), table = h("div.section"), note = h("div");
+  const controls = h("div.buttons");
+  replace(view, h("div.head", title, h("span.spacer"), controls), note, legendBox, charts, table);
+  let available = [], runs = [];
+  try {
+    const list = ids ? await get("runs", { filter: "archived:any", runs: ids, limit: 500, sparkline: "no" }) : await get("runs", { filter: source.filter, limit: 500, sparkline: "no" });
+    runs = list.runs;
+    group.expected = ids ? ids.split(",").length : list.matching;
+    if (!runs.length) return replace(view, h("div.head", h("h1", "Compare")), empty("No runs to compare", "Select runs in the table, or type a filter above.", h("a", { href: address("runs") }, "All runs")));
+    replace(title, "Compare ", h("span.faint.num", integer(group.expected)), " runs");
+    available = (await get("metrics", source)).metrics;
+    context.filterError(null);
+  } catch (error) {
+    if (error.answer?.offset !== undefined) context.filterError(error);
+    else replace(note, h("p.problem", { role: "alert" }, error.message));
+    return { dispose: () => group.dispose() };
+  }
+  const duplicates = new Map();
+  for (const run of runs) duplicates.set(run.name, (duplicates.get(run.name) ?? 0) + 1);
+  for (const run of runs) group.names.set(run.id, duplicates.get(run.name) > 1 ? `${run.name} ${run.id.slice(-4)}` : run.name);
+  let metrics = parameter("metrics") ? parameter("metrics").split(",") : startingMetrics(available);
+  group.bands = parameter("bands") === "1" || (parameter("bands") === "" && runs.length > 60);
+
+  const drawCharts = () => {
+    for (const chart of [...group.charts]) if (!metrics.includes(chart.metric)) (chart.box.remove(), chart.dispose());
+    const have = new Map([...group.charts].map((chart) => [chart.metric, chart]));
+    replace(charts, metrics.map((name) => (have.get(name) ?? group.add(name)).box));
+    for (const chart of group.charts) if (!chart.head) chart.load();
+  };
+  const drawLegend = () => {
+    if (group.groups) {
+      const keys = [...new Set(group.groups.values())];
+      replace(legendBox, legend(group, keys.map((key) => ({ key, text: key, colour: group.colourOf(runs.find((run) => group.key(run.id) === key)?.id) }))));
+    } else {
+      replace(legendBox, legend(group, runs.map((run) => ({ key: run.id, text: group.names.get(run.id), colour: group.colourOf(run.id) }))));
+    }
+  };
+  const metricsButton = h("button.plain", { type: "button", "aria-haspopup": "dialog", onclick: () => popover(metricsButton, h("div.pick", available.map((metric) => h("label", h("input", { type: "checkbox", checked: metrics.includes(metric.name), onchange: (event) => {
+    metrics = event.target.checked ? [...metrics, metric.name] : metrics.filter((name) => name !== metric.name);
+    change({ metrics: metrics.join(",") });
+    drawCharts();
+  } }), h("span", metric.name), metric.runs < runs.length ? h("span.faint.small", `${metric.runs} runs`) : null))), { label: "Metrics" }) }, "Metrics");
+  const bands = h("button.plain", { type: "button", "aria-pressed": String(group.bands), title: "Median, and the range from the 10th to the 90th percentile", onclick: () => {
+    group.bands = !group.bands;
+    bands.setAttribute("aria-pressed", String(group.bands));
+    change({ bands: group.bands ? "1" : "0" });
+    group.draw();
+  } }, "Bands");
+  const grouping = h("select", { "aria-label": "Group by", onchange: () => {
+    change({ group: grouping.value });
+    regroup();
+  } }, h("option", { value: "" }, "no group"));
+  async function regroup() {
+    const key = parameter("group");
+    group.groups = null;
+    group.hidden.clear();
+    if (key) {
+      const answer = await get("runs", { filter: ids ? "archived:any" : source.filter, runs: ids, columns: key, limit: 500, sparkline: "no" });
+      group.groups = new Map(answer.runs.map((run) => [run.id, plain(run.cells[0])]));
+    }
+    drawLegend();
+    group.draw();
+  }
+  replace(controls, curveControls(group, () => group.refresh(), available.map((metric) => metric.name)), h("label.field", h("span.hide-narrow", "Group"), grouping), bands, metricsButton);
+  drawLegend();
+  drawCharts();
+
+  const shown = runs.slice(0, compared);
+  const fillTable = async () => {
+    const answer = await get("compare", { runs: shown.map((run) => run.id).join(",") });
+    const save = h("button.quiet.small", { type: "button", onclick: () => exportMenu(save, "differences", 800, 400, () => ({}), () => [["key", ...answer.runs.map((run) => run.id)], ...["results", "config", "code", "environment"].flatMap((part) => answer[part].map((row) => [row.key, ...row.values.map(plain)]))]) }, "Export");
+    replace(table, h("div.section-head", h("h2", "What differs"), runs.length > compared ? h("span.muted.small", `the first ${compared} of ${integer(group.expected)} runs`) : null, h("span.spacer")), differences(answer, group));
+    const keys = [...new Set(["name", "strategy", "tag", ...answer.config.map((row) => row.key)])];
+    replace(grouping, h("option", { value: "" }, "no group"), keys.map((key) => h("option", { value: key, selected: key === parameter("group") }, key)));
+  };
+  fillTable().catch((error) => replace(table, h("p.problem", error.message)));
+  if (parameter("group")) regroup();
+
+  const later = debounce(() => group.refresh(), 1500);
+  const stop = onChange((changes) => {
+    const mine = new Set(runs.map((run) => run.id));
+    if (changes.reload || changes.runs.some((run) => mine.has(run.id))) later();
+  });
+  return {
+    dispose() {
+      stop();
+      later.cancel();
+      group.dispose();
+    },
+  };
+}

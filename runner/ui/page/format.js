@@ -1,0 +1,108 @@
+// Numbers, times and sizes as people write them.
+
+const digits = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+/** The API writes NaN and infinities, which JSON lacks, as texts. */
+export function toNumber(value) {
+  if (typeof value === "number") return value;
+  if (value === "NaN") return NaN;
+  if (value === "Infinity") return Infinity;
+  if (value === "-Infinity") return -Infinity;
+  return undefined;
+}
+
+export const integer = (value) => (value === null || value === undefined ? "" : digits.format(value));
+
+/** Four significant digits, without trailing zeros of large numbers. */
+export function number(value, significant = 4) {
+  value = toNumber(value);
+  if (value === undefined) return "";
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-3) return minus(value.toExponential(significant - 2));
+  if (size >= 1e4) return minus(digits.format(Math.round(value)));
+  if (Number.isInteger(value)) return minus(String(value));
+  return minus(value.toPrecision(significant));
+}
+
+const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
+
+/** "12.3 k", "4.56 M". */
+export function count(value) {
+  value = toNumber(value);
+  if (value === undefined || !Number.isFinite(value)) return value === undefined ? "" : "NaN";
+  for (const [size, unit] of [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]]) if (Math.abs(value) >= size) return (value / size).toPrecision(3) + unit;
+  return Number.isInteger(value) ? String(value) : value.toPrecision(3);
+}
+
+/** "46.1 MiB". */
+export function bytes(value) {
+  value = toNumber(value);
+  if (value === undefined || !Number.isFinite(value)) return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  while (Math.abs(value) >= 1024 && unit + 1 < units.length) {
+    value /= 1024;
+    ++unit;
+  }
+  return `${unit === 0 ? value : value.toPrecision(value >= 1000 ? 4 : 3)} ${units[unit]}`;
+}
+
+/** "1d 2h", "3m 20s", "0.42 s". */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
+  if (seconds < 0.001) return `${(seconds * 1e6).toPrecision(3)} µs`;
+  if (seconds < 1) return `${(seconds * 1000).toPrecision(3)} ms`;
+  if (seconds < 10) return `${seconds.toPrecision(2)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const whole = Math.round(seconds), [d, hours, m, rest] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60, whole % 60];
+  if (d) return `${d}d ${hours}h`;
+  return hours ? `${hours}h ${m}m` : `${m}m ${rest}s`;
+}
+
+export function ago(time, now = Date.now() / 1000) {
+  const seconds = Math.max(0, now - time);
+  if (seconds < 60) return "just now";
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+  if (seconds < 30 * 86400) return `${Math.floor(seconds / 86400)} d ago`;
+  return new Date(time * 1000).toISOString().slice(0, 10);
+}
+
+export function when(time) {
+  if (!time) return "";
+  const date = new Date(time * 1000), two = (n) => String(n).padStart(2, "0");
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** What a metric's values are, judged by its name. */
+export function unitOf(name) {
+  if (/bytes/.test(name)) return "bytes";
+  if (/(^|_)seconds$|_s$/.test(name) && !/per_s$/.test(name)) return "seconds";
+  if (/per_s$/.test(name)) return "per second";
+  if (/share$|utilisation$|percent/.test(name)) return "share";
+  return "";
+}
+
+export function quantity(name, value) {
+  value = toNumber(value);
+  if (value === undefined) return "";
+  if (!Number.isFinite(value)) return number(value);
+  const unit = unitOf(name);
+  if (unit === "bytes") return bytes(value);
+  if (unit === "seconds") return duration(value);
+  if (unit === "per second") return count(value);
+  return number(value);
+}
+
+/** A value of a recipe. */
+export function plain(value) {
+  if (value === null || value === undefined) return "—";
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : number(value, 6);
+  if (typeof value === "string") return value;
+  return JSON.stringify(value);
+}
+
+/** Smaller is better, unless the name says otherwise. */
+export const greaterIsBetter = (name) => /acc|f1|auc|bleu|rouge|reward|score|precision|recall|per_s|r2|mfu/.test(name);

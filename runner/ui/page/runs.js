@@ -1,0 +1,233 @@
+// The view Runs: what is running, is it healthy?
+import { h, s, $, replace, statusMark, empty, command, popover, toast, debounce } from "./dom.js";
+import { get, post, mayWrite, onChange } from "./api.js";
+import { address, change, go, kept, parameter, selection } from "./state.js";
+import { ago, bytes, count, duration, integer, number, plain, toNumber, when } from "./format.js";
+import { head, virtualRows } from "./table.js";
+import { openDrawer, drawerRun } from "./drawer.js";
+
+/** A small curve; values outside of it do not exist, because it shows the least and the greatest. */
+export function sparkline(values, width = 72, height = 24) {
+  if (!values || values.length < 2) return s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  const low = Math.min(...values), high = Math.max(...values), span = high - low || 1;
+  const points = values.map((value, i) => `${((i / (values.length - 1)) * width).toFixed(1)} ${(height - 2 - ((value - low) / span) * (height - 4)).toFixed(1)}`);
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, s("path", { class: "area", d: `M${points.join("L")}L${width} ${height}L0 ${height}Z` }), s("path", { d: `M${points.join("L")}` }));
+}
+
+function progress(run) {
+  const done = run.max_steps ? Math.min(1, run.steps / run.max_steps) : run.status === "finished" ? 1 : 0;
+  const left = run.max_steps ? `${integer(run.steps)} / ${integer(run.max_steps)}` : `${integer(run.steps)} steps`;
+  const right = run.status === "running" && run.eta_s !== undefined && run.eta_s !== null ? `${duration(run.eta_s)} left` : run.max_steps ? `${Math.round(done * 100)} %` : "";
+  return h(`div.progress.${run.status}`, { role: "progressbar", "aria-valuenow": Math.round(done * 100), "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": `${left} ${right}` },
+    h("div.small", h("span", left), h("span", right)), h("div.track", h("i", { vars: { "--done": done } })));
+}
+
+function memory(run) {
+  if (run.memory_bytes === null || run.memory_bytes === undefined) return "";
+  const part = run.memory_limit ? run.memory_bytes / run.memory_limit : 0;
+  return h(`div.gauge${part > 0.92 ? ".tight" : ""}`, { title: run.memory_limit ? `${bytes(run.memory_bytes)} of ${bytes(run.memory_limit)} per rank` : "" }, h("span", bytes(run.memory_bytes)), run.memory_limit ? h("div.track", h("i", { vars: { "--part": part } })) : null);
+}
+
+const standard = [
+  { key: "progress", title: "Progress", sort: "steps", width: "180px", cell: progress, class: "progress-cell" },
+  { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "144px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
+  { key: "metric", title: "Metric", sort: "metric", number: true, width: "128px", cell: (run) => (run.metric === "loss" ? "" : h("span", { title: run.metric }, number(run.metric_value), h("span.small.faint", ` ${run.metric}`))) },
+  { key: "rate", title: "Speed", unit: "/ s", number: true, width: "86px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
+  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "100px", cell: memory },
+  { key: "strategy", title: "Strategy", sort: "strategy", width: "92px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
+  { key: "started", title: "Started", sort: "started", number: true, width: "106px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
+  { key: "took", title: "Took", sort: "took", number: true, width: "86px", cell: (run) => duration(run.seconds) },
+];
+const usual = standard.map((column) => column.key);
+
+function shownColumns() {
+  const text = parameter("columns");
+  return text ? text.split(",").filter(Boolean) : kept.get("columns", usual);
+}
+
+function columnsOf(keys) {
+  const extra = keys.filter((key) => !usual.includes(key));
+  return {
+    extra,
+    list: [
+      { key: "check", title: "", width: "32px" },
+      { key: "name", title: "Run", sort: "name", width: "auto" },
+      ...keys.map((key) => standard.find((column) => column.key === key) ?? { key, title: key, sort: key, number: true, width: "130px", cell: (run) => {
+        const value = run.cells?.[extra.indexOf(key)];
+        return typeof value === "number" ? number(value) : plain(value ?? null);
+      } }),
+    ],
+  };
+}
+
+async function pickColumns(button, keys, apply) {
+  const words = await get("words");
+  const search = h("input", { type: "search", placeholder: "Search keys and metrics", "aria-label": "Search columns" });
+  const list = h("div");
+  const chosen = new Set(keys);
+  const names = [...words.metrics.flatMap((name) => [`last(${name})`, `best(${name})`]), ...words.keys, ...words.fields.map((field) => field.name)];
+  const line = (key, title) => h("label", h("input", { type: "checkbox", checked: chosen.has(key), onchange: (event) => {
+    if (event.target.checked) chosen.add(key);
+    else chosen.delete(key);
+    apply([...chosen]);
+  } }), h("span", title));
+  const fill = () => {
+    const text = search.value.toLowerCase();
+    const found = names.filter((name) => !usual.includes(name) && (chosen.has(name) || (text && name.toLowerCase().includes(text)))).slice(0, 60);
+    replace(list, h("h3", "Usual"), standard.filter((column) => column.title.toLowerCase().includes(text)).map((column) => line(column.key, column.title)), h("h3", text ? "Found" : "Recipe keys and metrics: search above"), found.map((name) => line(name, name)));
+  };
+  search.addEventListener("input", fill);
+  fill();
+  popover(button, h("div.pick", search, list, h("button.quiet", { type: "button", onclick: () => apply([...usual]) }, "Usual columns")), { label: "Columns" });
+}
+
+export function showRuns(view, context) {
+  const filter = context.filter();
+  let sort = /(?:^|\s)sort:(\S+)/.exec(filter)?.[1] ?? "-started";
+  let keys = shownColumns();
+  let { list: columns, extra } = columnsOf(keys);
+  const title = h("h1", "Runs"), chips = h("div.chips"), tools = h("div.buttons");
+  const columnsButton = h("button.plain", { type: "button", "aria-haspopup": "dialog", onclick: () => pickColumns(columnsButton, keys, setColumns) }, "Columns");
+  tools.append(columnsButton);
+  const table = h("table.runs-table", { "aria-label": "Runs" });
+  const place = h("div", h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: 8 }, () => h("i"))));
+  const bar = h("div.selection", { role: "toolbar", "aria-label": "Selected runs", hidden: true });
+  replace(view, h("div.head", title, chips, h("span.spacer"), tools), place, bar);
+
+  const select = (id, on) => {
+    if (on) selection.add(id);
+    else selection.delete(id);
+    change({ select: [...selection].join(",") });
+    for (const row of table.querySelectorAll(`tr[data-id="${CSS.escape(id)}"]`)) {
+      row.setAttribute("aria-selected", String(on));
+      $("input", row).checked = on;
+    }
+    drawBar();
+  };
+  let anchor = null;
+  function draw(run) {
+    const check = h("input", { type: "checkbox", checked: selection.has(run.id), "aria-label": `Select ${run.name}` });
+    check.addEventListener("click", (event) => {
+      event.stopPropagation();
+      if (event.shiftKey && anchor) {
+        const rows = [...table.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id), [a, b] = [rows.indexOf(anchor), rows.indexOf(run.id)].sort((x, y) => x - y);
+        if (a >= 0) for (const id of rows.slice(a, b + 1)) select(id, check.checked);
+      }
+      anchor = run.id;
+      select(run.id, check.checked);
+    });
+    const row = h(`tr${drawerRun() === run.id ? ".open" : ""}`, { tabIndex: -1, data: { id: run.id }, "aria-selected": String(selection.has(run.id)), onclick: (event) => {
+      if (event.target.closest("a, input, button")) return;
+      openDrawer(run.id);
+    } });
+    row.append(h("td.check", check), h("td.name", h("div.run-name", statusMark(run.status), h("div", h("b", h("a", { href: address("run", run.id), style: { color: "inherit" } }, run.name)), h("div.small", { title: run.why || run.id }, h("span", run.why || run.id.slice(-4)), run.attempts > 1 ? h("span", `· ${run.attempts} attempts`) : null, run.group ? h("span", `· ${run.group}`) : null, run.tags.slice(0, 3).map((tag) => h("span.tag", tag)))))));
+    for (const column of columns.slice(2)) row.append(h(`td${column.number ? ".num" : ""}${column.class ? `.${column.class}` : ""}`, column.cell(run)));
+    return row;
+  }
+
+  const rows = virtualRows({
+    scroller: view, columns, height: 44, draw,
+    fetchRows: async (offset, limit) => {
+      const answer = await get("runs", { filter: context.filter(), columns: extra.join(","), offset, limit });
+      return { ...answer, rows: answer.runs, total: answer.matching };
+    },
+    onload(answer) {
+      context.filterError(answer.error?.answer?.offset !== undefined ? answer.error : null);
+      if (answer.error) {
+        if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
+        return;
+      }
+      drawCounts(answer);
+      if (answer.total > 0) {
+        if (!table.isConnected) {
+          layout();
+          replace(place, table);
+          rows.redraw();
+        }
+      } else if (context.filter()) {
+        replace(place, empty("No run matches this filter", null, h("a", { href: address("runs") }, "Show all runs")));
+      } else {
+        replace(place, empty("No runs yet", "Start one in the terminal; it appears here while it trains.", command("runner run recipes/llm_fsdp.toml")));
+      }
+    },
+  });
+  function layout() {
+    replace(table, h("colgroup", columns.map((column) => h("col", { style: { width: column.width === "auto" ? "auto" : column.width } }))), head(columns, sort, setSort), rows.body);
+  }
+  function setColumns(chosen) {
+    keys = [...usual.filter((key) => chosen.includes(key)), ...chosen.filter((key) => !usual.includes(key))];
+    kept.set("columns", keys);
+    change({ columns: keys.join() === usual.join() ? "" : keys.join(",") });
+    ({ list: columns, extra } = columnsOf(keys));
+    layout();
+    rows.redraw();
+    rows.refresh();
+  }
+  function setSort(order) {
+    sort = order;
+    const rest = context.filter().replace(/(^|\s)sort:\S+/g, "").trim();
+    context.setFilter(order === "-started" ? rest : `${rest} sort:${order}`.trim());
+  }
+  function drawCounts(answer) {
+    replace(title, "Runs ", h("span.faint.num", integer(answer.total)));
+    const order = ["running", "finished", "failed", "interrupted", "preempted", "pruned", "lost"];
+    replace(chips, order.filter((status) => answer.statuses[status]).map((status) => h("a.chip", { href: address("runs", "", { filter: `${context.filter().replace(/(^|\s)status:\S+/g, "").trim()} status:${status}`.trim() }) }, statusMark(status), `${integer(answer.statuses[status])} ${status}`)));
+  }
+  async function edit(change, text) {
+    const ids = [...selection];
+    try {
+      for (const id of ids) await post(`runs/${id}/edit`, change);
+      toast(text(ids.length));
+      rows.refresh();
+    } catch (error) {
+      toast(error.message, "error");
+    }
+  }
+  function drawBar() {
+    bar.hidden = selection.size === 0;
+    if (!selection.size) return;
+    replace(bar, h("span", `${selection.size} selected`), h("button.primary", { type: "button", onclick: () => go(address("compare", "", { runs: [...selection].join(",") })) }, "Compare"),
+      mayWrite() ? [h("button.quiet", { type: "button", onclick: (event) => {
+        const field = h("input", { type: "text", placeholder: "tag", "aria-label": "Tag" });
+        const close = popover(event.currentTarget, h("form", { onsubmit: (submit) => {
+          submit.preventDefault();
+          if (field.value.trim()) edit({ add_tags: [field.value.trim()] }, (n) => `${n} tagged`);
+          close();
+        } }, field), { label: "Add a tag" });
+      } }, "Tag…"), h("button.quiet", { type: "button", onclick: () => edit({ archived: true }, (n) => `${n} archived`) }, "Archive")] : null,
+      h("button.quiet", { type: "button", onclick: () => {
+        for (const id of [...selection]) select(id, false);
+      } }, "Clear"));
+  }
+  drawBar();
+
+  const later = debounce(() => rows.refresh(), 400);
+  const stop = onChange((changes) => {
+    if (changes.reload || changes.runs.length || changes.new.length || changes.removed.length) later();
+  });
+  const clock = setInterval(() => document.visibilityState === "visible" && rows.rows().some((run) => run.status === "running") && rows.refresh(), 5000);
+  return {
+    dispose() {
+      stop();
+      clearInterval(clock);
+      rows.dispose();
+    },
+    keys: {
+      j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
+      x: () => current() && select(current(), !selection.has(current())),
+      Enter: () => current() && openDrawer(current()),
+      c: () => selection.size && go(address("compare", "", { runs: [...selection].join(",") })),
+    },
+  };
+  function current() {
+    return document.activeElement?.closest?.("tr[data-id]")?.dataset.id;
+  }
+  function move(by) {
+    const list = [...table.querySelectorAll("tr[data-id]")];
+    if (!list.length) return;
+    const at = list.findIndex((row) => row.dataset.id === current());
+    const next = list[at < 0 ? 0 : Math.max(0, Math.min(list.length - 1, at + by))];
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+  }
+}

@@ -1,0 +1,87 @@
+// The address is the state of the page: /VIEW/ID?filter=...&columns=...
+
+const listeners = new Set();
+
+/** {view, id, query}: of the current address. */
+export function place() {
+  const [, view = "", id = ""] = location.pathname.split("/");
+  return { view: view || "runs", id: decodeURIComponent(id), query: new URLSearchParams(location.search) };
+}
+
+export function address(view, id = "", parameters = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(parameters)) if (value !== "" && value !== null && value !== undefined && value !== false) query.set(key, value === true ? "1" : value);
+  const path = view === "runs" ? "/" : `/${view}${id ? `/${encodeURIComponent(id)}` : ""}`;
+  const text = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%28", "(").replaceAll("%29", ")");
+  return path + (text ? `?${text}` : "");
+}
+
+export function go(url) {
+  if (url !== location.pathname + location.search) history.pushState(null, "", url);
+  for (const listener of listeners) listener();
+}
+
+/** Changes parameters of the current address. `quiet`: without drawing the view again; `step`: a new entry of the history. */
+export function change(parameters, { quiet = true, step = false } = {}) {
+  const { view, id, query } = place();
+  const all = { ...Object.fromEntries(query), ...parameters };
+  history[step ? "pushState" : "replaceState"](null, "", address(view, id, all));
+  if (!quiet) for (const listener of listeners) listener();
+}
+
+export const parameter = (name, otherwise = "") => place().query.get(name) ?? otherwise;
+
+export function onMove(listener) {
+  listeners.add(listener);
+}
+
+addEventListener("popstate", () => listeners.forEach((listener) => listener()));
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target || link.origin !== location.origin) return;
+  if (link.getAttribute("href").startsWith("#")) return;
+  event.preventDefault();
+  go(link.pathname + link.search);
+});
+
+/** Small values that stay in this browser. */
+export const kept = {
+  get(name, otherwise) {
+    try {
+      return JSON.parse(localStorage.getItem(`runner.${name}`)) ?? otherwise;
+    } catch {
+      return otherwise;
+    }
+  },
+  set(name, value) {
+    try {
+      localStorage.setItem(`runner.${name}`, JSON.stringify(value));
+    } catch { /* storage is full or turned off */ }
+  },
+};
+
+// Runs that are selected for Compare, in all views.
+export const selection = new Set((parameter("select") || "").split(",").filter(Boolean));
+
+// A run keeps its colour in all views.
+const colours = new Map((() => {
+  try {
+    return JSON.parse(sessionStorage.getItem("runner.colours")) ?? [];
+  } catch {
+    return [];
+  }
+})());
+
+export function colourIndex(id) {
+  if (!colours.has(id)) {
+    const used = new Set([...colours.values()].slice(-7));
+    let index = colours.size % 8;
+    for (let i = 0; i < 8 && used.has(index); ++i) index = (index + 1) % 8;
+    colours.set(id, index);
+    try {
+      sessionStorage.setItem("runner.colours", JSON.stringify([...colours].slice(-2000)));
+    } catch { /* storage is turned off */ }
+  }
+  return colours.get(id);
+}

@@ -1,0 +1,128 @@
+// The view Sweep: what should I try next?
+import { h, replace, empty, command, statusMark, debounce } from "./dom.js";
+import { get, onChange } from "./api.js";
+import { address, go, parameter, place } from "./state.js";
+import { ago, duration, integer, number, plain, toNumber } from "./format.js";
+import { axis, colour, plainChart } from "./charts.js";
+
+const valueText = (value) => (typeof value === "number" ? number(value, 3) : plain(value));
+
+async function showList(view) {
+  const { sweeps } = await get("sweeps");
+  if (!sweeps.length) return replace(view, h("div.head", h("h1", "Sweeps")), empty("No sweeps yet", "A sweep tries many values of a recipe's keys.", command("runner sweep run recipes/sweeps/lr.toml")));
+  replace(view, h("div.head", h("h1", "Sweeps ", h("span.faint.num", integer(sweeps.length)))), h("div.scroll-x", h("table", h("thead", h("tr", ["Sweep", "Method", "Metric"].map((title) => h("th", title)), ["Trials", "Failed", "Started", "Took"].map((title) => h("th.num", title)))), h("tbody", sweeps.map((sweep) => h("tr", { style: { cursor: "pointer" }, onclick: () => go(address("sweep", sweep.id)) }, h("td", h("div.run-name", statusMark(sweep.status), h("div", h("b", h("a", { href: address("sweep", sweep.id), style: { color: "inherit" } }, sweep.name)), h("div.small", h("span", sweep.id.slice(-4)))))), h("td", sweep.method), h("td", `${sweep.goal === "max" ? "greatest" : "least"} ${sweep.metric}`), h("td.num", `${integer(Object.values(sweep.counts).reduce((a, b) => a + b, 0))}${sweep.budget ? ` of ${integer(sweep.budget)}` : ""}`), h("td.num", integer(sweep.counts.failed ?? 0)), h("td.num", ago(sweep.started)), h("td.num", duration(sweep.seconds))))))));
+}
+
+/** The trials' objectives as the palette: the best ones strong, the others faint. */
+function parallel(sweep, trials, names) {
+  const done = trials.filter((trial) => Number.isFinite(toNumber(trial.value))), values = done.map((trial) => toNumber(trial.value));
+  if (done.length < 2 || !names.length) return null;
+  const low = Math.min(...values), high = Math.max(...values);
+  const isNumber = (name) => done.every((trial) => trial.parameters[name] === undefined || typeof trial.parameters[name] === "number");
+  const axes = names.map((name, dim) => {
+    if (!isNumber(name)) return { dim, name, type: "category", data: [...new Set(done.map((trial) => (trial.parameters[name] === undefined ? "—" : plain(trial.parameters[name]))))] };
+    const list = done.map((trial) => trial.parameters[name]).filter((value) => value !== undefined), wide = Math.min(...list) > 0 && Math.max(...list) / Math.min(...list) > 50;
+    return { dim, name, type: wide ? "log" : "value", scale: true };
+  });
+  axes.push({ dim: names.length, name: sweep.metric, type: "value", scale: true, inverse: sweep.goal !== "max" });
+  const part = (value) => (high > low ? (sweep.goal === "max" ? (value - low) / (high - low) : (high - value) / (high - low)) : 1);
+  const option = (style) => ({
+    parallel: { left: 56, right: 72, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "start", nameGap: 14, nameTextStyle: { color: style.strong, ...style.font, fontSize: 12, width: 150, overflow: "truncate" }, axisLine: { lineStyle: { color: style.axis, width: 1 } }, axisTick: { show: false }, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => valueText(value) }, areaSelectStyle: { width: 16, borderWidth: 1, borderColor: colour("accent"), color: colour("accent"), opacity: 0.18 } } },
+    parallelAxis: axes.map((one) => ({ ...one, nameLocation: one.inverse ? "start" : "end" })),
+    series: { type: "parallel", smooth: 0.15, silent: false, inactiveOpacity: 0.03, activeOpacity: 1, lineStyle: { width: 1.5 }, data: [...done].sort((a, b) => part(toNumber(a.value)) - part(toNumber(b.value))).map((trial) => {
+      const good = part(toNumber(trial.value));
+      return { value: [...names.map((name) => (trial.parameters[name] === undefined ? "—" : isNumber(name) ? trial.parameters[name] : plain(trial.parameters[name]))), toNumber(trial.value)], name: String(trial.trial), lineStyle: { color: good > 0.9 ? colour("c1") : colour("c0"), opacity: 0.12 + 0.75 * good ** 2, width: good > 0.9 ? 2.2 : 1.3 } };
+    }) },
+  });
+  return plainChart({ title: "Parallel coordinates", unit: "drag along an axis to choose trials", className: "wide.tall", label: `Parallel coordinates of ${done.length} trials over ${names.join(", ")}`, option, table: () => [["trial", ...names, sweep.metric], ...done.map((trial) => [trial.trial, ...names.map((name) => plain(trial.parameters[name] ?? "")), trial.value])] });
+}
+
+function bestSoFar(sweep, trials) {
+  const done = trials.filter((trial) => Number.isFinite(toNumber(trial.value))).sort((a, b) => (a.ended ?? a.trial) - (b.ended ?? b.trial));
+  if (!done.length) return null;
+  let best = null;
+  const line = done.map((trial, i) => {
+    const value = toNumber(trial.value);
+    best = best === null ? value : sweep.goal === "max" ? Math.max(best, value) : Math.min(best, value);
+    return [i + 1, best];
+  });
+  const values = line.map(([, value]) => value).concat(done.map((trial) => toNumber(trial.value))).sort((a, b) => a - b), cut = values[Math.floor(values.length * 0.95)];
+  return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`, option: (style) => ({
+    grid: { left: 52, right: 12, top: 10, bottom: 24 },
+    xAxis: axis("value", style, { min: 0, max: done.length, minInterval: 1, splitLine: { show: false } }),
+    yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => number(value, 3) } }),
+    series: [{ type: "scatter", data: done.map((trial, i) => [i + 1, toNumber(trial.value)]), symbolSize: 6, itemStyle: { color: colour("c0"), opacity: 0.45 } }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
+  }), table: () => [["trial", sweep.metric, "best"], ...done.map((trial, i) => [trial.trial, trial.value, line[i][1]])] });
+}
+
+function importance(sweep) {
+  const list = Object.entries(sweep.importance ?? {}).sort((a, b) => b[1] - a[1]);
+  return h("div", h("h2", { style: { marginBottom: "8px" } }, "Importance"), list.length ? [h("div.share", list.flatMap(([name, share]) => [h("span.mono", name), h("i", { vars: { "--part": Math.max(0, share) } }), h("span.num", `${Math.round(100 * share)} %`)])), h("p.small.muted", { style: { marginTop: "8px" } }, `share of the variance of ${sweep.metric} that each key explains by itself`)] : h("p.muted", "Needs at least 8 finished trials."));
+}
+
+function trialTable(sweep, names) {
+  let order = { key: "value", down: sweep.goal === "max" };
+  const table = h("table.dense");
+  const columns = [{ key: "trial", title: "Trial", number: true }, { key: "status", title: "" }, { key: "value", title: sweep.metric, number: true }, ...names.map((name) => ({ key: name, title: name, number: true, parameter: true })), { key: "step", title: "Step", number: true }, { key: "run", title: "Run" }];
+  const of = (trial, column) => (column.parameter ? trial.parameters[column.key] : column.key === "value" ? toNumber(trial.value) : trial[column.key]);
+  const draw = () => {
+    const column = columns.find((one) => one.key === order.key);
+    const rows = [...sweep.trials].sort((a, b) => {
+      const [x, y] = [of(a, column), of(b, column)];
+      if (x === undefined || x === null || Number.isNaN(x)) return 1;
+      if (y === undefined || y === null || Number.isNaN(y)) return -1;
+      return (x < y ? -1 : x > y ? 1 : 0) * (order.down ? -1 : 1);
+    });
+    replace(table, h("thead", h("tr", columns.map((one) => h(`th${one.number ? ".num" : ""}`, { scope: "col", "aria-sort": one.key === order.key ? (order.down ? "descending" : "ascending") : null }, h("button", { type: "button", onclick: () => {
+      order = { key: one.key, down: order.key === one.key ? !order.down : false };
+      draw();
+    } }, one.title || "Status", one.key === order.key ? (order.down ? " ↓" : " ↑") : ""))))),
+    h("tbody", rows.slice(0, 1000).map((trial) => h("tr", columns.map((one) => {
+      if (one.key === "status") return h("td", statusMark(trial.status === "waiting" ? "pruned" : trial.status));
+      if (one.key === "run") return h("td", trial.run ? h("a", { href: address("run", trial.run) }, trial.run.slice(-4)) : "", trial.reason ? h("span.small.muted", ` ${trial.reason}`) : null);
+      return h(`td.num${sweep.best?.trial === trial.trial && one.key === "value" ? ".best" : ""}`, of(trial, one) === undefined || of(trial, one) === null ? "" : valueText(of(trial, one)));
+    })))));
+  };
+  draw();
+  return h("div.scroll-x", table);
+}
+
+export async function showSweep(view) {
+  const { id } = place();
+  if (!id) {
+    await showList(view);
+    return { dispose: onChange((changes) => changes.sweeps && place().view === "sweep" && !place().id && showList(view)) };
+  }
+  let charts = [];
+  async function draw() {
+    const sweep = await get(`sweeps/${encodeURIComponent(id)}`), top = view.scrollTop;
+    document.title = `${sweep.name} · runner`;
+    const names = [...new Set(sweep.trials.flatMap((trial) => Object.keys(trial.parameters)))];
+    if (sweep.importance) names.sort((a, b) => (sweep.importance[b] ?? 0) - (sweep.importance[a] ?? 0));
+    const counts = {};
+    for (const trial of sweep.trials) counts[trial.status] = (counts[trial.status] ?? 0) + 1;
+    const runs = sweep.trials.map((trial) => trial.run).filter(Boolean);
+    charts.forEach((chart) => chart.dispose());
+    charts = [parallel(sweep, sweep.trials, names.slice(0, 8)), bestSoFar(sweep, sweep.trials)].filter(Boolean);
+    const item = (name, value, unit) => (value === "" || value === undefined ? null : h("div", h("dt", name), h("dd", value, unit ? h("small", ` ${unit}`) : null)));
+    replace(view,
+      h("div.head", statusMark(sweep.status), h("h1", sweep.name), h("span.faint.mono", sweep.id), h("span.spacer"), h("div.buttons", h("a.button.plain", { href: address("compare", "", { filter: `sweep:${sweep.id}` }) }, "Curves of the trials"), h("a.button.plain", { href: address("sweep") }, "All sweeps"))),
+      sweep.message ? h("p.muted", sweep.message) : null,
+      h("dl.headline", item(`Best ${sweep.metric}`, sweep.best ? number(sweep.best.value) : "", sweep.best ? `trial ${sweep.best.trial}` : ""), item("Trials", integer(sweep.trials.length), sweep.budget ? `of ${integer(sweep.budget)}` : ""), item("Finished", integer(counts.finished ?? 0)), item("Pruned", counts.pruned ? integer(counts.pruned) : ""), item("Failed", counts.failed ? integer(counts.failed) : ""), item("Method", sweep.method), item("Took", duration(sweep.seconds))),
+      sweep.best ? h("div.section", { style: { marginTop: 0, marginBottom: "24px" } }, h("p", { style: { marginBottom: "8px" } }, h("span.muted", "The best: "), Object.entries(sweep.best.parameters).map(([name, value], i) => [i ? ", " : "", h("span.mono", `${name} = ${valueText(value)}`)])), sweep.best.command ? command(sweep.best.command) : null) : null,
+      charts[0] ? h("div.charts", charts[0].box) : null,
+      h("div.columns-2.section", charts[1]?.box ?? h("p.muted", "No trial has finished yet."), importance(sweep)),
+      h("div.section", h("h2", "Trials"), trialTable(sweep, names)));
+    view.scrollTop = top;
+  }
+  await draw();
+  const later = debounce(() => draw().catch(() => {}), 2000);
+  const stop = onChange((changes) => (changes.reload || changes.sweeps) && later());
+  return {
+    dispose() {
+      stop();
+      later.cancel();
+      charts.forEach((chart) => chart.dispose());
+    },
+  };
+}

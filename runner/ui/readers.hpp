@@ -1,0 +1,55 @@
+// Connections to the ledger for the threads of the server.
+#pragma once
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner::ui {
+
+/// At most `most` threads read at the same time; others wait. A connection cannot write.
+class Readers {
+ public:
+  explicit Readers(std::filesystem::path home, size_t most = 4);
+
+  class Lease {
+   public:
+    Lease(Readers& readers, std::unique_ptr<sqlite::Database> database)
+        : readers_(&readers), database_(std::move(database)) {}
+    Lease(Lease&&) = default;
+    ~Lease() {
+      if (readers_ && database_) readers_->give_back(std::move(database_));
+    }
+    /// Null while there is no ledger.
+    sqlite::Database* get() const { return database_.get(); }
+    sqlite::Database& operator*() const { return *database_; }
+    sqlite::Database* operator->() const { return database_.get(); }
+    explicit operator bool() const { return database_ != nullptr; }
+
+   private:
+    Readers* readers_;
+    std::unique_ptr<sqlite::Database> database_;
+  };
+  Lease take();
+  size_t most() const { return most_; }
+  const std::filesystem::path& home() const { return home_; }
+
+ private:
+  void give_back(std::unique_ptr<sqlite::Database> database);
+
+  std::filesystem::path home_;
+  size_t most_, taken_ = 0;
+  std::mutex mutex_;
+  std::condition_variable free_;
+  std::vector<std::unique_ptr<sqlite::Database>> idle_;
+};
+
+/// The row number of a run with this very id; 0 if there is none.
+int64_t run_row(sqlite::Database& database, const std::string& id);
+
+}  // namespace runner::ui

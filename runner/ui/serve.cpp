@@ -1,0 +1,96 @@
+#include "runner/ui/serve.hpp"
+
+#include <malloc.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "runner/base/log.hpp"
+#include "runner/ui/api.hpp"
+#include "runner/ui/page.hpp"
+
+namespace runner::ui {
+
+namespace {
+
+constexpr int ports_tried = 20;
+
+/// The signals that end the server. They are blocked in all threads, and the main thread waits for them.
+sigset_t ending_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);  // with nohup the server stays
+  return set;
+}
+
+std::unique_ptr<HttpServer> listen(const UiModule& module, const UiOptions& options, const Handler& handler) {
+  if (options.port != 0) return module.listen(options.host, options.port, handler, {});
+  for (int port = default_port; port < default_port + ports_tried; ++port) {
+    try {
+      return module.listen(options.host, port, handler, {});
+    } catch (const Error&) {
+      if (port + 1 == default_port + ports_tried) break;
+    }
+  }
+  return module.listen(options.host, 0, handler, {});
+}
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+}  // namespace
+
+void serve(const UiOptions& options, const Hooks& hooks) {
+  ::mallopt(M_ARENA_MAX,
+            2);  // threads of many connections would keep the memory of large answers, each in an arena of its own
+  const UiModule& module = load_ui_module();
+  const sigset_t signals = ending_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  Readers readers(options.home);
+  RunLists lists(readers);
+  Changes changes(readers);
+  const Page page(module.assets());
+  std::unique_ptr<Guard> guard;  // made when the port is known, before the first request
+  const std::string token = options.read_only ? "" : random_token();
+  const Handler handler = [&](const Request& request) {
+    Response response;
+    if (auto refusal = guard->refusal(request))
+      response = std::move(*refusal);
+    else if (request.path == "/api" || request.path.starts_with("/api/"))
+      response = Api{readers, lists, changes, hooks, *guard}.answer(request);
+    else if (request.method == "GET" || request.method == "HEAD")
+      response = page.answer(request);
+    else
+      response = error_response(405, "the page is only read");
+    guard->protect(response);
+    return response;
+  };
+  const auto server = listen(module, options, handler);
+  guard = std::make_unique<Guard>(options.host, server->port(), token);
+  std::thread serving([&] { server->run(); });
+
+  const bool v6 = options.host.find(':') != std::string::npos;
+  std::printf("http://%s:%d/%s\n", (v6 ? "[" + options.host + "]" : options.host).c_str(), server->port(),
+              token.empty() ? "" : ("#token=" + token).c_str());
+  std::fflush(stdout);
+  log::info("the page of the ledger in {}; Ctrl-C ends it", options.home);
+  if (!is_loopback(options.host))
+    log::warning(
+        "{} can be reached from other machines: whoever knows the address can read all runs, and change them with the "
+        "token",
+        options.host);
+
+  int received = 0;
+  ::sigwait(&signals, &received);
+  changes.stop();
+  server->stop();
+  serving.join();
+}
+
+}  // namespace runner::ui

@@ -1,0 +1,76 @@
+// Which requests the server refuses.
+#include "runner/ui/guard.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace runner::ui {
+
+namespace {
+
+Request with(std::multimap<std::string, std::string> headers) {
+  return {.method = "GET", .path = "/api/1/runs", .query = {}, .headers = std::move(headers), .body = ""};
+}
+
+int status(const std::optional<Response>& refusal) { return refusal ? refusal->status : 200; }
+
+}  // namespace
+
+TEST_CASE("only the server's own address is answered") {
+  const Guard guard("127.0.0.1", 8787, "secret");
+  CHECK(status(guard.refusal(with({{"host", "127.0.0.1:8787"}}))) == 200);
+  CHECK(status(guard.refusal(with({{"host", "localhost:8787"}}))) == 200);
+  CHECK(status(guard.refusal(with({{"host", "[::1]:8787"}}))) == 200);
+  CHECK(status(guard.refusal(with({{"host", "LOCALHOST:8787"}}))) == 200);
+  for (const char* host : {"", "evil.example:8787", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8787.evil.example",
+                           "localhost.evil.example:8787", "10.0.0.1:8787"})
+    CHECK(status(guard.refusal(with({{"host", host}}))) == 403);
+  CHECK(status(guard.refusal(with({}))) == 403);
+  CHECK(status(guard.refusal(with({{"host", "127.0.0.1:8787"}, {"host", "evil.example"}}))) == 403);
+}
+
+TEST_CASE("on all addresses, any address of the machine is answered, but no foreign name") {
+  const Guard guard("0.0.0.0", 8787, "secret");
+  CHECK(status(guard.refusal(with({{"host", "192.168.1.7:8787"}}))) == 200);
+  CHECK(status(guard.refusal(with({{"host", "evil.example:8787"}}))) == 403);
+}
+
+TEST_CASE("pages of other sites are refused") {
+  const Guard guard("127.0.0.1", 8787, "secret");
+  const std::pair<std::string, std::string> host{"host", "127.0.0.1:8787"};
+  CHECK(status(guard.refusal(with({host, {"origin", "http://127.0.0.1:8787"}}))) == 200);
+  CHECK(status(guard.refusal(with({host,
+                                   {"origin",
+                                    "http://"
+                                    "evil.example"}}))) == 403);
+  CHECK(status(guard.refusal(with({host, {"origin", "null"}}))) == 403);
+  CHECK(status(guard.refusal(with({host, {"origin", "https://127.0.0.1:8787"}}))) == 403);
+  CHECK(status(guard.refusal(with({host, {"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "no-cors"}}))) == 403);
+  CHECK(status(guard.refusal(with({host, {"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "navigate"}}))) == 200);
+}
+
+TEST_CASE("changes need the token") {
+  const Guard guard("127.0.0.1", 8787, "secret");
+  CHECK(status(guard.writing_refusal(with({{"x-runner-token", "secret"}}))) == 200);
+  for (const char* token : {"", "Secret", "secre", "secret "})
+    CHECK(status(guard.writing_refusal(with({{"x-runner-token", token}}))) == 403);
+  CHECK(status(guard.writing_refusal(with({}))) == 403);
+  const Guard read_only("127.0.0.1", 8787, "");
+  CHECK(status(read_only.writing_refusal(with({{"x-runner-token", ""}}))) == 403);
+}
+
+TEST_CASE("tokens are random") {
+  CHECK(random_token().size() == 32);
+  CHECK(random_token() != random_token());
+}
+
+TEST_CASE("every answer has a Content-Security-Policy that permits only the page's own files") {
+  const Guard guard("127.0.0.1", 8787, "secret");
+  Response response;
+  guard.protect(response);
+  const std::map<std::string, std::string> headers(response.headers.begin(), response.headers.end());
+  CHECK(headers.at("Content-Security-Policy").starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
+  CHECK(headers.at("X-Content-Type-Options") == "nosniff");
+  CHECK(headers.at("Cache-Control") == "no-store");
+}
+
+}  // namespace runner::ui

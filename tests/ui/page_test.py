@@ -1,0 +1,302 @@
+"""The page of `runner ui` in headless Chromium: every view is drawn and usable, in light and dark and on a phone, and logs no error.
+
+    page_test.py RUNNER [unittest's arguments]
+
+UI_SHOTS=FOLDER keeps screenshots.
+"""
+import json
+import os
+import re
+import sqlite3
+import sys
+import tempfile
+import time
+import unittest
+
+import demo_ledger
+from browser import Browser, find_chromium
+from ui_server import Server
+
+RUNNER = ""
+SHOTS = os.environ.get("UI_SHOTS")
+
+# What each view shows when it is ready.
+READY = {
+    "runs": ("/", "document.querySelectorAll('.runs-table tr[data-id]').length > 5 && document.querySelector('.spark path')"),
+    "compare": ("/compare?filter=limit:5", "document.querySelectorAll('.chart canvas').length >= 2 && document.querySelectorAll('td.best').length > 0"),
+    "compare_many": ("/compare?filter=archived:any&smoothing=0.6", "document.querySelectorAll('.chart canvas').length >= 2 && document.querySelectorAll('td.best').length > 0"),
+    "run": ("/run/{run}", "document.querySelectorAll('.chart canvas').length >= 4 && document.querySelector('.timeline .tick')"),
+    "recipe": ("/run/{run}?tab=recipe", "document.body.innerText.includes('optimizer.lr') && document.querySelector('.source .value')"),
+    "logs": ("/run/{run}?tab=logs", "document.querySelectorAll('.logs div').length > 20"),
+    "system": ("/run/{run}?tab=system", "document.querySelector('.empty, .chart canvas')"),
+    "code": ("/run/{run}?tab=code", "document.body.innerText.includes('Commit') && !document.body.innerText.includes('…')"),
+    "events": ("/run/{run}?tab=events", "document.querySelectorAll('tbody tr').length > 3"),
+    "plan": ("/plan/{run}", "document.querySelectorAll('.stack i').length > 5"),
+    "sweeps": ("/sweep", "document.querySelectorAll('tbody tr').length == 1"),
+    "sweep": ("/sweep/{sweep}", "document.querySelectorAll('.chart canvas').length == 2 && document.querySelectorAll('.share i').length > 2"),
+}
+
+
+def luminance(colour):
+    parts = [int(one) / 255 for one in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a, b):
+    """WCAG 2.1, contrast ratio of two colours."""
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@unittest.skipUnless(find_chromium(), "Chromium is not installed (scripts/setup --tests)")
+class InChromium(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not find_chromium():
+            return
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.home = os.path.join(cls.folder.name, "home")
+        demo_ledger.make(cls.home, runs=40, points=300)
+        cls.server = Server(RUNNER, cls.home)
+        cls.browser = Browser()
+        cls.names = {"run": cls.server.get("runs", filter="status:finished -name:lr_and*", limit=1)["runs"][0]["id"], "sweep": cls.server.get("sweeps")["sweeps"][0]["id"]}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.server.stop()
+        cls.folder.cleanup()
+
+    def page(self, path="/", write=False, **shape):
+        page = self.browser.page(**shape)
+        self.addCleanup(page.close)
+        page.open(self.server.url + path + (f"#token={self.server.token}" if write else ""))
+        return page
+
+    def view(self, name, **shape):
+        path, ready = READY[name]
+        page = self.page(path.format(**self.names), **shape)
+        page.wait(ready)
+        page.settle(0.4)
+        return page
+
+    def assert_clean(self, page):
+        self.assertEqual(page.problems, [])
+        foreign = [url for url in page.requests if not url.startswith((self.server.url, "data:", "blob:", "about:"))]
+        self.assertEqual(foreign, [], "the page asked another host")
+
+
+class Views(InChromium):
+    def test_every_view_in_light_and_dark_and_on_a_phone(self):
+        for name in READY:
+            for shape in ({}, {"dark": True}, {"width": 390, "height": 844, "phone": True, "scale": 2}):
+                label = f"{name}{'-dark' if 'dark' in shape else '-phone' if 'phone' in shape else ''}"
+                with self.subTest(label):
+                    page = self.view(name, **{"width": 1280, "height": 800, **shape})
+                    if SHOTS:
+                        page.screenshot(os.path.join(SHOTS, f"{label}.png"))
+                    self.assert_clean(page)
+                    self.assertLessEqual(page.run("document.documentElement.scrollWidth"), page.run("innerWidth"), "the page is wider than the screen")
+                    unnamed = page.run("""[...document.querySelectorAll('button, a[href], input, select, textarea, [role=img], [role=progressbar]')].filter((e) => e.checkVisibility()
+                        && !(e.getAttribute('aria-label') || e.innerText?.trim() || e.title || e.labels?.[0]?.innerText.trim() || e.closest('label')?.innerText.trim())).map((e) => e.outerHTML.slice(0, 120))""")
+                    self.assertEqual(unnamed, [], "elements without a name for screen readers")
+
+    def test_text_has_contrast(self):
+        for dark in (False, True):
+            page = self.view("runs", dark=dark)
+            for element in ("td.name b", "th button", ".chip", ".views a", ".views a[aria-current]", ".status.finished", ".status.failed", ".status.running", ".status.interrupted", "td.num", ".progress .small", ".saved h2"):
+                colours = page.run(f"""(() => {{ const e = document.querySelector({json.dumps(element)}); if (!e) return null; let b = e, back = 'rgba(0, 0, 0, 0)';
+                    while (b && /rgba\\(0, 0, 0, 0\\)|transparent/.test(back)) {{ back = getComputedStyle(b).backgroundColor; b = b.parentElement; }} return [getComputedStyle(e).color, back]; }})()""")
+                if colours:
+                    self.assertGreaterEqual(contrast(*colours), 4.5, f"{element} {'dark' if dark else 'light'} {colours}")
+
+
+class Use(InChromium):
+    def test_a_filter_and_its_mistakes(self):
+        page = self.view("runs")
+        page.press("/")
+        page.type("status:fai")
+        page.wait("!document.querySelector('.suggestions').hidden && document.querySelector('.suggestions').innerText.includes('status:failed')")
+        page.press("ArrowDown")
+        page.press("Enter")
+        page.press("Enter")
+        page.wait("location.search.includes('status:failed') && [...document.querySelectorAll('tr[data-id] .status')].every((e) => e.title == 'failed')")
+        self.assert_clean(page)
+        page.click(".filter .clear")
+        page.wait("!location.search.includes('status') && document.querySelectorAll('tr[data-id]').length > 5")
+        page.click(".filter input")
+        page.type("lr>fast")
+        page.press("Enter")
+        page.wait("!document.querySelector('.filter-error').hidden && document.querySelector('.filter-error mark').innerText == 'fast'")
+        self.assertEqual([one for one in page.problems if "400" not in one], [])
+
+    def test_columns_are_kept_in_the_address(self):
+        page = self.view("runs")
+        page.click(".head button")
+        page.wait("document.querySelector('.popover input[type=search]')")
+        page.type("weight_decay")
+        page.wait("document.querySelector('.popover').innerText.includes('optimizer.weight_decay')")
+        page.run("[...document.querySelectorAll('.popover label')].find((e) => e.innerText.includes('optimizer.weight_decay')).querySelector('input').click()")
+        page.wait("location.search.includes('optimizer.weight_decay') && document.querySelector('thead').innerText.includes('optimizer.weight_decay')")
+        page.wait("[...document.querySelectorAll('tr[data-id] td:last-child')].some((e) => /^0\\.0?1/.test(e.innerText))")
+        again = self.page(page.run("location.pathname + location.search"))
+        again.wait("document.querySelector('thead')?.innerText.includes('optimizer.weight_decay')")
+        self.assert_clean(page)
+
+    def test_sorting(self):
+        page = self.view("runs")
+        page.run("[...document.querySelectorAll('th button')].find((e) => e.innerText.startsWith('Took')).click()")
+        page.wait("location.search.includes('sort:-took')")
+        page.run("[...document.querySelectorAll('th button')].find((e) => e.innerText.startsWith('Took')).click()")
+        page.wait("document.querySelector('th[aria-sort=ascending]')?.innerText.startsWith('Took')")
+        self.assert_clean(page)
+
+    def test_details_with_the_keyboard(self):
+        page = self.view("runs")
+        page.press("j")
+        page.press("j")
+        page.press("Enter")
+        page.wait("!document.querySelector('#drawer').hidden && document.querySelectorAll('#drawer canvas').length >= 2")
+        self.assertTrue(page.run("document.querySelector('#drawer').contains(document.activeElement)"))
+        page.press("Escape")
+        page.wait("document.querySelector('#drawer').hidden")
+        page.press("x")
+        page.wait("!document.querySelector('.selection').hidden && document.querySelector('.selection').innerText.startsWith('1 selected')")
+        page.press("j")
+        page.press("x")
+        page.press("c")
+        page.wait("location.pathname == '/compare' && document.querySelectorAll('.legend button').length == 2 && document.querySelectorAll('.chart canvas').length > 1")
+        page.press("1")
+        page.wait("location.pathname == '/' && document.querySelectorAll('tr[data-id]').length > 5")
+        self.assert_clean(page)
+
+    def test_hover_zoom_and_legend(self):
+        page = self.view("compare")
+        left, top, width, height = page.run("(() => { const r = document.querySelector('.chart .plot').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
+        page.mouse("mouseMoved", left + width * 0.5, top + height * 0.5)
+        page.wait("!document.querySelector('.readout').hidden && document.querySelectorAll('.readout div').length == 5")
+        self.assertEqual(page.run("[...document.querySelectorAll('.plot .line')].filter((e) => e.style.display == 'block').length"), page.run("document.querySelectorAll('.plot').length"), "the crosshair goes through all charts")
+        before = len(page.requests)
+        page.drag(left + width * 0.3, top + height * 0.5, left + width * 0.5, top + height * 0.5)
+        page.settle(1)
+        zoomed = [url for url in page.requests[before:] if "/curves" in url]
+        self.assertTrue(zoomed and all("from=" in url and "to=" in url for url in zoomed), zoomed)
+        page.click(".chart .plot", clicks=2)
+        page.settle(1)
+        self.assertNotIn("from=", [url for url in page.requests if "/curves" in url][-1])
+        page.click(".legend button")
+        page.wait("document.querySelector('.legend button').getAttribute('aria-pressed') == 'false' && document.querySelector('.plot').getAttribute('aria-label').includes('4 curves')")
+        self.assert_clean(page)
+
+    def test_axes_smoothing_groups_and_bands(self):
+        page = self.view("compare")
+        page.run("(() => { const x = document.querySelector('select[aria-label=\"x axis\"]'); x.value = 'tokens'; x.dispatchEvent(new Event('change')); })()")
+        page.wait("location.search.includes('x=tokens') && document.querySelector('.plot').getAttribute('aria-label').includes('by tokens, 5 curves')")
+        page.run("(() => { const s = document.querySelector('input[type=range]'); s.value = '0.9'; s.dispatchEvent(new Event('input')); })()")
+        page.wait("location.search.includes('smoothing=0.9')")
+        page.wait("document.querySelector('select[aria-label=\"Group by\"]').options.length > 3")
+        page.run("(() => { const g = document.querySelector('select[aria-label=\"Group by\"]'); g.value = 'strategy'; g.dispatchEvent(new Event('change')); })()")
+        page.wait("document.querySelectorAll('.legend button').length < 5")
+        page.run("[...document.querySelectorAll('button')].find((e) => e.innerText == 'Bands').click()")
+        page.click(".chart-head button")
+        page.wait("document.querySelector('.chart-head button').getAttribute('aria-pressed') == 'true'")
+        page.settle(0.5)
+        self.assert_clean(page)
+
+    def test_every_chart_is_exported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("compare", "sweep"):
+                page = self.view(name)
+                page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
+                for kind, magic in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
+                    page.run("[...document.querySelectorAll('.chart-head button')].find((e) => e.innerText == 'Export').click()")
+                    page.run(f"document.querySelector('[data-export={kind}]').click()")
+                    end = time.monotonic() + 10
+                    while not [one for one in os.listdir(folder) if one.endswith("." + kind)] and time.monotonic() < end:
+                        page.settle(0.1)
+                    file, = [one for one in os.listdir(folder) if one.endswith("." + kind)]
+                    page.settle(0.2)
+                    with open(os.path.join(folder, file), "rb") as content:
+                        data = content.read()
+                    self.assertTrue(data.startswith(magic), file)
+                    self.assertGreater(len(data), 500, file)
+                    os.remove(os.path.join(folder, file))
+                self.assert_clean(page)
+
+    def test_a_new_run_and_its_progress_appear_by_themselves(self):
+        page = self.view("runs")
+        page.wait("document.querySelector('#live').classList.contains('on')")
+        page.settle(2.5)
+        demo = sqlite3.connect(os.path.join(self.home, "ledger.db"))
+        columns = [row[1] for row in demo.execute("PRAGMA table_info(run)") if row[1] not in ("run", "id", "name", "started")]
+        demo.execute(f"INSERT INTO run (id, name, started, {', '.join(columns)}) SELECT '20990101-000000-neww', 'brand_new', {time.time()}, {', '.join(columns)} FROM run WHERE status = 'running' LIMIT 1")
+        demo.execute("INSERT INTO attempt (run, number, reason, host, boot_id, pid_namespace, pid, process_start, started, heartbeat) SELECT max(run), 1, 'start', 'elsewhere', 'b', 'n', 1, 1, ?, ? FROM run", (time.time(), time.time() + 1e7))
+        demo.commit()
+        page.wait("document.querySelector('tr[data-id=\"20990101-000000-neww\"]')", 8)
+        demo.execute("UPDATE run SET steps = 777 WHERE id = '20990101-000000-neww'")
+        demo.commit()
+        page.wait("document.querySelector('tr[data-id=\"20990101-000000-neww\"]').innerText.includes('777')", 8)
+        demo.execute("DELETE FROM attempt WHERE run = (SELECT run FROM run WHERE id = '20990101-000000-neww')")
+        demo.execute("DELETE FROM run WHERE id = '20990101-000000-neww'")
+        demo.commit()
+        demo.close()
+        self.assert_clean(page)
+
+    def test_tags_notes_and_archive(self):
+        page = self.page("/run/" + self.names["run"], write=True)
+        page.wait("document.querySelector('.headline') && document.querySelector('.notes')")
+        self.assertEqual(page.run("location.hash"), "", "the token does not stay in the address")
+        page.run("[...document.querySelectorAll('button')].find((e) => e.innerText == '+ tag').click()")
+        page.wait("document.querySelector('.popover input')")
+        page.type("from_the_page")
+        page.press("Enter")
+        page.wait("[...document.querySelectorAll('.tag')].some((e) => e.innerText.startsWith('from_the_page'))")
+        page.run("(() => { const n = document.querySelector('.notes'); n.value = 'a note'; n.dispatchEvent(new Event('change')); })()")
+        page.wait("document.querySelector('#toasts').innerText.includes('notes saved')")
+        run = self.server.get("runs/" + self.names["run"])
+        self.assertIn("from_the_page", run["tags"])
+        self.assertEqual(run["notes"], "a note")
+        page.run("[...document.querySelectorAll('.tag button')].find((e) => e.getAttribute('aria-label').includes('from_the_page')).click()")
+        page.wait("![...document.querySelectorAll('.tag')].some((e) => e.innerText.startsWith('from_the_page'))")
+        self.assert_clean(page)
+
+    def test_without_a_token_nothing_can_be_changed(self):
+        page = self.view("run")
+        self.assertFalse(page.run("[...document.querySelectorAll('button')].some((e) => /\\+ tag|Archive|Stop/.test(e.innerText))"))
+        page.wait("document.querySelector('#live').innerText.includes('read only')")
+
+    def test_log_search(self):
+        page = self.view("logs")
+        page.run("(() => { const s = document.querySelector('input[type=search]'); s.value = 'data loader'; s.dispatchEvent(new Event('input')); })()")
+        page.wait("document.querySelectorAll('.logs mark').length > 0 && [...document.querySelectorAll('.logs div')].every((e) => e.innerText.includes('data loader'))")
+        self.assert_clean(page)
+
+    def test_errors_and_empty_states_say_what_to_do(self):
+        page = self.page("/run/no_such_run")
+        page.wait("document.body.innerText.includes('there is no run \"no_such_run\"')")
+        page = self.page("/nothing")
+        page.wait("document.body.innerText.includes('There is no such page')")
+        with tempfile.TemporaryDirectory() as folder, Server(RUNNER, os.path.join(folder, "home")) as server:
+            for path, text in (("/", "runner run recipes/llm_fsdp.toml"), ("/sweep", "runner sweep run"), ("/run", "runner run"), ("/plan", "runner recommend")):
+                empty = self.browser.page()
+                empty.open(server.url + path)
+                empty.wait(f"document.querySelector('main').innerText.includes({json.dumps(text)})")
+                self.assertEqual([one for one in empty.problems if "404" not in one], [])
+                empty.close()
+
+    def test_a_server_that_ends_is_reported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            demo_ledger.make(folder, runs=3, points=20, sweep=0)
+            server = Server(RUNNER, folder)
+            page = self.browser.page()
+            page.open(server.url)
+            page.wait("document.querySelector('#live').classList.contains('on')")
+            server.stop()
+            page.wait("!document.querySelector('#live').classList.contains('on')", 10)
+            page.close()
+
+
+if __name__ == "__main__":
+    RUNNER = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
