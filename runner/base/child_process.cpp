@@ -42,8 +42,8 @@ void become(pid_t parent, char** argv, char** envp, const ChildCommand& command)
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // the parent died before prctl: nobody would kill us
-  int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(command.out, 1) < 0 || ::dup2(command.log, 2) < 0) return;
+  const int in = command.in >= 0 ? command.in : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (in < 0 || ::dup2(in, 0) < 0 || ::dup2(command.out, 1) < 0 || ::dup2(command.log, 2) < 0) return;
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // descriptors that other code opened without O_CLOEXEC
   for (int fd : command.inherited)
     if (::fcntl(fd, F_SETFD, 0) != 0) return;

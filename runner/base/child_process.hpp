@@ -15,8 +15,9 @@ struct ChildCommand {
   std::vector<std::string> arguments;
   /// Added to our environment. Variables that a supervisor set for its own worker are removed.
   std::map<std::string, std::string> environment = {};
-  int out = -1, log = -1;           ///< its stdout and stderr; stdin is /dev/null
+  int out = -1, log = -1;           ///< its stdout and stderr
   std::vector<int> inherited = {};  ///< further descriptors that the child keeps, with the same numbers
+  int in = -1;                      ///< its stdin; -1: /dev/null
 };
 
 /// The child leads a new process group, so that Ctrl-C on the terminal reaches the parent only. It has no signal handlers. The

@@ -17,6 +17,10 @@ const std::vector<MetricInfo>& metric_table() {
       {metric::step_seconds, "s", lower, step, "Time of the step."},
       {metric::data_wait_share, "", lower, step, "Share of the step's time in which rank 0 waited for data, 0 to 1."},
       {metric::epoch, "", neither, step, "Epoch of the step, from 0."},
+      {metric::tokens, "tokens", neither, step, "Tokens trained on so far, over all ranks and attempts."},
+      {metric::samples, "samples", neither, step, "Samples trained on so far, over all ranks and attempts."},
+      {metric::seconds, "s", neither, step,
+       "Time of training so far, over all attempts and without the pauses between."},
       {metric::memory_bytes, "bytes", lower, step, "Largest number of tensor bytes so far on the device of rank 0."},
       {metric::val_accuracy, "", higher, task, "Share of validation samples with the right label, 0 to 1."},
       {metric::val_top5_accuracy, "", higher, task, "Share whose label is one of the five most probable, 0 to 1."},
@@ -43,5 +47,7 @@ void sort_metrics(std::vector<std::string>& names) {
 const char* rate_metric(std::string_view unit) {
   return unit == "samples" ? metric::samples_per_s : metric::tokens_per_s;
 }
+
+const char* total_metric(std::string_view unit) { return unit == "samples" ? metric::samples : metric::tokens; }
 
 }  // namespace runner

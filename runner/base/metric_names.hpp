@@ -19,6 +19,9 @@ inline constexpr const char* step_seconds = "step_seconds";
 inline constexpr const char* data_wait_share = "data_wait_share";
 inline constexpr const char* memory_bytes = "memory_bytes";
 inline constexpr const char* epoch = "epoch";
+inline constexpr const char* tokens = "tokens";
+inline constexpr const char* samples = "samples";
+inline constexpr const char* seconds = "seconds";
 inline constexpr const char* val_accuracy = "val_accuracy";
 inline constexpr const char* val_top5_accuracy = "val_top5_accuracy";
 inline constexpr const char* val_f1 = "val_f1";
@@ -50,5 +53,7 @@ void sort_metrics(std::vector<std::string>& names);
 
 /// The rate of what a model is trained on: tokens, or samples of a model of labels or numbers (`unit`).
 const char* rate_metric(std::string_view unit);
+/// How much it has been trained on so far.
+const char* total_metric(std::string_view unit);
 
 }  // namespace runner

@@ -62,7 +62,7 @@ std::string wanted(const Option& option) {
     case Type::other:
       return "a table";
     case Type::tables:
-      return "a list of tables";
+      return "a table or a list of tables";
     case Type::table_or_text:
       return "a table or a string";
   }
@@ -193,6 +193,7 @@ class Checker {
       case Type::table:
         return value_.is_object();
       case Type::tables:
+        if (value_.is_object()) value_ = json::array({value_});
         return all_of(value_, &json::is_object);
       case Type::table_or_text:
         return value_.is_object() || value_.is_string() || value_.is_boolean();
@@ -243,14 +244,15 @@ class Checker {
     return {};
   }
 
-  /// The first field names an item: "the group "blocks.*"". If it is a list, the second field can name it instead. "": no name.
+  /// The first field names an item: "the group "blocks.*"". If it is a list, one of the texts can name it instead. "": no name.
   std::string title_of(const json& item) const {
-    const auto& first = option_.fields.front();
-    const bool lists = first.type == Type::texts;
-    const std::string name = lists && !item.contains(first.name) ? option_.fields.at(1).name : first.name;
-    const auto found = item.find(name);
-    const bool names = found != item.end() && (found->is_string() || (lists && found->is_array()));
-    return names ? found->dump() : "";
+    const bool lists = option_.fields.front().type == Type::texts;
+    for (const auto& field : option_.fields) {
+      const auto found = item.find(field.name);
+      if (found != item.end() && (found->is_string() || (lists && found->is_array()))) return found->dump();
+      if (!lists) break;
+    }
+    return "";
   }
 
   std::optional<OptionProblem> fields_of(json& table, const std::string& owner) {

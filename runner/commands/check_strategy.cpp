@@ -6,7 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/tiny_training.hpp"
 #include "runner/config/config.hpp"
-#include "runner/launch/lines.hpp"
+#include "runner/launch/rank_logs.hpp"
 #include "runner/lua/hook_file.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/selection/plan.hpp"
@@ -48,11 +48,12 @@ void describe(const Entry& entry, const Recipe& recipe) {
 void show_prints(const TinyTraining& training) {
   std::error_code none;
   for (const auto& run : fs::directory_iterator(fs::path(training.home()) / "runs", none)) {
-    if (!fs::exists(run.path() / "logs" / "rank-0.log")) continue;
-    LineReader reader;
-    auto lines = reader.feed(read_file(run.path() / "logs" / "rank-0.log"));
-    if (auto rest = reader.finish(); !rest.empty()) lines.push_back(rest);
-    for (const auto& line : lines) std::printf("  rank 0: %s\n", line.c_str());
+    RankLogReader(0, run.path() / "logs" / "rank-0.log")
+        .read(
+            [](const RankLogLine& line) {
+              if (!line.text.empty()) std::printf("  rank 0: %s\n", line.text.c_str());
+            },
+            /*to_end=*/true);
   }
 }
 

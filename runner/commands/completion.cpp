@@ -121,14 +121,8 @@ Candidates newest_first(const char* noun, const auto& rows) try {
 }
 
 Candidates runs() {
-  auto list =
-      newest_first("run", [] { return Ledger(ledger_home(), Ledger::Mode::read).runs(parse_filter("archived:any")); });
-  std::set<std::string> names;
-  for (const auto& candidate : list)
-    if (const auto end = candidate.about.rfind(", "); candidate.text != "last" && end != std::string::npos)
-      names.insert(candidate.about.substr(0, end));
-  for (const auto& name : names) list.push_back({name, "the newest run of this name"});
-  return list;
+  return newest_first("run",
+                      [] { return Ledger(ledger_home(), Ledger::Mode::read).runs(parse_filter("archived:any")); });
 }
 Candidates sweeps() {
   return newest_first("sweep", [] { return Sweeps(ledger_home(), Ledger::Mode::read).sweeps(); });
@@ -150,14 +144,19 @@ Candidates plain(const std::vector<std::string>& words) {
 }
 
 /// The values that runs of the ledger have; empty if it cannot be read.
-template <typename Values>
-Candidates from_ledger(Values values) try {
+Candidates from_ledger(const auto& values) try {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   std::set<std::string> all;
   values(ledger, all);
   return plain({all.begin(), all.end()});
 } catch (const Error&) {
   return {};
+}
+
+Candidates names() {
+  return from_ledger([](const Ledger& ledger, auto& all) {
+    for (const auto& run : ledger.runs(parse_filter("archived:any"))) all.insert(run.name);
+  });
 }
 
 Candidates tags() {
@@ -179,27 +178,15 @@ Candidates metrics() {
   });
 }
 
-Candidates with_prefix(const std::string& prefix, Candidates list) {
-  for (auto& candidate : list) candidate.text = prefix + candidate.text;
+/// The term of a filter that `current` begins.
+Candidates filter_terms(const std::string& current) try {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const auto found = ledger.complete_filter(current, current.size());
+  Candidates list;
+  for (const auto& candidate : found.candidates)
+    list.push_back({current.substr(0, found.place.offset) + candidate.text, candidate.about});
   return list;
-}
-
-/// Terms of a filter: "FIELD:" for each field, or the values of the field if `current` already contains "FIELD:".
-Candidates filter_terms(const std::string& current) {
-  const auto colon = current.find(':');
-  if (colon == std::string::npos) {
-    Candidates list;
-    for (const auto& field : run_fields()) list.push_back({std::string(field.name) + ":", field.help});
-    for (const char* word : {"since:", "before:", "sort:", "limit:"}) list.push_back({word, "a filter"});
-    return list;
-  }
-  const std::string field = current.substr(0, colon), prefix = field + ":";
-  if (field == "tag") return with_prefix(prefix, tags());
-  if (field == "group") return with_prefix(prefix, groups());
-  if (field == "status") return with_prefix(prefix, plain(run_statuses()));
-  if (field == "strategy") return with_prefix(prefix, plain(strategy_names()));
-  if (field == "sweep") return with_prefix(prefix, sweeps());
-  if (field == "sort") return with_prefix(prefix, metrics());
+} catch (const Error&) {
   return {};
 }
 
@@ -209,15 +196,14 @@ Candidates joined(Candidates list, const Candidates& more) {
 }
 
 /// Values of options that name something of the ledger or of recipes.
-Candidates named_values(const std::string& option, const std::string& current) {
+Candidates named_values(const CLI::App& app, const std::string& option) {
   if (option == "tag") return tags();
   if (option == "group") return groups();
-  if (option == "metric" || option == "name" || option == "best") return metrics();
+  if (option == "metric" || option == "best" || (option == "name" && app.get_name() == "metrics")) return metrics();
   if (option == "x") return joined(plain({"step"}), metrics());
   if (option == "group-by") return keys();
   if (option == "sort") return joined(metrics(), keys());
   if (option == "strategy") return plain(strategy_names());
-  if (option == "filter") return filter_terms(current);
   return {};
 }
 
@@ -227,9 +213,14 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (name == "set") return overrides(current);
   if (name == "unset") return keys();
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
-  if (!option.get_positional()) return named_values(name, current);
-  if (name == "run" || name == "other" || name == "model") return runs();
-  if (name == "runs" || name == "filter") return joined(runs(), filter_terms(current));
+  if (!option.get_positional()) return named_values(app, name);
+  if (name == "filter") return filter_terms(current);
+  if (name == "run" || name == "runs" || name == "other" || name == "model") {
+    const bool filters = option.get_items_expected_max() > 1;
+    auto list = joined(runs(), names());
+    return filters ? joined(std::move(list), filter_terms(current)) : list;
+  }
+  if (name == "tags") return tags();
   if (name == "trashed") return trash();
   if (name == "sweep") return sweeps();
   if (app.get_name() == "strategies") return plain(strategy_names());
@@ -261,9 +252,8 @@ class Line {
     size_t index = 0;
     for (const auto* option : app_->get_options()) {
       if (!option->get_positional()) continue;
-      const bool takes_all = option->get_items_expected_max() > 1;  // also the words after the first
-      if (index == positionals_ || (takes_all && index < positionals_)) return values(*app_, *option, current);
-      ++index;
+      const bool many = option->get_items_expected_max() > 1;  // takes the words after the first, too
+      if (index++ == positionals_ || many) return values(*app_, *option, current);
     }
     return more_values ? overrides(current) : Candidates();
   }

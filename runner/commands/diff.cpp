@@ -39,7 +39,7 @@ struct Part {
 std::string patch_of(const Ledger& ledger, const json& run) {
   const json& git = run.at("git");
   const json patch = git.is_object() ? git.value("patch", json()) : json();
-  return patch.is_object() ? ledger.kept(patch.at("digest")).value_or("") : "";
+  return patch.is_object() ? ledger.kept(patch.value("kept", "")).value_or("") : "";
 }
 
 /// `git diff --stat` of the two commits, if the folder of a run still has both; otherwise "".

@@ -64,7 +64,6 @@ class InferenceRow {
     row.build_id = build_id();
     const auto code = read_code_state(fs::current_path());
     row.git = code.git;
-    if (!code.patch.empty()) ledger_.keep(code.patch);
     row.host = to_json(read_facts());
     row.parent = parent_;
     row.parent_kind = request_.verb == "predict" ? "predicted" : request_.verb == "embed" ? "embedded" : "evaluated";

@@ -4,6 +4,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/run_differences.hpp"
@@ -14,13 +15,14 @@ namespace {
 
 /// How long the start of a run waits for git, which has run since the start of the command.
 constexpr std::chrono::milliseconds start_patience(10);
+constexpr std::chrono::milliseconds end_patience(1000);
 
 /// Writes RUN_DIR/code.patch, or removes that of an earlier attempt. The ledger has the text too, so a failure stops nothing.
-void keep_patch(const fs::path& run_dir, const CodeState& code) try {
-  if (code.patch.empty())
+void write_patch(const fs::path& run_dir, const std::string& patch) try {
+  if (patch.empty())
     fs::remove(run_dir / "code.patch");
   else
-    write_file_atomic(run_dir / "code.patch", code.patch);
+    write_file_atomic(run_dir / "code.patch", patch);
 } catch (const std::exception& error) {
   log::warning("the changes of the code are only in the ledger: {}", error.what());
 }
@@ -48,7 +50,7 @@ void set_parent(const LaunchOptions& options, const StartPoint& start, const Rec
   }
 }
 
-void Provenance::take_over(const nlohmann::json& before, NewRun& run) {
+void take_over(const nlohmann::json& before, NewRun& run) {
   run.recipe_source = before.at("recipe");
   if (before.contains("recipe_files")) run.annotations["recipe_files"] = before["recipe_files"];
   const auto was = different_keys(before.at("config"), run.config);
@@ -59,26 +61,49 @@ void Provenance::take_over(const nlohmann::json& before, NewRun& run) {
     if (!changed(key)) run.origins[key] = origin;
 }
 
+nlohmann::json Provenance::keep(const CodeState& code) {
+  nlohmann::json git = secrets_.json_without(code.git);
+  if (!code.patch.empty()) git["patch"]["kept"] = ledger_.keep(secrets_.without(code.patch));
+  return git;
+}
+
 void Provenance::describe(const Recipe& recipe, NewRun& run) {
-  if (const auto* code = code_.wait(start_patience)) {
-    run.git = code->git;
-    if (!code->patch.empty()) ledger_.keep(code->patch);
-  }
+  std::vector<std::string> keys;
+  secrets_.add_environment();
+  secrets_.take_from(run.config, keys);
+  secrets_.take_from(run.argv);
+  if (const auto* code = code_.wait(start_patience)) run.git = keep(*code);
   auto scripts = nlohmann::json::object();
   const auto texts = lua::script_texts(recipe);
-  for (const auto& [path, text] : texts.items()) scripts[path] = ledger_.keep(text);
+  for (const auto& [path, value] : texts.items()) {
+    const std::string text = value;
+    scripts[path] = xxh3_hex(text);
+    if (secrets_.without(text) == text) ledger_.keep(text);
+  }
   run.annotations["recipe_files"] = recipe_files(recipe);
   run.annotations["scripts"] = scripts;
 }
 
-void Provenance::record(const std::string& run, const std::string& run_dir, std::chrono::milliseconds patience) {
-  if (recorded_) return;
+void Provenance::begin(const AttemptStart& attempt) {
+  run_ = attempt.run;
+  folder_ = attempt.folder;
+  record({});
+}
+
+void Provenance::event(const std::string& kind, const nlohmann::json& fields) {
+  if (kind == "inputs")
+    ledger_.annotate(run_, kind, {{"data", fields.at("data")}, {"init_from", fields.at("init_from")}});
+  // The last event of a rank: a very short run may end before git has answered.
+  if (kind == "finished" || kind == "failed") record(end_patience);
+}
+
+void Provenance::record(std::chrono::milliseconds patience) {
+  if (recorded_ || run_.empty()) return;
   const auto* code = code_.wait(patience);
   if (!code) return;
   recorded_ = true;
-  if (!code->patch.empty()) ledger_.keep(code->patch);
-  ledger_.code(run, code->git);
-  if (!run_dir.empty()) keep_patch(run_dir, *code);
+  ledger_.code(run_, keep(*code));
+  write_patch(folder_, secrets_.without(code->patch));
 }
 
 }  // namespace runner

@@ -3,11 +3,13 @@
 #pragma once
 #include <chrono>
 
+#include "runner/base/secrets.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/recipe.hpp"
 #include "runner/ledger/git_state.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/logging/run_listener.hpp"
 
 namespace runner {
 
@@ -16,22 +18,35 @@ namespace runner {
 void set_parent(const LaunchOptions& options, const StartPoint& start, const Recipe& recipe, const std::string& home,
                 NewRun& run);
 
-class Provenance {
+/// Sets recipe, places of its values, and files to those of `before`, the run that is trained again from the ledger.
+void take_over(const nlohmann::json& before, NewRun& run);
+
+class Provenance final : public RunListener {
  public:
   /// Both must outlive this object.
   Provenance(Ledger& ledger, CodeReader& code) : ledger_(ledger), code_(code) {}
-  /// Sets `git` if git has answered within some milliseconds, and the annotations "recipe_files" and "scripts" ({path: digest of a text
-  /// that the ledger keeps}). The texts are committed with the run's row.
+  /// Sets `git` if git has answered within some milliseconds, and the annotations "recipe_files" and "scripts" ({path: digest}). The
+  /// ledger keeps the patch, under the digest git.patch.kept, without secret values, and the scripts that contain none. They are
+  /// committed with the run's row.
   void describe(const Recipe& recipe, NewRun& run);
-  /// The same for a run that is trained again from the ledger: recipe, places of its values, and files are those of `before`.
-  static void take_over(const nlohmann::json& before, NewRun& run);
-  /// Records the state of the code as soon as it is known: in the ledger, and its patch as RUN_DIR/code.patch if `run_dir` is not
-  /// empty. Does nothing the next time.
-  void record(const std::string& run, const std::string& run_dir, std::chrono::milliseconds patience = {});
+
+  std::string title() const override { return "the state of the code"; }
+  void begin(const AttemptStart& attempt) override;
+  /// Records the digests of the data, which the worker has read.
+  void event(const std::string& kind, const nlohmann::json& fields) override;
+  /// Records the state of the code as soon as it is known, in the ledger and as RUN_DIR/code.patch.
+  void tick() override { record({}); }
 
  private:
+  void record(std::chrono::milliseconds patience);
+  /// Keeps the patch. Returns CodeState::git with the digest of what was kept.
+  nlohmann::json keep(const CodeState& code);
+
   Ledger& ledger_;
   CodeReader& code_;
+  Secrets secrets_;
+  std::string run_;
+  fs::path folder_;
   bool recorded_ = false;
 };
 

@@ -96,25 +96,48 @@ void compare_attempts(const json& run, std::vector<std::string>& differences) {
   }
 }
 
-/// The resolved recipe. A script that has changed or is gone is replaced by the text that the ledger kept, as a file of `home`.
-std::string recipe_with_kept_scripts(const Ledger& ledger, const json& run, const fs::path& home) {
-  std::string text = run.at("resolved");
+/// The keys whose values the ledger does not keep, because they are secret.
+std::vector<std::string> secret_keys(const json& run) {
+  const json keys = value_or_null(run, "redacted");
+  return keys.is_array() ? keys.get<std::vector<std::string>>() : std::vector<std::string>();
+}
+
+/// The resolved recipe, without what the overrides replace. Secret values are those of the run's folder, or of --set.
+std::string resolved_recipe(const json& run, const std::vector<std::string>& overrides) {
+  const auto secrets = secret_keys(run);
+  const fs::path file = fs::path(run.at("run_dir").get<std::string>()) / "resolved.toml";
+  if (!secrets.empty() && fs::exists(file)) return read_file(file);
+  for (const auto& key : secrets)
+    if (std::ranges::none_of(overrides, [&](const auto& text) { return text.starts_with(key + "="); }))
+      throw usage_error(
+          "run {} had a secret value of {}, which the ledger does not keep, and its folder is gone: give it with --set "
+          "{}=VALUE",
+          plain(run.at("id")), key, key);
+  return run.at("resolved");
+}
+
+/// Replaces the paths of scripts that have changed or are gone by copies of the kept texts below `home`.
+std::string with_kept_scripts(std::string recipe, const Ledger& ledger, const json& run, const fs::path& home,
+                              std::vector<std::string>& differences) {
   const json scripts = value_or_null(run, "scripts");
-  if (!scripts.is_object()) return text;
+  if (!scripts.is_object()) return recipe;
   for (const auto& [path, digest] : scripts.items()) {
     const bool there = fs::is_regular_file(path);
     if (there && xxh3_hex(read_file(path)) == digest) continue;
     const auto kept = ledger.kept(digest);
-    if (!kept) continue;  // the recipe's own check reports a missing file
+    if (!kept) {  // the text contained a secret value
+      if (there) differences.push_back(then_and_now("script, digest of " + path, digest, xxh3_hex(read_file(path))));
+      continue;  // the recipe's own check reports a missing file
+    }
     const fs::path copy = fs::absolute(home) / "files" / digest.get<std::string>() / fs::path(path).filename();
     fs::create_directories(copy.parent_path());
     if (!fs::exists(copy)) write_file_atomic(copy, *kept);
     log::info("note: {} {}; this run uses the text of then, {}", path, there ? "has changed" : "is gone",
               copy.string());
-    for (size_t at = 0; (at = text.find(path, at)) != std::string::npos; at += copy.string().size())
-      text.replace(at, path.size(), copy.string());
+    for (size_t at = 0; (at = recipe.find(path, at)) != std::string::npos; at += copy.string().size())
+      recipe.replace(at, path.size(), copy.string());
   }
-  return text;
+  return recipe;
 }
 
 /// The checkpoint that the run's first attempt started from; empty: none.
@@ -141,20 +164,28 @@ void check_is_training(const json& run) {
         plain(run.at("id")), plain(run.at("strategy")), plain(run.at("id")));
 }
 
+/// --exact takes no overrides but those of secret values.
+void check_overrides(const LaunchOptions& options) {
+  const auto secrets = secret_keys(options.rerun);
+  for (const auto& text : options.overrides)
+    if (std::ranges::find(secrets, text.substr(0, text.find('='))) == secrets.end())
+      throw usage_error("--exact trains what was recorded, so it takes no --set and no --unset");
+}
+
 ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
-  if (exact && !options.overrides.empty())
-    throw usage_error("--exact trains what was recorded, so it takes no --set and no --unset");
   const std::string home = ledger_home();
   const ScratchFolder scratch(fs::temp_directory_path());
   options.recipe_file = (scratch.path() / "recipe.toml").string();
+  std::vector<std::string> differences;
   {
     const Ledger ledger(home, Ledger::Mode::read);
     options.rerun = ledger.show(ledger.find_run(wanted));
     check_is_training(options.rerun);
-    write_file_atomic(options.recipe_file, recipe_with_kept_scripts(ledger, options.rerun, home));
+    if (exact) check_overrides(options);
+    const std::string recipe = resolved_recipe(options.rerun, options.overrides);
+    write_file_atomic(options.recipe_file, with_kept_scripts(recipe, ledger, options.rerun, home, differences));
   }
   options.resume_checkpoint = first_start(options.rerun);
-  std::vector<std::string> differences;
   compare_build_and_hardware(options.rerun, differences);
   compare_code(options.rerun, differences);
   compare_attempts(options.rerun, differences);

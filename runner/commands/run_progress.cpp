@@ -75,6 +75,7 @@ void RunProgress::event(const std::string& kind, const nlohmann::json& fields) {
   if (kind == "ready") ready(fields);
   if (kind == "note" || (kind == "skipped" && !std::exchange(skipped_, true)))
     progress_->line("note: " + fields.value("message", ""));
+  if (kind == "loss_spike" || kind == "stall") progress_->line("warning: " + fields.value("message", ""));
   if (kind == "restart")
     progress_->line(fmt::format("restart {}: {}", fields.value("attempt", 0), fields.value("why", "")));
   if (kind == "sample" && fields.contains("text")) {

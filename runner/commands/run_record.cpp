@@ -37,16 +37,16 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
                      const StartPoint& start, CodeReader& code, double started)
     : home_(home),
       options_(options),
-      kept_(recipe.run.fast_dev_run == 0),
       unit_(unit_of(plan)),
       row_(run_row(home, recipe, plan, options)),
       ledger_(home, recipe.train.grace_time),
-      provenance_(ledger_.ledger(), code) {
-  provenance_.describe(recipe, row_);
+      provenance_(std::make_shared<Provenance>(ledger_.ledger(), code)) {
+  check_loggers(recipe);
+  provenance_->describe(recipe, row_);
   if (options.resume_run.empty()) {
     NewRun row = row_;
     set_parent(options, start, recipe, home, row);
-    if (!options.rerun.is_null()) Provenance::take_over(options.rerun, row);
+    if (!options.rerun.is_null()) take_over(options.rerun, row);
     // In the transaction that begins the run, so that a resume starts there even if no attempt has begun.
     if (!start.checkpoint.empty()) row.annotations["start"] = fs::absolute(start.checkpoint).string();
     ledger_.begin_run(row);
@@ -56,11 +56,11 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     ledger_.reopen(options.resume_run, row);
     ledger_.ledger().annotate(ledger_.run(), "scripts", row.annotations.at("scripts"));
   }
-  row_.name = ledger_.ledger().name(ledger_.run());
+  row_.name = ledger_.ledger().row(ledger_.run()).name;
+  listeners_.add(provenance_);
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
-  record_code();
-  if (kept_)
+  if (recipe.run.fast_dev_run == 0)
     for (auto& logger : make_loggers(recipe, run_dir_)) listeners_.add(std::move(logger));
   listeners_.add(std::make_shared<SystemWatch>(ledger_.ledger(), watched(recipe, plan)));
   if (!options.report_metric.empty()) listeners_.add(std::make_shared<ReportedMetric>(options.report_metric));
@@ -74,7 +74,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   auto& ledger = ledger_.ledger();
   ledger.finish_run(ledger_.run(), ended.status, static_cast<int>(ended.code), ended.first_cause);
   row_ = run_row(home_, recipe, plan, options_);
-  provenance_.describe(recipe, row_);
+  provenance_->describe(recipe, row_);
   ledger_.reopen(std::string(ledger_.run()), row_);
   row_.name = ledger.row(ledger_.run()).name;
   ledger.annotate(ledger_.run(), "predicted", predicted(plan));
@@ -90,9 +90,11 @@ void RunRecord::on_data(const std::string& summary, double seconds) {
 
 int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const StartPoint& start) {
   const fs::path checkpoint = start.checkpoint.empty() ? fs::path() : fs::absolute(start.checkpoint);
-  listeners_.begin({.run = ledger_.run(),
+  const NewRun row = ledger_.ledger().without_secrets(row_);
+  listeners_.begin({.home = home_,
+                    .run = ledger_.run(),
                     .folder = run_dir_,
-                    .row = row_,
+                    .row = row,
                     .reason = reason,
                     .restart = restart,
                     .from_step = start.step,
@@ -128,6 +130,8 @@ void RunRecord::on_step(const json& event) {
   add(metric::memory_bytes, event.at("memory_bytes"));
   add(metric::epoch, event.at("epoch"));
   if (event.at("grad_norm").is_number()) add(metric::grad_norm, event.at("grad_norm"));
+  if (const auto trained = event.find("trained"); trained != event.end()) add(total_metric(unit_), *trained);
+  if (const auto trained = event.find("train_seconds"); trained != event.end()) add(metric::seconds, *trained);
   if (const auto rates = event.find("group_lr"); rates != event.end())
     for (const auto& [name, rate] : rates->items()) add(metric::group_lr_prefix + name, rate);
   listeners_.points(group);
@@ -159,9 +163,7 @@ void RunRecord::on_event(const json& event) {
   if (kind == "metrics") return on_hook_metrics(event);
   if (kind == "artifact" || kind == "checkpoint") return listeners_.artifact(kind, event.at("path"), event);
   if (kind == "first_step") made_step_ = true;
-  if (kind == "inputs")
-    return ledger_.ledger().annotate(ledger_.run(), kind,
-                                     {{"data", event.at("data")}, {"init_from", event.at("init_from")}});
+  if (kind == "inputs") return provenance_->event(kind, event);  // the record has it as an annotation
   listeners_.event(kind, event);
 }
 
@@ -173,17 +175,7 @@ void RunRecord::put_back() noexcept {
   }
 }
 
-void RunRecord::record_code(std::chrono::milliseconds patience) {
-  provenance_.record(ledger_.run(), kept_ ? run_dir_ : "", patience);
-}
-
-void RunRecord::on_tick() {
-  record_code();
-  listeners_.tick();
-}
-
 void RunRecord::end(const Outcome& outcome, bool caller_tells_why) {
-  record_code(std::chrono::seconds(1));  // of a very short run
   listeners_.end({.outcome = outcome,
                   .message = result_->why(outcome),
                   .measured = result_->measured(outcome),

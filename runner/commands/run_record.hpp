@@ -19,8 +19,8 @@ namespace runner {
 
 class RunRecord {
  public:
-  /// Commits the run's row, or reopens it on resume. `code` must outlive the record, which waits for it some milliseconds and
-  /// otherwise adds it later. `started`: steady_seconds() at the start of the command.
+  /// Commits the run's row, or reopens it on resume. `code` must outlive the record. `started`: steady_seconds() at the start of the
+  /// command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
             const StartPoint& start, CodeReader& code, double started);
 
@@ -32,7 +32,7 @@ class RunRecord {
   void on_data(const std::string& summary, double seconds);
   void on_event(const nlohmann::json& event);
   void on_settle(std::function<void()> answer) { ledger_.ledger().settle(ledger_.run(), std::move(answer)); }
-  void on_tick();
+  void on_tick() { listeners_.tick(); }
   /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin()
   /// next.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);
@@ -56,16 +56,14 @@ class RunRecord {
   void on_validation(const nlohmann::json& event);
   void on_hook_metrics(const nlohmann::json& event);
   void end(const Outcome& outcome, bool caller_tells_why);
-  void record_code(std::chrono::milliseconds patience = {});
 
   std::string home_;
   const LaunchOptions& options_;
-  bool kept_;         ///< its folder stays
   std::string unit_;  ///< of what the model is trained on
   NewRun row_;
   LedgerListener ledger_;
-  Provenance provenance_;
   RunListeners listeners_{ledger_};
+  std::shared_ptr<Provenance> provenance_;
   std::string run_dir_;
   std::shared_ptr<RunProgress> progress_;
   std::shared_ptr<RunResult> result_;

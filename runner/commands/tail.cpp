@@ -4,9 +4,11 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
@@ -86,19 +88,21 @@ class Tail {
     }
   }
 
+  /// The metrics in reading order, without those that say nothing about the course of the training.
   static std::string step_text(int64_t step, const std::map<std::string, double>& values) {
-    static const std::vector<std::string> first = {"loss",      "val_loss",     "lr",
-                                                   "grad_norm", "tokens_per_s", "samples_per_s"};
-    static const std::vector<std::string> left_out = {"step_seconds", "data_wait_share", "memory_bytes", "epoch",
-                                                      "tokens",       "samples",         "seconds"};
-    std::string text = fmt::format("step {}", step);
-    for (const auto& name : first)
-      if (const auto found = values.find(name); found != values.end())
-        text += fmt::format("  {} {:.6g}", name, found->second);
+    static const std::set<std::string> left_out = {metric::step_seconds,
+                                                   metric::data_wait_share,
+                                                   metric::memory_bytes,
+                                                   metric::epoch,
+                                                   "tokens",
+                                                   "samples",
+                                                   "seconds"};
+    std::vector<std::string> names;
     for (const auto& [name, value] : values)
-      if (std::ranges::find(first, name) == first.end() && std::ranges::find(left_out, name) == left_out.end() &&
-          !name.starts_with("lr/"))
-        text += fmt::format("  {} {:.6g}", name, value);
+      if (!left_out.contains(name) && !name.starts_with(metric::group_lr_prefix)) names.push_back(name);
+    sort_metrics(names);
+    std::string text = fmt::format("step {}", step);
+    for (const auto& name : names) text += fmt::format("  {} {:.6g}", name, values.at(name));
     return text;
   }
 

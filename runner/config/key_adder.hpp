@@ -16,6 +16,7 @@ struct Facts {
   bool quiet = false;
   Need needs = {};
   nlohmann::json schema = nullptr;
+  bool secret = false;
 };
 
 /// Adds the keys of one section.
@@ -69,6 +70,7 @@ class Adder {
     key.quiet = facts.quiet;
     key.needs = std::move(facts.needs);
     key.schema = std::move(facts.schema);
+    key.secret = facts.secret;
     key.set = [owner = owner_, set](Recipe& recipe, const nlohmann::json& value) { set(recipe.*owner, value); };
     key.get = [owner = owner_, get](const Recipe& recipe) -> nlohmann::json { return get(recipe.*owner); };
     keys_.push_back(std::move(key));
@@ -95,6 +97,8 @@ void add_optimizer(std::vector<Key>& keys);
 void add_lr_scheduler(std::vector<Key>& keys);
 void add_train(std::vector<Key>& keys);
 void add_checkpoint(std::vector<Key>& keys);
+void add_logging(std::vector<Key>& keys);
+void add_health(std::vector<Key>& keys);
 void add_activation_checkpointing(std::vector<Key>& keys);
 void add_selection(std::vector<Key>& keys);
 void add_hooks(std::vector<Key>& keys);

@@ -11,10 +11,10 @@ namespace runner {
 const std::vector<Key>& key_table() {
   static const std::vector<Key> table = [] {
     std::vector<Key> list;
-    for (auto add :
-         {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_fine_tune, keys::add_strategy,
-          keys::add_precision, keys::add_devices, keys::add_optimizer, keys::add_lr_scheduler, keys::add_train,
-          keys::add_checkpoint, keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
+    for (auto add : {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_fine_tune,
+                     keys::add_strategy, keys::add_precision, keys::add_devices, keys::add_optimizer,
+                     keys::add_lr_scheduler, keys::add_train, keys::add_checkpoint, keys::add_logging, keys::add_health,
+                     keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
       add(list);
     const Recipe defaults;
     for (auto& key : list) key.default_value = key.get(defaults);
@@ -85,6 +85,10 @@ const std::vector<Section>& sections() {
       {.name = "lr_scheduler", .main_key = "name", .help = "Learning rate schedule."},
       {.name = "train", .help = "Length of the training, batch sizes, clipping, validation."},
       {.name = "checkpoint", .help = "Checkpoints."},
+      {.name = "logging",
+       .main_key = "loggers",
+       .help = "Where metrics go in addition to the ledger, and whom to tell how the run ended."},
+      {.name = "health", .help = "What is recorded as a sign of trouble: loss spikes and stalls."},
       {.name = "activation_checkpointing",
        .main_key = "mode",
        .help = "Saves memory: chosen layers do not keep their activations and recompute them in the backward pass."},

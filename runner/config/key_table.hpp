@@ -32,6 +32,8 @@ struct Key : Option {
   std::function<void(Recipe&, const nlohmann::json&)> set = {};
   std::function<nlohmann::json(const Recipe&)> get = {};  ///< null: unset
   nlohmann::json schema = nullptr;                        ///< for type `other`: the values, as JSON Schema
+  bool secret =
+      false;  ///< ${env:NAME} stays as it is written, so that no record has its value; who uses the key expands it
 
   std::string dotted() const { return section + "." + name; }
   bool in_family(const std::string& name) const;

@@ -123,10 +123,14 @@ Names plugin_names() {
       {.name = "logger",
        .meaning = one_of({true, false}),
        .note = "nothing to do: the ledger keeps every step (`runner metrics`)",
-       .refusal =
-           "run.loggers = [\"tensorboard\", \"csv\"] writes such files in addition to the ledger, which keeps every "
-           "step (`runner "
-           "metrics`)"},
+       .refusal = "logging.loggers = [\"tensorboard\", \"csv\", \"mlflow\", \"wandb\"] writes these in addition to the "
+                  "ledger, which "
+                  "keeps every step (`runner metrics`)"},
+      // The name of logging.loggers in recipes of runs that were made before there was [logging].
+      {.name = "loggers",
+       .key = "logging.loggers",
+       .meaning = ForeignName::same_value_of("logging.loggers"),
+       .sections = {"run"}},
       refused("callbacks",
               "[hooks] names functions in Lua; [checkpoint] is for ModelCheckpoint, train.early_stopping for "
               "EarlyStopping"),

@@ -142,7 +142,7 @@ json type_schema(const Option& option) {
     case T::table:
       return fields_schema(option);
     case T::tables:
-      return list_schema(fields_schema(option));
+      return either({fields_schema(option), list_schema(fields_schema(option))});
     case T::table_or_text:
       return either({table_schema, text_schema});
     case T::other:

@@ -54,7 +54,6 @@ struct Recipe {
     std::vector<std::string> tags;
     std::string notes;
     std::string group;
-    std::vector<std::string> loggers;  ///< files of metrics for other programs, beside the ledger
     std::string profiler = "off";
     std::optional<std::vector<int64_t>> profile_steps;  ///< default: the third and the fourth of each attempt
   } run;
@@ -123,12 +122,13 @@ struct Recipe {
     std::optional<int64_t> num_features;     ///< mlp: inputs of a row; default: those of the data
     std::optional<int64_t> num_labels;       ///< outputs: classes, labels or numbers; default: those of the data
     std::vector<std::string> labels = {};    ///< their names, of models of texts; default: those of the data
-    std::vector<std::string> label_order = {};  ///< no key: the order in a resumed run of labels that the data determine
-    int64_t image_size = 224;                ///< vit, resnet: width and height of images
-    int64_t patch_size = 16;                 ///< vit
-    std::vector<int64_t> depths = {};        ///< resnet: layers of each stage
-    int64_t embedding_size = 64;             ///< resnet: channels of the stem
-    std::string layer_type = "bottleneck";   ///< resnet: bottleneck, or basic
+    std::vector<std::string> label_order =
+        {};                                 ///< no key: the order in a resumed run of labels that the data determine
+    int64_t image_size = 224;               ///< vit, resnet: width and height of images
+    int64_t patch_size = 16;                ///< vit
+    std::vector<int64_t> depths = {};       ///< resnet: layers of each stage
+    int64_t embedding_size = 64;            ///< resnet: channels of the stem
+    std::string layer_type = "bottleneck";  ///< resnet: bottleneck, or basic
     bool downsample_in_first_stage = false, downsample_in_bottleneck = false;  ///< resnet
     bool sync_batchnorm = false;  ///< BatchNorm uses the rows of all ranks of a micro-batch
   } model;
@@ -169,8 +169,8 @@ struct Recipe {
     struct Source {  ///< [[data.sources]]: one of several sources, instead of `train` and `validation`
       std::string name = "";
       std::vector<std::string> train = {}, validation = {};
-      std::optional<double> weight = {};   ///< share of the samples
-      std::optional<int64_t> epochs = {};  ///< how often an epoch of the mixture takes all its samples
+      std::optional<double> weight = {};       ///< share of the samples
+      std::optional<int64_t> epochs = {};      ///< how often an epoch of the mixture takes all its samples
       std::optional<std::string> format = {};  ///< of records; default: data.format
       std::optional<std::string> layout = {};
       std::optional<Columns> columns = {};
@@ -186,7 +186,7 @@ struct Recipe {
     std::optional<int64_t> seq_len;               ///< T; default model.max_seq_len
     bool shuffle = true;
     bool drop_last = false;
-    bool streaming = false;  ///< training data are tokenised while the training runs
+    bool streaming = false;              ///< training data are tokenised while the training runs
     std::optional<std::string> order;    ///< a Lua file that decides the order of training samples
     int64_t prefetch = 2;                ///< batches prepared ahead
     std::optional<int64_t> num_workers;  ///< threads of a rank that read samples; 0: the training thread; unset: "auto"
@@ -363,6 +363,23 @@ struct Recipe {
     bool async = true;
     std::string on_error = "continue";  ///< when a checkpoint cannot be written
   } checkpoint;
+
+  struct Logging {
+    std::vector<std::string> loggers;  ///< metrics for other programs, beside the ledger
+    std::optional<std::string> mlflow_uri, mlflow_experiment, wandb_project, wandb_entity;
+    struct Notify {
+      std::vector<std::string> on = {"end", "failure", "alert"};
+      std::optional<std::string> command, webhook;  ///< one of them; with ${env:NAME} as written
+    };
+    std::vector<Notify> notify;
+  } logging;
+
+  struct Health {
+    double loss_spike = 10;  ///< robust standard deviations; 0: off
+    int64_t loss_spike_window = 100;
+    double stall = 10;  ///< times the median step; 0: off
+    std::chrono::seconds stall_after{60};
+  } health;
 
   struct ActivationCheckpointing {
     std::string mode = "none";

@@ -1,6 +1,4 @@
 // The keys of [run], [strategy], [selection] and [hooks].
-#include <algorithm>
-
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
 
@@ -17,17 +15,6 @@ std::string refused_dev_run(const json& value) {
   if (!value.is_boolean()) return "";
   return fmt::format("`fast_dev_run` cannot be {}: it is a number of steps; {}", value_text(value),
                      value == true ? "1 for Lightning's True" : "0 for Lightning's False");
-}
-
-std::optional<std::string> known_loggers(json& names) {
-  static const std::vector<std::string> known = {"tensorboard", "csv"};
-  for (const auto& name : names)
-    if (std::ranges::find(known, name.get<std::string>()) == known.end()) {
-      const auto near = nearest(name.get<std::string>(), known);
-      return fmt::format("`loggers` has no \"{}\": it can have {}{}", name.get<std::string>(), join(known, " and "),
-                         near ? "; did you mean \"" + *near + "\"?" : "");
-    }
-  return std::nullopt;
 }
 
 std::optional<std::string> whole_numbers(json& steps) {
@@ -54,10 +41,6 @@ void add_run(std::vector<Key>& keys) {
   add({.name = "tags", .type = T::texts, .help = "Words by which the run can be found."}, &R::tags);
   add({.name = "notes", .type = T::text, .help = "Free text for the ledger."}, &R::notes);
   add({.name = "group", .type = T::text, .help = "Runs of one group are listed and compared together."}, &R::group);
-  add({.name = "loggers", .type = T::texts,
-       .help = "Files of metrics in the run's folder for other programs, in addition to the ledger. tensorboard: event files. csv: "
-               "metrics.csv, a column for each metric.", .wanted = "a list of tensorboard and csv",
-       .fits = known_loggers}, &R::loggers);
   add({.name = "profiler", .type = T::choice,
        .help = "Measures where the time goes. simple: a table of phases, blocks and collectives at the end of the run and in runner "
                "show. trace: the table, and trace.json in the run's folder for Perfetto, with what each rank does in the steps of "

@@ -1,7 +1,6 @@
 #include "runner/config/toml_layer.hpp"
 
-#include <cstdlib>
-
+#include "runner/base/environment_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/unknown_names.hpp"
@@ -56,8 +55,9 @@ void TomlLayer::read_section(const Section& section, const toml::table& table, c
       diagnostics_.push_back(unknown_key(section.name, name, at_key, names_));
       continue;
     }
+    const json written = to_json(node), expanded = expand(written, at_value, section.name);
     auto& located = layer[dotted] = {
-        .value = expand(to_json(node), at_value, section.name), .origin = key ? at_value : at_key, .folder = folder};
+        .value = key && key->secret ? written : expanded, .origin = key ? at_value : at_key, .folder = folder};
     if (dotted == "strategy.config" && node.is_table())
       located.tree = std::make_shared<LocatedJson>(to_tree(node, located.value, at_key, source));
   }
@@ -79,31 +79,13 @@ json TomlLayer::expand(json value, const Origin& place, const std::string& secti
   return value;
 }
 
-/// ${env:NAME} and ${env:NAME:-default}.
 std::string TomlLayer::expand(const std::string& text, const Origin& place, const std::string& section) {
-  std::string out;
-  size_t at = 0;
-  for (size_t open; (open = text.find("${env:", at)) != std::string::npos;) {
-    size_t close = text.find('}', open);
-    if (close == std::string::npos) break;
-    out += text.substr(at, open - at);
-    std::string name = text.substr(open + 6, close - open - 6), otherwise;
-    auto dash = name.find(":-");
-    bool has_default = dash != std::string::npos;
-    if (has_default) {
-      otherwise = name.substr(dash + 2);
-      name.resize(dash);
-    }
-    const char* found = std::getenv(name.c_str());
-    if (!found && !has_default)
-      problem(place, "missing-env",
-              fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)",
-                          name, name),
-              section);
-    out += found ? found : otherwise;
-    at = close + 1;
-  }
-  return out + text.substr(at);
+  return expand_environment(text, [&](const std::string& name) {
+    problem(place, "missing-env",
+            fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a default)", name,
+                        name),
+            section);
+  });
 }
 
 void TomlLayer::problem(const Origin& place, const std::string& code, const std::string& message,

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "runner/config/key_table.hpp"
 #include "runner/config/toml_source.hpp"
 #include "runner/config/translation.hpp"
 

@@ -96,6 +96,7 @@ struct Loader::Impl {
     auto reading = std::make_unique<Reading>();
     auto& step = reading->step;
     step.epoch = position.epoch;
+    step.at = position;
     reading->draw = {.epoch = position.epoch, .seed = options.seed, .batch = position.sample};
     step.global_rows = left_up_to(global_batch_size);
     const Slice mine = even_slice(step.global_rows, options.data_ranks, options.data_rank);

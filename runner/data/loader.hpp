@@ -23,6 +23,7 @@ struct StepBatch {
   int64_t global_rows = 0;               ///< over all ranks and micro-batches
   int64_t weight = 0;                    ///< of the global batch: the sum of Dataset::weight() of all its samples
   int64_t units = 0;                     ///< the same of Dataset::units()
+  DataPosition at;                       ///< position of its first sample
   DataPosition after;                    ///< position after this step
   int64_t epoch = 0;
   bool epoch_end = false;  ///< this is the last step of its epoch

@@ -26,7 +26,9 @@ ExportedMetrics export_tensorboard(const Ledger& ledger, const std::vector<std::
     NewRun row;
     row.resolved = shown.at("resolved");
     TensorBoardLog log(fs::path(output) / folder);
-    log.begin({.run = run, .folder = {}, .row = row, .reason = "export", .from_step = -1, .ledger = ledger});
+    const std::string no_home;
+    log.begin(
+        {.home = no_home, .run = run, .folder = {}, .row = row, .reason = "export", .from_step = -1, .ledger = ledger});
     const nlohmann::json no_event;
     for (const auto& [step, points] : steps)
       log.points({.from = PointGroup::From::step, .step = step, .points = points, .event = no_event});

@@ -1,7 +1,6 @@
 // Offline runs of Weights & Biases: a log of records in blocks as LevelDB's (wandb/sdk/internal/datastore.py), each a message Record
 // (wandb/proto/wandb_internal.proto).
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -10,6 +9,7 @@
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/protobuf_reader.hpp"
+#include "runner/logging/crc32.hpp"
 
 namespace runner {
 
@@ -18,21 +18,6 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t file_head_bytes = 7, block_bytes = 32768, fragment_head_bytes = 7;
-
-/// CRC-32 as in zlib.
-uint32_t crc32_of(std::string_view bytes) {
-  static constexpr auto table = [] {
-    std::array<uint32_t, 256> sums{};
-    for (uint32_t i = 0; i < sums.size(); ++i) {
-      sums[i] = i;
-      for (int bit = 0; bit < 8; ++bit) sums[i] = (sums[i] >> 1) ^ ((sums[i] & 1) != 0 ? 0xedb88320U : 0U);
-    }
-    return sums;
-  }();
-  uint32_t sum = ~0U;
-  for (const char c : bytes) sum = table[(sum ^ static_cast<unsigned char>(c)) & 0xff] ^ (sum >> 8);
-  return ~sum;
-}
 
 /// The records of the file. Sets `cut` if the last one is not complete.
 std::vector<std::string> records_of(const std::string& bytes, const fs::path& file, bool& cut) {
@@ -63,7 +48,7 @@ std::vector<std::string> records_of(const std::string& bytes, const fs::path& fi
       break;
     }
     const std::string_view checked(bytes.data() + at + 6, 1U + length);
-    if (type < full || type > last || crc32_of(checked) != sum)
+    if (type < full || type > last || crc32<zlib_polynomial>(checked) != sum)
       throw environment_error("{}: the record at byte {} is damaged", file.string(), at);
     if (type == full || type == first) record.clear();
     record.append(checked.substr(1));

@@ -5,9 +5,14 @@
 //   ready        every rank, once its model is built     {pid, device, threads, steps}
 //   resumed      every rank, once its state is loaded    {step, bytes_read}
 //   first_step   global rank 0: the attempt's first      {step}; not recorded
-//   step         global rank 0: a logged step            {step, epoch, loss, lr, grad_norm, tokens, seconds,
-//                                                         data_wait_s, memory_bytes, skipped}
+//   step         global rank 0: a logged step            {step, epoch, loss, lr, grad_norm, tokens, trained, seconds,
+//                                                         train_seconds, data_wait_s, memory_bytes, skipped}
 //   skipped      global rank 0: on_nonfinite = "skip"    {step, total, message, saved}
+//   nonfinite    global rank 0: a loss or a gradient     {step, message, value, grad_norm, epoch, first, rows, samples,
+//                                                         saved}
+//   loss_spike   global rank 0                           {step, message, value, expected, deviations, epoch, first, rows,
+//                                                         samples, saved}
+//   stall        global rank 0: a step does not end      {step, message, value, expected, epoch, first, rows, samples}
 //   validation   global rank 0                           {step, loss, tokens, seconds}
 //   checkpoint   global rank 0, once published           {step, path, seconds, bytes}
 //   metrics      global rank 0: metrics that hooks log   {step, values: {name: number}, at_end}
@@ -28,6 +33,10 @@
 //   failed       any rank                                {kind, message}
 //   settle       global rank 0: waits for an answer      {}
 //   calibration  global rank 0: `--calibrate`            {what, ...}
+//
+// step.trained is the number of tokens (or samples) of all steps so far, and step.train_seconds the time of training of all attempts so
+// far. `samples` of the signs of trouble are those of the step, at most 1,024: samples `first` to first + rows - 1 in the order of the
+// epoch. nonfinite is sent for the 1st, 2nd, 4th ... skipped step; that of a validation has no samples.
 //
 // ready.steps is the total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the
 // checkpoint's files. skipped.total is the number of all skipped steps; the event is sent if it is a power of two.

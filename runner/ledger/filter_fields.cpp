@@ -27,9 +27,8 @@ const std::vector<RunField>& run_fields() {
        "WHERE attempt.run = run.run)",
        "the time that its attempts took together"},
       {"metric", Kind::number,
-       "coalesce((SELECT value FROM metric_last WHERE run = run.run AND key = (SELECT key FROM key WHERE name = "
-       "run.monitor)), (SELECT value FROM metric_last WHERE run = run.run AND key = (SELECT key FROM key WHERE name = "
-       "'loss')))",
+       "(SELECT value FROM metric_last JOIN key USING (key) WHERE run = run.run AND name IN (run.monitor, 'loss') "
+       "ORDER BY name <> run.monitor LIMIT 1)",
        "last value of checkpoint.monitor, or of the loss"},
       {"sweep", Kind::id, "(SELECT sweep.id FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run)",
        "id or name of its sweep; sweep:none: runs that are no trials",

@@ -104,6 +104,8 @@ class Ledger {
   /// start (for sorting), then four characters that are unique in the ledger. This process owns the run afterwards.
   /// Secret values (runner/base/secrets.hpp) are not stored: "***" stands for them, here and in all later records.
   std::string begin_run(const NewRun& run);
+  /// The row as it is stored: without the secrets that it contains (base/secrets.hpp).
+  NewRun without_secrets(NewRun row) const;
   /// Records that a new attempt of a run starts (its ranks are started): host, boot id, pid, start time. With
   /// `from_step`, deletes the points after that step and the events and artifacts after its snapshot, because this
   /// attempt produces them again. If the snapshot has the results of a completion of its step (`completed`), the

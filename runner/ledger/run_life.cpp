@@ -116,6 +116,8 @@ NewRun Ledger::Impl::without_secrets(NewRun run) {
   return run;
 }
 
+NewRun Ledger::without_secrets(NewRun row) const { return impl_->without_secrets(std::move(row)); }
+
 std::string Ledger::begin_run(const NewRun& given) {
   const NewRun run = impl_->without_secrets(given);
   const double now = wall_seconds();
@@ -236,6 +238,9 @@ void Ledger::reopen_run(const std::string& run, const NewRun& given) {
         fs::current_path().string(), to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
         keep_text(database, again.resolved), keep_text(database, to_text(again.config)),
         keep_text(database, to_text(again.origins)), keep_text(database, to_text(again.plan)), lease.run);
+    if (again.annotations.contains("redacted"))
+      database.run("UPDATE run SET annotations = json_set(annotations, '$.redacted', json(?)) WHERE run = ?",
+                   to_text(again.annotations["redacted"]), lease.run);
     note_config(database, lease.run);
     lease.attempt = claim(database, lease.run, now);
   });

@@ -13,9 +13,10 @@ namespace runner {
 
 /// An attempt that begins.
 struct AttemptStart {
+  const std::string& home;       ///< of the ledger
   const std::string& run;        ///< id
   fs::path folder;               ///< of the run
-  const NewRun& row;             ///< what the run is: name, tags, recipe, plan
+  const NewRun& row;             ///< what the run is: name, tags, recipe, plan; without secrets
   std::string reason;            ///< "start", "resume from FOLDER", or why it restarts
   int restart = 0;               ///< of this command; 0: it is not a restart
   int64_t from_step = 0;         ///< later points are recorded again

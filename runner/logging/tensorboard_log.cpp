@@ -3,50 +3,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <bit>
 #include <chrono>
-#include <cstring>
+
+#include "runner/logging/crc32.hpp"
+#include "runner/logging/protobuf.hpp"
 
 namespace runner {
 
+using namespace protobuf;
+
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "protocol buffers and records are little-endian");
-
-template <typename Number>
-std::string bytes_of(Number number) {
-  return {reinterpret_cast<const char*>(&number), sizeof(number)};
-}
-
-std::string varint(uint64_t number) {
-  std::string bytes;
-  for (; number >= 0x80; number >>= 7) bytes += static_cast<char>(number | 0x80);
-  return bytes + static_cast<char>(number);
-}
-
-/// Fields of a message: the number of the field and its wire type, then the value.
-std::string number_field(int field, int64_t value) {
-  return varint(static_cast<uint64_t>(field) << 3) + varint(static_cast<uint64_t>(value));
-}
-std::string double_field(int field, double value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 1) + bytes_of(value);
-}
-std::string float_field(int field, float value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 5) + bytes_of(value);
-}
-std::string message_field(int field, const std::string& content) {
-  return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(content.size()) + content;
-}
-
-constexpr std::array<uint32_t, 256> castagnoli_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < table.size(); ++i) {
-    table[i] = i;
-    for (int bit = 0; bit < 8; ++bit) table[i] = (table[i] >> 1) ^ (table[i] & 1 ? 0x82f63b78u : 0u);
-  }
-  return table;
-}
 
 // Fields of Event, Summary, Summary.Value, SummaryMetadata, TensorProto and SessionLog.
 namespace event {
@@ -83,10 +50,7 @@ std::string host_name() {
 }  // namespace
 
 uint32_t masked_checksum(std::string_view bytes) {
-  static constexpr auto table = castagnoli_table();
-  uint32_t sum = ~0u;
-  for (char c : bytes) sum = table[(sum ^ static_cast<unsigned char>(c)) & 0xff] ^ (sum >> 8);
-  return std::rotr(~sum, 15) + 0xa282ead8u;
+  return std::rotr(crc32<castagnoli_polynomial>(bytes), 15) + 0xa282ead8u;
 }
 
 void TensorBoardLog::append(const std::string& event) {

@@ -59,8 +59,9 @@ bool begin_alike(const std::string& a, const std::string& b) {
 bool trainer_records(const Recipe& recipe, std::string_view name) {
   const bool validates = recipe.data.validates();
   if (contains(validation_metrics(recipe), name)) return validates;
-  if (name == metric::tokens_per_s || name == metric::samples_per_s)
-    return predicts_tokens(recipe) == (name == metric::tokens_per_s) || family_kind(recipe.model.name) == "plugin";
+  const bool of_tokens = name == metric::tokens_per_s || name == metric::tokens;
+  if (of_tokens || name == metric::samples_per_s || name == metric::samples)
+    return predicts_tokens(recipe) == of_tokens || family_kind(recipe.model.name) == "plugin";
   return contains(trainer_metrics(), name) && (name != metric::val_loss || validates);
 }
 

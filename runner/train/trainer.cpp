@@ -43,6 +43,7 @@ Trainer::Trainer(TrainerSetup setup)
     : setup_(std::move(setup)),
       recipe_(setup_.recipe),
       report_(recipe_, setup_.events, setup_.world.rank, setup_.started),
+      health_(recipe_, setup_.train, setup_.events, setup_.world.rank),
       checkpointer_(setup_.world, checkpoint_options(setup_), checkpoint_calls()) {
   start_at({});
 }
@@ -133,6 +134,7 @@ void Trainer::restore_validation(const TrainerState& state) {
 
 void Trainer::continue_course(const TrainerState& state) {
   report_.set_skipped(state.value("skipped_steps", int64_t{0}));
+  health_.restore(state.value("health", nlohmann::json::object()));
   trained_before_ = state.at("train_seconds");
   unfinished_ = unfinished_step(state);
   if (const auto stop = standing_stop(state, recipe_); !stop.empty()) setup_.hooks.restore_stop(stop);
@@ -155,6 +157,7 @@ TrainerState Trainer::trainer_state() const {
       {"model", setup_.model_sizes}};
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
   if (report_.skipped() > 0) state["skipped_steps"] = report_.skipped();
+  if (setup_.world.rank == 0) state["health"] = health_.state();
   if (const auto learned = setup_.train.learned(); !learned.is_null()) state["data"]["learned"] = learned;
   if (validated_step_ == step_) {
     state["val_loss"] = val_loss_;
@@ -242,6 +245,7 @@ bool Trainer::measure_validation() {
     for (const auto& [name, value] : val_metrics_) event["metrics"][name] = value;
     setup_.events.emit("validation", event);
   }
+  health_.validated(step_, loss);
   val_loss_ = loss;
   validated_step_ = step_;
   saved_step_ = -1;  // an existing checkpoint of this step lacks the value
@@ -315,7 +319,7 @@ StepResult Trainer::train_step(const StepInput& input) {
   StepResult result = setup_.engine.step(input);
   if (result.finite) return result;
   const bool fixed_scale = result.loss_scale != 1.0 && std::isfinite(result.loss);
-  throw NonFiniteError(fmt::format(
+  const NonFiniteError error(fmt::format(
       "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); {}train.on_nonfinite = \"skip\" "
       "would skip such steps",
       step_ + 1, result.loss, result.grad_norm,
@@ -324,6 +328,8 @@ StepResult Trainer::train_step(const StepInput& input) {
                         "for a dynamic scale; ",
                         result.loss_scale)
           : ""));
+  health_.not_finite(step_ + 1, result, error.what());
+  throw error;
 }
 
 void Trainer::leave_together() {
@@ -368,11 +374,13 @@ void Trainer::take_step(Loader& loader) {
   progress_.epoch = epoch;
   progress_.last_step = false;
   if (position_.sample == 0) call_hooks(lua::Moment::on_train_epoch_start);
+  health_.step_begins(step_ + 1, position_);
   const double begun = steady_seconds(), waited_before = loader.waited_seconds();
   StepBatch batch;
   SpanScope waiting(spans(), {Phase::data, "wait for data"});
   loader.next(batch);
   waiting.end();
+  health_.batch_loaded(batch);
   const double waited = loader.waited_seconds() - waited_before;
   const StepInput input = input_of(batch);
   progress_.lr_factor = input.lr_factor;
@@ -385,6 +393,7 @@ void Trainer::take_step(Loader& loader) {
   loss_ = result.loss;
   course_ = step_ >= max_steps_ ? Course::complete : (result.votes & vote_time_over) ? Course::max_time : Course::going;
   report_.count(step_, result);
+  health_.step_ends(step_, result);
   checkpointer_.look();
   const double seconds = steady_seconds() - begun;
   fault_point("step");
@@ -398,6 +407,8 @@ void Trainer::take_step(Loader& loader) {
                 {"group_lr", group_rates},
                 {"grad_norm", result.grad_norm},
                 {"tokens", batch.units},
+                {"trained", tokens_},
+                {"train_seconds", trained_before_ + seconds_trained()},
                 {"rows", batch.global_rows},
                 {"seconds", seconds},
                 {"data_wait_s", waited},

@@ -14,6 +14,7 @@
 #include "runner/train/checkpointer.hpp"
 #include "runner/train/course.hpp"
 #include "runner/train/due.hpp"
+#include "runner/train/health_watch.hpp"
 #include "runner/train/hooks/hooks.hpp"
 #include "runner/train/profile.hpp"
 #include "runner/train/training_report.hpp"
@@ -119,6 +120,7 @@ class Trainer {
   TrainerSetup setup_;
   const Recipe& recipe_;
   TrainingReport report_;
+  HealthWatch health_;
   Checkpointer checkpointer_;
   Course course_ = Course::going;
   TrainingProgress progress_;

@@ -178,6 +178,15 @@ bring_transformers() {
   for pin in "${transformers_pins[@]}"; do mark "$pin"; done
 }
 
+bring_wandb() {
+  say "classes of wandb (tests read our files with them): 20 MB to download, 0.4 MB on disk"
+  get_wheel "$wandb_pin"
+  rm -rf "$partial/wandb"
+  unzip -q "$partial"/get/wandb-*.whl 'wandb/proto/*' 'wandb-*/licenses/*' -d "$partial/wandb"
+  place "$partial/wandb" "$deps/wandb"
+  mark "$wandb_pin"
+}
+
 bring_trl() {
   say "chat templates of TRL (tests render them): 1 MB"
   get_wheel "$trl_pin"

@@ -51,6 +51,9 @@ transformers_pins=(
   "absl-py 2.1.0 526a04eadab8b4ee719ce68f204172ead1027549089702d99b9059f129ff1308"
 )
 
+# For the tests: wandb's classes, which read our offline files (MIT).
+wandb_pin="wandb 0.31.0 009bcf370598d5e7a3d3bb66e33510f78c17fcc0505f8aa7ecf51dbc4378f979"
+
 # For the tests: the chat templates in this wheel (Apache-2.0).
 trl_pin="trl 1.16.0 c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396"
 

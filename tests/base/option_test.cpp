@@ -75,7 +75,7 @@ TEST_CASE("tables and lists of tables are checked field by field") {
   CHECK(said(table, {{"lr", -1}}) == "`lr` of rule must be at least 0, not -1");
   CHECK(said(table, {{"rl", 1}}) == "rule has no `rl`");
   CHECK(said(list, {{{"pattern", "a.*"}, {"lr", "x"}}}) == "`lr` of the group \"a.*\" must be a number, not \"x\"");
-  CHECK(said(list, {{{"lr", 1}}}) == "`groups` must be a list of tables, not [{\"lr\":1}]");
+  CHECK(said(list, {{{"lr", 1}}}) == "`groups` must be a table or a list of tables, not [{\"lr\":1}]");
 }
 
 TEST_CASE("the defaults of a table of options are those of its struct") {

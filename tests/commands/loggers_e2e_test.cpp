@@ -44,8 +44,8 @@ TEST_CASE("rank 8: event files and metrics.csv have the ledger's values, alive a
   const auto python = python_with_tensorboard();
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
-  const std::vector<std::string> settings = {"--set", "run.loggers=[\"tensorboard\", \"csv\"]", "train.max_steps=2000",
-                                             "train.val_check_interval=5"};
+  const std::vector<std::string> settings = {"--set", "logging.loggers=[\"tensorboard\", \"csv\"]",
+                                             "train.max_steps=2000", "train.val_check_interval=5"};
   std::vector<std::string> arguments = {"run", "tiny.toml"};
   arguments.insert(arguments.end(), settings.begin(), settings.end());
   const pid_t run = place.start(arguments);

@@ -108,6 +108,7 @@ TEST_CASE("the rows of all ranks form the same global batches for every world si
               StepBatch step;
               REQUIRE(rank->next(step));
               REQUIRE(step.epoch == epoch);
+              REQUIRE((step.at.epoch == epoch && step.at.sample == first));
               REQUIRE(step.global_rows == std::ssize(expected));
               REQUIRE(step.weight == weight);
               REQUIRE(step.first_row == std::ssize(found));

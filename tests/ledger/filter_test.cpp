@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runner/base/text.hpp"
+#include "runner/ledger/filter_sql.hpp"
 #include "support.hpp"
 
 using namespace runner;
@@ -212,4 +213,21 @@ TEST_CASE("columns are fields, recipe keys, and values of metrics") {
         nlohmann::json({"r3", "interrupted", 0.001, 0.1 * 3, 6.0, {"odd", "Big one"}, 0}));
   CHECK(error_of([&] { runs.ledger->runs(parse_filter(""), parse_columns("name,lrr")); }) ==
         "2: no run has a field, recipe key or metric \"lrr\"; did you mean \"lr\"?\n  name,lrr\n       ^^^");
+}
+
+TEST_CASE("a filter searches metrics by their keys and never scans them") {
+  const SixRuns runs;
+  auto database = runs.folder.raw();
+  for (const char* text : {"", "status:failed lr>1e-3 tag:odd since:7d sort:-best(val_accuracy) limit:20",
+                           "best(loss)<2 last(loss)>1 loss:nan metric<3 sort:max(loss)", "sweep:none took>1s newest:5"}) {
+    const RunFilter filter = parse_filter(text);
+    FilterSql sql(database, filter, {});
+    const std::string where = sql.where(), order = sql.order_by();
+    sqlite::Statement plan(database, "EXPLAIN QUERY PLAN SELECT run.run FROM run WHERE " + where + " " + order);
+    sql.bind(plan);
+    while (plan.step()) {
+      INFO(text << ": " << plan.text(3));
+      CHECK(plan.text(3).find("SCAN metric") == std::string::npos);
+    }
+  }
 }

@@ -3,36 +3,56 @@
 #include <sys/wait.h>
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
+#include <map>
 #include <thread>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "support.hpp"
 
 using namespace runner;
 
-TEST_CASE("sixteen processes that start and write at once lose nothing") {
+namespace {
+
+/// One of many processes: trains for `seconds` as fast as the ledger takes its points, and lists the runs now and then.
+/// Returns the last step.
+int64_t write_for(const LedgerFolder& folder, int number, double seconds) {
+  const std::string own = std::to_string(number);
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder, "p" + own));
+  ledger.begin_attempt(id, "start");
+  const double end = steady_seconds() + seconds;
+  int64_t step = 0;
+  do {
+    ++step;
+    ledger.metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}, {"own_" + own, step, 0.5}});
+    if (step % 10 == 0) ledger.flush();
+    if (step % 25 == 0) ledger.event(id, "note", {{"step", step}});
+    if (step % 40 == number % 40) Ledger(folder.home(), Ledger::Mode::read).runs();
+    if (step % 50 == 0) ledger.edit({id}, {.added_tags = {"t" + std::to_string(step)}});
+  } while (steady_seconds() < end || step < 100);
+  ledger.finish_run(id, "finished", 0, "");
+  return step;
+}
+
+/// Starts all processes at the same time and checks that no row is missing and that none of them printed anything.
+void write_together(int processes, double seconds) {
   LedgerFolder folder;
-  constexpr int processes = 16;
-  constexpr int64_t steps = 100;
-  int gate[2];
+  int gate[2], results[2];
   REQUIRE(::pipe(gate) == 0);
+  REQUIRE(::pipe(results) == 0);
+  const fs::path messages = folder.path / "messages";
   std::vector<pid_t> children;
   for (int i = 0; i < processes; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(gate[1]);
+      ::dup2(::open(messages.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
       char wait;
       if (::read(gate[0], &wait, 1) != 0) ::_exit(9);  // all children start when the parent closes its end
       try {
-        Ledger ledger(folder.home(), Ledger::Mode::write);
-        const std::string id = ledger.begin_run(new_run(folder, "p" + std::to_string(i)));
-        ledger.begin_attempt(id, "start");
-        for (int64_t step = 1; step <= steps; ++step) {
-          ledger.metrics(id,
-                         {{"loss", step, 1.0 / static_cast<double>(step)}, {"own_" + std::to_string(i), step, 0.5}});
-          if (step % 10 == 0) ledger.flush();
-        }
-        ledger.finish_run(id, "finished", 0, "");
+        const int64_t result[] = {i, write_for(folder, i, seconds)};
+        if (::write(results[1], result, sizeof result) != sizeof result) ::_exit(2);
       } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());
         ::_exit(1);
@@ -41,26 +61,46 @@ TEST_CASE("sixteen processes that start and write at once lose nothing") {
     }
     children.push_back(child);
   }
-  ::close(gate[0]);
-  ::close(gate[1]);
+  for (const int end : {gate[0], gate[1], results[1]}) ::close(end);
+  std::map<std::string, int64_t> steps;
+  for (int64_t result[2]; ::read(results[0], result, sizeof result) == sizeof result;)
+    steps["p" + std::to_string(result[0])] = result[1];
+  ::close(results[0]);
   for (const pid_t child : children) {
     int status = 0;
     ::waitpid(child, &status, 0);
     CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   }
-  Ledger ledger(folder.home(), Ledger::Mode::read);
+  CHECK(read_file(messages) == "");
+
+  const Ledger ledger(folder.home(), Ledger::Mode::read);
   const auto runs = ledger.runs();
-  REQUIRE(runs.size() == processes);
+  REQUIRE(std::ssize(runs) == processes);
+  int64_t total = 0, events = 0;
   for (const auto& run : runs) {
+    const int64_t last = steps.at(run.name);
+    total += last;
+    events += last / 25;
     CHECK(run.status == "finished");
-    CHECK(run.steps == steps);
-    CHECK(run.final_loss == 0.01);
-    CHECK(ledger.points(run.id, "loss").size() == steps);
-    CHECK(ledger.points(run.id, "own_" + run.name.substr(1)).size() == steps);
+    CHECK(run.steps == last);
+    CHECK(run.final_loss == 1.0 / static_cast<double>(last));
+    CHECK(std::ssize(run.tags) == 2 + last / 50);
+    CHECK(std::ssize(ledger.points(run.id, "loss")) == last);
+    CHECK(std::ssize(ledger.points(run.id, "own_" + run.name.substr(1))) == last);
   }
-  CHECK(folder.raw().integer("SELECT count(*) FROM metric") == processes * steps * 2);
+  CHECK(folder.raw().integer("SELECT count(*) FROM metric") == 2 * total);
+  CHECK(folder.raw().integer("SELECT count(*) FROM event") == events);
   CHECK(folder.raw().integer("SELECT count(*) FROM key") == processes + 1);
+  CHECK(folder.raw().text("PRAGMA integrity_check") == "ok");
 }
+
+}  // namespace
+
+TEST_CASE("expectation 11: 32 processes write one ledger, none is refused and no row is lost") {
+  write_together(32, 2);
+}
+
+TEST_CASE("expectation 11: 32 processes write one ledger for 60 s", "[.nightly]") { write_together(32, 60); }
 
 TEST_CASE("SIGKILL loses only uncommitted data, and leaves a correct file and a lost run") {
   LedgerFolder folder;

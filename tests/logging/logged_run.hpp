@@ -7,7 +7,8 @@ namespace runner::testing {
 
 struct LoggedRun {
   TemporaryFolder folder;
-  Ledger ledger{(folder.path / "home").string(), Ledger::Mode::write};
+  std::string home = (folder.path / "home").string();
+  Ledger ledger{home, Ledger::Mode::write};
   NewRun row;
   std::string run;
   nlohmann::json event = nlohmann::json::object();
@@ -20,7 +21,13 @@ struct LoggedRun {
     ledger.begin_attempt(run, "start");
   }
   AttemptStart attempt(int64_t from_step = 0) const {
-    return {.run = run, .folder = folder.path, .row = row, .reason = "start", .from_step = from_step, .ledger = ledger};
+    return {.home = home,
+            .run = run,
+            .folder = folder.path,
+            .row = row,
+            .reason = "start",
+            .from_step = from_step,
+            .ledger = ledger};
   }
   /// Points of one step, recorded together. They go to the ledger, too, which has them at once.
   PointGroup group(std::vector<MetricPoint> points) {

@@ -99,7 +99,8 @@ TEST_CASE("the ledger's listener keeps points, events, artifacts and the end; it
   listener.begin_run(logged.row);
   const std::string run = listener.run();
   const fs::path folder = listener.ledger().run_dir(run);
-  listener.begin({.run = run,
+  listener.begin({.home = logged.home,
+                  .run = run,
                   .folder = folder,
                   .row = logged.row,
                   .reason = "resume",

@@ -37,7 +37,9 @@ struct Runs {
                     {"optimizer", {{"lr", other ? 0.003 : 0.001}, {"betas", {0.9, 0.95}}}},
                     {"model", {{"dim", 64}}}};
       if (other) run.config["train"]["max_steps"] = 10;
-      run.git = {{"commit", "abc"}, {"branch", "main"}, {"patch", {{"digest", ledger.keep(patch)}}}};
+      run.git = {{"commit", "abc"},
+                 {"branch", "main"},
+                 {"patch", {{"digest", xxh3_hex(patch)}, {"kept", ledger.keep(patch)}}}};
       run.host = {{"hostname", other ? "box2" : "box"}, {"cores", 2}, {"memory_free_bytes", other ? 5 : 6}};
       const std::string text = other ? "return 2\n" : "return 1\n";
       run.annotations = {

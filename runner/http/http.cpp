@@ -1,0 +1,127 @@
+#include "runner/http/http.hpp"
+
+#define CURL_DISABLE_TYPECHECK  // its macros need the functions to be linked
+#include <curl/curl.h>
+#include <dlfcn.h>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The functions of libcurl.
+struct Curl {
+  decltype(&curl_easy_init) easy_init;
+  decltype(&curl_easy_reset) easy_reset;
+  decltype(&curl_easy_setopt) easy_setopt;
+  decltype(&curl_easy_perform) easy_perform;
+  decltype(&curl_easy_getinfo) easy_getinfo;
+  decltype(&curl_easy_cleanup) easy_cleanup;
+  decltype(&curl_easy_strerror) easy_strerror;
+  decltype(&curl_slist_append) slist_append;
+  decltype(&curl_slist_free_all) slist_free_all;
+};
+
+template <typename Function>
+void take(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (!function) throw environment_error("libcurl has no {}: {}", name, dlerror());
+}
+
+Curl load_curl() {
+  void* library = nullptr;
+  for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"})
+    if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw environment_error("cannot load libcurl, which HTTP requests need: install the package libcurl4");
+  Curl curl{};
+  decltype(&curl_global_init) global_init = nullptr;
+  take(library, "curl_global_init", global_init);
+  take(library, "curl_easy_init", curl.easy_init);
+  take(library, "curl_easy_reset", curl.easy_reset);
+  take(library, "curl_easy_setopt", curl.easy_setopt);
+  take(library, "curl_easy_perform", curl.easy_perform);
+  take(library, "curl_easy_getinfo", curl.easy_getinfo);
+  take(library, "curl_easy_cleanup", curl.easy_cleanup);
+  take(library, "curl_easy_strerror", curl.easy_strerror);
+  take(library, "curl_slist_append", curl.slist_append);
+  take(library, "curl_slist_free_all", curl.slist_free_all);
+  global_init(CURL_GLOBAL_DEFAULT);
+  return curl;
+}
+
+const Curl& curl() {
+  static const Curl loaded = load_curl();
+  return loaded;
+}
+
+/// A function for libcurl, which appends to a string and ignores what is above a MiB.
+size_t append_body(const char* bytes, size_t size, size_t count, void* body) {
+  constexpr size_t most = 1 << 20;
+  auto& text = *static_cast<std::string*>(body);
+  text.append(bytes, std::min(size * count, most - std::min(most, text.size())));
+  return size * count;
+}
+
+/// Called by libcurl about once a second; a result other than 0 ends the request.
+int look_for_stop(void* stopped, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<std::atomic<bool>*>(stopped)->load() ? 1 : 0;
+}
+
+}  // namespace
+
+HttpClient::HttpClient() : handle_(curl().easy_init()) { RUNNER_CHECK(handle_, "curl_easy_init failed"); }
+
+HttpClient::~HttpClient() { curl().easy_cleanup(handle_); }
+
+HttpReply HttpClient::send(const HttpRequest& request) {
+  HttpReply reply;
+  if (stopped_) return {.status = 0, .body = {}, .problem = "stopped"};
+  const auto set = [&](CURLoption option, auto value) { curl().easy_setopt(handle_, option, value); };
+  constexpr long connect_timeout_ms = 3'000;
+  curl_slist* headers = nullptr;
+  for (const auto& header : request.headers) headers = curl().slist_append(headers, header.c_str());
+  headers = curl().slist_append(headers, "Expect:");  // no round trip before the body
+  curl().easy_reset(handle_);                         // keeps the connections
+  set(CURLOPT_URL, request.url.c_str());
+  set(CURLOPT_NOSIGNAL, 1L);  // threads
+  set(CURLOPT_CONNECTTIMEOUT_MS, connect_timeout_ms);
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout.count()));
+  set(CURLOPT_USERAGENT, "runner");
+  set(CURLOPT_HTTPHEADER, headers);
+  set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
+  if (request.method != "GET") {
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    set(CURLOPT_POSTFIELDS, request.body.data());
+  }
+  if (!request.user.empty()) {
+    set(CURLOPT_USERNAME, request.user.c_str());
+    set(CURLOPT_PASSWORD, request.password.c_str());
+  }
+  set(CURLOPT_WRITEFUNCTION, &append_body);
+  set(CURLOPT_WRITEDATA, static_cast<void*>(&reply.body));
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &look_for_stop);
+  set(CURLOPT_XFERINFODATA, static_cast<void*>(&stopped_));
+  const CURLcode result = curl().easy_perform(handle_);
+  curl().slist_free_all(headers);
+  if (result != CURLE_OK) {
+    reply.problem = curl().easy_strerror(result);
+    return reply;
+  }
+  long status = 0;
+  curl().easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &status);
+  reply.status = static_cast<int>(status);
+  return reply;
+}
+
+std::string origin_of_url(const std::string& url) {
+  const auto scheme = url.find("://");
+  const size_t host = scheme == std::string::npos ? 0 : scheme + 3;
+  const auto end = url.find_first_of("/?#", host);
+  std::string origin = url.substr(0, end);
+  if (const auto at = origin.rfind('@'); at != std::string::npos && at >= host) origin.erase(host, at + 1 - host);
+  return origin;
+}
+
+}  // namespace runner

@@ -1,0 +1,86 @@
+#include "runner/logging/delivery.hpp"
+
+#include <utility>
+
+#include "runner/base/blocked_signals.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+Delivery::Delivery(std::string place, Send send, std::function<void()> stop, Retries retries)
+    : place_(std::move(place)), send_(std::move(send)), stop_sending_(std::move(stop)), retries_(retries) {
+  BlockedSignals blocked;
+  thread_ = std::thread([this] { loop(); });
+}
+
+Delivery::~Delivery() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  stop_sending_();
+  thread_.join();
+}
+
+void Delivery::add(std::string message) {
+  constexpr size_t most = 64;
+  {
+    std::lock_guard lock(mutex_);
+    if (queue_.size() >= most) queue_.erase(queue_.begin() + 1);  // the first one is being delivered
+    queue_.push_back(std::move(message));
+  }
+  changed_.notify_all();
+}
+
+void Delivery::finish(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_until(lock, deadline, [this] { return queue_.empty(); })) return;
+  stop_ = true;
+  changed_.notify_all();
+  log::warning("{} could not be delivered to {} in time", counted(std::ssize(queue_), "notification"), place_);
+}
+
+bool Delivery::pause(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds time) {
+  return !changed_.wait_for(lock, time, [this] { return stop_; });
+}
+
+void Delivery::failed(const std::string& problem, int tries) {
+  if (!std::exchange(failing_, true))
+    log::warning("a notification could not be delivered to {} ({}): {}", place_,
+                 tries == 1 ? "1 try" : fmt::format("{} tries", tries), problem);
+}
+
+void Delivery::delivered() {
+  if (std::exchange(failing_, false)) log::info("notifications are delivered to {} again", place_);
+}
+
+void Delivery::loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    const std::string message = queue_.front();
+    auto wait = retries_.first_pause;
+    for (int tries = 1;; ++tries, wait *= 2) {
+      lock.unlock();
+      const Result result = send_(message);
+      lock.lock();
+      if (stop_) return;
+      if (result.problem.empty()) {
+        delivered();
+        break;
+      }
+      if (!result.again || tries >= retries_.tries) {
+        failed(result.problem, tries);
+        break;
+      }
+      if (!pause(lock, wait)) return;
+    }
+    queue_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,171 @@
+#include "runner/logging/mlflow_api.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr auto replaced_utf8 = json::error_handler_t::replace;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// For a query: all bytes but letters, digits and -._~ as %XX (RFC 3986).
+std::string percent_encoded(const std::string& text) {
+  std::string out;
+  for (unsigned char c : text)
+    if (std::isalnum(c) || c == '-' || c == '.' || c == '_' || c == '~')
+      out += static_cast<char>(c);
+    else
+      out += fmt::format("%{:02X}", c);
+  return out;
+}
+
+json key_values(const std::map<std::string, std::string>& values) {
+  auto list = json::array();
+  for (const auto& [key, value] : values) list.push_back({{"key", key}, {"value", value}});
+  return list;
+}
+
+MlflowRun read_mlflow_run(const json& run) {
+  MlflowRun found{.id = run.at("info").at("run_id")};
+  const json data = run.value("data", json::object());
+  for (const auto& tag : data.value("tags", json::array())) found.tags[tag.at("key")] = tag.value("value", "");
+  for (const auto& metric : data.value("metrics", json::array())) {
+    // 64-bit integers are numbers or texts in protobuf's JSON.
+    const json step = metric.value("step", json(0));
+    const int64_t number = step.is_string() ? std::stoll(step.get<std::string>()) : step.get<int64_t>();
+    found.last_steps[metric.at("key")] = number;
+  }
+  found.has_params = !data.value("params", json::array()).empty();
+  return found;
+}
+
+}  // namespace
+
+std::string mlflow_name(std::string name) {
+  for (char& c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 && !std::isalnum(byte) && std::string_view("_-. /").find(c) == std::string_view::npos) c = '_';
+  }
+  // MLflow refuses names that are no normal relative paths.
+  const bool path = !name.starts_with('/') && !name.ends_with('/') && name.find("//") == std::string::npos &&
+                    name.find("./") == std::string::npos && !name.starts_with("..") && name != ".";
+  if (!path) std::ranges::replace(name, '/', '_');
+  if (!path && name.starts_with('.')) name[0] = '_';
+  constexpr size_t longest = 250;
+  return name.substr(0, longest);
+}
+
+MlflowApi::MlflowApi(std::string uri)
+    : base_(std::move(uri) + "/api/2.0/mlflow/"),
+      user_(variable("MLFLOW_TRACKING_USERNAME")),
+      password_(variable("MLFLOW_TRACKING_PASSWORD")) {
+  if (const auto token = variable("MLFLOW_TRACKING_TOKEN"); !token.empty())
+    headers_.push_back("Authorization: Bearer " + token);
+}
+
+json MlflowApi::call(const std::string& method, const std::string& what, const json& body) {
+  const auto reply = client_.send({.method = method,
+                                   .url = base_ + what,
+                                   .body = body.is_null() ? "" : body.dump(-1, ' ', false, replaced_utf8),
+                                   .headers = headers_,
+                                   .user = user_,
+                                   .password = password_});
+  if (reply.status == 0) throw MlflowFailure(reply.problem, /*may_recover=*/true);
+  const json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  if (reply.ok() && answer.is_object()) return answer;
+  const std::string operation = what.substr(0, what.find('?'));
+  if (reply.ok()) throw MlflowFailure(operation + " is not answered with JSON: this is no MLflow server", false);
+  const std::string message = answer.is_object() ? first_line(answer.value("message", "")) : "";
+  throw MlflowFailure(fmt::format("{}: status {}{}", operation, reply.status, message.empty() ? "" : ": " + message),
+                      reply.may_recover());
+}
+
+std::string MlflowApi::experiment(const std::string& name) {
+  const auto look = [&] { return call("GET", "experiments/get-by-name?experiment_name=" + percent_encoded(name), {}); };
+  json found;
+  try {
+    found = look();
+  } catch (const MlflowFailure& failure) {
+    // MLflow answers 404 if there is no such experiment.
+    if (failure.may_recover() || std::string(failure.what()).find("status 404") == std::string::npos) throw;
+    try {
+      return call("POST", "experiments/create", {{"name", name}}).at("experiment_id");
+    } catch (const MlflowFailure& refused) {
+      if (refused.may_recover()) throw;
+      found = look();  // another process has made it in the meantime
+    }
+  }
+  const json& experiment = found.at("experiment");
+  if (experiment.value("lifecycle_stage", "active") != "active")
+    throw MlflowFailure(
+        fmt::format("the experiment \"{}\" was deleted: restore it, or set logging.mlflow_experiment", name), false);
+  return experiment.at("experiment_id");
+}
+
+std::optional<MlflowRun> MlflowApi::find_run(const std::string& experiment, const std::string& tag,
+                                             const std::string& value) {
+  const json answer = call("POST", "runs/search",
+                           {{"experiment_ids", {experiment}},
+                            {"filter", fmt::format("tags.`{}` = '{}'", tag, value)},
+                            {"order_by", {"attributes.start_time DESC"}},
+                            {"max_results", 1}});
+  const json runs = answer.value("runs", json::array());
+  return runs.empty() ? std::nullopt : std::optional(read_mlflow_run(runs[0]));
+}
+
+MlflowRun MlflowApi::run(const std::string& id) {
+  return read_mlflow_run(call("GET", "runs/get?run_id=" + percent_encoded(id), {}).at("run"));
+}
+
+std::string MlflowApi::create_run(const std::string& experiment, const std::string& name, int64_t start_ms,
+                                  const std::map<std::string, std::string>& tags) {
+  return call("POST", "runs/create",
+              {{"experiment_id", experiment}, {"run_name", name}, {"start_time", start_ms}, {"tags", key_values(tags)}})
+      .at("run")
+      .at("info")
+      .at("run_id");
+}
+
+void MlflowApi::update_run(const std::string& id, const std::string& status, int64_t end_ms) {
+  json body = {{"run_id", id}, {"status", status}};
+  if (end_ms > 0) body["end_time"] = end_ms;
+  call("POST", "runs/update", body);
+}
+
+void MlflowApi::set_tags(const std::string& id, const std::map<std::string, std::string>& tags) {
+  call("POST", "runs/log-batch", {{"run_id", id}, {"tags", key_values(tags)}});
+}
+
+void MlflowApi::log_params(const std::string& id, const std::map<std::string, std::string>& params) {
+  constexpr size_t most = 100;
+  auto list = key_values(params);
+  for (size_t begin = 0; begin < list.size(); begin += most)
+    call("POST", "runs/log-batch",
+         {{"run_id", id},
+          {"params", json(list.begin() + static_cast<std::ptrdiff_t>(begin),
+                          list.begin() + static_cast<std::ptrdiff_t>(std::min(begin + most, list.size())))}});
+}
+
+void MlflowApi::log_metrics(const std::string& id, const std::vector<MetricPoint>& points,
+                            const std::vector<int64_t>& times) {
+  auto metrics = json::array();
+  for (size_t i = 0; i < points.size(); ++i)
+    metrics.push_back({{"key", mlflow_name(points[i].name)},
+                       {"value", json_number(points[i].value)},
+                       {"timestamp", times[i]},
+                       {"step", points[i].step}});
+  call("POST", "runs/log-batch", {{"run_id", id}, {"metrics", metrics}});
+}
+
+}  // namespace runner

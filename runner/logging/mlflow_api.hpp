@@ -1,0 +1,68 @@
+// The REST API of an MLflow server (mlflow.org, "REST API", version 2.0): the calls that a run needs.
+#pragma once
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/base/error.hpp"
+#include "runner/http/http.hpp"
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+/// A call that failed.
+class MlflowFailure : public Error {
+ public:
+  MlflowFailure(const std::string& message, bool may_recover)
+      : Error(ExitCode::environment, message), may_recover_(may_recover) {}
+  /// Whether the same call may succeed later.
+  bool may_recover() const { return may_recover_; }
+
+ private:
+  bool may_recover_;
+};
+
+/// A run on the server.
+struct MlflowRun {
+  std::string id;
+  std::map<std::string, std::string> tags = {};
+  std::map<std::string, int64_t> last_steps = {};  ///< of each metric
+  bool has_params = false;
+};
+
+/// All functions throw MlflowFailure.
+class MlflowApi {
+ public:
+  /// `uri`: without the path of the API. Takes MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN, from the environment.
+  explicit MlflowApi(std::string uri);
+  /// The id of an experiment, which is made if there is none of this name.
+  std::string experiment(const std::string& name);
+  /// The newest run of the experiment with this tag.
+  std::optional<MlflowRun> find_run(const std::string& experiment, const std::string& tag, const std::string& value);
+  MlflowRun run(const std::string& id);
+  std::string create_run(const std::string& experiment, const std::string& name, int64_t start_ms,
+                         const std::map<std::string, std::string>& tags);
+  /// `status`: RUNNING, FINISHED, FAILED or KILLED. `end_ms`: 0 for RUNNING.
+  void update_run(const std::string& id, const std::string& status, int64_t end_ms);
+  void set_tags(const std::string& id, const std::map<std::string, std::string>& tags);
+  void log_params(const std::string& id, const std::map<std::string, std::string>& params);
+  /// At most 1,000 points; `times`: of each, in milliseconds since 1970.
+  void log_metrics(const std::string& id, const std::vector<MetricPoint>& points, const std::vector<int64_t>& times);
+  /// See HttpClient::stop().
+  void stop() { client_.stop(); }
+
+ private:
+  nlohmann::json call(const std::string& method, const std::string& what, const nlohmann::json& body);
+
+  const std::string base_;
+  std::vector<std::string> headers_ = {"Content-Type: application/json"};
+  std::string user_, password_;
+  HttpClient client_;
+};
+
+/// A name that MLflow accepts: letters, digits, and _ - . / and spaces; others become _.
+std::string mlflow_name(std::string name);
+
+}  // namespace runner

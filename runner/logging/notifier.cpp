@@ -1,0 +1,172 @@
+#include "runner/logging/notifier.hpp"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "runner/base/child_process.hpp"
+#include "runner/base/environment_text.hpp"
+#include "runner/base/metric_names.hpp"
+#include "runner/base/text.hpp"
+#include "runner/http/http.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::chrono::seconds time_of_a_command{30}, time_at_the_end{20};
+constexpr auto invalid_utf8 = json::error_handler_t::replace;
+
+/// A file without a name that has the text, to be read from its beginning.
+Descriptor file_with(const std::string& text) {
+  Descriptor file(::memfd_create("notification", MFD_CLOEXEC));
+  if (!file.is_open() || ::write(file.get(), text.data(), text.size()) != std::ssize(text) ||
+      ::lseek(file.get(), 0, SEEK_SET) != 0)
+    throw environment_error("cannot make a file in memory: {}", std::strerror(errno));
+  return file;
+}
+
+/// Runs a command with `message` as its standard input. Its output goes to a file in memory, whose last line explains a failure.
+Delivery::Result run_command(const std::string& command, const std::string& message, const std::atomic<bool>& stop) {
+  const Descriptor in = file_with(message + "\n"), out = file_with("");
+  const pid_t pid = start_child({.program = "/bin/sh",
+                                 .arguments = {"-c", expand_environment(command)},
+                                 .out = out.get(),
+                                 .log = out.get(),
+                                 .in = in.get()});
+  const auto deadline = std::chrono::steady_clock::now() + time_of_a_command;
+  int status = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (stop || std::chrono::steady_clock::now() > deadline) {
+      ::kill(-pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+      return {.problem = fmt::format("it has not ended after {} s", time_of_a_command.count())};
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (status == 0) return {};
+  char last[201] = {};
+  const off_t size = ::lseek(out.get(), 0, SEEK_END);
+  [[maybe_unused]] const ssize_t n = ::pread(out.get(), last, sizeof(last) - 1, std::max<off_t>(0, size - 200));
+  const auto said = trim(last);
+  return {.problem = fmt::format("{}{}{}",
+                                 WIFEXITED(status) ? fmt::format("exit code {}", WEXITSTATUS(status))
+                                                   : fmt::format("ended by signal {}", WTERMSIG(status)),
+                                 said.empty() ? "" : ": ", said),
+          .again = true};
+}
+
+Delivery::Result post(HttpClient& client, const std::string& url, const std::string& message) {
+  const auto reply = client.send({.url = expand_environment(url),
+                                  .body = message,
+                                  .headers = {"Content-Type: application/json"},
+                                  .timeout = std::chrono::seconds(10)});
+  if (reply.ok()) return {};
+  return {.problem = reply.status == 0 ? reply.problem : fmt::format("status {}", reply.status),
+          .again = reply.may_recover()};
+}
+
+std::unique_ptr<Delivery> make_delivery(const Recipe::Logging::Notify& target, Retries retries) {
+  if (target.webhook) {
+    auto client = std::make_shared<HttpClient>();
+    return std::make_unique<Delivery>(
+        "the webhook at " + origin_of_url(expand_environment(*target.webhook)),
+        [client, url = *target.webhook](const std::string& message) { return post(*client, url, message); },
+        [client] { client->stop(); }, retries);
+  }
+  auto stop = std::make_shared<std::atomic<bool>>(false);
+  return std::make_unique<Delivery>(
+      "the command `" + target.command.value_or("") + "`",
+      [stop, command = target.command.value_or("")](const std::string& message) {
+        return run_command(command, message, *stop);
+      },
+      [stop] { *stop = true; }, retries);
+}
+
+/// "loss 1.7011, val_loss 1.6823".
+std::string in_words(const json& metrics) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : metrics.items())
+    parts.push_back(value.is_number() ? fmt::format("{} {:.4f}", name, value.get<double>())
+                                      : fmt::format("{} {}", name, value.get<std::string>()));
+  return join(parts, ", ");
+}
+
+}  // namespace
+
+bool is_alert(const std::string& kind) {
+  return kind == "nonfinite" || kind == "loss_spike" || kind == "stall" || kind == "restart";
+}
+
+Notifier::Notifier(const std::vector<Recipe::Logging::Notify>& targets, Retries retries) {
+  for (const auto& target : targets) targets_.push_back({target.on, make_delivery(target, retries)});
+}
+
+void Notifier::begin(const AttemptStart& attempt) {
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  run_ = {{"schema", 1},
+          {"run", attempt.run},
+          {"name", attempt.row.name},
+          {"host", host},
+          {"folder", attempt.folder.string()}};
+  step_ = attempt.from_step;
+}
+
+void Notifier::points(const PointGroup& group) {
+  step_ = std::max(step_, group.step);
+  for (const auto& point : group.points) {
+    const auto* known = find_metric(point.name);
+    if (known && (known->of != MetricInfo::Of::step || point.name == metric::loss))
+      metrics_[point.name] = json_number(point.value);
+  }
+}
+
+void Notifier::send(Target& target, const char* kind, const std::string& text, const json& more) {
+  json message = run_;
+  message.update({{"kind", kind}, {"text", text}, {"content", text}});
+  message.update(more);
+  target.delivery->add(message.dump(-1, ' ', false, invalid_utf8));
+}
+
+void Notifier::event(const std::string& kind, const json& fields) {
+  if (!is_alert(kind)) return;
+  json event = fields;
+  event["event"] = kind;
+  const std::string message = fields.value("message", fields.value("why", ""));
+  for (auto& target : targets_)
+    if (target.wants("alert"))
+      send(target, "alert", fmt::format("{}: {}: {}", who(), kind, message), {{"event", event}});
+}
+
+void Notifier::end(const RunEnd& end) {
+  const auto& status = end.outcome.status;
+  const std::string metrics = in_words(metrics_);
+  const std::string why = end.message.empty() ? "" : fmt::format(" ({})", first_line(end.message));
+  const std::string text = fmt::format("{}: {} after {}{}{}", who(), status, counted(step_, "step"), why,
+                                       metrics.empty() ? "" : ": " + metrics);
+  const json more = {{"status", status}, {"message", end.message}, {"steps", step_}, {"metrics", metrics_}};
+  for (auto& target : targets_) {  // one that wants both gets one notification
+    if (status == "failed" && target.wants("failure"))
+      send(target, "failure", text, more);
+    else if (target.wants("end"))
+      send(target, "end", text, more);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + time_at_the_end;
+  for (auto& target : targets_) target.delivery->finish(deadline);
+}
+
+std::string Notifier::who() const { return fmt::format("{} ({})", run_.value("name", ""), run_.value("run", "")); }
+
+bool Notifier::Target::wants(const char* kind) const { return std::ranges::find(on, kind) != on.end(); }
+
+}  // namespace runner

@@ -1,0 +1,51 @@
+// Tells people outside that a run has ended or needs attention (logging.notify): by a command, or by a request to a server.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/config/recipe.hpp"
+#include "runner/logging/delivery.hpp"
+#include "runner/logging/run_listener.hpp"
+
+namespace runner {
+
+/// A notification is one line of JSON:
+///   {"schema": 1, "kind": "end" | "failure" | "alert", "run", "name", "host", "folder", "text", "content",
+///    "status", "message", "steps", "metrics"}     of end and failure; message: why it ended
+///   {..., "event": {"event": kind, ...}}          of alert: the event as in the ledger
+/// `text` is a sentence. Slack, Mattermost and Teams show it; Discord shows `content`, which is the same. A command, run by /bin/sh,
+/// reads the line from its standard input. A webhook gets it by POST. ${env:NAME} in both is the variable's value, which is in no
+/// record and no message.
+class Notifier final : public RunListener {
+ public:
+  /// `retries`: of each notification.
+  explicit Notifier(const std::vector<Recipe::Logging::Notify>& targets, Retries retries = {});
+
+  std::string title() const override { return "notifications"; }
+  void begin(const AttemptStart& attempt) override;
+  void points(const PointGroup& group) override;
+  void event(const std::string& kind, const nlohmann::json& fields) override;
+  /// Waits until all notifications are delivered, at most 20 s.
+  void end(const RunEnd& end) override;
+
+ private:
+  struct Target {
+    std::vector<std::string> on;
+    std::unique_ptr<Delivery> delivery;
+    bool wants(const char* kind) const;
+  };
+  void send(Target& target, const char* kind, const std::string& text, const nlohmann::json& more);
+  /// "NAME (ID)" of the run.
+  std::string who() const;
+
+  std::vector<Target> targets_;
+  nlohmann::json run_;                                 ///< the fields that all notifications have
+  nlohmann::json metrics_ = nlohmann::json::object();  ///< the last values of loss and of the metrics of validation
+  int64_t step_ = 0;
+};
+
+/// Whether an event is an alert: nonfinite, loss_spike, stall, restart.
+bool is_alert(const std::string& kind);
+
+}  // namespace runner

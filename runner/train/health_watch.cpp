@@ -1,0 +1,86 @@
+#include "runner/train/health_watch.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+HealthWatch::HealthWatch(const Recipe& recipe, const Dataset& data, EventSink& events, int rank)
+    : recipe_(recipe),
+      data_(data),
+      events_(events),
+      watches_(rank == 0),
+      losses_(recipe.health.loss_spike, recipe.health.loss_spike_window) {
+  if (watches_ && recipe.health.stall > 0)
+    stalls_ = std::make_unique<StallWatch>(
+        StallWatch::Options{.factor = recipe.health.stall, .least = recipe.health.stall_after},
+        [this](const StallWatch::Stall& stall) { report_stall(stall); });
+}
+
+void HealthWatch::set_batch(const DataPosition& at, int64_t rows) {
+  epoch_ = at.epoch;
+  first_ = at.sample;
+  rows_ = rows;
+}
+
+json HealthWatch::fields(int64_t step, const std::string& message) const {
+  constexpr int64_t most = 1024;
+  const int64_t epoch = epoch_, first = first_, rows = rows_;
+  json samples = json::array();
+  const int64_t end = data_.size_up_to(first + std::min(rows, most));
+  for (int64_t position = first; position < end; ++position)
+    samples.push_back(data_.sample_at(epoch, position, {.shuffle = recipe_.data.shuffle, .seed = recipe_.run.seed}));
+  return {{"step", step},   {"message", message}, {"epoch", epoch},
+          {"first", first}, {"rows", rows},       {"samples", samples}};
+}
+
+void HealthWatch::step_begins(int64_t step, const DataPosition& at) {
+  if (!watches_) return;
+  set_batch(at, rows_);
+  if (stalls_) stalls_->step_begins(step);
+}
+
+void HealthWatch::step_ends(int64_t step, const StepResult& result) {
+  if (!watches_) return;
+  if (stalls_) stalls_->step_ends();
+  const bool finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  // A loss scaler that finds its limit overflows on purpose. Of many skipped steps, the 1st, 2nd, 4th ... are reported.
+  if (!finite && !result.rescaled && std::has_single_bit(static_cast<uint64_t>(++not_finite_)))
+    not_finite(step, result,
+               fmt::format("step {} has the loss {} and the gradient norm {}", step, result.loss, result.grad_norm));
+  if (const auto spike = losses_.take(result.loss)) {
+    auto event =
+        fields(step, fmt::format("the loss {:.4g} at step {} is far above {:.4g}, the median of the steps before",
+                                 result.loss, step, spike->expected));
+    event.update({{"value", result.loss}, {"expected", spike->expected}, {"deviations", spike->deviations}});
+    events_.record("loss_spike", event);
+  }
+}
+
+void HealthWatch::not_finite(int64_t step, const StepResult& result, const std::string& message) {
+  if (!watches_) return;
+  auto event = fields(step, message);
+  event.update({{"value", result.loss}, {"grad_norm", result.grad_norm}});
+  events_.record("nonfinite", event);
+}
+
+void HealthWatch::validated(int64_t step, double loss) {
+  if (!watches_ || std::isfinite(loss)) return;
+  events_.record(
+      "nonfinite",
+      {{"step", step}, {"message", fmt::format("the validation loss at step {} is {}", step, loss)}, {"value", loss}});
+}
+
+void HealthWatch::report_stall(const StallWatch::Stall& stall) {
+  auto event = fields(stall.step, fmt::format("step {} has not ended after {}; steps before took {}", stall.step,
+                                              format_duration(stall.seconds), format_duration(stall.expected)));
+  event.update({{"value", stall.seconds}, {"expected", stall.expected}});
+  events_.emit("stall", event);
+}
+
+}  // namespace runner

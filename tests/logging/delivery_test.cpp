@@ -1,0 +1,124 @@
+// Notifications: retries, warnings, and what commands and servers get.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
+#include <mutex>
+
+#include "runner/base/text.hpp"
+#include "runner/logging/notifier.hpp"
+#include "tests/logging/logged_run.hpp"
+#include "tests/support/wait_until.hpp"
+
+using namespace runner;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+using runner::testing::LoggedRun;
+using runner::testing::wait_until;
+
+namespace {
+
+constexpr Retries fast{.tries = 3, .first_pause = std::chrono::milliseconds(1)};
+
+std::chrono::steady_clock::time_point seconds_from_now(int seconds) {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+}
+
+std::vector<json> lines_in(const fs::path& file) {
+  std::vector<json> lines;
+  for (const auto& line : split(read_file(file), '\n'))
+    if (!line.empty()) lines.push_back(json::parse(line));
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a delivery is tried again, in order, and given up after the last try") {
+  std::mutex mutex;
+  std::vector<std::string> sent;
+  int failures = 2;
+  Delivery delivery(
+      "a place",
+      [&](const std::string& message) -> Delivery::Result {
+        std::lock_guard lock(mutex);
+        if (message == "never") return {.problem = "it is refused"};
+        if (message == "first" && failures-- > 0) return {.problem = "it is down", .again = true};
+        sent.push_back(message);
+        return {};
+      },
+      [] {}, fast);
+  for (const char* message : {"first", "never", "second"}) delivery.add(message);
+  delivery.finish(seconds_from_now(10));
+  CHECK(sent == std::vector<std::string>{"first", "second"});
+}
+
+TEST_CASE("what cannot be delivered in time is given up") {
+  Delivery delivery(
+      "a place", [](const std::string&) -> Delivery::Result { return {.problem = "it is down", .again = true}; }, [] {},
+      {.tries = 5, .first_pause = std::chrono::seconds(60)});
+  delivery.add("message");
+  const auto begun = std::chrono::steady_clock::now();
+  delivery.finish(begun + std::chrono::milliseconds(50));
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+}
+
+TEST_CASE("expectation 38: a command reads what has happened, and a variable's value is in no record") {
+  LoggedRun logged;
+  const auto file = logged.folder.path / "said";
+  ::setenv("RUNNER_TEST_TARGET", file.c_str(), 1);
+  Notifier notifier({{.on = {"end", "failure", "alert"}, .command = "cat >>${env:RUNNER_TEST_TARGET}", .webhook = {}},
+                     {.on = {"failure"}, .command = "cat >>" + file.string(), .webhook = {}}},
+                    fast);
+  notifier.begin(logged.attempt());
+  notifier.points(logged.group({{"loss", 4, 1.5}, {"lr", 4, 0.1}}));
+  notifier.event("loss_spike", {{"step", 4}, {"message", "the loss is high"}});
+  notifier.event("note", {{"message", "no alert"}});
+  notifier.end({.outcome = {.code = ExitCode::done, .status = "finished", .first_cause = ""}});
+  const auto lines = lines_in(file);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["kind"] == "alert");
+  CHECK(lines[0]["event"] == json{{"event", "loss_spike"}, {"step", 4}, {"message", "the loss is high"}});
+  CHECK(lines[0]["text"] == "logged (" + logged.run + "): loss_spike: the loss is high");
+  CHECK(lines[1]["kind"] == "end");
+  CHECK(lines[1]["schema"] == 1);
+  CHECK(lines[1]["run"] == logged.run);
+  CHECK(lines[1]["status"] == "finished");
+  CHECK(lines[1]["steps"] == 4);
+  CHECK(lines[1]["metrics"] == json{{"loss", 1.5}});
+  CHECK(lines[1]["text"] == "logged (" + logged.run + "): finished after 4 steps: loss 1.5000");
+  CHECK(lines[1]["content"] == lines[1]["text"]);
+}
+
+TEST_CASE("a failed run is a failure for those who want it, and an end for the others") {
+  LoggedRun logged;
+  const auto file = logged.folder.path / "said";
+  const auto command = "cat >>" + file.string();
+  Notifier notifier({{.on = {"failure"}, .command = command, .webhook = {}}}, fast);
+  notifier.begin(logged.attempt());
+  notifier.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = "rank 1 died"},
+                .message = "rank 1 died\nmore"});
+  Notifier other({{.on = {"end"}, .command = command, .webhook = {}}}, fast);
+  other.begin(logged.attempt());
+  other.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = "rank 1 died"},
+             .message = "rank 1 died"});
+  Notifier silent({{.on = {"alert"}, .command = command, .webhook = {}}}, fast);
+  silent.begin(logged.attempt());
+  silent.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = "rank 1 died"}});
+  const auto lines = lines_in(file);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["kind"] == "failure");
+  CHECK(lines[0]["message"] == "rank 1 died\nmore");
+  CHECK(lines[0]["text"] == "logged (" + logged.run + "): failed after 0 steps (rank 1 died)");
+  CHECK(lines[1]["kind"] == "end");
+}
+
+TEST_CASE("a command that fails, and a server that is not there, are given up with a warning") {
+  LoggedRun logged;
+  const auto file = logged.folder.path / "tries";
+  Notifier notifier(
+      {{.on = {"end"}, .command = "echo x >>" + file.string() + "; echo no such user; exit 3", .webhook = {}},
+       {.on = {"end"}, .command = {}, .webhook = "http://127.0.0.1:1/secret"}},
+      fast);
+  notifier.begin(logged.attempt());
+  notifier.end({.outcome = {.code = ExitCode::done, .status = "finished", .first_cause = ""}});
+  CHECK(read_file(file) == "x\nx\nx\n");
+}
