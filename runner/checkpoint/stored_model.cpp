@@ -124,7 +124,7 @@ StoredModel open_stored_model(const ModelPlace& place) {
 
 ModelPlace place_of_run(const std::string& run, const fs::path& run_dir, const Attempts& attempts) {
   if (!fs::is_directory(run_dir))
-    throw usage_error("run {} has no weights: its folder {} was deleted", run, run_dir.string());
+    throw usage_error("run {} has no weights: its folder {} was moved or deleted", run, run_dir.string());
   const auto skip = [](const std::string& text) { log::warning("{}", text); };
   const auto newest = newest_good_checkpoint(run_dir / "checkpoints", attempts, skip);
   if (!newest)

@@ -7,6 +7,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/stored_model.hpp"
+#include "runner/commands/needed_folder.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/validation_metrics.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -88,8 +89,7 @@ void add_checkpoint_options(CLI::App& app, CheckpointChoice& choice) {
 
 fs::path chosen_checkpoint(const CheckpointChoice& choice, const std::string& run, const fs::path& run_dir,
                            const Ledger* ledger) {
-  if (!fs::is_directory(run_dir))
-    throw usage_error("run {} has no weights: its folder {} was deleted", run, run_dir.string());
+  if (ledger) needed_folder(*ledger, run, "used as a model");
   if (!choice.checkpoint.empty()) return named_checkpoint(choice.checkpoint, run_dir);
   if (choice.step) return checkpoint_of_step(*choice.step, run, run_dir);
   if (choice.best) return best_checkpoint(run, run_dir, ledger);

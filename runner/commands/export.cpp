@@ -14,6 +14,8 @@
 #include "runner/checkpoint/stored_model.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/export_records.hpp"
+#include "runner/commands/needed_folder.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
@@ -31,9 +33,11 @@ namespace {
 using namespace nlohmann::literals;
 
 struct ExportOptions {
-  std::string run, format = "hf", output, dtype = "f32", weights = "model";
+  std::vector<std::string> runs;
+  std::string format = "hf", output, dtype = "f32", weights = "model";
   CheckpointChoice choice = {};
   bool adapter = false;
+  RecordExport record = {};
 };
 
 /// The prefix of the requested tensors in a checkpoint: the model's parameters, or a table of tensors in a hook's
@@ -125,11 +129,13 @@ void add_pad_token(const Recipe& recipe, WeightsFolder& folder) {
 }
 
 ExitCode export_run(const ExportOptions& options) {
+  if (options.record.asked()) return export_records(options.record, options.runs, options.output);
+  if (options.output.empty()) throw usage_error("export needs --output FOLDER for the weights");
+  if (options.runs.size() > 1)
+    throw usage_error("the weights of one run are exported at a time, not of {}", options.runs.size());
   Ledger ledger(ledger_home(), Ledger::Mode::read);
-  auto run = ledger.find_run(options.run);
-  fs::path run_dir = ledger.run_dir(run);
-  if (!fs::is_directory(run_dir))
-    throw usage_error("run {} cannot be exported: its folder {} was deleted", run, run_dir.string());
+  auto run = ledger.find_run(options.runs.front());
+  const fs::path run_dir = needed_folder(ledger, run, "exported");
   Checkpoint checkpoint(chosen_checkpoint(options.choice, run, run_dir, &ledger));
   Recipe recipe = load_recipe((run_dir / "resolved.toml").string());
   use_kept_tokenizer(recipe.data, run_dir);
@@ -171,8 +177,13 @@ ExitCode export_run(const ExportOptions& options) {
 
 Action setup_export(CLI::App& app) {
   auto options = std::make_shared<ExportOptions>();
-  add_run_option(app, options->run);
-  app.add_option("--output", options->output, "The folder to write; it must not exist, or be empty")->required();
+  app.add_option("run", options->runs,
+                 "A run: its id, part of it, its name, or last; with --bundle and --metrics several, or a filter")
+      ->required()
+      ->type_name("RUN");
+  app.add_option("-o,--output", options->output,
+                 "The folder of weights, or the file; it must not exist, or be an empty folder");
+  add_record_options(app, options->record);
   app.add_option("--format", options->format,
                  "hf: for from_pretrained of transformers; safetensors: names and layout of runner")
       ->check(CLI::IsMember({"hf", "safetensors"}))
@@ -186,6 +197,10 @@ Action setup_export(CLI::App& app) {
       ->capture_default_str();
   app.add_flag("--adapter", options->adapter,
                "The adapter alone, as PEFT reads it; otherwise it is merged into the weights");
+  app.footer(
+      "  runner export last --output model               weights, for transformers\n"
+      "  runner export last --metrics csv                 points, on stdout\n"
+      "  runner export --bundle status:finished -o a.bundle  records, for runner import");
   return [options] { return export_run(*options); };
 }
 

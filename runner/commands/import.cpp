@@ -1,10 +1,14 @@
-// `runner import`.
+// `runner import`: runs of other ledgers and programs, and configurations of other tools.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/import_records.hpp"
 #include "runner/config/config.hpp"
+#include "runner/exchange/import_runs.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/selection/strategy_options.hpp"
 
@@ -23,20 +27,63 @@ std::string refuse_checkpoint(const std::string& format) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* sources = "bundle, mlflow, wandb, tensorboard, csv or deepspeed";
+
+/// The source that the user names, or that the file shows.
+std::string source_of(const std::string& named, const std::string& path) {
+  static const std::vector<std::string> known = {"bundle", "mlflow", "wandb", "tensorboard", "csv", "deepspeed"};
+  if (!path.empty()) {
+    if (std::ranges::find(known, named) != known.end()) return named;
+    const auto near = nearest(named, known);
+    throw usage_error("import {}: there is no such source{}; it is {}", named,
+                      near ? fmt::format(", did you mean {}?", *near) : "", sources);
+  }
+  if (!fs::exists(named)) {
+    const bool is_source = std::ranges::find(known, named) != known.end();
+    throw usage_error("{}", is_source ? fmt::format("import {} needs a file or folder", named)
+                                      : fmt::format("there is no file {}", named));
+  }
+  if (const auto kind = kind_of_source(named); !kind.empty()) return kind;
+  throw usage_error("{}: it is not clear what this is; name the source: runner import SOURCE {} (SOURCE: {})", named,
+                    named, sources);
+}
+
+ExitCode print_deepspeed(const std::string& file) {
+  if (!fs::is_regular_file(file)) throw usage_error("there is no file {}", file);
+  const RecipeCheck check = [](const Recipe& recipe, std::vector<Diagnostic>& found) {
+    resolve_strategy(recipe, found);
+  };
+  std::printf("%s", deepspeed_as_recipe(parse_located_json(read_file(file), file), check).c_str());
+  return ExitCode::done;
+}
+
+}  // namespace
+
 Action setup_import(CLI::App& app) {
-  auto format = std::make_shared<std::string>(), file = std::make_shared<std::string>();
-  app.add_option("format", *format, "Source format")
+  auto source = std::make_shared<std::string>(), path = std::make_shared<std::string>();
+  auto replace = std::make_shared<bool>(false);
+  app.add_option(
+         "source", *source,
+         "What it is: bundle, mlflow, wandb, tensorboard or csv (runs); deepspeed (a configuration); may be left out")
       ->required()
       ->check(refuse_checkpoint)
-      ->check(CLI::IsMember({"deepspeed"}));
-  app.add_option("file", *file, "The configuration, a JSON file")->required();
+      ->type_name("[SOURCE]");
+  app.add_option("path", *path, "The file or folder")->type_name("PATH");
+  app.add_flag("--replace", *replace, "Where a run of a bundle differs from the one here, take the bundle's");
+  app.footer(
+      "Runs are added to the ledger; importing them again changes nothing.\n\n"
+      "  runner import runs.bundle           written by runner export --bundle\n"
+      "  runner import mlflow.db             MLflow's SQLite store\n"
+      "  runner import wandb/                offline runs of Weights & Biases\n"
+      "  runner import lightning_logs/       TensorBoard's event files\n"
+      "  runner import csv metrics.csv       a table of metrics\n"
+      "  runner import deepspeed ds.json     prints the configuration as sections of a recipe");
   return [=] {
-    if (!fs::is_regular_file(*file)) throw usage_error("there is no file {}", *file);
-    const RecipeCheck check = [](const Recipe& recipe, std::vector<Diagnostic>& found) {
-      resolve_strategy(recipe, found);
-    };
-    std::printf("%s", deepspeed_as_recipe(parse_located_json(read_file(*file), *file), check).c_str());
-    return ExitCode::done;
+    const std::string kind = source_of(*source, *path);
+    const std::string& file = path->empty() ? *source : *path;
+    return kind == "deepspeed" ? print_deepspeed(file) : import_records(kind, file, *replace);
   };
 }
 

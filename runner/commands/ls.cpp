@@ -68,7 +68,7 @@ constexpr int why_width = 80;  // `runner show` prints all of it
 std::string why_cell(const RunRow& run) {
   const std::string why = cut_to_width(run.why, why_width);
   if (fs::exists(run.folder)) return why;
-  return why.empty() ? "its folder was deleted" : why + "; its folder was deleted";
+  return why.empty() ? "its folder is missing" : why + "; its folder is missing";
 }
 
 std::string table(const std::vector<RunRow>& runs) {

@@ -4,6 +4,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/needed_folder.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -25,13 +26,9 @@ Action setup_resume(CLI::App& app) {
       Ledger ledger(ledger_home(), Ledger::Mode::read);
       options->resume_run = ledger.find_run(*wanted);
       options->resumed = ledger.show(options->resume_run);
+      needed_folder(ledger, options->resume_run, "resumed");
     }
     const fs::path folder = options->resumed.at("run_dir").get<std::string>();
-    if (!fs::exists(folder))
-      throw usage_error(
-          "run {} cannot be resumed: its folder {} was deleted, and its checkpoints with it. Its metrics are still in "
-          "the ledger",
-          options->resume_run, folder.string());
     options->recipe_file = (folder / "recipe.toml").string();
     // A run that was killed right after its row was written has no file yet.
     if (!fs::exists(options->recipe_file)) {

@@ -162,7 +162,7 @@ void print_head(const json& run, double now) {
                {"archived", run.value("archived", json()) == true ? "yes" : ""},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
-               {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (deleted)")},
+               {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (moved or deleted)")},
                {"command", first_command(run)},
                {"resumed", first_command(run) == command_line(run["argv"]) ? "" : command_line(run["argv"])},
                {"from", field(run, "working_directory")},

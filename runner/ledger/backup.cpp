@@ -5,8 +5,6 @@
 
 namespace runner {
 
-namespace {
-
 void copy_pages(sqlite::Database& source, sqlite::Database& target) {
   sqlite3_backup* backup = sqlite3_backup_init(target.handle(), "main", source.handle(), "main");
   if (!backup) target.check(sqlite3_errcode(target.handle()));
@@ -17,8 +15,6 @@ void copy_pages(sqlite::Database& source, sqlite::Database& target) {
   sqlite3_backup_finish(backup);
   target.check(result);
 }
-
-}  // namespace
 
 void back_up(const fs::path& from, const fs::path& to) {
   const fs::path temporary = to.string() + ".tmp";

@@ -11,4 +11,7 @@ namespace runner {
 /// Error(environment).
 void back_up(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// Copies all pages of one open database to another one.
+void copy_pages(sqlite::Database& source, sqlite::Database& target);
+
 }  // namespace runner

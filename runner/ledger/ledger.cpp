@@ -9,6 +9,7 @@
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
+#include "runner/ledger/spool.hpp"
 
 namespace runner {
 
@@ -25,6 +26,32 @@ void set_journal_mode(sqlite::Database& database, const char* mode) {
     } catch (const sqlite::Failure& failure) {
       if (failure.primary() != SQLITE_BUSY || steady_seconds() > deadline) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+/// Adds what lost runs have recorded beside the ledger, while it could not be written.
+void add_spools(sqlite::Database& database, const fs::path& home, std::map<int64_t, double>& lost) {
+  for (auto run = lost.begin(); run != lost.end();) {
+    auto row = database.query("SELECT folder, id FROM run WHERE run = ?", run->first);
+    const fs::path file = row.step() ? spool_in(home / row.text(0)) : fs::path();
+    const std::string id = file.empty() ? "" : row.text(1);
+    row = database.query("SELECT 1");
+    const auto number = (run++)->first;
+    if (file.empty() || !fs::exists(file)) continue;
+    try {
+      if (!merge_spool(database, file, /*same_numbers=*/false)) continue;
+      log::info("the record of run {} was added from {}", id, file.string());
+      auto now = database.query(
+          "SELECT status, (SELECT max(heartbeat) FROM attempt WHERE attempt.run = run.run) FROM run "
+          "WHERE run = ?",
+          number);
+      if (now.step() && now.text(0) == "running")
+        lost[number] = now.real(1);
+      else
+        lost.erase(number);
+    } catch (const Error& error) {
+      log::warning("the record in {} is not in the ledger yet: {}", file.string(), error.what());
     }
   }
 }
@@ -75,27 +102,32 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
   return database;
 }
 
-Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
-  if (mode == Mode::write)
-    open_to_write();
-  else
-    database = open_to_read(path);
-  if (database) mark_lost();
-  secrets.add_environment();
-  if (mode == Mode::write) writer = std::make_unique<Writer>(sqlite::Database(path, sqlite::Access::existing));
-}
-
-void Ledger::Impl::open_to_write() {
+std::unique_ptr<sqlite::Database> open_to_write(const fs::path& home, bool adopts) {
   std::error_code error;
   const bool created = fs::create_directories(home, error);
   if (error) throw environment_error("cannot create the ledger's folder {}: {}", home.string(), error.message());
   // Git must ignore the ledger. An existing folder with another name may belong to the user, so it gets no .gitignore.
   const bool ours = created || home.filename() == ".runner";
   if (ours && !fs::exists(home / ".gitignore")) write_file_atomic(home / ".gitignore", "*\n");
-  database = std::make_unique<sqlite::Database>(path, sqlite::Access::create);
-  schema_version(*database);  // throws before anything is changed
+  auto database = std::make_unique<sqlite::Database>(home / "ledger.db", sqlite::Access::create);
+  const bool is_new = schema_version(*database) == 0;  // throws before anything is changed
   set_journal_mode(*database, on_network_filesystem(home.string()) ? "truncate" : "wal");
   migrate(*database);
+  if (is_new && adopts) merge_all_spools(*database, home);
+  return database;
+}
+
+Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
+  database = mode == Mode::write ? open_to_write(home) : open_to_read(path);
+  if (database) mark_lost();
+  secrets.add_environment();
+  if (mode == Mode::write)
+    writer = std::make_unique<Writer>(home, std::make_unique<sqlite::Database>(path, sqlite::Access::existing));
+}
+
+void Ledger::Impl::follow_writer() {
+  if (writer && database && writer->file() != database->path())
+    database = std::make_unique<sqlite::Database>(writer->file(), sqlite::Access::existing);
 }
 
 void Ledger::Impl::mark_lost() {
@@ -112,6 +144,8 @@ void Ledger::Impl::mark_lost() {
     const double heartbeat = leases.real(7);
     if (is_gone(owner, heartbeat, me, now)) lost[leases.integer(0)] = heartbeat;
   }
+  leases = database->query("SELECT 1");
+  add_spools(*database, home, lost);
   if (lost.empty()) return;
   try {
     sqlite::Transaction transaction(*database);

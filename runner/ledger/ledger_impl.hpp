@@ -49,10 +49,13 @@ std::optional<std::string> relative_below(const std::filesystem::path& folder, c
 /// Opens an existing ledger to read it, also in a write-protected folder, and migrates it. Null while there is none.
 std::unique_ptr<sqlite::Database> open_to_read(const std::filesystem::path& file);
 
+/// Creates or migrates the ledger in `home`, and opens it. With `adopts`, what runs have recorded beside a ledger that was lost is added to a
+/// new one.
+std::unique_ptr<sqlite::Database> open_to_write(const std::filesystem::path& home, bool adopts = true);
+
 struct Ledger::Impl {
   Impl(const std::string& home, Mode mode);
 
-  void open_to_write();
   void mark_lost();
 
   RunRow row(int64_t number) const;
@@ -76,6 +79,8 @@ struct Ledger::Impl {
   std::map<int64_t, double> lost;              ///< lost runs that could not be marked in the file -> last activity
   std::map<std::string, Lease> leases;
   std::map<std::string, double> last_write;  ///< for heartbeat()
+  /// Reads what the writer writes: after a failure of the ledger, that is another file.
+  void follow_writer();
 };
 
 }  // namespace runner

@@ -148,6 +148,7 @@ void Ledger::heartbeat(const std::string& run) {
   constexpr double interval = 10;  // far below heartbeat_lease_seconds
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
+  impl_->follow_writer();
   if (impl_->taken_up(lease)) refuse_stale(*impl_->database, run, lease);
   double& last = impl_->last_write[run];
   if (now - last < interval) return;

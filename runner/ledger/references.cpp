@@ -18,11 +18,19 @@ std::vector<ColumnReference> references_to(sqlite::Database& database, const std
   return found;
 }
 
+std::string digests_in_json(const std::string& schema, const std::string& table, const std::string& column) {
+  return "SELECT tree.value FROM " + schema + "." + table + " AS named, json_tree(named." + column +
+         ") AS tree WHERE tree.type = 'text' AND length(tree.value) = 32";
+}
+
 std::string unreferenced_texts(sqlite::Database& database) {
-  std::string condition = "1";
+  // A text is kept before the row that names it: while a run is running, all texts may be needed.
+  std::string condition = "NOT EXISTS (SELECT 1 FROM main.run WHERE status = 'running')";
   for (const auto& reference : references_to(database, "config"))
     condition += " AND hash NOT IN (SELECT " + reference.column + " FROM main." + reference.table + " WHERE " +
                  reference.column + " IS NOT NULL)";
+  for (const auto& [table, column] : json_with_digests)
+    condition += std::string(" AND hash NOT IN (") + digests_in_json("main", table, column) + ")";
   return condition;
 }
 

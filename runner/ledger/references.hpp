@@ -2,6 +2,7 @@
 // also covers tables that later migrations add.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/ledger/sqlite.hpp"
@@ -20,7 +21,14 @@ std::vector<ColumnReference> references_to(sqlite::Database& database, const std
 /// Deletes the rows of one run in all tables. Columns that may be NULL are set to NULL instead. Called in a transaction.
 void delete_run_rows(sqlite::Database& database, int64_t run);
 
-/// The texts of `config` that nothing refers to: an SQL condition on `hash`.
+/// Columns with JSON in which the digests of texts of `config` stand: patches of the code, scripts of the recipe.
+constexpr std::pair<const char*, const char*> json_with_digests[] = {
+    {"run", "git"}, {"run", "annotations"}, {"attempt", "git"}};
+
+/// A query of the digests in such a column. The caller may add a condition on `named`, the table.
+std::string digests_in_json(const std::string& schema, const std::string& table, const std::string& column);
+
+/// The texts of `config` that nothing refers to: an SQL condition on `hash`. None while a run is running.
 std::string unreferenced_texts(sqlite::Database& database);
 
 }  // namespace runner

@@ -160,6 +160,7 @@ std::string Ledger::begin_run(const NewRun& given) {
     throw;
   }
   impl_->leases[id] = lease;
+  impl_->to_write().guard(lease.run, fs::absolute(folder));
   return id;
 }
 
@@ -182,6 +183,7 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
     batch.touch({lease.run, attempt}, now);
   });
   lease.attempt = attempt;
+  impl_->to_write().guard_again();
   return number;
 }
 
@@ -201,6 +203,7 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
   };
   impl_->to_write().commit(end, patience);
   impl_->leases.erase(run);
+  impl_->follow_writer();
 }
 
 void Ledger::reopen_run(const std::string& run, const NewRun& given) {
@@ -242,6 +245,7 @@ void Ledger::reopen_run(const std::string& run, const NewRun& given) {
     lease.attempt = claim(database, lease.run, now);
   });
   impl_->leases[run] = lease;
+  impl_->to_write().guard(lease.run, fs::absolute(run_dir(run)));
 }
 
 void Ledger::put_back(const std::string& run) {

@@ -63,6 +63,9 @@ class Database {
 
   /// Throws Failure unless `result` is a success.
   void check(int result) const;
+  /// Throws Failure (SQLITE_READONLY) if the file was deleted, or another one has its name now: SQLite would go on with a file
+  /// that nobody finds.
+  void check_place() const;
 
  private:
   struct Close {

@@ -4,22 +4,52 @@
 #include <iterator>
 #include <utility>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/fault_point.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/spool.hpp"
 
 namespace runner {
 
 namespace {
 constexpr std::chrono::milliseconds batch_interval(500);
 constexpr std::chrono::milliseconds retry_interval(200);
+constexpr double check_interval = 10;  ///< seconds between looks at the file
+constexpr double spool_interval = 5;   ///< seconds between attempts to begin or end a spool
 }  // namespace
 
-Writer::Writer(sqlite::Database database)
-    : database_(std::move(database)),
-      batch_(database_),
-      // Without a sync at each commit, only a write-ahead log stays consistent after a power failure.
-      background_synchronous_(database_.text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL"),
-      thread_([this] { loop(); }) {}
+Writer::Writer(const fs::path& home, std::unique_ptr<sqlite::Database> database) : home_(home) {
+  use(std::move(database));
+  thread_ = std::thread([this] { loop(); });
+}
+
+void Writer::use(std::unique_ptr<sqlite::Database> database) {
+  batch_.reset();
+  database_ = std::move(database);
+  batch_ = std::make_unique<Batch>(*database_);
+  // Without a sync at each commit, only a write-ahead log stays consistent after a power failure.
+  background_synchronous_ = database_->text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL";
+}
+
+void Writer::guard(int64_t run, const fs::path& folder) {
+  std::lock_guard lock(transaction_mutex_);
+  guarded_ = run;
+  folder_ = folder;
+  if (spooling_) return;
+  seed_.reset();
+  try {
+    if (run != 0) seed_ = seed_of(database_->path(), run);
+  } catch (const Error&) {
+    // Without a seed, a spool needs a ledger that can be read.
+  }
+}
+
+fs::path Writer::file() const {
+  std::lock_guard lock(transaction_mutex_);
+  return database_->path();
+}
 
 Writer::~Writer() {
   {
@@ -28,8 +58,13 @@ Writer::~Writer() {
   }
   wake_.notify_one();
   thread_.join();
+  tried_ = 0;
+  if (spooling_) end_spool();
+  if (spooling_)
+    log::warning("the last records of the run are in {}; the next command that can write the ledger {} adds them",
+                 database_->path().string(), (home_ / "ledger.db").string());
   if (!queue_.empty())
-    log::warning("{} records could not be written to {} and are lost", queue_.size(), database_.path().string());
+    log::warning("{} records could not be written to {} and are lost", queue_.size(), database_->path().string());
 }
 
 void Writer::queue(Change change) {
@@ -66,6 +101,16 @@ void Writer::commit(const Change& change, std::chrono::seconds patience) {
 
 void Writer::write(const Change* last, const char* synchronous) {
   std::lock_guard transaction_lock(transaction_mutex_);
+  if (spooling_) end_spool();
+  try {
+    write_once(last, synchronous);
+  } catch (const sqlite::Failure& failure) {
+    if (!begin_spool(failure)) throw;
+    write_once(last, synchronous);
+  }
+}
+
+void Writer::write_once(const Change* last, const char* synchronous) {
   std::vector<Change> changes;
   {
     std::lock_guard lock(queue_mutex_);
@@ -73,20 +118,74 @@ void Writer::write(const Change* last, const char* synchronous) {
   }
   if (changes.empty() && !last) return;
   try {
-    database_.execute(std::string("PRAGMA synchronous = ") + synchronous);
-    sqlite::Transaction transaction(database_);
-    for (const auto& change : changes) change(batch_);
-    if (last) (*last)(batch_);
-    batch_.close();
+    check_file(/*now=*/last != nullptr);
+    database_->execute(std::string("PRAGMA synchronous = ") + synchronous);
+    sqlite::Transaction transaction(*database_);
+    for (const auto& change : changes) change(*batch_);
+    if (last) (*last)(*batch_);
+    batch_->close();
     fault_point("commit");
     transaction.commit();
     fault_point("committed");
-    batch_.committed();
+    batch_->committed();
   } catch (...) {
-    batch_.rolled_back();
+    batch_->rolled_back();
     std::lock_guard lock(queue_mutex_);
     queue_.insert(queue_.begin(), std::make_move_iterator(changes.begin()), std::make_move_iterator(changes.end()));
     throw;
+  }
+}
+
+void Writer::check_file(bool now) {
+  database_->check_place();
+  if (spooling_ || guarded_ == 0 || (!now && steady_seconds() - checked_ < check_interval)) return;
+  checked_ = steady_seconds();
+  // SQLite does not look at pages that it has in memory or in its log, so only another connection finds a damaged file.
+  std::string why;
+  try {
+    sqlite::Database fresh(database_->path(), sqlite::Access::existing);
+    if (fresh.query("SELECT 1 FROM run WHERE run = ?", guarded_).step()) return;
+    why = "it does not have the run any more";
+  } catch (const sqlite::Failure& failure) {
+    if (failure.primary() == SQLITE_BUSY || failure.primary() == SQLITE_LOCKED) return;
+    if (lasts(failure)) throw;
+    why = failure.what();
+  }
+  throw sqlite::Failure(SQLITE_CORRUPT, fmt::format("the ledger {} is damaged: {}", database_->path().string(), why));
+}
+
+bool Writer::begin_spool(const sqlite::Failure& failure) {
+  if (spooling_ || guarded_ == 0 || !lasts(failure)) return false;
+  if (tried_ > 0 && steady_seconds() - tried_ < spool_interval) return false;
+  tried_ = steady_seconds();
+  const fs::path file = spool_in(folder_);
+  try {
+    create_spool(*database_, guarded_, seed_.get(), file);
+    auto spool = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+    if (!on_network_filesystem(folder_.string())) spool->execute("PRAGMA journal_mode = wal");
+    use(std::move(spool));
+  } catch (const Error&) {
+    return false;  // the records stay in memory
+  }
+  spooling_ = true;
+  log::warning("{}; the training goes on, and its record goes to {} until the ledger can be written again",
+               failure.what(), file.string());
+  fault_point("spool");
+  return true;
+}
+
+void Writer::end_spool() {
+  if (tried_ > 0 && steady_seconds() - tried_ < spool_interval) return;
+  tried_ = steady_seconds();
+  try {
+    auto ledger = open_to_write(home_, /*adopts=*/false);
+    if (!merge_spool(*ledger, database_->path(), /*same_numbers=*/true)) return;
+    use(std::move(ledger));
+    spooling_ = false;
+    merge_all_spools(*database_, home_);  // of other runs, if the ledger is a new one
+    log::info("the ledger {} can be written again; nothing was lost", database_->path().string());
+  } catch (const Error&) {
+    // It still cannot be written.
   }
 }
 
@@ -98,7 +197,7 @@ void Writer::write_in_background() {
   }
   try {
     write(nullptr, settling.empty() ? background_synchronous_ : "FULL");
-    if (failing_) log::info("the ledger {} can be written again; nothing was lost", database_.path().string());
+    if (failing_) log::info("the ledger {} can be written again; nothing was lost", database_->path().string());
     failing_ = false;
   } catch (const std::exception& error) {
     if (!failing_) log::warning("{}; records stay in memory and are written as soon as possible", error.what());

@@ -9,6 +9,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/parquet/json_values.hpp"
+#include "runner/parquet/writer.hpp"
 
 namespace runner {
 
@@ -115,6 +116,7 @@ std::unique_ptr<ParquetFile> open_file(const std::string& path) { return std::ma
 
 extern "C" const runner::ParquetModule* runner_parquet_module() {
   static const runner::ParquetModule module{.version = runner::ParquetModule::current_version,
-                                            .open = runner::open_file};
+                                            .open = runner::open_file,
+                                            .create = runner::create_parquet_file};
   return &module;
 }

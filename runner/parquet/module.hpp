@@ -1,4 +1,4 @@
-// The Parquet module: reads Parquet files with Arrow's libraries. It is a library of its own that is loaded when a recipe names such
+// The Parquet module: reads and writes Parquet files with Arrow's libraries. It is a library of its own that is loaded when a recipe names such
 // files, so that programs start without Arrow, and can be built without it.
 #pragma once
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace runner {
@@ -32,10 +33,27 @@ class ParquetFile {
   virtual void for_each(int64_t row_group, const std::function<bool(const ParquetRow& row)>& use) const = 0;
 };
 
+/// A file that is being written, in row groups of a million rows. Throws Error(environment) with the file.
+class ParquetWriter {
+ public:
+  enum class Kind { text, integer, real };
+  struct Column {
+    std::string name;
+    Kind kind;
+  };
+  using Value = std::variant<std::string, int64_t, double>;
+  virtual ~ParquetWriter() = default;
+  /// A value for each column, of its kind.
+  virtual void append(const std::vector<Value>& row) = 0;
+  /// Writes the rest. Without this call, the file is not one.
+  virtual void finish() = 0;
+};
+
 struct ParquetModule {
-  static constexpr int current_version = 1;  ///< to be raised with every change of this file
+  static constexpr int current_version = 2;  ///< to be raised with every change of this file
   int version;
   std::unique_ptr<ParquetFile> (*open)(const std::string& path);
+  std::unique_ptr<ParquetWriter> (*create)(const std::string& path, const std::vector<ParquetWriter::Column>& columns);
 };
 
 /// Loads the module. Throws Error(environment) that says how to install it.

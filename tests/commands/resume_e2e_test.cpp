@@ -253,7 +253,8 @@ TEST_CASE("a run whose folder was deleted cannot be resumed, and the error gives
   CHECK(result.code == 2);
   CHECK(result.err == "error: run " + run.at("id").get<std::string>() + " cannot be resumed: its folder " +
                           run.at("run_dir").get<std::string>() +
-                          " was deleted, and its checkpoints with it. Its metrics are still in the ledger\n");
+                          " was moved or deleted, and its checkpoints with it. Its settings, metrics and events are still in the ledger; a folder that "
+                          "was moved works again when it is back in its place\n");
 }
 
 TEST_CASE("the error of a resumed run whose data were moved says how to name them anew", "[e2e]") {

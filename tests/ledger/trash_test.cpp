@@ -125,6 +125,17 @@ TEST_CASE("a trial of a running sweep is not removed") {
 TEST_CASE("a purged run leaves no row, no text and no folder, and its id says what became of it") {
   Kept kept;
   const auto a = kept.add("a");
+  std::string patch, script;
+  {
+    Ledger ledger(kept.folder.home(), Ledger::Mode::write);
+    patch = ledger.keep("a patch");
+    script = ledger.keep("a script");
+  }
+  // Texts that are named only in JSON: the patch of the code, and scripts.
+  kept.folder.raw().run(
+      "UPDATE run SET git = json_object('patch', json_object('digest', ?)), annotations = json_object('x', "
+      "json_array(?))",
+      patch, script);
   std::map<std::string, int64_t> before;
   for (const char* table : {"run", "attempt", "metric", "metric_last", "event", "artifact", "config", "edge", "change"})
     before[table] = kept.rows(table);
@@ -137,6 +148,8 @@ TEST_CASE("a purged run leaves no row, no text and no folder, and its id says wh
     INFO(table);
     CHECK(kept.rows(table) == rows);
   }
+  CHECK(Ledger(kept.folder.home(), Ledger::Mode::read).kept(patch) == "a patch");
+  CHECK(Ledger(kept.folder.home(), Ledger::Mode::read).kept(script) == "a script");
   CHECK_FALSE(fs::exists(kept.folder_of(b)));
   CHECK(std::distance(fs::directory_iterator(fs::path(kept.folder.home()) / "runs"), {}) == 1);
   CHECK(kept.folder.raw().integer("SELECT count(*) FROM pragma_foreign_key_check") == 0);

@@ -145,7 +145,7 @@ TEST_CASE("ls sorts by the given column") {
   CHECK(order("metric") == "abc");  // the others have no value: no point, or NaN
 }
 
-TEST_CASE("ls and show report that a run's folder was deleted") {
+TEST_CASE("ls and show report that a run's folder is missing") {
   ThreeRuns runs;
   std::string folder;
   {
@@ -154,8 +154,8 @@ TEST_CASE("ls and show report that a run's folder was deleted") {
   }
   CHECK(run_verb(setup_show, "good").out.find("  folder    " + folder + "\n") != std::string::npos);
   std::filesystem::remove_all(folder);
-  CHECK(run_verb(setup_ls, "--tag night").out.find("one  its folder was deleted\n") != std::string::npos);
-  CHECK(run_verb(setup_show, "good").out.find("  folder    " + folder + " (deleted)\n") != std::string::npos);
+  CHECK(run_verb(setup_ls, "--tag night").out.find("one  its folder is missing\n") != std::string::npos);
+  CHECK(run_verb(setup_show, "good").out.find("  folder    " + folder + " (moved or deleted)\n") != std::string::npos);
   CHECK(json::parse(run_verb(setup_show, "good --json").out)["run_dir_exists"] == false);
   CHECK(json::parse(run_verb(setup_ls, "--json").out)["runs"][1]["run_dir_exists"] == true);
 }

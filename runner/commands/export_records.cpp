@@ -1,0 +1,72 @@
+#include "runner/commands/export_records.hpp"
+
+#include <cstdio>
+#include <map>
+
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/commands/run_choice.hpp"
+#include "runner/exchange/export_metrics.hpp"
+#include "runner/ledger/bundle.hpp"
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+namespace {
+
+BundledFiles bundled_files(const std::string& word) {
+  static const std::map<std::string, BundledFiles> words = {{"", BundledFiles::settings},
+                                                            {"settings", BundledFiles::settings},
+                                                            {"logs", BundledFiles::logs},
+                                                            {"checkpoints", BundledFiles::checkpoints},
+                                                            {"all", BundledFiles::all}};
+  return words.at(word);
+}
+
+void check_output(const std::string& output, const std::string& what) {
+  if (output.empty()) throw usage_error("{} needs -o FILE", what);
+  if (fs::exists(output)) throw usage_error("{} exists: remove it, or name another file", output);
+  const fs::path folder = fs::absolute(output).parent_path();
+  if (!fs::is_directory(folder)) throw usage_error("there is no folder {}", folder.string());
+}
+
+ExitCode export_bundle(const RecordExport& record, const std::vector<std::string>& runs, const std::string& output) {
+  check_output(output, "--bundle");
+  const auto written = write_bundle(ledger_home(), runs, output, bundled_files(record.files));
+  log::info("{} with {} of their folders ({}); `runner import {}` adds them to another ledger",
+            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), output);
+  std::puts(output.c_str());
+  return ExitCode::done;
+}
+
+ExitCode export_points(const RecordExport& record, const std::vector<std::string>& runs, const std::string& output) {
+  const MetricFormat format = metric_format(record.metrics);
+  if (!format.is_text || !output.empty()) check_output(output, "--metrics " + record.metrics);
+  const auto written = export_metrics(Ledger(ledger_home(), Ledger::Mode::read), runs, record.metrics, output);
+  log::info("{} of {} of {}", counted(written.points, "point"), counted(written.metrics, "metric"),
+            counted(written.runs, "run"));
+  if (!output.empty()) std::puts(output.c_str());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_record_options(CLI::App& app, RecordExport& record) {
+  auto* bundle = app.add_flag("--bundle", record.bundle,
+                              "The whole record of the runs, as one file for `runner import` on another machine");
+  app.add_option("--files", record.files,
+                 "What a bundle has of the runs' folders, besides the settings: logs; checkpoints (and artifacts); all")
+      ->check(CLI::IsMember({"settings", "logs", "checkpoints", "all"}))
+      ->needs(bundle);
+  app.add_option("--metrics", record.metrics,
+                 "The points of the runs instead of weights: csv, jsonl, parquet or tensorboard")
+      ->excludes(bundle);
+}
+
+ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, const std::string& output) {
+  const auto runs = chosen_runs(Ledger(ledger_home(), Ledger::Mode::read), words);
+  return record.bundle ? export_bundle(record, runs, output) : export_points(record, runs, output);
+}
+
+}  // namespace runner

@@ -1,0 +1,69 @@
+#include "runner/commands/import_records.hpp"
+
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/exchange/import_runs.hpp"
+#include "runner/ledger/ledger.hpp"
+#include "runner/ledger/merge.hpp"
+
+namespace runner {
+
+namespace {
+
+ForeignRuns read_runs(const std::string& kind, const fs::path& path) {
+  if (kind == "mlflow") return read_mlflow_runs(path);
+  if (kind == "wandb") return read_wandb_runs(path);
+  if (kind == "tensorboard") return read_tensorboard_runs(path);
+  return read_csv_runs(path);
+}
+
+std::string counts_of(const std::vector<ForeignRun>& runs) {
+  int64_t points = 0;
+  std::set<std::string> metrics;
+  for (const auto& run : runs) {
+    points += std::ssize(run.points);
+    for (const auto& point : run.points) metrics.insert(point.name);
+  }
+  return fmt::format("{} with {} of {}", counted(std::ssize(runs), "run"), counted(points, "point"),
+                     counted(std::ssize(metrics), "metric"));
+}
+
+/// Prints the ids of the runs, and what became of them.
+ExitCode report(const std::vector<MergedRun>& merged) {
+  std::map<MergedRun::Outcome, int64_t> count;
+  for (const auto& run : merged) {
+    std::puts(run.id.c_str());
+    ++count[run.outcome];
+    if (run.outcome == MergedRun::Outcome::conflict)
+      log::warning("{} ({}) stays as it is here: {}", run.id, run.name, run.why);
+  }
+  std::vector<std::string> parts;
+  const auto say = [&](MergedRun::Outcome outcome, const char* what) {
+    if (count[outcome] > 0) parts.push_back(fmt::format("{} {}", count[outcome], what));
+  };
+  say(MergedRun::Outcome::added, "added");
+  say(MergedRun::Outcome::updated, "updated");
+  say(MergedRun::Outcome::unchanged, "already there");
+  say(MergedRun::Outcome::conflict, "with a conflict (--replace takes those of the bundle)");
+  log::info("{}: {}", counted(std::ssize(merged), "run"), parts.empty() ? "nothing to do" : join(parts, ", "));
+  return count[MergedRun::Outcome::conflict] > 0 ? ExitCode::run_failed : ExitCode::done;
+}
+
+}  // namespace
+
+ExitCode import_records(const std::string& kind, const std::string& path, bool replace) {
+  if (!fs::exists(path)) throw usage_error("there is no file {}", path);
+  if (kind == "bundle") return report(merge_bundle(ledger_home(), path, replace));
+  if (replace) throw usage_error("--replace is for bundles");
+  const auto found = read_runs(kind, path);
+  for (const auto& note : found.notes) log::info("note: {}", note);
+  if (found.runs.empty()) throw usage_error("{} has no runs", path);
+  log::info("read {}", counts_of(found.runs));
+  return report(add_foreign_runs(ledger_home(), kind, path, found.runs));
+}
+
+}  // namespace runner

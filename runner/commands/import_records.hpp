@@ -1,0 +1,12 @@
+// `runner import` of runs: from a bundle, or from what another program has recorded.
+#pragma once
+#include <string>
+
+#include "runner/base/error.hpp"
+
+namespace runner {
+
+/// `kind`: bundle, mlflow, wandb, tensorboard or csv. `replace`: of a bundle, where there is a conflict.
+ExitCode import_records(const std::string& kind, const std::string& path, bool replace);
+
+}  // namespace runner

@@ -1,0 +1,15 @@
+// Runs of the ledger as TensorBoard's event files.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/exchange/export_metrics.hpp"
+#include "runner/ledger/ledger.hpp"
+
+namespace runner {
+
+/// One folder for each run below `output`, named NAME-ID.
+ExportedMetrics export_tensorboard(const Ledger& ledger, const std::vector<std::string>& runs,
+                                   const std::string& output);
+
+}  // namespace runner

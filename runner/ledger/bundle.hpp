@@ -1,0 +1,33 @@
+// A bundle: one SQLite file with the records of chosen runs and files of their folders, to carry them to another ledger. It has the
+// tables of a ledger, and:
+//
+//   bundled(id, digest)                        the runs, and the digest of each one's rows (run_digest())
+//   bundled_file(file, run, path, bytes, mode) files, relative to the run's folder
+//   bundled_part(file, part, hash, content)    their contents in parts, each with its XXH3-128
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner {
+
+/// "RUNB", stored in the header of every bundle.
+constexpr int64_t bundle_application_id = 0x52554e42;
+
+/// Which files of a run's folder a bundle has. The files in the folder itself (recipe.toml, resolved.toml, plan.json, ...) are
+/// always there.
+enum class BundledFiles { settings, logs, checkpoints, all };
+
+struct BundleSummary {
+  int64_t runs = 0, files = 0, bytes = 0;  ///< `bytes`: of the files
+};
+
+/// Writes the runs with these ids to `file`, which exists completely afterwards or not at all. The runs' rows are those of one moment;
+/// a run that is running is recorded as lost, with its last activity as its end. Throws Error(environment).
+BundleSummary write_bundle(const std::string& home, const std::vector<std::string>& runs,
+                           const std::filesystem::path& file, BundledFiles files);
+
+}  // namespace runner

@@ -1,0 +1,26 @@
+// Merges the runs of a bundle into a ledger. Runs keep their ids. Merging the same bundle again changes nothing.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace runner {
+
+struct MergedRun {
+  enum class Outcome {
+    added,      ///< this ledger did not have it
+    updated,    ///< this ledger had the state from which the bundle's goes on
+    unchanged,  ///< this ledger has the bundle's state, or a state that goes on from it
+    conflict    ///< both have changed, or it is running here: this ledger's state stays
+  };
+  std::string id, name;
+  Outcome outcome = Outcome::added;
+  std::string why;  ///< of a conflict: what differs
+};
+
+/// Merges all runs of the bundle, in one transaction: a kill leaves all of them or none. `replace`: the bundle's state is taken where
+/// there is a conflict, except of runs that are running. Throws Error(environment) if the file is no bundle, is damaged, or has a
+/// newer schema.
+std::vector<MergedRun> merge_bundle(const std::string& home, const std::filesystem::path& file, bool replace = false);
+
+}  // namespace runner

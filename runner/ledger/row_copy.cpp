@@ -1,0 +1,199 @@
+#include "runner/ledger/row_copy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/ledger/references.hpp"
+#include "runner/ledger/table_columns.hpp"
+
+namespace runner {
+
+namespace {
+
+/// What only one ledger knows of a run: nothing that merging compares or copies.
+bool is_local(const std::string& table, const std::string& column) {
+  return table == "imported" || (table == "run" && (column == "folder" || column == "deleted" || column == "archived"));
+}
+
+/// The SQL of a value that is the same in all ledgers, for a column that may contain a row number.
+std::string portable(const std::string& schema, const std::string& table, const LedgerColumn& column) {
+  const std::string name = table + "." + column.name;
+  const auto looked_up = [&](const char* what, const char* in) {
+    return fmt::format("(SELECT t.{} FROM {}.{} AS t WHERE t.{} = {})", what, schema, in, in, name);
+  };
+  if (column.refers_to == "run") return looked_up("id", "run");
+  if (column.refers_to == "key") return looked_up("name", "key");
+  if (column.refers_to == "attempt") return looked_up("number", "attempt");
+  return name;
+}
+
+/// The rows of one run in a table, with portable values, in an order that does not depend on row numbers.
+std::string portable_rows(sqlite::Database& database, const std::string& schema, const std::string& table) {
+  std::vector<std::string> values;
+  for (const auto& column : table_columns(database, table))
+    if (!column.row_number && !is_local(table, column.name)) values.push_back(portable(schema, table, column));
+  std::string order;
+  for (size_t i = 1; i <= values.size(); ++i) order += (i > 1 ? ", " : "") + std::to_string(i);
+  return fmt::format("SELECT {} FROM {}.{} AS {} WHERE {}.run = ?1 ORDER BY {}", join(values, ", "), schema, table,
+                     table, table, order);
+}
+
+/// Adds the row's values to `text`, each with its type and length, so that different rows give different texts.
+void append_row(const sqlite::Statement& row, int columns, std::string& text) {
+  for (int i = 0; i < columns; ++i) {
+    text += static_cast<char>('0' + row.type(i));
+    if (row.type(i) == SQLITE_FLOAT) {
+      const double value = row.real(i);
+      char bytes[sizeof value];
+      std::memcpy(bytes, &value, sizeof value);
+      text.append(bytes, sizeof bytes);
+    } else if (!row.is_null(i)) {
+      const std::string value = row.text(i);
+      text += std::to_string(value.size()) + ":" + value;
+    }
+  }
+  text += '\n';
+}
+
+int column_count(sqlite::Database& database, const std::string& table) {
+  const auto columns = table_columns(database, table);
+  return static_cast<int>(std::ranges::count_if(
+      columns, [&](const LedgerColumn& column) { return !column.row_number && !is_local(table, column.name); }));
+}
+
+int64_t count_rows(sqlite::Database& database, const std::string& schema, const std::string& table, int64_t run) {
+  auto row = database.query("SELECT count(*) FROM " + schema + "." + table + " WHERE run = ?", run);
+  RUNNER_CHECK(row.step());
+  return row.integer(0);
+}
+
+}  // namespace
+
+RowCopy::RowCopy(sqlite::Database& database, std::string from, std::string to, bool keep_numbers)
+    : database_(database), from_(std::move(from)), to_(std::move(to)), keep_numbers_(keep_numbers) {}
+
+std::string RowCopy::value_of(const std::string& table, const std::string& column) const {
+  for (const auto& one : table_columns(database_, table)) {
+    if (one.name != column) continue;
+    const std::string old = "old." + column;
+    if (one.refers_to == "run")
+      return fmt::format("(SELECT b.run FROM {}.run AS b JOIN {}.run AS a ON a.id = b.id WHERE a.run = {})", to_, from_,
+                         old);
+    if (one.refers_to == "key")
+      return fmt::format("(SELECT b.key FROM {}.key AS b JOIN {}.key AS a ON a.name = b.name WHERE a.key = {})", to_,
+                         from_, old);
+    if (one.refers_to == "attempt")
+      return fmt::format(
+          "(SELECT b.attempt FROM {0}.attempt AS b JOIN {1}.attempt AS a ON a.number = b.number WHERE a.attempt = {2} "
+          "AND b.run = "
+          "(SELECT y.run FROM {0}.run AS y JOIN {1}.run AS x ON x.id = y.id WHERE x.run = a.run))",
+          to_, from_, old);
+    return old;
+  }
+  return "NULL";
+}
+
+void RowCopy::copy_texts(const std::string& table, int64_t run) {
+  const auto copy_those = [&](const std::string& hashes) {
+    database_.run(
+        fmt::format(
+            "INSERT OR IGNORE INTO {}.config (hash, content) SELECT hash, content FROM {}.config WHERE hash IN ({})",
+            to_, from_, hashes),
+        run);
+  };
+  for (const auto& column : table_columns(database_, table))
+    if (column.refers_to == "config")
+      copy_those(fmt::format("SELECT {} FROM {}.{} WHERE run = ?", column.name, from_, table));
+  for (const auto& [with_digests, column] : json_with_digests)
+    if (table == with_digests) copy_those(digests_in_json(from_, table, column) + " AND named.run = ?");
+}
+
+void RowCopy::copy_table(const std::string& table, int64_t run, bool over) {
+  std::vector<std::string> names, values;
+  bool has_key = false;
+  for (const auto& column : table_columns(database_, table)) {
+    if (column.row_number && !(keep_numbers_ && (table == "run" || table == "attempt"))) continue;
+    names.push_back(column.name);
+    values.push_back(value_of(table, column.name));
+    has_key = has_key || column.refers_to == "key";
+  }
+  copy_texts(table, run);
+  if (has_key)
+    database_.run(
+        fmt::format(
+            "INSERT INTO {}.key (name) SELECT name FROM {}.key WHERE key IN (SELECT DISTINCT key FROM {}.{} WHERE "
+            "run = ?) ON CONFLICT DO NOTHING",
+            to_, from_, from_, table),
+        run);
+  database_.run(fmt::format("{} INTO {}.{} ({}) SELECT {} FROM {}.{} AS old WHERE old.run = ? ORDER BY old.{}",
+                            over ? "INSERT OR REPLACE" : "INSERT", to_, table, join(names, ", "), join(values, ", "),
+                            from_, table, table_columns(database_, table).front().name),
+                run);
+}
+
+int64_t RowCopy::copy(int64_t run) {
+  copy_table("run", run);
+  const int64_t copied = database_.last_insert_rowid();
+  for (const auto& table : tables_of_runs(database_)) copy_table(table, run);
+  return copied;
+}
+
+void RowCopy::copy_edges(int64_t run) {
+  database_.run(
+      fmt::format("INSERT OR IGNORE INTO {}.edge (source, target, kind) SELECT {}, {}, old.kind FROM {}.edge AS old "
+                  "WHERE (old.source = ?1 OR old.target = ?1) AND {} IS NOT NULL AND {} IS NOT NULL",
+                  to_, value_of("edge", "source"), value_of("edge", "target"), from_, value_of("edge", "source"),
+                  value_of("edge", "target")),
+      run);
+}
+
+std::string run_digest(sqlite::Database& database, const std::string& schema, int64_t run) {
+  auto tables = tables_of_runs(database);
+  tables.push_back("run");
+  std::ranges::sort(tables);
+  // A digest of digests: the rows of a long run need not be in memory together.
+  std::string digests, part;
+  for (const auto& table : tables) {
+    const int columns = column_count(database, table);
+    if (columns == 0) continue;
+    part = table + "\n";
+    auto rows = database.query(portable_rows(database, schema, table), run);
+    while (rows.step()) {
+      append_row(rows, columns, part);
+      if (part.size() < (1U << 20)) continue;
+      digests += xxh3_hex(part);
+      part.clear();
+    }
+    digests += xxh3_hex(part);
+  }
+  return xxh3_hex(digests);
+}
+
+std::string run_differences(sqlite::Database& database, const std::string& here, int64_t run_here,
+                            const std::string& there, int64_t run_there) {
+  std::vector<std::string> found;
+  for (const auto& column : table_columns(database, "run")) {
+    if (column.row_number || is_local("run", column.name)) continue;
+    auto row = database.query(
+        fmt::format("SELECT (SELECT {0} FROM {1}.run WHERE run = ?1) IS NOT (SELECT {0} FROM {2}.run WHERE run "
+                    "= ?2)",
+                    column.name, here, there),
+        run_here, run_there);
+    RUNNER_CHECK(row.step());
+    if (row.integer(0)) found.push_back(column.name);
+  }
+  for (const auto& table : tables_of_runs(database)) {
+    if (is_local(table, "")) continue;
+    const int64_t ours = count_rows(database, here, table, run_here),
+                  theirs = count_rows(database, there, table, run_there);
+    if (ours != theirs) found.push_back(fmt::format("{} ({} rows here, {} there)", table, ours, theirs));
+  }
+  return found.empty() ? "values of rows" : join(found, ", ");
+}
+
+}  // namespace runner

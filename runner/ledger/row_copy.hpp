@@ -1,0 +1,42 @@
+// Copies the rows of a run from one attached database to another one with the same schema. Which tables and columns there are is
+// read from the schema. Row numbers of runs, attempts and metric names differ between the two, and are translated.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner {
+
+class RowCopy {
+ public:
+  /// `from`, `to`: names of attached databases ("main" is the ledger itself). All calls are in one transaction of the caller.
+  /// `keep_numbers`: runs and attempts get the row numbers that they have in `from`, which must be free.
+  RowCopy(sqlite::Database& database, std::string from, std::string to, bool keep_numbers = false);
+
+  /// Copies a run with this row number, its attempts, points, events, artifacts and texts. Returns its new row number. Edges are
+  /// copied once both runs are there.
+  int64_t copy(int64_t run);
+  /// Copies the edges of `run`, a row number in `from`, to runs that `to` has.
+  void copy_edges(int64_t run);
+  /// Parts of copy(): the rows of one table, and the texts that they refer to. With `over`, rows that exist are replaced.
+  void copy_table(const std::string& table, int64_t run, bool over = false);
+  void copy_texts(const std::string& table, int64_t run);
+
+ private:
+  std::string value_of(const std::string& table, const std::string& column) const;
+
+  sqlite::Database& database_;
+  std::string from_, to_;
+  bool keep_numbers_;
+};
+
+/// A digest of everything that a ledger records of a run, which does not depend on row numbers, on the run's folder, or on what this
+/// ledger alone knows of it (its trash, its imports).
+std::string run_digest(sqlite::Database& database, const std::string& schema, int64_t run);
+
+/// What differs between the records of one run in two attached databases: "tags", "300 points here, 200 there".
+std::string run_differences(sqlite::Database& database, const std::string& here, int64_t run_here,
+                            const std::string& there, int64_t run_there);
+
+}  // namespace runner

@@ -1,0 +1,239 @@
+#include "runner/ledger/spool.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "runner/base/clock.hpp"
+#include "runner/base/fault_point.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
+#include "runner/ledger/backup.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/migrations.hpp"
+#include "runner/ledger/process_identity.hpp"
+#include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/table_columns.hpp"
+
+namespace runner {
+
+namespace {
+
+void remove_database(const fs::path& file) {
+  std::error_code ignored;
+  for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(file.string() + end, ignored);
+}
+
+/// Attempts that begin in the spool get numbers that no other process uses in the ledger meanwhile: those after an attempt of no run.
+void reserve_attempts(sqlite::Database& spool) {
+  std::random_device random;
+  const int64_t far = (int64_t{1} << 40) + (static_cast<int64_t>(random()) << 8);
+  spool.execute("PRAGMA foreign_keys = OFF");
+  spool.run(
+      "INSERT INTO attempt (attempt, run, number, host, boot_id, pid_namespace, pid, process_start, started, "
+      "heartbeat) "
+      "VALUES (?, 0, 0, '', '', '', 0, 0, 0, 0)",
+      far);
+}
+
+/// Detaches a database from a connection in any case.
+class Attached {
+ public:
+  Attached(sqlite::Database& database, const fs::path& file, const std::string& name)
+      : database_(database), name_(name) {
+    database_.run("ATTACH ? AS " + name, file.string());
+  }
+  ~Attached() { sqlite3_exec(database_.handle(), ("DETACH " + name_).c_str(), nullptr, nullptr, nullptr); }
+  Attached(const Attached&) = delete;
+
+ private:
+  sqlite::Database& database_;
+  std::string name_;
+};
+
+int64_t newest_attempt(sqlite::Database& database, const std::string& schema, int64_t run) {
+  auto row = database.query("SELECT ifnull(max(number), 0) FROM " + schema + ".attempt WHERE run = ?", run);
+  RUNNER_CHECK(row.step());
+  return row.integer(0);
+}
+
+/// The columns of `run` that users edit.
+bool is_edited(const std::string& column) {
+  constexpr const char* edited[] = {"name", "tags", "notes", "grp", "archived", "deleted", "folder"};
+  return std::ranges::find(edited, column) != std::end(edited);
+}
+
+/// Copies the rows of a run that can be read. A damaged ledger may still have some of them.
+void copy_what_is_left(sqlite::Database& ledger, int64_t run) {
+  RowCopy rows(ledger, "main", "spool", /*keep_numbers=*/true);
+  ledger.execute("CREATE TABLE spool.unread (name TEXT PRIMARY KEY) STRICT; BEGIN");
+  rows.copy_table("run", run);
+  for (const auto& table : tables_of_runs(ledger)) {
+    try {
+      rows.copy_table(table, run);
+    } catch (const sqlite::Failure& failure) {
+      if (table == "attempt" || failure.primary() == SQLITE_FULL) throw;
+      ledger.run("INSERT INTO spool.unread VALUES (?)", table);
+    }
+  }
+  ledger.execute("COMMIT");
+}
+
+/// Whether the spool has all rows of this table that the ledger had.
+bool is_whole(sqlite::Database& ledger, const std::string& table) {
+  return !ledger.query("SELECT 1 FROM spool.unread WHERE name = ?", table).step();
+}
+
+/// Replaces the rows of a run that the ledger has by those of the spool, which go on from them.
+void replace_rows(sqlite::Database& ledger, int64_t spooled, int64_t run) {
+  RowCopy rows(ledger, "spool", "main", /*keep_numbers=*/spooled == run);
+  for (const auto& table : tables_of_runs(ledger)) {
+    if (table == "change" || table == "imported") continue;
+    const bool whole = is_whole(ledger, table);
+    if (whole) ledger.run("DELETE FROM main." + table + " WHERE run = ?", run);
+    rows.copy_table(table, spooled, /*over=*/!whole);
+  }
+  std::vector<std::string> columns;
+  for (const auto& column : table_columns(ledger, "run"))
+    if (!column.row_number && !is_edited(column.name)) columns.push_back(column.name);
+  rows.copy_texts("run", spooled);
+  ledger.run("UPDATE main.run SET (" + join(columns, ", ") + ") = (SELECT " + join(columns, ", ") +
+                 " FROM spool.run WHERE run = ?1) WHERE run = ?2",
+             spooled, run);
+}
+
+/// Whether the process that writes the spool is alive.
+bool is_in_use(const fs::path& file) {
+  try {
+    sqlite::Database spool(file, sqlite::Access::existing);
+    auto row = spool.query(
+        "SELECT host, ifnull(machine, ''), boot_id, pid_namespace, pid, process_start, heartbeat, (SELECT ended FROM "
+        "run) IS NULL "
+        "FROM attempt WHERE number > 0 ORDER BY number DESC");
+    if (!row.step() || !row.integer(7)) return false;
+    const ProcessIdentity owner{row.text(0), row.text(1), row.text(2), row.text(3), row.integer(4), row.integer(5)};
+    return !is_gone(owner, row.real(6), this_process(), wall_seconds());
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+fs::path spool_in(const fs::path& run_folder) { return run_folder / "ledger-spool.db"; }
+
+bool lasts(const sqlite::Failure& failure) {
+  switch (failure.primary()) {
+    case SQLITE_FULL:
+    case SQLITE_READONLY:
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::unique_ptr<sqlite::Database> seed_of(const fs::path& ledger, int64_t run) {
+  auto seed = std::make_unique<sqlite::Database>(":memory:", sqlite::Access::create);
+  migrate(*seed);
+  const Attached attached(*seed, ledger, "ledger");
+  seed->execute("BEGIN");
+  RowCopy rows(*seed, "ledger", "main", /*keep_numbers=*/true);
+  rows.copy_table("run", run);
+  rows.copy_table("attempt", run);
+  seed->execute("CREATE TABLE unread (name TEXT PRIMARY KEY) STRICT");
+  for (const auto& table : tables_of_runs(*seed))
+    if (table != "attempt") seed->run("INSERT INTO unread VALUES (?)", table);
+  seed->execute("COMMIT");
+  return seed;
+}
+
+void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed, const fs::path& file) {
+  const fs::path temporary = file.string() + ".tmp";
+  remove_database(temporary);
+  try {
+    try {
+      {
+        sqlite::Database spool(temporary, sqlite::Access::create);
+        migrate(spool);
+      }
+      const Attached attached(ledger, temporary, "spool");
+      try {
+        copy_what_is_left(ledger, run);
+      } catch (...) {
+        sqlite3_exec(ledger.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
+        throw;
+      }
+    } catch (const sqlite::Failure&) {
+      if (!seed) throw;
+      remove_database(temporary);
+      sqlite::Database spool(temporary, sqlite::Access::create);
+      copy_pages(*seed, spool);
+    }
+    {
+      sqlite::Database spool(temporary, sqlite::Access::existing);
+      reserve_attempts(spool);
+    }
+    sync_path(temporary);
+    std::error_code error;
+    fs::rename(temporary, file, error);
+    if (error) throw environment_error("cannot write {}: {}", file.string(), error.message());
+    sync_path(file.parent_path());
+  } catch (...) {
+    remove_database(temporary);
+    throw;
+  }
+}
+
+bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbers) {
+  {
+    const Attached attached(ledger, file, "spool");
+    sqlite::Transaction transaction(ledger);
+    auto spooled = ledger.query("SELECT run, id FROM spool.run");
+    if (!spooled.step()) return false;
+    const int64_t there = spooled.integer(0);
+    const std::string id = spooled.text(1);
+    spooled = ledger.query("SELECT 1");
+    auto known = ledger.query("SELECT run FROM main.run WHERE id = ?", id);
+    const int64_t here = known.step() ? known.integer(0) : 0;
+    known = ledger.query("SELECT 1");
+    if (here != 0) {
+      if (newest_attempt(ledger, "main", here) > newest_attempt(ledger, "spool", there)) return false;
+      if (same_numbers && here != there) return false;
+      replace_rows(ledger, there, here);
+    } else {
+      const bool taken =
+          ledger.query("SELECT 1 FROM main.run WHERE run = ?", there).step() ||
+          ledger
+              .query("SELECT 1 FROM main.attempt WHERE attempt IN (SELECT attempt FROM spool.attempt WHERE run = ?)",
+                     there)
+              .step();
+      if (taken && same_numbers) return false;
+      note_config(ledger, RowCopy(ledger, "spool", "main", /*keep_numbers=*/!taken).copy(there));
+    }
+    fault_point("spool merge");
+    transaction.commit();
+  }
+  fault_point("spool merged");
+  remove_database(file);
+  return true;
+}
+
+void merge_all_spools(sqlite::Database& ledger, const fs::path& home) {
+  std::error_code error;
+  for (fs::directory_iterator entry(home / "runs", error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path file = spool_in(entry->path());
+    if (!fs::exists(file) || is_in_use(file)) continue;
+    try {
+      if (merge_spool(ledger, file, /*same_numbers=*/false))
+        log::info("the record of {} was added from {}", entry->path().filename().string(), file.string());
+    } catch (const Error& failure) {
+      log::warning("{} was not added to the ledger: {}", file.string(), failure.what());
+    }
+  }
+}
+
+}  // namespace runner

@@ -1,0 +1,171 @@
+// runner rm, restore, purge, gc, export and import, as commands.
+#include "support.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using nlohmann::json;
+
+TEST_CASE("expectation 33: rm hides a run, restore brings it back, purge deletes it for good") {
+  Workplace place;
+  const auto a = add_run(place.home(), "a"), b = add_run(place.home(), "b");
+  auto result = place.run({"rm", "a"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.out == a + "\n");
+  CHECK(
+      result.err ==
+      "1 run moved to the trash: `runner restore RUN` brings a run back, `runner purge` deletes the trash for good\n");
+  CHECK(place.run({"ls"}).out.find(a) == std::string::npos);
+  CHECK(place.run({"ls", "deleted:yes"}).out.find(a) != std::string::npos);
+  result = place.run({"show", "a"});
+  CHECK(result.code == 2);
+  CHECK(result.err == "error: run " + a + " is in the trash: `runner restore " + a + "` brings it back\n");
+  CHECK(place.run({"restore", "a"}).code == 0);
+  CHECK(place.run({"metrics", a, "--name", "loss", "--json"}).json().at("points").size() == 100);
+
+  CHECK(place.run({"rm", "name:a"}).code == 0);
+  result = place.run({"purge"});
+  CHECK(result.code == 2);
+  CHECK(result.err.find("purge deletes 1 run (") != std::string::npos);
+  CHECK(result.err.find("add --yes to do that without a question") != std::string::npos);
+  result = place.run({"purge", "--older-than", "1h", "--yes"});
+  CHECK(result.err == "no run in the trash matches\n");
+  result = place.run({"purge", "--dry-run"});
+  CHECK(result.err.find("would be deleted for good") != std::string::npos);
+  result = place.run({"purge", "--yes"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.err.starts_with("deleted 1 run ("));
+  CHECK_FALSE(fs::exists(place.home() / "runs" / a));
+  CHECK(place.run({"show", a}).err.starts_with("error: run " + a + " was deleted for good at "));
+  CHECK(place.run({"show", b}).code == 0);
+}
+
+TEST_CASE(
+    "expectation 33: gc --dry-run prints bytes, gc removes what the rule does not keep, and never the newest "
+    "checkpoint") {
+  Workplace place;
+  const auto id = add_run(place.home(), "a");
+  const fs::path run_dir = place.home() / "runs" / id;
+  fs::create_directories(place.home() / "runs" / "orphan");
+  write_file_atomic(place.home() / "runs" / "orphan" / "file", std::string(3000, 'x'));
+  fs::create_directories(run_dir / "checkpoints" / ".step-000070.1.tmp");
+  const auto dry =
+      place.run({"gc", "--dry-run", "--json", "--keep-last", "2", "--keep-best", "1", "--keep-every", "20"}).json();
+  std::vector<std::string> names;
+  for (const auto& one : dry.at("checkpoints")) names.push_back(fs::path(one.at("path").get<std::string>()).filename());
+  CHECK(names == std::vector<std::string>{"step-000010", ".step-000070.1.tmp"});
+  CHECK(dry.at("checkpoints")[0].at("bytes").get<int64_t>() > 8000);
+  CHECK(sound_checkpoints(run_dir).size() == 6);
+  auto result = place.run({"gc", "--keep-best", "1"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{30, 60});
+  CHECK_FALSE(fs::exists(run_dir / "checkpoints" / ".step-000070.1.tmp"));
+  CHECK(result.out.find("stays; removed by --orphans") != std::string::npos);
+  CHECK(fs::exists(place.home() / "runs" / "orphan"));
+  CHECK(place.run({"gc", "--orphans"}).code == 0);
+  CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{60});
+  CHECK(std::distance(fs::directory_iterator(place.home() / "runs"), {}) == 1);
+  result = place.run({"gc", "--keep-last", "0"});
+  CHECK(result.code == 2);
+  CHECK(result.err == "error: --keep-last 0: the newest checkpoint of a run always stays, so this is at least 1\n");
+}
+
+TEST_CASE("gc leaves alone what running and unfinished runs start from") {
+  Workplace place;
+  const auto source = add_run(place.home(), "source"), parent = add_run(place.home(), "parent");
+  const auto unfinished = add_run(place.home(), "unfinished", 10, "", "interrupted");
+  const auto child = add_run(place.home(), "child", 10, parent, "running");
+  const std::string start = fs::absolute(place.home() / "runs" / source / "checkpoints" / "step-000020");
+  raw(place.home()).run("UPDATE run SET annotations = json_object('start', ?) WHERE id = ?", start, unfinished);
+  const auto result = place.run({"gc", "--json"}).json();
+  CHECK(sound_checkpoints(place.home() / "runs" / source) == std::vector<int64_t>{20, 60});
+  CHECK(sound_checkpoints(place.home() / "runs" / parent).size() == 6);
+  CHECK(sound_checkpoints(place.home() / "runs" / child).size() == 6);
+  CHECK(result.at("skipped").size() == 2);
+}
+
+TEST_CASE("expectation 35: export --bundle and import, on two machines") {
+  Workplace here, there;
+  const auto a = add_run(here.home(), "a", 200);
+  const std::string file = (here.path() / "a.bundle").string();
+  auto result = here.run({"export", "--bundle", "a", "--files", "checkpoints", "-o", file});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.out == file + "\n");
+  for (const char* times : {"1 run: 1 added\n", "1 run: 1 already there\n"}) {
+    result = there.run({"import", file});
+    CHECK(result.code == 0);
+    CHECK(result.out == a + "\n");
+    CHECK(result.err == times);
+  }
+  CHECK(there.run({"metrics", a, "--name", "loss", "--json"}).json() ==
+        here.run({"metrics", a, "--name", "loss", "--json"}).json());
+  CHECK(sound_checkpoints(there.home() / "runs" / a).size() == 6);
+  CHECK(there.run({"note", a, "mine"}).code == 0);
+  CHECK(here.run({"note", a, "yours"}).code == 0);
+  fs::remove(file);
+  REQUIRE(here.run({"export", "--bundle", "a", "-o", file}).code == 0);
+  result = there.run({"import", "bundle", file});
+  CHECK(result.code == 1);
+  CHECK(result.err.find("stays as it is here: it differs here in notes") != std::string::npos);
+  CHECK(there.run({"import", file, "--replace"}).code == 0);
+  CHECK(here.run({"export", "--bundle", "a", "-o", file}).err ==
+        "error: " + file + " exists: remove it, or name another file\n");
+}
+
+TEST_CASE("expectation 34: points go out as CSV and JSON lines, and come back with the same counts and values") {
+  Workplace place, other;
+  const auto a = add_run(place.home(), "a, quoted \"name\"", 120), b = add_run(place.home(), "b", 3);
+  const std::string file = (place.path() / "points.csv").string();
+  auto result = place.run({"export", a, b, "--metrics", "csv", "-o", file});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.err == "246 points of 4 metrics of 2 runs\n");
+  CHECK(slurp(file).starts_with("run,name,metric,step,value\n" + a + ",\"a, quoted \"\"name\"\"\",loss,1,1\n"));
+  CHECK(place.run({"export", a, b, "--metrics", "csv"}).out == slurp(file));
+  result = other.run({"import", file});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.err == "read 2 runs with 246 points of 2 metrics\n2 runs: 2 added\n");
+  CHECK(other.run({"import", "csv", file}).err ==
+        "read 2 runs with 246 points of 2 metrics\n2 runs: 2 already there\n");
+  for (const char* metric : {"loss", "odd, \"name\""})
+    CHECK(other.run({"metrics", "a, quoted \"name\"", "--name", metric, "--json"}).json().at("points") ==
+          place.run({"metrics", a, "--name", metric, "--json"}).json().at("points"));
+  // JSON lines: each is valid JSON, in the same order as the CSV.
+  std::istringstream lines(place.run({"export", a, "--metrics", "jsonl"}).out);
+  int64_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto point = json::parse(line);
+    if (point.at("metric") == "loss") CHECK(point.at("value").get<double>() == 1.0 / point.at("step").get<double>());
+  }
+  CHECK(count == 240);
+  CHECK(
+      place.run({"export", a, "--metrics", "cvs"}).err ==
+      "error: --metrics cvs: there is no such format: did you mean csv?; there are csv, jsonl, parquet, tensorboard\n");
+  CHECK(other.run({"import", "tensorbord", file}).err ==
+        "error: import tensorbord: there is no such source, did you mean tensorboard?; it is bundle, mlflow, wandb, "
+        "tensorboard, csv or "
+        "deepspeed\n");
+}
+
+TEST_CASE("a folder that was moved or deleted is named by the verbs that need it, and the others still work") {
+  Workplace place;
+  const auto id = add_run(place.home(), "a");
+  const std::string folder = (place.home() / "runs" / id).string();
+  fs::rename(folder, place.path() / "moved");
+  CHECK(place.run({"metrics", id, "--name", "loss", "--json"}).code == 0);
+  CHECK(place.run({"show", id}).out.find(folder) != std::string::npos);
+  CHECK(place.run({"export", id, "--metrics", "csv"}).code == 0);
+  for (const std::vector<std::string>& verb : {std::vector<std::string>{"resume", id},
+                                               {"generate", id, "x"},
+                                               {"export", id, "--output", "out"},
+                                               {"evaluate", id}}) {
+    const auto result = place.run(verb);
+    INFO(verb[0] << ": " << result.err);
+    CHECK(result.code == 2);
+    CHECK(result.err.find(folder) != std::string::npos);
+  }
+}

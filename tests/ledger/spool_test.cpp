@@ -1,0 +1,213 @@
+// Faults of the ledger while a run goes on: its file is deleted, full, write-protected or damaged. Nothing of the run is lost.
+#include "runner/ledger/spool.hpp"
+
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <csignal>
+#include <fstream>
+
+#include "runner/base/files.hpp"
+#include "support.hpp"
+
+using namespace runner;
+
+namespace {
+
+using Points = std::vector<std::pair<int64_t, double>>;
+
+/// A running run whose folder is not in the ledger's folder.
+struct Going {
+  LedgerFolder folder;
+  std::unique_ptr<Ledger> ledger;
+  std::string id;
+  fs::path runs() const { return folder.path / "elsewhere"; }
+  fs::path spool() const { return spool_in(runs() / id); }
+
+  explicit Going(bool in_home = false) {
+    ledger = std::make_unique<Ledger>(folder.home(), Ledger::Mode::write);
+    auto run = new_run(folder);
+    if (!in_home) run.run_dir_root = runs();
+    id = ledger->begin_run(run);
+    ledger->begin_attempt(id, "start");
+    add(1, 5);
+    ledger->flush();
+  }
+  void add(int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step)
+      ledger->metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}});
+    ledger->event(id, "note", {{"step", last}});
+  }
+  Points points() { return Ledger(folder.home(), Ledger::Mode::read).points(id, "loss"); }
+  std::string status() { return Ledger(folder.home(), Ledger::Mode::read).show(id).at("status"); }
+  /// What the error of a damaged ledger tells the user to do.
+  void move_damaged_away() {
+    CHECK(error_of([&] { Ledger(folder.home(), Ledger::Mode::write).runs(); }).starts_with("4: "));
+    for (const char* end : {"", "-wal", "-shm"}) fs::remove(folder.file().string() + end);
+    Ledger next(folder.home(), Ledger::Mode::write);
+  }
+  size_t notes() { return Ledger(folder.home(), Ledger::Mode::read).show(id).at("events").size(); }
+};
+
+Points expected(int64_t last) {
+  Points points;
+  for (int64_t step = 1; step <= last; ++step) points.emplace_back(step, 1.0 / static_cast<double>(step));
+  return points;
+}
+
+void remove_ledger(const LedgerFolder& folder) {
+  for (const char* end : {"", "-wal", "-shm"}) fs::remove(folder.file().string() + end);
+}
+
+/// A small filesystem of its own. The test is skipped where none can be mounted.
+struct SmallDisk {
+  fs::path path;
+  explicit SmallDisk(const fs::path& where) : path(where) {
+    fs::create_directories(path);
+    if (::mount("tmpfs", path.c_str(), "tmpfs", 0, "size=4m") != 0) SKIP("no filesystem can be mounted here");
+  }
+  ~SmallDisk() { ::umount2(path.c_str(), MNT_DETACH); }
+  SmallDisk(const SmallDisk&) = delete;
+  void fill() const {
+    std::ofstream file(path / "filler", std::ios::binary);
+    const std::string block(4096, 'x');
+    while (file.write(block.data(), 4096) && file.flush()) {
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("expectation 12: a ledger that is deleted while a run goes on: the run has all its points in the new one") {
+  Going going;
+  remove_ledger(going.folder);
+  going.add(6, 10);
+  going.ledger->flush();
+  CHECK(fs::exists(going.spool()));
+  CHECK_FALSE(fs::exists(going.folder.file()));
+  going.ledger->annotate(going.id, "measured", {{"x", 1}});
+  CHECK(going.ledger->begin_attempt(going.id, "restart", 8) == 2);
+  going.add(9, 12);
+  going.ledger->finish_run(going.id, "finished", 0, "");
+  going.ledger.reset();
+  CHECK(going.points() == expected(12));
+  CHECK(going.status() == "finished");
+  CHECK(Ledger(going.folder.home(), Ledger::Mode::read).show(going.id).at("attempts").size() == 2);
+  CHECK(going.folder.raw().text("PRAGMA integrity_check") == "ok");
+  CHECK_FALSE(fs::exists(going.spool()));
+}
+
+TEST_CASE("expectation 12: what a killed process wrote beside the run is added by the next command") {
+  Going going(/*in_home=*/true);
+  const fs::path spool = spool_in(fs::path(going.folder.home()) / "runs" / going.id);
+  going.ledger.reset();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Ledger ledger(going.folder.home(), Ledger::Mode::write);
+    going.folder.raw().execute("UPDATE run SET status = 'failed'");  // or reopen_run() would refuse
+    ledger.reopen_run(going.id, new_run(going.folder));
+    ledger.begin_attempt(going.id, "resume", 5);
+    remove_ledger(going.folder);
+    for (int64_t step = 6; step <= 9; ++step)
+      ledger.metrics(going.id, {{"loss", step, 1.0 / static_cast<double>(step)}});
+    ledger.flush();
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+  REQUIRE(fs::exists(spool));
+  { Ledger ledger(going.folder.home(), Ledger::Mode::write); }  // makes a new one
+  CHECK(going.points() == expected(9));
+  CHECK(going.status() == "lost");
+  CHECK_FALSE(fs::exists(spool));
+}
+
+TEST_CASE("expectation 12: on a full disk the record goes on beside the run, and comes back when there is space") {
+  LedgerFolder place;
+  SmallDisk disk(place.path / "disk");
+  const std::string home = disk.path / "home";
+  auto run = new_run(place);
+  run.run_dir_root = place.path / "elsewhere";
+  auto ledger = std::make_unique<Ledger>(home, Ledger::Mode::write);
+  const std::string id = ledger->begin_run(run);
+  ledger->begin_attempt(id, "start");
+  ledger->metrics(id, {{"loss", 1, 1.0}});
+  ledger->flush();
+  disk.fill();
+  for (int64_t step = 2; step <= 3000; ++step) ledger->metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}});
+  ledger->flush();
+  const fs::path spool = spool_in(fs::path(run.run_dir_root) / id);
+  CHECK(fs::exists(spool));
+  SECTION("the process ends in time") {
+    fs::remove(disk.path / "filler");
+    ledger->finish_run(id, "finished", 0, "");
+    ledger.reset();
+    CHECK_FALSE(fs::exists(spool));
+  }
+  SECTION("the disk is still full at the end of the run: the next command adds the record") {
+    ledger->finish_run(id, "finished", 0, "");
+    ledger.reset();
+    CHECK(fs::exists(spool));
+    fs::remove(disk.path / "filler");
+    CHECK(Ledger(home, Ledger::Mode::read).runs().at(0).status == "running");  // its process is alive: this one
+    sqlite::Database(fs::path(home) / "ledger.db", sqlite::Access::existing)
+        .execute("UPDATE attempt SET process_start = 1");
+    CHECK(Ledger(home, Ledger::Mode::read).runs().at(0).status == "finished");
+    CHECK_FALSE(fs::exists(spool));
+  }
+  CHECK(Ledger(home, Ledger::Mode::read).points(id, "loss") == expected(3000));
+  CHECK(sqlite::Database(fs::path(home) / "ledger.db", sqlite::Access::existing).text("PRAGMA integrity_check") ==
+        "ok");
+}
+
+TEST_CASE("expectation 12: a ledger whose files are cut to nothing") {
+  Going going(/*in_home=*/true);
+  for (const char* end : {"", "-wal"}) REQUIRE(::truncate((going.folder.file().string() + end).c_str(), 0) == 0);
+  going.add(6, 10);
+  CHECK_NOTHROW(going.ledger->flush());
+  going.ledger->finish_run(going.id, "finished", 0, "");
+  going.ledger.reset();
+  CHECK(going.points().back() == std::pair<int64_t, double>(10, 0.1));  // an empty file is a new ledger
+  CHECK(going.folder.raw().integer("SELECT count(*) FROM metric WHERE step > 5") == 5);
+  CHECK(going.status() == "finished");
+}
+
+TEST_CASE("expectation 12: a ledger that is overwritten: the run's later points are whole") {
+  Going going(/*in_home=*/true);
+  {
+    std::fstream file(going.folder.file(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = fs::file_size(going.folder.file());
+    const std::string garbage(size, '\x5a');
+    file.write(garbage.data(), static_cast<std::streamsize>(size));
+  }
+  std::ofstream(going.folder.file().string() + "-wal", std::ios::binary) << std::string(50000, '\x5a');
+  going.add(6, 10);
+  CHECK_NOTHROW(going.ledger->flush());
+  going.ledger->finish_run(going.id, "finished", 0, "");
+  going.ledger.reset();
+  going.move_damaged_away();
+  CHECK(going.folder.raw().integer("SELECT count(*) FROM metric WHERE step > 5") == 5);
+  CHECK(going.status() == "finished");
+}
+
+TEST_CASE("a spool is not added if another process has resumed the run since") {
+  Going going;
+  remove_ledger(going.folder);
+  going.add(6, 7);
+  going.ledger->flush();
+  const fs::path copy = going.folder.path / "copy.db";
+  fs::copy_file(going.spool(), copy);
+  if (fs::exists(going.spool().string() + "-wal"))
+    fs::copy_file(going.spool().string() + "-wal", copy.string() + "-wal");
+  going.ledger->finish_run(going.id, "failed", 1, "");
+  going.ledger.reset();
+  Ledger again(going.folder.home(), Ledger::Mode::write);
+  again.reopen_run(going.id, new_run(going.folder));
+  again.begin_attempt(going.id, "resume", 7);
+  auto raw = going.folder.raw();
+  CHECK_FALSE(merge_spool(raw, copy, /*same_numbers=*/false));
+  CHECK(fs::exists(copy));
+  CHECK(going.points() == expected(7));
+}
