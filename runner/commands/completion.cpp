@@ -110,6 +110,12 @@ Candidates keys() {
   return list;
 }
 
+Candidates fields() {
+  Candidates list;
+  for (const auto& field : run_fields()) list.push_back({field.name, field.help});
+  return list;
+}
+
 /// The rows of a table of the ledger, newest first. Empty if the ledger cannot be read.
 Candidates newest_first(const char* noun, const auto& rows) try {
   Candidates list{{"last", fmt::format("the newest {}", noun)}};
@@ -202,7 +208,7 @@ Candidates named_values(const CLI::App& app, const std::string& option) {
   if (option == "metric" || option == "best" || (option == "name" && app.get_name() == "metrics")) return metrics();
   if (option == "x") return joined(plain({"step"}), metrics());
   if (option == "group-by") return keys();
-  if (option == "sort") return joined(metrics(), keys());
+  if (option == "sort") return joined(fields(), joined(metrics(), keys()));
   if (option == "strategy") return plain(strategy_names());
   return {};
 }

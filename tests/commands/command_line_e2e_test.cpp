@@ -145,7 +145,8 @@ TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs
         "restore\tBring runs back from the trash\n");
   CHECK_THAT(complete(place, {"sweep", "st"}), StartsWith("status\t") && ContainsSubstring("\nstop\t"));
   CHECK_THAT(complete(place, {"ls", "--st"}), StartsWith("--status\t"));
-  CHECK(complete(place, {"ls", "--sort", "st"}) == "started\nstatus\nstrategy\nsteps\n");
+  CHECK_THAT(complete(place, {"ls", "--sort", "st"}),
+             StartsWith("status\t") && ContainsSubstring("\nstarted\t") && ContainsSubstring("\nsteps\t"));
   CHECK_THAT(complete(place, {"run", "tiny.toml", "--set", "model.n_h"}), StartsWith("model.n_heads=\t"));
   CHECK(complete(place, {"run", "tiny.toml", "--set", "optimizer.name=ad"}) ==
         "optimizer.name=adamw\noptimizer.name=adam\noptimizer.name=adamw_8bit\noptimizer.name=adafactor\n");
