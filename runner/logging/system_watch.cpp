@@ -24,8 +24,9 @@ struct SystemWatch::Shared {
 
   void loop(std::chrono::milliseconds every) {
     std::unique_lock lock(mutex);
-    // The second reading follows soon, because the first one has no rates.
-    for (auto pause = std::min<std::chrono::milliseconds>(every, std::chrono::seconds(1)); !stop; pause = every) {
+    // The first readings follow each other soon, so that a short run has some.
+    for (auto pause = std::min<std::chrono::milliseconds>(every, std::chrono::seconds(1)); !stop;
+         pause = std::min(2 * pause, every)) {
       const auto now = processes;
       lock.unlock();
       auto reading = reader.read(now, steady_seconds());
