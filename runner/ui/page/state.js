@@ -39,7 +39,7 @@ addEventListener("popstate", () => listeners.forEach((listener) => listener()));
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
-  if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target || link.origin !== location.origin) return;
+  if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
   go(link.pathname + link.search);
