@@ -75,7 +75,7 @@ Response get_system(const Api& api, const Request&, const Captures& captures) {
 
 Response get_patch(const Api& api, const Request&, const Captures& captures) {
   const std::string id = run_id(api, captures[0]);
-  const fs::path file = fs::path(reading(api).run_dir(id)) / "git.patch";
+  const fs::path file = fs::path(reading(api).run_dir(id)) / "code.patch";
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored) || fs::is_symlink(file, ignored))
     throw ApiError(404, "the run has no patch: its code was committed, or git was not there");

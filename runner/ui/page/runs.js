@@ -29,14 +29,14 @@ function memory(run) {
 }
 
 const standard = [
-  { key: "progress", title: "Progress", sort: "steps", width: "180px", cell: progress, class: "progress-cell" },
-  { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "144px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
-  { key: "metric", title: "Metric", sort: "metric", number: true, width: "128px", cell: (run) => (run.metric === "loss" ? "" : h("span", { title: run.metric }, number(run.metric_value), h("span.small.faint", ` ${run.metric}`))) },
-  { key: "rate", title: "Speed", unit: "/ s", number: true, width: "86px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
-  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "100px", cell: memory },
-  { key: "strategy", title: "Strategy", sort: "strategy", width: "92px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
-  { key: "started", title: "Started", sort: "started", number: true, width: "106px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
-  { key: "took", title: "Took", sort: "took", number: true, width: "86px", cell: (run) => duration(run.seconds) },
+  { key: "progress", title: "Progress", sort: "steps", width: "140px", cell: progress, class: "progress-cell" },
+  { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "132px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
+  { key: "metric", title: "Metric", sort: "metric", number: true, width: "104px", cell: (run) => (run.metric === "loss" ? "" : h("span", { title: run.metric }, number(run.metric_value), h("span.small.faint", ` ${run.metric}`))) },
+  { key: "rate", title: "Speed", unit: "/ s", number: true, width: "74px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
+  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "94px", cell: memory },
+  { key: "strategy", title: "Strategy", sort: "strategy", width: "82px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
+  { key: "started", title: "Started", sort: "started", number: true, width: "98px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
+  { key: "took", title: "Took", sort: "took", number: true, width: "64px", cell: (run) => duration(run.seconds) },
 ];
 const usual = standard.map((column) => column.key);
 
