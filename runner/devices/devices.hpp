@@ -15,8 +15,8 @@ struct CudaDevice {
   std::string name = "";
   int64_t memory_bytes = 0, free_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
-  std::string uuid = "";     ///< "GPU-..." or "MIG-...", as nvidia-smi -L prints it
   int processes = -1;        ///< compute processes on the device now; -1 if NVML does not report them
+  std::string uuid = "";     ///< "GPU-..." or "MIG-...", as nvidia-smi -L prints it
   bool bf16() const { return major >= 8; }
 };
 
