@@ -94,7 +94,9 @@ json Secrets::take_from(json object, std::vector<std::string>& keys, const std::
   if (!object.is_object()) return object;
   for (auto& [name, value] : object.items()) {
     const std::string key = prefix.empty() ? name : prefix + "." + name;
-    if (value.is_string() && is_secret_name(name) && !value.get<std::string>().empty()) {
+    // A value with ${env:NAME} has its secret in the environment.
+    const bool text = value.is_string() && !value.get<std::string>().empty();
+    if (text && is_secret_name(name) && value.get<std::string>().find("${env:") == std::string::npos) {
       add(value.get<std::string>());
       value = redacted;
       keys.push_back(key);

@@ -24,7 +24,7 @@ class Secrets {
   void add_environment();
   void add(const std::string& value);
 
-  /// Replaces texts with secret names in an object and below it, and adds them. The dotted keys are added to `keys`.
+  /// Replaces texts with secret names in an object and below it, except those with ${env:NAME}, and adds them. The dotted keys are added to `keys`.
   nlohmann::json take_from(nlohmann::json object, std::vector<std::string>& keys, const std::string& prefix = "");
   /// Replaces values in a command line, as in --api-key=V, --api-key V, --set hooks.mail.password=V and NAME_TOKEN=V, and adds
   /// them.

@@ -237,10 +237,10 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
     training_setup.data_meaning =
         data_meaning(recipe, global_batch_size(recipe, strategy->data_ranks(), 0), options.cache_dir);
     training_setup.settings = settings_of_tensors(recipe);
-    events.emit("inputs",
-                {{"data", short_meaning(training_setup.data_meaning)},
-                 {"init_from", recipe.model.init_from ? weight_digests(*recipe.model.init_from, options.cache_dir)
-                                                      : nlohmann::json()}});
+    const auto& base = recipe.model.init_from;  // a run that resumes may have lost it
+    events.emit("inputs", {{"data", short_meaning(training_setup.data_meaning)},
+                           {"init_from",
+                            base && fs::exists(*base) ? weight_digests(*base, options.cache_dir) : nlohmann::json()}});
   }
   Trainer trainer(std::move(training_setup));
   return failures.during([&] {

@@ -215,7 +215,7 @@ TEST_CASE("a resume that fails before its first step leaves the run's settings a
   CHECK(slurp(run_dir / "recipe.toml") == recipe);
   CHECK(slurp(run_dir / "resolved.toml") == resolved);
   CHECK(row_of() == row);
-  auto resumed = place.run({"resume", "tiny", "--set", "train.max_steps=14"});
+  auto resumed = place.run({"resume", row.at("name"), "--set", "train.max_steps=14"});
   INFO(resumed.err);
   CHECK(resumed.code == 0);
   CHECK(resumed.err.find("learning rate") == std::string::npos);
