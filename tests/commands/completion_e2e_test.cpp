@@ -23,7 +23,7 @@ struct OneRun {
     write_tiny_recipe(place);
     place.replace_worker(
         "if [ $RANK = 0 ]; then emit '{\"event\":\"metrics\",\"rank\":0,\"step\":1,\"values\":{\"mine\":2}}'; fi");
-    place.run({"run", "tiny.toml", "--set", "run.tags=[\"night\"]"});
+    place.run({"run", "tiny.toml", "--set", "run.name=tiny", "run.tags=[\"night\"]"});
     id = place.run({"ls", "--json"}).json().at("runs").at(0).at("id");
   }
   /// What a shell prints.
@@ -83,13 +83,13 @@ TEST_CASE("zsh completes runs and the values of filters", "[e2e]") {
   const auto completed = [&](const std::string& words, int current) {
     return run.shell("zsh -f",
                      "compdef() { :; }\n_files() { print files; }\n"
-                     "compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -l -- \"$@\"; }\n"
-                     "_describe() { print -l -- \"${(@P)2}\"; }\nsource <(runner completion zsh)\nwords=(" +
+                     "compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -rl -- \"$@\"; }\n"
+                     "_describe() { print -rl -- \"${(@P)2}\"; }\nsource <(runner completion zsh)\nwords=(" +
                          words + ")\nCURRENT=" + std::to_string(current) + "\n_runner\n");
   };
   CHECK(completed("runner show 20", 3) == run.id + ":tiny, finished\n");
   CHECK(completed("runner plot tiny ti", 4) == "tiny:\n");
-  CHECK(completed("runner compare tag:ni", 3) == "tag\\:night:\n");
+  CHECK(completed("runner compare tag:ni", 3) == "tag\\:night:1 run\n");
   CHECK(completed("runner plot -o ''", 4) == "files\n");
 }
 
