@@ -36,9 +36,10 @@ class FrontScripts(unittest.TestCase):
         self.run_in_bash("""
           source scripts/lib/pins.sh
           mkdir -p .deps/.pins .deps/site/nvidia .deps/site/torch/lib .deps/sqlite .deps/data/digits .deps/taplo/bin .deps/trl/trl/chat_templates
+          mkdir -p .deps/echarts .deps/wandb/wandb/proto && touch .deps/echarts/echarts.min.js
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
           mkdir -p .deps/arrow/include/parquet/arrow && touch .deps/arrow/include/parquet/arrow/reader.h
-          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "$arrow_pin" "${transformers_pins[@]}"; do
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "$arrow_pin" "$echarts_pin" "$wandb_pin" "${transformers_pins[@]}"; do
             echo "$pin" >".deps/.pins/${pin%% *}"
           done
           for pin in "${transformers_pins[@]}"; do mkdir -p ".deps/transformers/${pin%% *}"; done
@@ -108,8 +109,8 @@ class FrontScripts(unittest.TestCase):
     def lack_packages(self, user):
         """Makes a PATH with everything that setup calls except mold and ccache. `user` is the id of the user."""
         os.remove(os.path.join(self.root, ".deps/.pins/packages"))
-        for tool in ("bash", "awk", "cat", "cmake", "cut", "dirname", "env", "flock", "g++", "git", "grep", "head", "mkdir", "mv", "ninja", "pkg-config",
-                     "python3", "rm", "sed", "sort", "uname", "unzip", "apt-get"):
+        for tool in ("bash", "awk", "cat", "cmake", "curl-config", "cut", "dirname", "env", "flock", "g++", "git", "gnuplot", "grep", "head", "mkdir", "mv",
+                     "ninja", "pkg-config", "python3", "rm", "sed", "sort", "uname", "unzip", "apt-get"):
             self.stub(tool, f'exec {shutil.which(tool) or "/bin/false"} "$@"')
         self.stub("id", f"echo {user}")
 
