@@ -165,7 +165,8 @@ TEST_CASE("expectation 34: a store of MLflow becomes runs") {
   CHECK(show(place, "r2").at("tags") == json{"mine"});
 }
 
-TEST_CASE("expectation 34: a store that MLflow's own client has written") {
+// Needs a Python with mlflow: RUNNER_TEST_PYTHON=PYTHON build/bin/test_keeping "[.foreign]"
+TEST_CASE("expectation 34: a store that MLflow's own client has written", "[.foreign]") {
   Workplace place;
   python(place, "mlflow", place.path() / "mlflow.db");
   const auto result = place.run({"import", "mlflow.db"});
@@ -222,7 +223,8 @@ TEST_CASE("expectation 34: tables of metrics in the forms of other loggers") {
             "), without the files of its folder. Its settings and metrics are in the ledger\n");
 }
 
-TEST_CASE("expectation 34: Parquet has the same rows") {
+// Needs a Python with pyarrow, as above.
+TEST_CASE("expectation 34: Parquet has the same rows", "[.foreign]") {
   Workplace place;
   const auto id = add_run(place.home(), "a", 30);
   const auto result = place.run({"export", "a", "--metrics", "parquet", "-o", "points.parquet"});
