@@ -136,7 +136,7 @@ TEST_CASE("a slow git does not delay its caller, and is ended with it") {
   fs::permissions(repository.folder.path / "git", fs::perms(0755));
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", (repository.folder.path.string() + ":" + path).c_str(), 1);
-  const auto late = repository.code({.timeout = std::chrono::milliseconds(300)}).git;
+  const auto late = repository.code({.timeout = std::chrono::seconds(3)}).git;
   const double started = steady_seconds();
   {
     CodeReader reader(repository.folder.path);
@@ -146,7 +146,8 @@ TEST_CASE("a slow git does not delay its caller, and is ended with it") {
   ::setenv("PATH", path.c_str(), 1);
   CHECK(late["branch"] == "main");
   CHECK(late["dirty"].is_null());
-  CHECK(late["notes"] == nlohmann::json{"git status did not answer within 0.30 s"});
+  REQUIRE(late["notes"].size() == 1);
+  CHECK(late["notes"][0].get<std::string>().starts_with("git status did not answer within 3"));
 
   CodeReader reader(repository.folder.path);
   const auto* code = reader.wait(std::chrono::seconds(10));
