@@ -141,7 +141,7 @@ void RunRecord::on_validation(const json& event) {
   const int64_t step = event.at("step");
   PointGroup group{.from = PointGroup::From::validation,
                    .step = step,
-                   .points = {{metric::val_loss, step, event.at("loss")}},
+                   .points = {{metric::val_loss, step, number(event.at("loss"))}},
                    .event = event};
   if (const auto metrics = event.find("metrics"); metrics != event.end())
     for (const auto& [name, value] : metrics->items()) group.points.push_back({name, step, number(value)});

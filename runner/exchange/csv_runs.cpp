@@ -103,8 +103,8 @@ class CsvTable {
             /*must=*/true);
       else
         for (int column = 0; column < static_cast<int>(header_.size()); ++column)
-          if (column != step_ && !row[static_cast<size_t>(column)].empty())
-            add(run_of({}), header_[static_cast<size_t>(column)], i, column, /*must=*/false);
+          if (column != step_ && !names_run(column) && !row[static_cast<size_t>(column)].empty())
+            add(run_of(row), header_[static_cast<size_t>(column)], i, column, /*must=*/false);
     }
     ForeignRuns found;
     for (auto& [origin, run] : runs_) {
@@ -118,14 +118,21 @@ class CsvTable {
   }
 
  private:
+  bool names_run(int column) const {
+    return column == column_of(header_, {"run", "run_id"}) || column == column_of(header_, {"name", "run_name"});
+  }
+
   ForeignRun& run_of(const CsvRow& row) {
     const int id = column_of(header_, {"run", "run_id"}), name = column_of(header_, {"name", "run_name"});
     const bool named = !row.empty() && id >= 0;
-    const std::string origin = named ? row[static_cast<size_t>(id)] : fs::absolute(file_).lexically_normal().string();
+    const std::string file = fs::absolute(file_).lexically_normal().string();
+    const std::string origin = named ? file + "#" + row[static_cast<size_t>(id)] : file;
     auto [run, is_new] = runs_.try_emplace(origin);
     if (is_new) {
       run->second.origin = origin;
-      run->second.name = named && name >= 0 ? row[static_cast<size_t>(name)] : named ? origin : file_.stem().string();
+      run->second.name = named && name >= 0 ? row[static_cast<size_t>(name)]
+                         : named            ? row[static_cast<size_t>(id)]
+                                            : file_.stem().string();
       struct stat info {};
       const double changed = ::stat(file_.c_str(), &info) == 0 ? static_cast<double>(info.st_mtime) : 0;
       run->second.started = changed;

@@ -6,6 +6,7 @@
 #include "runner/base/log.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/references.hpp"
+#include "runner/ledger/spool.hpp"
 
 namespace runner {
 
@@ -36,7 +37,7 @@ std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
   auto database = open_ledger(home);
   // A new run's folder is made while its row is written. With the write lock, no run begins now.
   sqlite::Transaction transaction(database);
-  std::set<fs::path> known;
+  std::set<fs::path> known;  // a folder with a record beside the run belongs to a run that a ledger does not have yet
   auto rows = database.query("SELECT folder FROM run");
   while (rows.step()) known.insert(fs::absolute(fs::path(home) / rows.text(0)).lexically_normal());
   std::vector<fs::path> found;
@@ -46,7 +47,7 @@ std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
     fs::path path = entry->path();
     std::error_code failed;
     if (path.filename().string().starts_with('.') || !fs::is_directory(fs::symlink_status(path, failed)) ||
-        known.contains(fs::absolute(path).lexically_normal()))
+        known.contains(fs::absolute(path).lexically_normal()) || fs::exists(spool_in(path), failed))
       continue;
     if (hide) {
       const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".purged");

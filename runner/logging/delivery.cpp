@@ -65,7 +65,12 @@ void Delivery::loop() {
     auto wait = retries_.first_pause;
     for (int tries = 1;; ++tries, wait *= 2) {
       lock.unlock();
-      const Result result = send_(message);
+      Result result;
+      try {
+        result = send_(message);
+      } catch (const std::exception& error) {  // the machine has no processes or descriptors left
+        result = {.problem = error.what(), .again = true};
+      }
       lock.lock();
       if (stop_) return;
       if (result.problem.empty()) {

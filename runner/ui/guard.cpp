@@ -1,5 +1,6 @@
 #include "runner/ui/guard.hpp"
 
+#include <arpa/inet.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -21,8 +22,12 @@ bool same_secret(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+/// "192.168.0.7" or "[fe80::1]". Names may consist of the same characters ("bad.de").
 bool is_address(const std::string& host) {
-  return !host.empty() && host.find_first_not_of("0123456789.:[]abcdefABCDEF") == std::string::npos;
+  in6_addr unused{};
+  if (host.starts_with('[') && host.ends_with(']'))
+    return ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &unused) == 1;
+  return ::inet_pton(AF_INET, host.c_str(), &unused) == 1;
 }
 
 /// The page runs only its own scripts and styles, loads nothing from elsewhere, and cannot be embedded in another page. Charts are saved

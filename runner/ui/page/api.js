@@ -72,17 +72,31 @@ export function onChange(listener) {
 
 /** One connection for the whole page. `state` is told "live", "connecting" or "gone". */
 export function listen(state) {
-  let opened = false;
-  const source = new EventSource("/api/1/events");
   const tell = (change) => listeners.forEach((listener) => listener(change));
-  source.addEventListener("hello", () => {
-    state("live");
-    if (opened) tell({ reload: true, runs: [], new: [], removed: [], sweeps: true });
-    opened = true;
+  const reload = () => tell({ reload: true, runs: [], new: [], removed: [], sweeps: true });
+  let opened = false, source, later, pause = 1000;
+  const connect = () => {
+    source = new EventSource("/api/1/events");
+    source.addEventListener("hello", () => {
+      state("live");
+      pause = 1000;
+      if (opened) reload();
+      opened = true;
+    });
+    source.addEventListener("reload", reload);
+    source.addEventListener("change", (event) => tell(JSON.parse(event.data)));
+    source.onerror = () => {
+      const closed = source.readyState === EventSource.CLOSED;
+      state(closed ? "gone" : "connecting");
+      if (!closed) return;  // the browser tries again itself
+      later = setTimeout(connect, pause);
+      pause = Math.min(2 * pause, 30000);
+    };
+  };
+  addEventListener("pagehide", () => {
+    clearTimeout(later);
+    source.close();
   });
-  source.addEventListener("reload", () => tell({ reload: true, runs: [], new: [], removed: [], sweeps: true }));
-  source.addEventListener("change", (event) => tell(JSON.parse(event.data)));
-  source.onerror = () => state(source.readyState === EventSource.CLOSED ? "gone" : "connecting");
-  addEventListener("pagehide", () => source.close());
-  return source;
+  addEventListener("pageshow", (event) => event.persisted && connect());  // from the browser's memory of pages
+  connect();
 }

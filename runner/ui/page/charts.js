@@ -12,7 +12,11 @@ export function loadECharts() {
     const script = document.createElement("script");
     script.src = document.querySelector("script[data-echarts]").dataset.echarts;
     script.onload = () => resolve(window.echarts);
-    script.onerror = () => reject(new Error("the chart library could not be loaded"));
+    script.onerror = () => {
+      loading = undefined;  // the next chart tries again
+      script.remove();
+      reject(new Error("the chart library could not be loaded"));
+    };
     document.head.append(script);
   });
   return loading;
