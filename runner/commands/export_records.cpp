@@ -36,6 +36,9 @@ ExitCode export_bundle(const RecordExport& record, const std::vector<std::string
   const auto written = write_bundle(ledger_home(), runs, output, bundled_files(record.files));
   log::info("{} with {} of their folders ({}); `runner import {}` adds them to another ledger",
             counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), output);
+  if (!written.withheld.empty())
+    log::info("note: without recipe.toml and resolved.toml of {}, because they have secrets",
+              join(written.withheld, ", "));
   std::puts(output.c_str());
   return ExitCode::done;
 }
@@ -56,7 +59,8 @@ void add_record_options(CLI::App& app, RecordExport& record) {
   auto* bundle = app.add_flag("--bundle", record.bundle,
                               "The whole record of the runs, as one file for `runner import` on another machine");
   app.add_option("--files", record.files,
-                 "What a bundle has of the runs' folders, besides the settings: logs; checkpoints (and artifacts); all")
+                 "More files of the runs' folders for a bundle, which always has the settings: logs; checkpoints (and "
+                 "artifacts); all")
       ->check(CLI::IsMember({"settings", "logs", "checkpoints", "all"}))
       ->needs(bundle);
   app.add_option("--metrics", record.metrics,

@@ -123,11 +123,13 @@ std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, c
   return surplus;
 }
 
-void remove_surplus(const SurplusCheckpoint& checkpoint) {
-  if (checkpoint.published) return remove_checkpoint(checkpoint.path);
-  std::error_code error;
-  fs::remove_all(checkpoint.path, error);
-  if (error) log::warning("cannot remove {}: {}", checkpoint.path.string(), error.message());
+std::string remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint) {
+  return remove_unused_checkpoint(home, checkpoint.run, checkpoint.path, [&] {
+    if (checkpoint.published) return remove_checkpoint(checkpoint.path);
+    std::error_code error;
+    fs::remove_all(checkpoint.path, error);
+    if (error) log::warning("cannot remove {}: {}", checkpoint.path.string(), error.message());
+  });
 }
 
 std::vector<Garbage> collect_garbage(const std::string& home, const GarbageChoice& choice) {

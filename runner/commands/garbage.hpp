@@ -33,7 +33,8 @@ struct SkippedRun {
 /// be resumed, starts from. Adds to `skipped`.
 std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, const std::vector<std::string>& runs,
                                                       const CheckpointRule& rule, std::vector<SkippedRun>& skipped);
-void remove_surplus(const SurplusCheckpoint& checkpoint);
+/// Removes it unless something uses it now (remove_unused_checkpoint()). Returns what uses it; empty: it was removed.
+std::string remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint);
 
 /// A class of other garbage.
 struct Garbage {

@@ -85,10 +85,12 @@ ExitCode collect(const GcOptions& options) {
     surplus = surplus_checkpoints_of(home, runs, options.rule, skipped);
   }
   if (!options.choice.dry_run)
-    for (const auto& checkpoint : surplus) {
-      remove_surplus(checkpoint);
+    std::erase_if(surplus, [&](const SurplusCheckpoint& checkpoint) {
+      const auto use = remove_surplus(home, checkpoint);
+      if (!use.empty()) skipped.push_back({checkpoint.run, use});
       fault_point("gc");
-    }
+      return !use.empty();
+    });
   const auto classes = collect_garbage(home, options.choice);
   if (options.json)
     std::puts(as_json(surplus, skipped, classes, options).dump().c_str());

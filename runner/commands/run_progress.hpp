@@ -13,7 +13,7 @@ namespace runner {
 
 class RunProgress final : public RunListener {
  public:
-  /// `places`: where people find the metrics, besides the ledger. Called when an attempt begins.
+  /// `places`: where people find the metrics in addition to the ledger. Called when an attempt begins.
   RunProgress(const Recipe& recipe, const Plan& plan, std::function<std::vector<std::string>()> places);
   /// A new plan, before its attempt begins.
   void replan(const Plan& plan);

@@ -71,8 +71,8 @@ void add_notify(Adder<Recipe::Logging>& add) {
       .add({.name = "command", .type = T::text}, &Notify::command)
       .add({.name = "webhook", .type = T::text, .fits = webhook_url}, &Notify::webhook);
   add({.name = "notify", .type = T::tables,
-       .help = "Whom to tell about the run: { on, command } or { on, webhook }. on: end (with whatever status), failure, alert (see "
-               "[health]; also a restart); default: all three. command: a line for /bin/sh that reads one line of JSON. webhook: a "
+       .help = "Commands and webhooks that get messages about the run: { on, command } or { on, webhook }. on: end (of any kind), "
+               "failure, alert (see [health]; also a restart); default: all three. command: a line for /bin/sh that reads one line of JSON. webhook: a "
                "URL that gets the JSON by POST; Slack, Mattermost, Teams and Discord show it. Write a secret as ${env:NAME}: its "
                "value is in no record.",
        .wanted = "a table of on and command, or of on and webhook, or a list of them", .fits = one_place_each},

@@ -365,7 +365,7 @@ struct Recipe {
   } checkpoint;
 
   struct Logging {
-    std::vector<std::string> loggers;  ///< metrics for other programs, beside the ledger
+    std::vector<std::string> loggers;  ///< metrics for other programs, in addition to the ledger
     std::optional<std::string> mlflow_uri, mlflow_experiment, wandb_project, wandb_entity;
     struct Notify {
       std::vector<std::string> on = {"end", "failure", "alert"};

@@ -24,7 +24,7 @@ void back_up(const fs::path& from, const fs::path& to) {
     {
       sqlite::Database source(from, sqlite::Access::existing), target(temporary, sqlite::Access::create);
       copy_pages(source, target);
-      // The copy is a file of its own: no write-ahead log beside it.
+      // The copy has no write-ahead log, so it is one file.
       target.execute("PRAGMA journal_mode = delete");
     }
     sync_path(temporary);

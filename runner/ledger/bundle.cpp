@@ -7,6 +7,7 @@
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
@@ -98,6 +99,15 @@ void end_running(sqlite::Database& database) {
       "UPDATE bundle.attempt SET ended = heartbeat WHERE ended IS NULL");
 }
 
+/// Whether the recipe of a run has secrets, which its row has as "***".
+bool has_secrets(sqlite::Database& database, const std::string& id) {
+  auto row = database.query(
+      "SELECT json_type(annotations, '$.redacted') IS NOT NULL OR EXISTS (SELECT 1 FROM main.config WHERE hash IN "
+      "(recipe, resolved) AND instr(content, ?)) FROM main.run WHERE id = ?",
+      std::string(redacted), id);
+  return row.step() && row.integer(0) != 0;
+}
+
 int64_t row_of(sqlite::Database& database, const std::string& schema, const std::string& id) {
   auto row = database.query("SELECT run FROM " + schema + ".run WHERE id = ?", id);
   if (!row.step()) throw usage_error("there is no run {} in {}", id, database.path().string());
@@ -119,7 +129,12 @@ BundleSummary fill(sqlite::Database& database, const fs::path& home, const std::
     const fs::path folder = home / row.text(0);
     database.run("UPDATE bundle.run SET folder = 'runs/' || id, deleted = NULL, archived = NULL WHERE run = ?", copied);
     if (!fs::is_directory(folder)) continue;
+    const bool withhold = has_secrets(database, id);
     for (const auto& path : wanted_files(folder, files)) {
+      if (withhold && (path == "recipe.toml" || path == "resolved.toml")) {
+        if (summary.withheld.empty() || summary.withheld.back() != id) summary.withheld.push_back(id);
+        continue;
+      }
       summary.bytes += add_file(database, id, folder, path);
       ++summary.files;
     }

@@ -30,7 +30,7 @@ void set_journal_mode(sqlite::Database& database, const char* mode) {
   }
 }
 
-/// Adds what lost runs have recorded beside the ledger, while it could not be written.
+/// Adds the records of lost runs that were written to their own folders while the ledger could not be written.
 void add_spools(sqlite::Database& database, const fs::path& home, std::map<int64_t, double>& lost) {
   for (auto run = lost.begin(); run != lost.end();) {
     auto row = database.query("SELECT folder, id FROM run WHERE run = ?", run->first);

@@ -157,10 +157,12 @@ class Merge {
     merged.why = "it differs here in " + run_differences(*database_, "main", here, "bundle", there);
   }
 
-  /// Writes the run's files into a hidden folder beside the place where they will be.
+  fs::path hidden_folder(const std::string& id) const { return home_ / "runs" / ("." + id + ".import"); }
+
+  /// Writes the run's files into a hidden folder, next to the folder that they will be in.
   void extract(const std::string& id) {
     auto files = database_->query("SELECT file, path, mode FROM bundle.bundled_file WHERE run = ? ORDER BY file", id);
-    const fs::path folder = home_ / "runs" / ("." + id + ".import");
+    const fs::path folder = hidden_folder(id);
     std::error_code ignored;
     fs::remove_all(folder, ignored);
     bool any = false;
@@ -248,11 +250,28 @@ class Merge {
   void finish(const MergedRun& merged) {
     std::error_code ignored;
     const auto found = extracted_.find(merged.id);
-    if (merged.outcome == Outcome::updated && found != extracted_.end()) add_files(merged.id, found->second);
+    if (merged.outcome == Outcome::updated && found != extracted_.end()) {
+      const fs::path from = found->second;
+      extracted_.erase(found);  // if the files cannot be added, they stay for the next import
+      add_files(merged.id, from);
+    }
+    // Rows of this state are here already, but an import was killed before it had added the files.
+    const fs::path left = hidden_folder(merged.id);
+    if (merged.outcome == Outcome::unchanged && fs::exists(left / marker) &&
+        read_file(left / marker) == digests_.at(merged.id))
+      add_files(merged.id, left);
     fs::remove(home_ / "runs" / merged.id / marker, ignored);
   }
 
+  /// Moves the files into the run's folder, and removes `from`. Throws Error(environment); a later import then continues.
   void add_files(const std::string& id, const fs::path& from) const {
+    const auto move = [&](const fs::path& file, const fs::path& target) {
+      std::error_code failed;
+      fs::rename(file, target, failed);
+      if (failed)
+        throw environment_error("cannot move {} to {}: {}; import the bundle again", file.string(), target.string(),
+                                failed.message());
+    };
     auto row = database_->query("SELECT folder FROM main.run WHERE id = ?", id);
     RUNNER_CHECK(row.step());
     const fs::path to = home_ / row.text(0);
@@ -261,9 +280,8 @@ class Merge {
     // A checkpoint is complete or not there: its folder moves as a whole.
     for (fs::directory_iterator entry(from / "checkpoints", error), end; !error && entry != end;
          entry.increment(error)) {
-      std::error_code failed;
       if (!fs::exists(to / "checkpoints" / entry->path().filename()))
-        fs::rename(entry->path(), to / "checkpoints" / entry->path().filename(), failed);
+        move(entry->path(), to / "checkpoints" / entry->path().filename());
     }
     error.clear();
     for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error)) {
@@ -272,9 +290,9 @@ class Merge {
       if (relative == "checkpoints") entry.disable_recursion_pending();
       if (!entry->is_regular_file(failed) || relative == marker) continue;
       fs::create_directories((to / relative).parent_path(), failed);
-      fs::rename(entry->path(), to / relative, failed);
-      if (failed) log::warning("cannot write {}: {}", (to / relative).string(), failed.message());
+      move(entry->path(), to / relative);
     }
+    fs::remove_all(from, error);
   }
 
   fs::path home_;

@@ -1,10 +1,12 @@
 #include "runner/ledger/orphans.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/references.hpp"
 #include "runner/ledger/spool.hpp"
 
@@ -63,14 +65,36 @@ std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
   return found;
 }
 
-std::vector<fs::path> foreign_starts(const std::string& home) {
-  auto database = open_ledger(home);
+namespace {
+
+std::vector<fs::path> starts_in(sqlite::Database& database) {
   std::vector<fs::path> starts;
   auto rows = database.query(
       "SELECT json_extract(annotations, '$.start') FROM run WHERE deleted IS NULL AND status <> 'finished' "
       "AND json_type(annotations, '$.start') = 'text'");
   while (rows.step()) starts.emplace_back(fs::path(rows.text(0)).lexically_normal());
   return starts;
+}
+
+}  // namespace
+
+std::vector<fs::path> foreign_starts(const std::string& home) {
+  auto database = open_ledger(home);
+  return starts_in(database);
+}
+
+std::string remove_unused_checkpoint(const std::string& home, const std::string& run, const fs::path& path,
+                                     const std::function<void()>& remove) {
+  auto database = open_ledger(home);
+  sqlite::Transaction transaction(database);
+  auto row = database.query("SELECT run FROM run WHERE id = ?", run);
+  if (!row.step()) return "the run is gone";
+  if (auto use = live_use_of(database, home, row.integer(0)); !use.empty()) return use;
+  const auto starts = starts_in(database);
+  if (std::ranges::find(starts, fs::absolute(path).lexically_normal()) != starts.end())
+    return "another run starts from " + path.filename().string();
+  remove();
+  return "";
 }
 
 int64_t empty_page_bytes(const std::string& home) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,11 @@ std::vector<std::filesystem::path> orphaned_folders(const std::string& home, boo
 
 /// The checkpoints that a run, other than those in the trash, would start from when it is resumed.
 std::vector<std::filesystem::path> foreign_starts(const std::string& home);
+
+/// Calls `remove` under the ledger's write lock, in which no run can begin or continue, unless something uses the checkpoint `path` of
+/// `run` now. Returns what uses it; empty: it was removed.
+std::string remove_unused_checkpoint(const std::string& home, const std::string& run, const std::filesystem::path& path,
+                                     const std::function<void()>& remove);
 
 /// Bytes of pages of the ledger's file that are empty, and that new rows use first.
 int64_t empty_page_bytes(const std::string& home);

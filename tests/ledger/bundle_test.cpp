@@ -94,6 +94,46 @@ TEST_CASE("expectation 35: a bundle keeps ids and records, and merging it twice 
   for (const auto& run : merge_bundle(here.home(), file)) CHECK(run.outcome == Outcome::unchanged);
 }
 
+TEST_CASE("an import that was killed before it had added the files is completed by the next one") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 3);
+  const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::all);
+  merge_bundle(there.home(), file);
+  // As after a kill between the commit of the rows and the first file.
+  const fs::path runs = fs::path(there.home()) / "runs", left = runs / ("." + id + ".import");
+  fs::create_directories(left);
+  fs::rename(runs / id / "checkpoints", left / "checkpoints");
+  const auto digest = sqlite::Database(file, sqlite::Access::existing).text("SELECT digest FROM bundled");
+  write_file_atomic(left / ".importing", "another state");
+  merge_bundle(there.home(), file);
+  CHECK_FALSE(fs::exists(runs / id / "checkpoints/step-000002/manifest.json"));
+  write_file_atomic(left / ".importing", digest);
+  for (const auto& run : merge_bundle(there.home(), file)) CHECK(run.outcome == Outcome::unchanged);
+  CHECK(fs::exists(runs / id / "checkpoints/step-000002/manifest.json"));
+  CHECK_FALSE(fs::exists(left));
+}
+
+TEST_CASE("expectation 38: settings with secrets are not in a bundle") {
+  LedgerFolder here, there;
+  const std::string secret = "hunter2-hunter2";
+  std::string id;
+  {
+    Ledger ledger(here.home(), Ledger::Mode::write);
+    auto run = new_run(here, "mail");
+    run.config["hooks"] = {{"mail", {{"smtp_password", secret}}}};
+    run.resolved = "[hooks.mail]\nsmtp_password = \"" + secret + "\"\n";
+    id = ledger.begin_run(run);
+    for (const char* name : {"recipe.toml", "resolved.toml"})
+      write_file_atomic(fs::path(ledger.run_dir(id)) / name, run.resolved);
+    write_file_atomic(fs::path(ledger.run_dir(id)) / "plan.json", "{}");
+    ledger.finish_run(id, "finished", 0, "");
+  }
+  const auto summary = write_bundle(here.home(), {id}, here.path / "b.bundle", BundledFiles::all);
+  CHECK(summary.withheld == std::vector<std::string>{id});
+  CHECK(summary.files == 1);
+  CHECK(read_file(here.path / "b.bundle").find(secret) == std::string::npos);
+}
+
 TEST_CASE("a run that went on elsewhere comes back, and what is older does not replace what is newer") {
   LedgerFolder here, there;
   const auto id = add_run(here, "a", 5);

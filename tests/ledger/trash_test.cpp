@@ -5,6 +5,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/ledger/filter.hpp"
+#include "runner/ledger/orphans.hpp"
 #include "support.hpp"
 
 using namespace runner;
@@ -175,4 +176,26 @@ TEST_CASE("a purge that was killed between the folder's rename and the commit ca
   CHECK(trash.remove_leftovers(/*dry=*/true) == 5);
   CHECK(trash.remove_leftovers() == 5);
   CHECK(std::distance(fs::directory_iterator(fs::path(kept.folder.home()) / "runs"), {}) == 1);
+}
+
+TEST_CASE("a checkpoint is checked again in the moment of its removal") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const auto source = ledger.begin_run(new_run(folder, "source"));
+  const fs::path path = fs::path(ledger.run_dir(source)) / "checkpoints/step-000010";
+  int removed = 0;
+  const auto remove = [&] { return remove_unused_checkpoint(folder.home(), source, path, [&] { ++removed; }); };
+  CHECK_FALSE(remove().empty());  // the run goes on
+  ledger.finish_run(source, "finished", 0, "");
+  auto later = new_run(folder, "later");
+  later.annotations["start"] = path.string();
+  const auto child = ledger.begin_run(later);
+  CHECK_FALSE(remove().empty());
+  ledger.finish_run(child, "interrupted", 130, "");
+  CHECK(remove() == "another run starts from step-000010");
+  CHECK(removed == 0);
+  ledger.annotate(child, "start", nullptr);
+  ledger.flush();
+  CHECK(remove().empty());
+  CHECK(removed == 1);
 }

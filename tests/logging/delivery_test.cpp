@@ -51,6 +51,20 @@ TEST_CASE("a delivery is tried again, in order, and given up after the last try"
   CHECK(sent == std::vector<std::string>{"first", "second"});
 }
 
+TEST_CASE("an exception while a message is sent is a failed try") {
+  int tries = 0;
+  Delivery delivery(
+      "a place",
+      [&](const std::string&) -> Delivery::Result {
+        if (++tries == 1) throw std::runtime_error("no more processes");
+        return {};
+      },
+      [] {}, fast);
+  delivery.add("message");
+  delivery.finish(seconds_from_now(10));
+  CHECK(tries == 2);
+}
+
 TEST_CASE("what cannot be delivered in time is given up") {
   Delivery delivery(
       "a place", [](const std::string&) -> Delivery::Result { return {.problem = "it is down", .again = true}; }, [] {},

@@ -210,8 +210,9 @@ TEST_CASE("packed rows follow single under ddp, fsdp and zero, also when a rank 
       other.strategy = strategy;
       other.world_size = world_size;
       other.accumulation = 2;
-      // Adam turns a gradient of rounding noise into a whole step: 1.05e-5 with ATEN_CPU_CAPABILITY=default.
-      check_close(train_tiny(other).losses, single.losses, 2e-5);
+      // Adam turns a gradient of rounding noise into a whole step: 1.05e-5 for gemma3 without vector instructions.
+      const bool vectors = at::get_cpu_capability() != "DEFAULT";
+      check_close(train_tiny(other).losses, single.losses, vectors ? 1e-5 : 2e-5);
     }
 }
 

@@ -31,7 +31,10 @@ TEST_CASE("only the server's own address is answered") {
 TEST_CASE("on all addresses, any address of the machine is answered, but no foreign name") {
   const Guard guard("0.0.0.0", 8787, "secret");
   CHECK(status(guard.refusal(with({{"host", "192.168.1.7:8787"}}))) == 200);
-  CHECK(status(guard.refusal(with({{"host", "evil.example:8787"}}))) == 403);
+  CHECK(status(guard.refusal(with({{"host", "[fe80::1]:8787"}}))) == 200);
+  // Names that consist of hexadecimal digits are no addresses.
+  for (const char* name : {"evil.example:8787", "bad.de:8787", "face.cc:8787", "[bad.de]:8787", "1.2.3:8787"})
+    CHECK(status(guard.refusal(with({{"host", name}}))) == 403);
 }
 
 TEST_CASE("pages of other sites are refused") {
