@@ -13,6 +13,7 @@ struct Accelerator {
   bool host_kernels = true;  ///< operators are the CPU's kernels and take their scratch memory from the device's
   /// The backend whose collectives run in streams ("nccl"). Empty: shm or gloo.
   std::string collectives = {};
+  int64_t workspace_bytes = 0;  ///< that the device's libraries for matrix products keep, from the first step on
 };
 
 inline Accelerator cuda_accelerator() {

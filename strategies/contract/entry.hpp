@@ -123,6 +123,7 @@ struct MemoryParts {
   int64_t communication = 0;   ///< buckets that copy gradients, casts, unsharded gradients before their reduction
   int64_t activations = 0;     ///< batches, tensors saved for backward, and the working set of the block at the peak
   int64_t hooks = 0;           ///< kept by hooks, also between steps
+  int64_t workspaces = 0;      ///< Accelerator::workspace_bytes
   int64_t held = 0;            ///< not in total: parameter elements whose optimizer state this rank has
   int64_t stored = 0;          ///< not in total: the same, and the elements of frozen parameters that this rank stores
   bool held_on_host = false;   ///< these elements are in host memory, outside the device
@@ -145,6 +146,7 @@ constexpr MemoryPart memory_parts[] = {
     {.key = "communication", .label = "unreduced gradients", .bytes = &MemoryParts::communication},
     {.key = "activations", .label = "activations", .bytes = &MemoryParts::activations},
     {.key = "hooks", .label = "hook data", .bytes = &MemoryParts::hooks},
+    {.key = "workspaces", .label = "workspaces of matrix products", .bytes = &MemoryParts::workspaces},
 };
 inline int64_t MemoryParts::total() const {
   int64_t sum = 0;

@@ -183,7 +183,11 @@ void GradientReduction::take_sums(Unit& unit) {
     unit.reduced = unit.full.narrow(0, mesh_.coordinate(Axis::shard) * unit.layout.shard, unit.layout.shard).clone();
 }
 
+/// The device keeps the memory of a sum until its copy has ended. If copies are slower than backward, the host waits here, so
+/// at most one such sum exists beside the unit that is being reduced.
 void GradientReduction::move_to_host(size_t u, const torch::Tensor& sum) {
+  if (last_moved_) units_[*last_moved_].sum_there.wait_on_host();
+  last_moved_ = u;
   Unit& unit = units_[u];
   bool adds = unit.sum.defined();
   if (adds) add_on_host();

@@ -75,8 +75,9 @@ class GradientReduction {
   struct Place {
     size_t unit = 0, item = 0;
   };
-  std::vector<Place> places_;     ///< of each parameter
-  std::optional<Addend> addend_;  ///< only one at a time, to bound memory
+  std::vector<Place> places_;         ///< of each parameter
+  std::optional<Addend> addend_;      ///< only one at a time, to bound memory
+  std::optional<size_t> last_moved_;  ///< the unit whose sum was copied to the host last
 };
 
 }  // namespace runner

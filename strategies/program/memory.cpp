@@ -108,6 +108,7 @@ class Replay {
   }
 
   MemoryParts play() {
+    now_.workspaces = job_.accelerator.workspace_bytes;
     now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
     for (const auto& buffer : job_.model->buffers) now_.activations += buffer.numel() * bytes_of(DType::float32);
     now_.between_steps = now_.total();
@@ -176,6 +177,7 @@ class Replay {
 
   // ---- blocks
   void begin_micro_batch(uint32_t micro_batch) {
+    now_.communication -= std::exchange(moving_to_host_, 0);  // that copy ends during the forward
     micro_batch_ = micro_batch;
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
     pass_on(0);
@@ -320,6 +322,7 @@ class Replay {
     now_.communication += cast;
     note();
     now_.communication -= cast + on_the_way(unit) + unit.sent;
+    if (!on_device_) now_.communication += waiting - std::exchange(moving_to_host_, waiting);
     if (!unit.reduced && on_device_) now_.gradients += waiting;
     unit.reduced = true;
   }
@@ -344,6 +347,7 @@ class Replay {
   }
 
   void update() {
+    now_.communication -= std::exchange(moving_to_host_, 0);
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
     now_.communication += on_device_ ? norm_copy() : 0;
     note();
@@ -421,6 +425,7 @@ class Replay {
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
   std::vector<bool> added_;          ///< for each parameter: its gradient exists
   int64_t read_ahead_ = 0;
+  int64_t moving_to_host_ = 0;              ///< bytes of the reduced gradients that the last copy to host memory reads
   int64_t validation_host_ = 0;             ///< bytes in host memory of the copy that validation needs
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients
   std::set<int64_t> casts_;  ///< sizes of pinned blocks for casts of shards; the allocator keeps one block of each size

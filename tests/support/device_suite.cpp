@@ -243,12 +243,18 @@ void check_memory(const TinyRun& run, const TestDevice& device) {
   const bool wide_norms = run.fine_tune.quantization != "none" && run.strategy == "single" && run.recompute &&
                           run.precision == "bf16-mixed";
   CHECK(claimed > (device.claim_least - (hybrid ? 0.01 : 0) - (wide_norms ? 0.015 : 0)) * peak);
-  CHECK(claimed < device.claim_most * peak);
+  // The claim includes the sum whose copy to the host has not ended. Copies of simulated devices end at once. With one bucket for the
+  // whole model, that sum is as large as the model.
+  const bool to_host = run.options.value("offload_optimizer", false) || run.options.value("cpu_offload", false);
+  const double moving = !to_host || !device.exact ? 0 : run.options.value("stage", 3) == 2 ? 0.25 : 0.03;
+  CHECK(claimed < (device.claim_most + moving) * peak);
   CHECK(measured.making <= claim.total());
-  // The batches of two steps, which no claim includes: pinned blocks wait for the device before they are used again.
+  // The batches of two steps, on real devices three, which no claim includes: pinned blocks wait for the device before they are used
+  // again.
   int64_t batches = 0;
   for (const auto& field : spec.batch)
-    batches += 2 * run.accumulation * pinned_bytes(job.micro_batch_size * field.row_bytes()) * run.world_size;
+    batches += (device.exact ? 2 : 3) * run.accumulation * pinned_bytes(job.micro_batch_size * field.row_bytes()) *
+               run.world_size;
   CHECK(static_cast<double>(measured.pinned - batches) <=
         device.pinned_most * static_cast<double>(claim.host * run.world_size));
 }
