@@ -45,4 +45,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+/// The absolute path without links, "." and ".."; parts that do not exist stay as they are.
+fs::path real_path(const fs::path& path);
+
 }  // namespace runner

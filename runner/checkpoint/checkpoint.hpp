@@ -151,7 +151,8 @@ struct Retention {
   int64_t keep_every = 0;  ///< checkpoints of steps that are multiples of this stay too; 0 = none
   std::string monitor;     ///< a number in the manifest's state
   bool higher_is_better = false;
-  Attempts attempts;  ///< the last attempt of the run suffices
+  Attempts attempts;    ///< the last attempt of the run suffices
+  bool verify = false;  ///< read all bytes of the best ones; one that is damaged stays, and the next best counts
 };
 /// The checkpoints that the rule does not keep, in the order of publication. None if keep_last is 0. Checkpoints that are given up
 /// are not counted, and are surplus once the last attempt has written one; damaged ones are neither counted nor surplus.

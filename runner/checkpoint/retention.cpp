@@ -270,6 +270,20 @@ std::vector<fs::path> hidden_folders(const fs::path& checkpoints) {
   return found;
 }
 
+namespace {
+
+/// Whether all bytes are those that were written.
+bool is_intact(const fs::path& path) {
+  try {
+    Checkpoint(path, /*verify=*/true, /*name_previous=*/false);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Retention& retention) {
   if (retention.keep_last == 0) return {};
   auto sound =
@@ -287,8 +301,11 @@ std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Ret
     for (const auto& published : counted)
       if (published.step % retention.keep_every == 0) keep.insert(published.path);
   rank_by_value(counted, retention.higher_is_better);
-  const size_t best = std::min(counted.size(), static_cast<size_t>(retention.save_top_k));
-  for (size_t i = 0; i < best; ++i) keep.insert(counted[i].path);
+  int64_t best = 0;
+  for (auto one = counted.begin(); one != counted.end() && best < retention.save_top_k; ++one) {
+    keep.insert(one->path);
+    if (!retention.verify || is_intact(one->path)) ++best;
+  }
   std::vector<fs::path> surplus;
   for (const auto& published : sound)
     if (!keep.contains(published.path)) surplus.push_back(published.path);

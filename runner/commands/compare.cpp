@@ -1,10 +1,12 @@
 // `runner compare`: runs side by side, by the keys in which they differ.
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
@@ -26,11 +28,16 @@ namespace {
 using nlohmann::json;
 
 constexpr int sparkline_columns = 20;
+constexpr const char* all_keys = "all";
+constexpr std::array<std::string_view, 6> keys_beside_training = {
+    "run.", "logging.", "health.", "profiler.", "hooks.instruction_limit", "train.log_every_n_steps"};
+constexpr int columns_of_others = 70, columns_of_key = 12;  ///< of a table in a terminal
+constexpr size_t wide_keys = 12;                            ///< where the width is not known
 
 struct CompareOptions {
   std::vector<std::string> runs = {"limit:20"};
   std::string best, sort;
-  std::vector<std::string> metrics, group_by;
+  std::vector<std::string> metrics, group_by, keys;
   bool json = false, csv = false;
 };
 
@@ -100,16 +107,30 @@ Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) 
   for (const auto& id : ids) comparison.runs.push_back(read_run(ledger, id, comparison.metrics));
   if (options.sort.empty() && !options.best.empty()) sort_by_metric(comparison.runs, comparison.metrics.front());
   sort_runs(comparison, options.sort);
-  if (options.group_by.empty())
-    comparison.keys = differing_keys(comparison.runs);
-  else
-    for (const auto& text : options.group_by)
-      for (const auto& part : split(text, ',')) comparison.keys.push_back(meant_key(part, comparison.runs));
+  const auto& named = options.group_by.empty() ? options.keys : options.group_by;
+  for (const auto& text : named)
+    for (const auto& part : split(text, ','))
+      if (part != all_keys) comparison.keys.push_back(meant_key(part, comparison.runs));
+  if (comparison.keys.empty()) comparison.keys = differing_keys(comparison.runs);
   return comparison;
 }
 
-std::string six_digits(double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : "nan"; }
-std::string all_digits(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "nan"; }
+/// Leaves out what cannot change a curve, and what does not fit beside the other columns of a terminal.
+void shorten_keys(Comparison& comparison) {
+  const auto all = comparison.keys.size();
+  std::erase_if(comparison.keys, [](const std::string& key) {
+    return std::ranges::any_of(keys_beside_training, [&](std::string_view begin) { return key.starts_with(begin); });
+  });
+  const int width = terminal_width(STDOUT_FILENO);
+  const size_t fit = width == 0 ? wide_keys : std::max(3, (width - columns_of_others) / columns_of_key);
+  if (comparison.keys.size() > fit) comparison.keys.resize(fit);
+  if (const auto left_out = all - comparison.keys.size(); left_out > 0)
+    log::info("note: the runs differ in {} more, which --keys all shows; --keys A,B chooses them",
+              counted(static_cast<int64_t>(left_out), "key"));
+}
+
+std::string six_digits(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value); }
+std::string all_digits(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 std::string key_cell(const json& value) { return value.is_null() ? "-" : quantity("", value); }
 std::string run_label(const ComparedRun& run) { return run.name + " " + run.id.substr(run.id.rfind('-') + 1); }
 
@@ -158,7 +179,7 @@ std::pair<std::vector<Column>, Rows> group_table(const Comparison& comparison, b
   columns.push_back({readable ? "RUNS" : "runs", true});
   for (const auto& metric : comparison.metrics)
     for (const char* what : {"mean", "std", "best"})
-      columns.push_back({fmt::format("{} {}", metric.title(), what), true});
+      columns.push_back({fmt::format("{}{} {}", metric.title(), readable ? ":" : "", what), true});
   if (readable) columns.push_back({comparison.metrics.front().name + " by step"});
   Rows rows;
   const auto groups = grouped(comparison.runs, comparison.keys);
@@ -234,8 +255,9 @@ void print_csv(const std::vector<Column>& columns, const Rows& rows) {
 
 ExitCode compare(const CompareOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
-  const auto comparison = read_comparison(ledger, options);
+  auto comparison = read_comparison(ledger, options);
   const bool groups = !options.group_by.empty();
+  if (!groups && options.keys.empty() && !options.json && !options.csv) shorten_keys(comparison);
   if (options.json) {
     json out = {{"schema", 1},
                 {"keys", comparison.keys},
@@ -262,6 +284,10 @@ Action setup_compare(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_option("--group-by", options->group_by, "A row for all runs with the same value of this key, e.g. lr")
       ->type_name("KEY")
+      ->allow_extra_args(false);
+  app.add_option("--keys", options->keys,
+                 "The recipe keys to show, or all in which the runs differ; default those that fit")
+      ->type_name("A,B,... | all")
       ->allow_extra_args(false);
   app.add_option("--sort", options->sort, "Sort by a key or a metric; -KEY: largest first")->type_name("KEY");
   auto* json = add_json_option(app, options->json);

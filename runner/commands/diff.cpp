@@ -122,8 +122,11 @@ void print_text(const json& a, const json& b, const std::vector<Part>& parts) {
     }
     out += "\n";
     std::vector<std::vector<std::string>> rows;
-    for (const auto& entry : part.values)
-      rows.push_back({"  " + entry.key, quantity(entry.key, entry.a), quantity(entry.key, entry.b)});
+    for (const auto& entry : part.values) {
+      std::string before = quantity(entry.key, entry.a), after = quantity(entry.key, entry.b);
+      if (before == after) before = plain(entry.a), after = plain(entry.b);  // they differ in later digits
+      rows.push_back({"  " + entry.key, before, after});
+    }
     if (rows.empty())
       out += part.name + "\n";
     else
@@ -135,9 +138,19 @@ void print_text(const json& a, const json& b, const std::vector<Part>& parts) {
   show_page(out);
 }
 
+/// The run that `run` started from: the other one of a comparison if both words name the same run, as after a rerun, which has the same
+/// name.
+json origin_of(const Ledger& ledger, const json& run) {
+  if (run.at("parents").empty())
+    throw usage_error("both words name run {}, which started from no other run: name another one", plain(run.at("id")));
+  return ledger.show(plain(run.at("parents").back().at("id")));
+}
+
 ExitCode diff(const DiffOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
-  const json a = ledger.show(ledger.find_run(options.a)), b = ledger.show(ledger.find_run(options.b));
+  json a = ledger.show(ledger.find_run(options.a));
+  const json b = ledger.show(ledger.find_run(options.b));
+  if (a.at("id") == b.at("id")) a = origin_of(ledger, b);
   const auto parts = compare(ledger, a, b, options);
   options.json ? print_json(a, b, parts) : print_text(a, b, parts);
   const bool equal = std::ranges::all_of(parts, &Part::equal);
@@ -149,7 +162,9 @@ ExitCode diff(const DiffOptions& options) {
 Action setup_diff(CLI::App& app) {
   auto options = std::make_shared<DiffOptions>();
   app.add_option("run", options->a, "A run: its id, part of it, its name, or last")->required();
-  app.add_option("other", options->b, "The run to compare it with")->capture_default_str();
+  app.add_option("other", options->b,
+                 "The run to compare it with. If both are the same run, it is compared with the run it started from")
+      ->capture_default_str();
   app.add_flag("--config", options->config, "Only the keys of the resolved recipes");
   app.add_flag("--code", options->code, "Only build, commit, uncommitted changes, scripts and data");
   app.add_flag("--env", options->env, "Only host, devices, ranks and command line");

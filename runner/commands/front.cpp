@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <optional>
 
@@ -184,7 +186,9 @@ std::string plainer(const std::string& message) {
 ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
   CLI::App* app = deepest(&root);
   auto extras = app->remaining();
-  auto what = extras.empty() ? plainer(error.what()) : about_extra(app, extras.front());
+  std::string word = extras.empty() ? "" : extras.front();
+  if (word.starts_with('!')) word[0] = '-';  // as the user wrote it, see protect_terms()
+  auto what = extras.empty() ? plainer(error.what()) : about_extra(app, word);
   log::error("{}; `{} --help` lists its arguments", what, full_command(app));
   return ExitCode::usage;
 }
@@ -214,6 +218,15 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// What was printed may be lost: stdout is a file on a full disk. A reader that has gone away (EPIPE) is no error.
+ExitCode after_output(ExitCode code) {
+  errno = 0;
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!failed || errno == EPIPE || code != ExitCode::done) return code;
+  log::error("cannot write to standard output{}", errno != 0 ? fmt::format(": {}", std::strerror(errno)) : "");
+  return ExitCode::environment;
+}
+
 }  // namespace
 
 int run_command_line(std::vector<std::string> words, const std::string& version) {
@@ -231,14 +244,14 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
   try {
     if (words.empty() || words == std::vector<std::string>{"help"}) {
       std::fputs(short_help, stdout);
-      return static_cast<int>(ExitCode::done);
+      return static_cast<int>(after_output(ExitCode::done));
     }
     if (words[0] == completion_verb) {
       std::fputs(completions(app, {words.begin() + 1, words.end()}).c_str(), stdout);
       return static_cast<int>(ExitCode::done);
     }
     rewrite_help(app, words);
-    return static_cast<int>(run_verb(app, chosen, std::move(words)));
+    return static_cast<int>(after_output(run_verb(app, chosen, std::move(words))));
   } catch (const RecipeError& error) {
     std::fprintf(stderr, "%s\n", error.what());  // the message contains "error:" after file and line
     return static_cast<int>(error.code());

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 
 #include "runner/base/disk_usage.hpp"
@@ -26,12 +27,16 @@ Retention retention_of(const json& config, const CheckpointRule& rule, const Att
     return found != settings.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
   };
   const std::string monitor = settings.value("monitor", std::string("val_loss"));
-  return {.keep_last = rule.keep_last.value_or(number("keep_last", 0)),
+  // In a recipe, keep_last = 0 keeps all. Who asks for the best ones, or for every Nth, wants others removed.
+  int64_t last = rule.keep_last.value_or(number("keep_last", 0));
+  if (last == 0 && (rule.keep_best || rule.keep_every)) last = 1;
+  return {.keep_last = last,
           .save_top_k = rule.keep_best.value_or(number("save_top_k", 0)),
           .keep_every = rule.keep_every.value_or(number("keep_every_n_steps", 0)),
           .monitor = monitor,
           .higher_is_better = higher_is_better(monitor),
-          .attempts = attempts};
+          .attempts = attempts,
+          .verify = true};
 }
 
 void add_surplus(const std::string& run, const fs::path& folder, const Retention& retention,
@@ -39,8 +44,7 @@ void add_surplus(const std::string& run, const fs::path& folder, const Retention
   // This also completes replacements, so that no hidden folder is a checkpoint that is still needed.
   const auto newest = newest_good_checkpoint(folder, retention.attempts);
   for (const auto& path : surplus_checkpoints(folder, retention)) {
-    const bool needed =
-        path == newest || std::ranges::find(starts, fs::absolute(path).lexically_normal()) != starts.end();
+    const bool needed = path == newest || std::ranges::find(starts, real_path(path)) != starts.end();
     if (!needed) surplus.push_back({.run = run, .path = path, .bytes = bytes_below(path)});
   }
   for (const auto& path : hidden_folders(folder))
@@ -70,7 +74,7 @@ std::vector<fs::path> temporary_files(const fs::path& home) {
     std::error_code failed;
     if (entry->path().filename() == "checkpoints") entry.disable_recursion_pending();
     const int pid = process_in(entry->path().filename().string());
-    if (pid == 0 || !entry->is_regular_file(failed) || ::kill(pid, 0) == 0) continue;
+    if (pid == 0 || !entry->is_regular_file(failed) || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
     if (fs::last_write_time(entry->path(), failed) < latest && !failed) found.push_back(entry->path());
   }
   return found;

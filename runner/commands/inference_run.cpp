@@ -74,7 +74,10 @@ class InferenceRow {
     begin();
     std::vector<MetricPoint> points;
     for (const auto& [name, value] : metrics.items())
-      if (value.is_number()) points.push_back({.name = name, .step = request_.load.step, .value = value});
+      if (value.is_number() || value.is_null())  // JSON has null for a value that is not a number
+        points.push_back({.name = name,
+                          .step = request_.load.step,
+                          .value = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>()});
     ledger_.metrics(run_, std::move(points));
     ledger_.event(run_, "result", {{"step", request_.load.step}, {"metrics", metrics}});
     if (!request_.output.empty())

@@ -9,6 +9,7 @@
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/launch/rank_logs.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/tokenizers/regex.hpp"
@@ -37,7 +38,7 @@ void check_ranks(const LogsOptions& options, const std::map<int, fs::path>& logs
 
 void print(const RankLogLine& line, bool several, bool json) {
   if (json)
-    std::puts(nlohmann::json{{"rank", line.rank}, {"attempt", line.attempt}, {"text", line.text}}.dump().c_str());
+    std::puts(to_json(line).dump().c_str());
   else if (several)
     std::printf("rank %d | %s\n", line.rank, line.text.c_str());
   else
@@ -68,9 +69,17 @@ int64_t print_log(int rank, const fs::path& file, bool several, const LogsOption
 ExitCode logs(const LogsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run), folder = ledger.run_dir(run);
-  if (!fs::exists(folder)) throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
+  if (!fs::exists(folder)) {
+    if (const auto origin = imported_from(ledger_home(), run); !origin.empty())
+      throw usage_error("run {} has no logs: it was imported from {}, without them", run, origin);
+    throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
+  }
   const auto files = rank_logs(folder);
-  if (files.empty()) throw usage_error("run {} has no logs: it started no rank", run);
+  if (files.empty())
+    throw usage_error("run {} has no logs: {}", run,
+                      imported_from(ledger_home(), run).empty()
+                          ? "it started no rank"
+                          : "they were not in the bundle that it was imported from (`runner export --files logs`)");
   check_ranks(options, files, run);
   if (!options.pattern.empty()) pattern_of(options.pattern);
   ignore_closed_output();
@@ -79,7 +88,7 @@ ExitCode logs(const LogsOptions& options) {
     if (options.ranks.empty() || std::ranges::find(options.ranks, rank) != options.ranks.end())
       count += print_log(rank, file, files.size() > 1 && options.ranks.size() != 1, options);
   if (count == 0 && !options.json)
-    std::fprintf(stderr, "no line %s\n", options.pattern.empty() ? "was written" : "matches");
+    std::fprintf(stderr, "no line %s\n", options.pattern.empty() && options.attempt == 0 ? "was written" : "matches");
   return ExitCode::done;
 }
 
@@ -102,8 +111,8 @@ Action setup_logs(CLI::App& app) {
   app.footer(
       "Prints stdout and stderr of the ranks. A log has at most 64 MiB: of a longer one, the beginning and the end are "
       "kept.\n"
-      "`runner tail` follows a run that is still running. --json prints one line {\"rank\", \"attempt\", \"text\"} for "
-      "each line.");
+      "`runner tail` follows a run that is still running. --json prints one line {\"schema\", \"kind\": \"log\", "
+      "\"rank\", \"attempt\", \"text\"} for each line.");
   return [options] { return logs(*options); };
 }
 

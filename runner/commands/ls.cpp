@@ -10,6 +10,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/filter_words.hpp"
+#include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/csv.hpp"
@@ -67,7 +68,7 @@ constexpr int why_width = 80;  // `runner show` prints all of it
 
 std::string why_cell(const RunRow& run) {
   const std::string why = cut_to_width(run.why, why_width);
-  if (fs::exists(run.folder)) return why;
+  if (run.imported || fs::exists(run.folder)) return why;
   return why.empty() ? "its folder is missing" : why + "; its folder is missing";
 }
 
@@ -103,13 +104,15 @@ std::string table(const std::vector<RunRow>& runs) {
   return format_table(columns, rows);
 }
 
-/// Texts as they are, numbers with all digits, lists as "a, b"; empty if there is no value.
+/// Texts as they are, numbers with all digits, lists as "a, b", or as JSON if an element has a comma; empty if there is no value.
 std::string exact_cell(const nlohmann::json& cell) {
   if (cell.is_null()) return "";
   if (cell.is_string()) return cell.get<std::string>();
   if (!cell.is_array()) return cell.dump();
   std::vector<std::string> words;
   for (const auto& element : cell) words.push_back(exact_cell(element));
+  if (std::ranges::any_of(words, [](const auto& word) { return word.find(',') != std::string::npos; }))
+    return cell.dump();
   return join(words, ", ");
 }
 
@@ -176,7 +179,7 @@ void print_run_objects(const std::vector<RunRow>& runs, const RunColumns& column
 
 /// The columns of --csv without --columns.
 constexpr const char* all_columns =
-    "id,name,status,strategy,group,tag,started,ended,took,steps,metric,sweep,trial,failure,message,notes";
+    "id,name,status,strategy,group,tag,started,ended,took,steps,monitor,metric,sweep,trial,failure,message,notes";
 
 void print_csv(const std::vector<RunRow>& runs, const RunColumns& columns) {
   std::vector<std::string> cells;
@@ -191,11 +194,17 @@ void print_csv(const std::vector<RunRow>& runs, const RunColumns& columns) {
 }
 
 void print_nothing(const Ledger& ledger, const std::string& home) {
-  const auto all = std::ssize(ledger.runs());
-  if (all == 0)
+  const auto all = ledger.runs();
+  const auto in_trash = std::ranges::count(all, true, &RunRow::deleted);
+  const std::string trash =
+      in_trash > 0 ? fmt::format("; {} in the trash, which `runner ls deleted:yes` lists", counted(in_trash, "run"))
+                   : "";
+  if (all.empty())
     log::info("{}", no_runs(home));
+  else if (std::ssize(all) == in_trash)
+    log::info("no runs in {}{}", home, trash);
   else
-    log::info("no run matches these filters ({} in {})", counted(all, "run"), home);
+    log::info("no run matches these filters ({} in {}{})", counted(std::ssize(all) - in_trash, "run"), home, trash);
 }
 
 ExitCode list(const LsOptions& options) {
@@ -230,7 +239,10 @@ Action setup_ls(CLI::App& app) {
   app.add_option("--status", options->status, "As status:STATUS");
   app.add_option("--tag", options->tags, "As tag:TAG; given several times, runs with all of them")
       ->allow_extra_args(false);
-  app.add_option("-n", options->newest, "Only the newest N runs")->type_name("N");
+  app.add_option("-n", options->newest,
+                 "Only the newest N runs; with a filter's sort:, limit:N takes the first ones of that order")
+      ->type_name("N")
+      ->check(at_least_one());
   app.add_option("--sort", options->sort, "As sort:COLUMN; -COLUMN is descending; runs without a value come last")
       ->type_name("COLUMN");
   app.footer(std::string(filter_help) +

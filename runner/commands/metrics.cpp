@@ -156,6 +156,10 @@ ExitCode print(const MetricsOptions& options) {
     }
     choose_steps(run.curves, options);
   }
+  const auto is_empty = [](const RunCurves& run) { return std::ranges::all_of(run.curves, &Points::empty); };
+  if (!options.names.empty() && std::ranges::all_of(runs, is_empty))
+    throw usage_error("none of these runs has a metric {}; --name takes one name, and may be given several times",
+                      join_or(names));
   if (options.json)
     print_json(names, runs, options.names.size() == 1);
   else if (options.csv)

@@ -64,6 +64,10 @@ Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const P
         log::warning("run {} has no metric \"{}\", so it is left out", runs[i], metric);
         continue;
       }
+      if (runs.size() > 1 && options.x != "step" && std::ranges::find(known, options.x) == known.end()) {
+        log::warning("run {} has no metric \"{}\" for the horizontal axis, so it is left out", runs[i], options.x);
+        continue;
+      }
       const auto points = ledger.points(runs[i], metric);
       if (options.x == "step")
         for (const auto& [step, value] : points) line.points.emplace_back(static_cast<double>(step), value);
@@ -165,10 +169,10 @@ Action setup_plot(CLI::App& app) {
   app.add_option("--width", options->width,
                  "Characters, or pixels of a file; default the terminal's width, 1000 pixels")
       ->type_name("N")
-      ->check(at_least_one());
+      ->check(CLI::Range(1, 10'000));
   app.add_option("--height", options->height, "Lines, or pixels of a file; default 20 lines, 600 pixels")
       ->type_name("N")
-      ->check(at_least_one());
+      ->check(CLI::Range(1, 10'000));
   app.footer(
       "Examples:\n  runner plot last --metric loss --metric val_loss\n  runner plot tag:night --x tokens --smooth 0.6 "
       "-o loss.svg\n"

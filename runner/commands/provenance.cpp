@@ -1,17 +1,38 @@
 #include "runner/commands/provenance.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/commands/recipe_files.hpp"
+#include "runner/ledger/changes.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/run_differences.hpp"
 
 namespace runner {
 
 namespace {
+
+/// The variables that change how a training computes or communicates.
+nlohmann::json recorded_environment() {
+  static constexpr std::array<std::string_view, 13> beginnings = {"OMP_",  "MKL_",   "KMP_",   "GOMP_", "NCCL_",
+                                                                  "CUDA_", "CUBLAS", "TORCH_", "GLOO_", "ONEDNN_",
+                                                                  "DNNL_", "SLURM_", "ATEN_"};
+  auto found = nlohmann::json::object();
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable;
+    const auto equals = text.find('=');
+    if (equals != std::string_view::npos &&
+        std::ranges::any_of(beginnings, [&](std::string_view begin) { return text.starts_with(begin); }))
+      found[std::string(text.substr(0, equals))] = escape_invalid_utf8(text.substr(equals + 1));
+  }
+  return found;
+}
 
 /// How long the start of a run waits for git, which has run since the start of the command.
 constexpr std::chrono::milliseconds start_patience(10);
@@ -82,6 +103,8 @@ void Provenance::describe(const Recipe& recipe, NewRun& run) {
   }
   run.annotations["recipe_files"] = recipe_files(recipe);
   run.annotations["scripts"] = scripts;
+  run.annotations["user"] = this_user();
+  run.annotations["environment"] = recorded_environment();
 }
 
 void Provenance::begin(const AttemptStart& attempt) {

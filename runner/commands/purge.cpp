@@ -29,12 +29,12 @@ std::vector<TrashedRun> chosen(const Trash& trash, const PurgeOptions& options) 
   auto runs = trash.runs();
   if (!options.runs.empty()) {
     std::vector<std::string> ids;
-    for (const auto& text : options.runs) ids.push_back(trash.find(text));
+    for (const auto& text : options.runs) ids.push_back(trash.find(text));  // a run may be named twice
     std::erase_if(runs, [&](const auto& run) { return std::ranges::find(ids, run.id) == ids.end(); });
   }
   if (!options.older_than.empty()) {
     const auto age = parse_duration(options.older_than);
-    if (!age) throw usage_error("--older-than {}: this is not a time; write 30d, 12h or 1:30:00", options.older_than);
+    if (!age) throw usage_error("--older-than {}: this is not a time; write 30d, 12h or 1h30m", options.older_than);
     const double latest = wall_seconds() - static_cast<double>(age->count());
     std::erase_if(runs, [&](const auto& run) { return run.deleted > latest; });
   }
@@ -83,8 +83,19 @@ ExitCode purge(const PurgeOptions& options) {
     return ExitCode::done;
   }
   if (!options.yes) ask(what);
-  for (const auto& run : runs) trash.purge(run.id);
-  log::info("deleted {}", what);
+  int64_t deleted = 0, freed = 0;
+  for (const auto& run : runs) {
+    if (!trash.has(run.id)) {
+      log::info("note: run {} is no longer in the trash, so it stays as it is", run.id);
+      continue;
+    }
+    if (std::error_code error; fs::is_symlink(run.folder, error))
+      log::info("note: the folder of run {} was a link; its files stay in {}", run.id, real_path(run.folder).string());
+    freed += trash.purge(run.id);
+    ++deleted;
+  }
+  trash.remove_unreferenced_texts();
+  log::info("deleted {} ({})", counted(deleted, "run"), format_bytes(freed));
   return ExitCode::done;
 }
 

@@ -16,6 +16,7 @@
 #include "runner/config/config.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/git_state.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/quantity.hpp"
@@ -157,6 +158,10 @@ void refuse_or_note(const json& run, const std::vector<std::string>& differences
 }
 
 void check_is_training(const json& run) {
+  if (const auto origin = imported_from(ledger_home(), plain(run.at("id")));
+      !origin.empty() && plain(run.at("resolved")).empty())
+    throw usage_error("run {} cannot be trained again: it was imported from {}, which has no recipe",
+                      plain(run.at("id")), origin);
   static const std::set<std::string> others = {"evaluate", "predict", "embed"};
   if (others.contains(run.at("strategy")))
     throw usage_error(
@@ -170,6 +175,15 @@ void check_overrides(const LaunchOptions& options) {
   for (const auto& text : options.overrides)
     if (std::ranges::find(secrets, text.substr(0, text.find('='))) == secrets.end())
       throw usage_error("--exact trains what was recorded, so it takes no --set and no --unset");
+}
+
+/// The same mistakes, in the run's recorded recipe instead of a temporary file.
+RecipeError in_record_of(const std::string& run, const std::string& file, const RecipeError& error) {
+  auto diagnostics = error.diagnostics();
+  for (auto& diagnostic : diagnostics)
+    for (auto* place : {&diagnostic.place, diagnostic.other ? &*diagnostic.other : nullptr})
+      if (place && place->file == file) place->file = "recipe of run " + run;
+  return RecipeError(std::move(diagnostics));
 }
 
 ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
@@ -189,9 +203,14 @@ ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
   compare_build_and_hardware(options.rerun, differences);
   compare_code(options.rerun, differences);
   compare_attempts(options.rerun, differences);
-  compare_inputs(options.rerun, load_ready_recipe(options.recipe_file, options.overrides), differences);
+  try {
+    compare_inputs(options.rerun, load_ready_recipe(options.recipe_file, options.overrides), differences);
+  } catch (const RecipeError& error) {
+    throw in_record_of(plain(options.rerun.at("id")), options.recipe_file, error);
+  }
   refuse_or_note(options.rerun, differences, exact);
-  log::info("training run {} again", plain(options.rerun.at("id")));
+  log::info("training run {0} again; afterwards, `runner diff {0} last` compares the two",
+            plain(options.rerun.at("id")));
   return launch_run(options);
 }
 
@@ -208,7 +227,7 @@ Action setup_rerun(CLI::App& app) {
   app.footer(
       "Trains the run again from its first step, as a new run that is linked to it. Everything comes from the ledger, "
       "so the run's\n"
-      "folder is not needed. What is not as it was is printed as notes. `runner diff RUN` compares the two.");
+      "folder is not needed. What is not as it was is printed as notes. `runner diff RUN last` compares the two.");
   return launch_action(options, [options, wanted, exact] { return rerun(*options, *wanted, *exact); });
 }
 

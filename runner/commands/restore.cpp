@@ -1,4 +1,5 @@
 // `runner restore`: brings runs back from the trash.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -19,7 +20,8 @@ Action setup_restore(CLI::App& app) {
   return [named] {
     Trash trash(ledger_home());
     std::vector<std::string> runs;
-    for (const auto& text : *named) runs.push_back(trash.find(text));
+    for (const auto& text : *named)
+      if (auto run = trash.find(text); std::ranges::find(runs, run) == runs.end()) runs.push_back(run);
     trash.restore(runs);
     for (const auto& run : runs) std::puts(run.c_str());
     log::info("{} restored", counted(std::ssize(runs), "run"));

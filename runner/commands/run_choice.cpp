@@ -7,6 +7,8 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/filter_words.hpp"
+#include "runner/report/quantity.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
@@ -43,9 +45,31 @@ std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std
   return ids;
 }
 
+namespace {
+
+/// A value of the audit trail; a list of tags as "a, b".
+std::string value_text(const nlohmann::json& value) {
+  if (value.is_array()) return value.empty() ? "none" : join(value.get<std::vector<std::string>>(), ", ");
+  const std::string text = first_line(plain(value));
+  return text.empty() ? "none" : text;
+}
+
+/// "RUN: name a -> b, tags [] -> [\"good\"]": the entries of the audit trail since `begun`.
+std::string newest_changes(const Ledger& ledger, const std::string& run, size_t begun) {
+  const auto all = ledger.show(run).at("changes");
+  std::vector<std::string> words;
+  for (size_t i = begun; i < all.size(); ++i)
+    words.push_back(fmt::format("{} {} -> {}", plain(all[i].at("what")), value_text(all[i].at("before")),
+                                value_text(all[i].at("after"))));
+  return fmt::format("{}: {}", run, join(words, ", "));
+}
+
+}  // namespace
+
 ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json, const std::string& further) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
   const auto runs = chosen_runs(ledger, words, further);
+  const size_t begun = runs.size() == 1 ? ledger.show(runs[0]).at("changes").size() : 0;
   const int changed = ledger.edit(runs, edit);
   if (json) {
     auto rows = nlohmann::json::array();
@@ -56,7 +80,8 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
     }
     std::puts(nlohmann::json{{"schema", 1}, {"changed", changed}, {"runs", rows}}.dump().c_str());
   } else if (runs.size() == 1) {
-    log::info("run {} {}", runs[0], changed > 0 ? "is changed" : "stays as it is");
+    log::info("{}",
+              changed > 0 ? newest_changes(ledger, runs[0], begun) : fmt::format("run {} stays as it is", runs[0]));
   } else {
     log::info("changed {} of {}", changed, counted(std::ssize(runs), "run"));
   }
@@ -66,7 +91,7 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
 std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std::string>& ids) {
   std::map<std::string, std::string> names;
   std::map<std::string, int> count;
-  for (const auto& id : ids) ++count[names[id] = ledger.row(id).name];
+  for (const auto& id : ids) ++count[names[id] = one_line(ledger.row(id).name)];
   std::vector<std::string> out;
   for (const auto& id : ids)
     out.push_back(count[names[id]] > 1 ? names[id] + " " + id.substr(id.rfind('-') + 1) : names[id]);

@@ -11,6 +11,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
 #include "runner/report/profile_table.hpp"
@@ -26,7 +27,7 @@ namespace {
 using nlohmann::json;
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr size_t events_shown = 5;
+constexpr size_t events_shown = 5, troubles_shown = 20, samples_shown = 8;
 
 /// A field of an object; "" if it is missing or null.
 std::string field(const json& object, const char* key) {
@@ -143,6 +144,12 @@ std::string best_line(const json& best) {
   return line;
 }
 
+std::string folder_line(const json& run) {
+  if (run["run_dir_exists"] == true) return field(run, "run_dir");
+  const auto origin = imported_from(ledger_home(), plain(run["id"]));
+  return origin.empty() ? field(run, "run_dir") + " (moved or deleted)" : "none: imported from " + origin;
+}
+
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
@@ -162,7 +169,7 @@ void print_head(const json& run, double now) {
                {"archived", run.value("archived", json()) == true ? "yes" : ""},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
-               {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (moved or deleted)")},
+               {"folder", folder_line(run)},
                {"command", first_command(run)},
                {"resumed", first_command(run) == command_line(run["argv"]) ? "" : command_line(run["argv"])},
                {"from", field(run, "working_directory")},
@@ -246,14 +253,42 @@ std::string event_text(const json& event) {
   return join(values, ", ");
 }
 
+/// " (samples 480 to 491)"; "" if the event names none.
+std::string samples_text(const json& event) {
+  const auto found = event.find("samples");
+  if (found == event.end() || !found->is_array() || found->empty()) return "";
+  std::vector<int64_t> samples = found->get<std::vector<int64_t>>();
+  const bool range = std::ranges::adjacent_find(samples, [](auto a, auto b) { return b != a + 1; }) == samples.end();
+  if (range && samples.size() > 2) return fmt::format(" (samples {} to {})", samples.front(), samples.back());
+  const bool more = samples.size() > samples_shown;
+  if (more) samples.resize(samples_shown);
+  return fmt::format(" (samples {}{})", fmt::join(samples, ", "), more ? ", ..." : "");
+}
+
+/// Signs of trouble are always shown. The memory of ranks is in the section of predictions.
 void print_events(const json& run, double now) {
-  const auto& events = run["events"];
+  static const std::vector<std::string> trouble = {"nonfinite", "loss_spike", "stall", "skipped",
+                                                   "restart",   "crash",      "failed"};
+  const auto is_trouble = [&](const json& event) {
+    return std::ranges::find(trouble, plain(event["event"])) != trouble.end();
+  };
+  std::vector<const json*> events;
+  for (const auto& event : run["events"])
+    if (event["event"] != "memory") events.push_back(&event);
+  const size_t recent = events.size() > events_shown ? events.size() - events_shown : 0;
+  size_t troubles = 0;
+  for (size_t i = 0; i < recent; ++i) troubles += is_trouble(*events[i]) ? 1 : 0;
+  size_t left_out = troubles > troubles_shown ? troubles - troubles_shown : 0;
   Rows rows;
-  for (size_t i = events.size() > events_shown ? events.size() - events_shown : 0; i < events.size(); ++i) {
-    rows.push_back({"  " + format_ago(events[i]["time"], now), plain(events[i]["event"]), event_text(events[i])});
+  for (size_t i = 0; i < events.size(); ++i) {
+    const json& event = *events[i];
+    if (i < recent && (!is_trouble(event) || (left_out > 0 && left_out-- > 0))) continue;
+    rows.push_back(
+        {"  " + format_ago(event["time"], now), plain(event["event"]), event_text(event) + samples_text(event)});
   }
-  const std::string title =
-      events.size() > events_shown ? fmt::format("events (the last {} of {})", events_shown, events.size()) : "events";
+  const std::string title = rows.size() < events.size()
+                                ? fmt::format("events ({} of {}; --json has all)", rows.size(), events.size())
+                                : "events";
   print_section(title, {{}, {}, {.may_shrink = true}}, rows);
 }
 

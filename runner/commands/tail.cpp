@@ -15,6 +15,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/launch/rank_logs.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/new_points.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -23,6 +24,7 @@ namespace runner {
 namespace {
 
 constexpr std::chrono::milliseconds interval(500);
+constexpr size_t points_at_once = 100'000;
 
 struct TailOptions {
   std::string run = "last";
@@ -57,7 +59,10 @@ class Tail {
     if (row.metric_value) text += fmt::format(": {} {:.6g}", row.metric, *row.metric_value);
     if (!row.why.empty()) text += fmt::format(" ({})", row.why);
     if (options_.json)
-      std::puts(nlohmann::json{{"status", row.status}, {"steps", row.steps}, {"why", row.why}}.dump().c_str());
+      std::puts(
+          nlohmann::json{{"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}}
+              .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+              .c_str());
     else
       std::puts(text.c_str());
   }
@@ -67,19 +72,29 @@ class Tail {
   void rewind(const Ledger& ledger) {
     const auto attempts = ledger.attempts(run_);
     const int64_t newest = attempts.empty() ? 0 : attempts.rbegin()->first;
-    if (!first_ && newest > attempt_) step_ = std::min(step_, attempts.rbegin()->second);
+    if (!first_ && newest > attempt_) points_ = points_after(ledger, attempts.rbegin()->second);
     attempt_ = newest;
   }
 
+  /// What will be recorded, without the points up to `step`.
+  std::unique_ptr<NewPoints> points_after(const Ledger& ledger, int64_t step) const {
+    auto points = std::make_unique<NewPoints>(home_, run_);
+    for (const auto& [name, summary] : ledger.summaries(run_)) points->skip(name, std::min(step, summary.step));
+    return points;
+  }
+
+  /// A metric may arrive after the others of its step: a slow validation. It gets a line of its own.
   void print_steps(const Ledger& ledger) {
-    auto rows = ledger.rows_after(run_, step_);
-    if (rows.empty()) return;
-    step_ = rows.rbegin()->first;
-    if (first_)
-      while (static_cast<int64_t>(rows.size()) > options_.lines) rows.erase(rows.begin());
+    std::map<int64_t, std::map<std::string, double>> rows;
+    if (!points_) {
+      points_ = points_after(ledger, INT64_MAX);
+      rows = ledger.last_rows(run_, options_.lines);
+    }
+    for (auto points = points_->next(points_at_once); !points.empty(); points = points_->next(points_at_once))
+      for (const auto& point : points) rows[point.step][point.name] = point.value;
     for (const auto& [step, values] : rows) {
       if (options_.json) {
-        nlohmann::json line = {{"step", step}, {"metrics", nlohmann::json::object()}};
+        nlohmann::json line = {{"schema", 1}, {"kind", "step"}, {"step", step}, {"metrics", nlohmann::json::object()}};
         for (const auto& [name, value] : values) line["metrics"][name] = json_number(value);
         std::puts(line.dump().c_str());
       } else {
@@ -119,7 +134,7 @@ class Tail {
           /*to_end=*/false);
       for (const auto& line : lines)
         if (options_.json)
-          std::puts(nlohmann::json{{"rank", line.rank}, {"attempt", line.attempt}, {"text", line.text}}.dump().c_str());
+          std::puts(to_json(line).dump().c_str());
         else
           std::printf("rank %d | %s\n", line.rank, line.text.c_str());
     }
@@ -128,7 +143,8 @@ class Tail {
   std::string home_, run_;
   const TailOptions& options_;
   bool first_ = true;
-  int64_t step_ = -1, attempt_ = 0;
+  int64_t attempt_ = 0;
+  std::unique_ptr<NewPoints> points_;
   std::map<int, RankLogReader> readers_;
 };
 

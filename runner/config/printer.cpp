@@ -67,6 +67,7 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
   if (key.section == "hooks" && recipe.hooks.files.empty() && !recipe.train.early_stopping)
     return recipe.origins.contains(key.dotted());
   bool given = recipe.origins.contains(key.dotted());
+  if (key.dotted() == "run.name" && !given) return false;  // the ledger chooses one for each run
   if (key.quiet && !given) {
     Recipe defaults;
     defaults.model = family_defaults(recipe.model.name);

@@ -14,6 +14,10 @@ constexpr size_t line_bytes_max = 64 << 10;
 
 }  // namespace
 
+nlohmann::json to_json(const RankLogLine& line) {
+  return {{"schema", 1}, {"kind", "log"}, {"rank", line.rank}, {"attempt", line.attempt}, {"text", line.text}};
+}
+
 std::map<int, fs::path> rank_logs(const fs::path& run_dir) {
   std::map<int, fs::path> logs;
   std::error_code error;

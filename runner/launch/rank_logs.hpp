@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct RankLogLine {
   int64_t attempt = 0;  ///< 0: of a program that did not separate attempts
   std::string text;     ///< without its line break, in valid UTF-8; at most 64 KiB
 };
+/// {schema, kind: "log", rank, attempt, text}
+nlohmann::json to_json(const RankLogLine& line);
 
 /// The logs in the folder: rank -> file. Empty if there is no such folder.
 std::map<int, fs::path> rank_logs(const fs::path& run_dir);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runner/ledger/process_identity.hpp"
+
 namespace runner {
 
 Batch::Batch(sqlite::Database& database)
@@ -33,8 +35,14 @@ bool Batch::owns(const Lease& lease) {
   if (lease.attempt == 0) return true;
   auto [found, unknown] = newest_.try_emplace(lease.run);
   if (unknown) {
-    auto row = database_.query("SELECT max(attempt) FROM attempt WHERE run = ?", lease.run);
-    found->second = row.step() ? row.integer(0) : 0;
+    // The numbers of a run that was purged may belong to a later run. Then the attempt is another process's.
+    const ProcessIdentity me = this_process();
+    auto row = database_.query(
+        "SELECT max(attempt), (SELECT pid = ?2 AND process_start = ?3 FROM attempt WHERE attempt = ?4) FROM attempt "
+        "WHERE run = ?1",
+        lease.run, me.pid, me.start_time, lease.attempt);
+    RUNNER_CHECK(row.step());
+    found->second = row.integer(1) != 0 ? row.integer(0) : INT64_MAX;
   }
   return found->second <= lease.attempt;
 }

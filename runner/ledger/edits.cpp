@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
 #include "runner/ledger/changes.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 
@@ -27,13 +29,38 @@ std::vector<std::string> with_tags(std::vector<std::string> tags, const std::vec
   return tags;
 }
 
-void check_name(const std::string& name) {
-  if (name.empty()) throw usage_error("the name of a run cannot be empty");
+void check_utf8(const char* what, const std::string& text) {
+  if (const auto at = first_invalid_utf8(text))
+    throw usage_error("the {} must be UTF-8: byte {} is 0x{:02X}", what, *at + 1,
+                      static_cast<unsigned char>(text[*at]));
+}
+
+/// A text of one line, which is not only spaces.
+void check_line(const char* what, const std::string& text) {
+  check_utf8(what, text);
+  if (trim(text).empty()) throw usage_error("the {} cannot be empty", what);
+  if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7F; }))
+    throw usage_error("the {} cannot have line ends or other control characters", what);
+}
+
+/// A name must not look like something else that a command takes in its place.
+void check_name(sqlite::Database& database, int64_t run, const std::string& name) {
+  check_line("name of a run", name);
   if (name == "last") throw usage_error("a run cannot be named \"last\", which means the newest run");
+  if (name[0] == '-' || name[0] == '!')
+    throw usage_error("a run cannot be named \"{}\", which looks like an option", name);
+  if (name.find_first_of(":<>=*") != std::string::npos)
+    throw usage_error("a run cannot be named \"{}\", which looks like a filter: leave out : < > = and *", name);
+  if (database.query("SELECT 1 FROM run WHERE id = ? AND run <> ?", name, run).step())
+    throw usage_error("a run cannot be named \"{}\", which is the id of another run", name);
+  auto same = database.query("SELECT id FROM run WHERE name = ? AND run <> ? AND deleted IS NULL ORDER BY started DESC",
+                             name, run);
+  if (same.step())
+    log::info("note: run {} is named \"{}\", too; the name alone means the newest run with it", same.text(0), name);
 }
 
 void check_tag(const std::string& tag) {
-  if (tag.empty()) throw usage_error("a tag cannot be empty");
+  check_line("tag", tag);
   if (tag == "none") throw usage_error("a tag cannot be \"none\": the filter tag:none finds runs without tags");
 }
 
@@ -60,7 +87,10 @@ int change_archived(sqlite::Database& database, int64_t run, bool archived) {
 }  // namespace
 
 int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit) {
-  if (edit.name) check_name(*edit.name);
+  if (edit.name) check_name(database, run, *edit.name);
+  if (edit.group) check_utf8("group", *edit.group);
+  if (edit.notes) check_utf8("notes", *edit.notes);
+  check_utf8("notes", edit.appended_notes);
   std::ranges::for_each(edit.added_tags, check_tag);
   auto row = database.query("SELECT tags, notes FROM run WHERE run = ?", run);
   RUNNER_CHECK(row.step());

@@ -120,5 +120,7 @@ struct FilterCompletions {
 std::optional<double> filter_number(const std::string& text);
 /// Unix seconds for "7d" (that long before `now`), "2026-11-20", "2026-11-20T18:00", "today" or "yesterday" (local time).
 std::optional<double> filter_time(const std::string& text, double now);
+/// The beginning and the end of the day that a text without a time names: 2026-11-20, today, yesterday.
+std::optional<std::pair<double, double>> filter_day(const std::string& text, double now);
 
 }  // namespace runner

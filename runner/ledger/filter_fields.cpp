@@ -30,6 +30,10 @@ const std::vector<RunField>& run_fields() {
        "(SELECT value FROM metric_last JOIN key USING (key) WHERE run = run.run AND name IN (run.monitor, 'loss') "
        "ORDER BY name <> run.monitor LIMIT 1)",
        "last value of checkpoint.monitor, or of the loss"},
+      {"monitor", Kind::text,
+       "CASE WHEN EXISTS (SELECT 1 FROM metric_last JOIN key USING (key) WHERE run = run.run AND name = run.monitor) "
+       "THEN run.monitor ELSE 'loss' END",
+       "name of that metric"},
       {"sweep", Kind::id, "(SELECT sweep.id FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run)",
        "id or name of its sweep; sweep:none: runs that are no trials",
        "(SELECT sweep.name FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run)"},
@@ -93,9 +97,25 @@ std::optional<double> filter_time(const std::string& text, double now) {
     const char* end = ::strptime(text.c_str(), format, &time);
     if (!end || *end != '\0') continue;
     time.tm_isdst = -1;
-    return static_cast<double>(std::mktime(&time));
+    const std::tm asked = time;
+    const auto seconds = std::mktime(&time);
+    if (time.tm_mday != asked.tm_mday || time.tm_mon != asked.tm_mon) return std::nullopt;  // 31 February
+    return static_cast<double>(seconds);
   }
   return std::nullopt;
+}
+
+std::optional<std::pair<double, double>> filter_day(const std::string& text, double now) {
+  const bool word = text == "today" || text == "yesterday";
+  const auto begin = filter_time(text, now);
+  if (!begin || (!word && (text.find_first_of("T :") != std::string::npos || parse_duration(text))))
+    return std::nullopt;
+  const auto whole = static_cast<std::time_t>(*begin);
+  std::tm local{};
+  ::localtime_r(&whole, &local);
+  ++local.tm_mday;
+  local.tm_isdst = -1;
+  return std::pair{*begin, static_cast<double>(std::mktime(&local))};
 }
 
 }  // namespace runner

@@ -75,6 +75,12 @@ void FilterSql::bind(sqlite::Statement& statement) const {
 }
 
 void FilterSql::unknown(const RunOperand& operand, const std::string& text) {
+  for (const std::string_view prefix : {"params.", "metrics.", "parameters.", "attributes.", "config.", "summary."})
+    if (operand.name.starts_with(prefix))
+      throw FilterError(
+          text, operand.place,
+          fmt::format("names have no \"{}\" in front: write \"{}\"", prefix, operand.name.substr(prefix.size())));
+  if (operand.name.starts_with("tags.")) throw FilterError(text, operand.place, "tags have no values: write tag:NAME");
   const bool metric = operand.of != RunOperand::Of::name;
   auto known = all_texts(database_, "SELECT name FROM key");
   if (!metric) {
@@ -111,11 +117,13 @@ RunExpression FilterSql::named(const RunOperand& operand, const std::string& tex
   if (names.size() > 1 && !metric)
     throw FilterError(text, operand.place,
                       fmt::format("\"{}\" is the end of several recipe keys: write {}", operand.name, join_or(names)));
-  if (names.size() == 1)
-    return {
-        .sql = fmt::format("(SELECT json_extract(content, {}) FROM config WHERE hash = run.config)", parameter(path)),
-        .kind = Kind::text,
-        .json_path = path};
+  if (names.size() == 1) {
+    const std::string place = parameter(path);
+    return {.sql = fmt::format("(SELECT json_extract(content, {}) FROM config WHERE hash = run.config)", place),
+            .kind = Kind::text,
+            .json_path = path,
+            .cell_sql = fmt::format("(SELECT content -> {} FROM config WHERE hash = run.config)", place)};
+  }
   if (!metric) unknown(operand, text);
   return expression({.of = RunOperand::Of::last, .name = operand.name, .place = operand.place}, text);
 }
@@ -124,8 +132,13 @@ RunExpression FilterSql::expression(const RunOperand& operand, const std::string
   if (operand.of == RunOperand::Of::name) return named(operand, text);
   auto key = database_.query("SELECT key, higher_is_better FROM key WHERE name = ?", operand.name);
   if (!key.step()) unknown(operand, text);
-  return {.sql = fmt::format("(SELECT {} FROM metric_last WHERE run = run.run AND key = {})",
-                             metric_column(operand.of, key.integer(1) != 0), parameter(key.integer(0)))};
+  const std::string points =
+      fmt::format("FROM metric_last WHERE run = run.run AND key = {}", parameter(key.integer(0)));
+  const std::string value = fmt::format("(SELECT {} {})", metric_column(operand.of, key.integer(1) != 0), points),
+                    exists = fmt::format("EXISTS (SELECT 1 {})", points);
+  return {.sql = value,
+          .cell_sql = fmt::format("CASE WHEN {} THEN ifnull({}, 'NaN') END", exists, value),
+          .has_value_sql = exists};
 }
 
 double FilterSql::number(const RunExpression& expression, const std::string& value) const {
@@ -163,6 +176,8 @@ std::string FilterSql::matches(const RunExpression& expression, const std::strin
       if (value == "none") return fmt::format("ifnull({}, '') = ''", sql);
       return fmt::format("{} LIKE {} ESCAPE '\\'", sql, parameter("%" + escape_like(value) + "%"));
     case Kind::id: {
+      if (value == "last" && expression.field->name == std::string("sweep"))
+        return fmt::format("{} = (SELECT id FROM sweep ORDER BY started DESC, sweep DESC LIMIT 1)", sql);
       std::string match = text_matches(sql, value);
       if (expression.field->name_sql) match += " OR " + text_matches(expression.field->name_sql, value);
       if (value == "none" || is_pattern(value)) return match;
@@ -174,14 +189,15 @@ std::string FilterSql::matches(const RunExpression& expression, const std::strin
     case Kind::text:
     case Kind::status:
       return text_matches(sql, value);
+    case Kind::time:
+      if (const auto span = filter_day(value, now_))
+        return fmt::format("{0} >= {1} AND {0} < {2}", sql, parameter(span->first), parameter(span->second));
+      return fmt::format("{} = {}", sql, parameter(number(expression, value)));
     default: {
       const double wanted = number(expression, value);
       if (!std::isnan(wanted)) return fmt::format("{} = {}", sql, parameter(wanted));
       // The ledger has NULL for a point that is not a number.
-      const auto key = sql.find(" FROM metric_last ");
-      return key == std::string::npos
-                 ? "0"
-                 : fmt::format("EXISTS (SELECT 1{} AND value IS NULL)", sql.substr(key, sql.size() - key - 1));
+      return expression.has_value_sql.empty() ? "0" : fmt::format("({} AND {} IS NULL)", expression.has_value_sql, sql);
     }
   }
 }
@@ -225,12 +241,14 @@ std::string FilterSql::condition(const RunTerm& term) {
 std::string FilterSql::where() {
   std::vector<std::string> parts;
   for (const auto& term : filter_.terms) parts.push_back(condition(term));
-  for (const char* hidden : {"archived", "deleted"}) {
-    const bool named = std::ranges::any_of(filter_.terms, [&](const auto& term) {
-      return term.operand.of == RunOperand::Of::name && term.operand.name == hidden;
+  const auto named = [&](const char* field) {
+    return std::ranges::any_of(filter_.terms, [&](const auto& term) {
+      return term.operand.of == RunOperand::Of::name && term.operand.name == field;
     });
-    if (!named) parts.push_back(fmt::format("run.{} IS NULL", hidden));
-  }
+  };
+  // The trash has archived runs, too.
+  if (!named("archived") && !named("deleted")) parts.emplace_back("run.archived IS NULL");
+  if (!named("deleted")) parts.emplace_back("run.deleted IS NULL");
   std::string sql = join(parts, " AND ");
   auto newest = filter_.newest;
   if (filter_.order.empty() && filter_.limit) newest = std::min(*filter_.limit, newest.value_or(*filter_.limit));

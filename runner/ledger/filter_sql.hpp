@@ -19,6 +19,9 @@ struct RunExpression {
   FieldKind kind = FieldKind::number;
   const RunField* field = nullptr;  ///< null for recipe keys and metrics
   std::string json_path = "";       ///< of a recipe key in the run's config
+  std::string cell_sql = "";  ///< what a column shows, if it is not `sql`: JSON of a recipe key, 'NaN' of a metric
+  std::string has_value_sql =
+      "";  ///< of a metric: whether the run has points; its value is NULL if the last one is not a number
 };
 
 /// Builds the parts of one statement. Names are resolved with the recipe keys and metrics of the ledger; a name that is neither

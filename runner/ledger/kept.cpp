@@ -32,14 +32,18 @@ std::map<std::string, MetricSummary> Ledger::summaries(const std::string& run) c
   return list;
 }
 
-std::map<int64_t, std::map<std::string, double>> Ledger::rows_after(const std::string& run, int64_t step) const {
+std::map<int64_t, std::map<std::string, double>> Ledger::last_rows(const std::string& run, int64_t count) const {
   std::map<int64_t, std::map<std::string, double>> rows;
   const int64_t number = impl_->row_of(run);
-  auto points = impl_->database->query(
-      "SELECT metric.step, name, metric.value FROM metric_last JOIN metric USING (run, key) JOIN key USING (key) "
-      "WHERE metric_last.run = ?1 AND metric.step > ?2 AND metric_last.step > ?2",
-      number, step);
-  while (points.step()) rows[points.integer(0)][points.text(1)] = metric_value(points, 2);
+  sqlite::Statement points(
+      *impl_->database,
+      "SELECT step, value FROM metric WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?) "
+      "ORDER BY step DESC LIMIT ?");
+  for (const auto& name : metric_names(run)) {
+    points.bind(number, name, count);
+    while (points.step()) rows[points.integer(0)][name] = metric_value(points, 1);
+  }
+  while (std::ssize(rows) > count) rows.erase(rows.begin());
   return rows;
 }
 

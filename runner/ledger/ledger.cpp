@@ -118,7 +118,9 @@ std::unique_ptr<sqlite::Database> open_to_write(const fs::path& home, bool adopt
 }
 
 Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
-  database = mode == Mode::write ? open_to_write(home) : open_to_read(path);
+  // The record of a run that outlived its ledger is brought back at once, also for a command that only reads.
+  const bool writes = mode == Mode::write || (!fs::exists(path) && has_left_spools(home));
+  database = writes ? open_to_write(home) : open_to_read(path);
   if (database) mark_lost();
   secrets.add_environment();
   if (mode == Mode::write)

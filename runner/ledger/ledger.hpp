@@ -66,6 +66,7 @@ struct RunRow {
   std::string folder;  ///< the run's folder, which may have been deleted
   std::string group;   ///< empty: none
   bool archived = false, deleted = false;
+  bool imported = false;              ///< it may never have had a folder here
   std::vector<nlohmann::json> cells;  ///< the values of the columns that were asked for; null: the run has none
 };
 
@@ -171,8 +172,8 @@ class Ledger {
   RunRow row(const std::string& run) const;             ///< without cells
   nlohmann::json config(const std::string& run) const;  ///< of `show`, without the rest
   std::map<std::string, MetricSummary> summaries(const std::string& run) const;
-  /// The points after a step: step -> metric -> value.
-  std::map<int64_t, std::map<std::string, double>> rows_after(const std::string& run, int64_t step) const;
+  /// The points of the run's last `count` steps: step -> metric -> value.
+  std::map<int64_t, std::map<std::string, double>> last_rows(const std::string& run, int64_t count) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
   /// What can stand at `cursor`, a position in the text of a filter.

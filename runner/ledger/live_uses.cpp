@@ -11,11 +11,11 @@ using nlohmann::json;
 
 namespace {
 
-/// Whether a string in `value` is `path` or an absolute path below it. Paths in a run's settings are absolute.
+/// Whether a string in `value` is `path` (without links) or an absolute path below it. Paths in a run's settings are absolute.
 bool names_below(const json& value, const fs::path& path) {
   if (value.is_string()) {
     const fs::path named = value.get_ref<const std::string&>();
-    return named.is_absolute() && relative_below(path, named);
+    return named.is_absolute() && (relative_below(path, named) || relative_below(path, real_path(named)));
   }
   if (!value.is_structured()) return false;
   for (const auto& part : value)
@@ -41,7 +41,8 @@ std::string running_sweep_of(sqlite::Database& database, int64_t run) {
 
 }  // namespace
 
-std::string live_reader_of(sqlite::Database& database, const fs::path& path, int64_t run) {
+std::string live_reader_of(sqlite::Database& database, const fs::path& folder, int64_t run) {
+  const fs::path path = real_path(folder);
   auto live = database.query(
       "SELECT id, (SELECT content FROM config WHERE hash = run.config), annotations FROM run "
       "WHERE status = 'running' AND run <> ?",
@@ -60,8 +61,8 @@ std::string live_use_of(sqlite::Database& database, const fs::path& home, int64_
       run);
   if (own.step()) return fmt::format("it is running, as process {} on {}", own.integer(1), own.text(0));
   if (auto sweep = running_sweep_of(database, run); !sweep.empty()) return sweep;
-  auto child = database.query(
-      "SELECT id FROM edge JOIN run ON run.run = target WHERE source = ? AND status = 'running' ORDER BY id", run);
+  auto child =
+      database.query("SELECT id FROM edge JOIN run ON run.run = target WHERE source = ? AND status = 'running'", run);
   if (child.step()) return fmt::format("run {}, which is running, started from it", child.text(0));
   auto folder = database.query("SELECT folder FROM run WHERE run = ?", run);
   RUNNER_CHECK(folder.step());

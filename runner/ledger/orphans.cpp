@@ -72,7 +72,7 @@ std::vector<fs::path> starts_in(sqlite::Database& database) {
   auto rows = database.query(
       "SELECT json_extract(annotations, '$.start') FROM run WHERE deleted IS NULL AND status <> 'finished' "
       "AND json_type(annotations, '$.start') = 'text'");
-  while (rows.step()) starts.emplace_back(fs::path(rows.text(0)).lexically_normal());
+  while (rows.step()) starts.push_back(real_path(rows.text(0)));
   return starts;
 }
 
@@ -91,7 +91,7 @@ std::string remove_unused_checkpoint(const std::string& home, const std::string&
   if (!row.step()) return "the run is gone";
   if (auto use = live_use_of(database, home, row.integer(0)); !use.empty()) return use;
   const auto starts = starts_in(database);
-  if (std::ranges::find(starts, fs::absolute(path).lexically_normal()) != starts.end())
+  if (std::ranges::find(starts, real_path(path)) != starts.end())
     return "another run starts from " + path.filename().string();
   remove();
   return "";

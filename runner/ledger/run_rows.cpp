@@ -18,13 +18,13 @@ constexpr const char* row_columns =
     "monitor, monitored.run IS NOT NULL, monitored.value, "
     "(SELECT sum(attempt.ended - attempt.started) FROM attempt WHERE attempt.run = run.run), "
     "(SELECT max(attempt.started) FROM attempt WHERE attempt.run = run.run AND attempt.ended IS NULL), "
-    "grp, archived IS NOT NULL, deleted IS NOT NULL, ";
+    "grp, archived IS NOT NULL, deleted IS NOT NULL, EXISTS (SELECT 1 FROM imported WHERE imported.run = run.run), ";
 constexpr const char* row_tables =
     " FROM run LEFT JOIN metric_last AS loss ON loss.run = run.run "
     "AND loss.key = (SELECT key FROM key WHERE name = 'loss') "
     "LEFT JOIN metric_last AS monitored ON monitored.run = run.run "
     "AND monitored.key = (SELECT key FROM key WHERE name = run.monitor) ";
-constexpr int status_column = 21, first_cell = 22;
+constexpr int status_column = 22, first_cell = 23;
 
 /// RunRow::why, from the run's status and the message that its supervisor recorded.
 std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
@@ -59,6 +59,7 @@ RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& l
   run.group = row.text(18);
   run.archived = row.integer(19) != 0;
   run.deleted = row.integer(20) != 0;
+  run.imported = row.integer(21) != 0;
   return run;
 }
 
@@ -66,7 +67,7 @@ RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& l
 json read_cell(const sqlite::Statement& row, int column, const RunExpression& expression) {
   if (row.is_null(column)) return nullptr;
   if (expression.kind == FieldKind::flag) return row.integer(column) != 0;
-  if (expression.kind == FieldKind::list) return json::parse(row.text(column));
+  if (expression.kind == FieldKind::list || !expression.json_path.empty()) return json::parse(row.text(column));
   switch (row.type(column)) {
     case SQLITE_INTEGER:
       return row.integer(column);
@@ -119,8 +120,10 @@ std::vector<RunRow> Ledger::runs(const RunFilter& filter, const RunColumns& colu
   FilterSql sql(*impl_->database, filter, impl_->lost);
   std::vector<RunExpression> expressions;
   std::string select = std::string("SELECT ") + row_columns + run_status_sql;
-  for (const auto& column : columns.list)
-    select += ", " + expressions.emplace_back(sql.expression(column, columns.text)).sql;
+  for (const auto& column : columns.list) {
+    const auto& expression = expressions.emplace_back(sql.expression(column, columns.text));
+    select += ", " + (expression.cell_sql.empty() ? expression.sql : expression.cell_sql);
+  }
   select += std::string(row_tables) + "WHERE " + sql.where() + " " + sql.order_by();
   sqlite::Statement rows(*impl_->database, select);
   sql.bind(rows);

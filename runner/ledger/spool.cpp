@@ -222,14 +222,25 @@ bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbe
   return true;
 }
 
-void merge_all_spools(sqlite::Database& ledger, const fs::path& home) {
+namespace {
+
+std::vector<fs::path> left_spools(const fs::path& home) {
+  std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator entry(home / "runs", error), end; !error && entry != end; entry.increment(error)) {
-    const fs::path file = spool_in(entry->path());
-    if (!fs::exists(file) || is_in_use(file)) continue;
+  for (fs::directory_iterator entry(home / "runs", error), end; !error && entry != end; entry.increment(error))
+    if (const fs::path file = spool_in(entry->path()); fs::exists(file) && !is_in_use(file)) found.push_back(file);
+  return found;
+}
+
+}  // namespace
+
+bool has_left_spools(const fs::path& home) { return !left_spools(home).empty(); }
+
+void merge_all_spools(sqlite::Database& ledger, const fs::path& home) {
+  for (const auto& file : left_spools(home)) {
     try {
       if (merge_spool(ledger, file, /*same_numbers=*/false))
-        log::info("the record of {} was added from {}", entry->path().filename().string(), file.string());
+        log::info("the record of {} was added from {}", file.parent_path().filename().string(), file.string());
     } catch (const Error& failure) {
       log::warning("{} was not added to the ledger: {}", file.string(), failure.what());
     }

@@ -32,5 +32,7 @@ bool merge_spool(sqlite::Database& ledger, const std::filesystem::path& file, bo
 
 /// The spools in the folders of `home`/runs, for a ledger that was lost with the rows of its runs.
 void merge_all_spools(sqlite::Database& ledger, const std::filesystem::path& home);
+/// Whether there are such spools that no process writes.
+bool has_left_spools(const std::filesystem::path& home);
 
 }  // namespace runner

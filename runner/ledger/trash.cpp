@@ -70,6 +70,10 @@ std::string Trash::held_by(const std::string& run) const {
   return live_use_of(*impl_->database, impl_->home, impl_->row_of(run));
 }
 
+bool Trash::has(const std::string& run) const {
+  return impl_->database->query("SELECT 1 FROM run WHERE id = ? AND deleted IS NOT NULL", run).step();
+}
+
 std::vector<std::string> Trash::children(const std::string& run) const {
   std::vector<std::string> ids;
   auto rows = impl_->database->query(
@@ -137,7 +141,6 @@ int64_t Trash::purge(const std::string& id) {
           "ON CONFLICT (id) DO UPDATE SET time = excluded.time, who = excluded.who",
           wall_seconds(), this_user(), run);
       delete_run_rows(database, run);
-      database.execute("DELETE FROM config WHERE " + unreferenced_texts(database));
       fault_point("purge rows");
       transaction.commit();
     } catch (...) {
@@ -151,6 +154,12 @@ int64_t Trash::purge(const std::string& id) {
   fs::remove_all(hidden, error);
   if (error) log::warning("cannot remove {}: {}", hidden.string(), error.message());
   return bytes;
+}
+
+void Trash::remove_unreferenced_texts() {
+  sqlite::Transaction transaction(*impl_->database);
+  impl_->database->execute("DELETE FROM config WHERE " + unreferenced_texts(*impl_->database));
+  transaction.commit();
 }
 
 int64_t Trash::remove_leftovers(bool dry) {

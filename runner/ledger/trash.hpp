@@ -40,6 +40,9 @@ class Trash {
   /// The id of a run in the trash, for an id, a name (the last that was removed), or a unique prefix or suffix of an id. Throws
   /// Error(usage) with the nearest names.
   std::string find(const std::string& text) const;
+  bool has(const std::string& run) const;  ///< whether the run is in the trash
+  /// Recipes, plans and patches that no run has any more. Call it after purge().
+  void remove_unreferenced_texts();
 
  private:
   struct Impl;

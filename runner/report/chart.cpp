@@ -28,6 +28,8 @@ ChartPoints smoothed(const ChartPoints& points, double weight) {
 namespace {
 
 std::vector<double> linear_ticks(double low, double high, int most) {
+  // Of values that differ by rounding only, several ticks would be the same number.
+  if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) return {low};
   const double rough = (high - low) / std::max(1, most - 1);
   const double power = std::pow(10, std::floor(std::log10(rough)));
   double step = 10 * power;

@@ -41,6 +41,9 @@ json environment_of(const json& run) {
   const auto argv = value_or_null(run, "argv");
   environment["command"] = argv.is_array() ? json(join(argv.get<std::vector<std::string>>(), " ")) : argv;
   environment["working directory"] = value_or_null(run, "working_directory");
+  environment["user"] = value_or_null(run, "user");
+  if (const json variables = value_or_null(run, "environment"); variables.is_object())
+    for (const auto& [name, value] : variables.items()) environment[name] = value;
   return environment;
 }
 

@@ -39,7 +39,8 @@ TEST_CASE("runs are named, tagged, grouped, annotated and archived on the comman
   REQUIRE(runs.size() == 3);
   const std::string first = runs[0]["id"], name = runs[0]["name"];
   CHECK(std::regex_match(name, std::regex("[a-z]+-[a-z]+-1")));
-  CHECK(place.run({"tag", name.substr(0, name.rfind('-')), "+good", "+draft"}).err == "run " + first + " is changed\n");
+  CHECK(place.run({"tag", name.substr(0, name.rfind('-')), "+good", "+draft"}).err ==
+        first + ": tags none -> good, draft\n");
   CHECK(place.run({"tag", "last", "-good"}).err.ends_with(" stays as it is\n"));
   CHECK(place.run({"tag", first, "-draft"}).code == 0);
   CHECK(place.list({"tag:good"}).size() == 1);
@@ -53,7 +54,7 @@ TEST_CASE("runs are named, tagged, grouped, annotated and archived on the comman
   CHECK(place.list({"group:study"}).size() == 2);
   CHECK(place.run({"archive", "best"}).code == 0);
   CHECK(place.list().size() == 2);
-  CHECK(place.run({"archive", "--undo", "group:study"}).err == "run " + first + " is changed\n");
+  CHECK(place.run({"archive", "--undo", "group:study"}).err == first + ": archived yes -> no\n");
   CHECK(place.list().size() == 3);
   const auto changes = place.run({"query", "--json", "SELECT what, count(*) FROM changes GROUP BY what ORDER BY what"});
   CHECK(changes.json().at("rows").dump() == R"([["archived",2],["group",2],["name",1],["notes",2],["tags",4]])");
@@ -75,6 +76,46 @@ TEST_CASE("expectation 13: ls takes filters, columns and formats") {
   CHECK(mistake.err ==
         "error: no run has a field, recipe key or metric \"staus\"; did you mean \"status\"?\n  lr>0.1 staus:failed\n"
         "         ^^^^^\n");
+}
+
+TEST_CASE("expectation 20: output that cannot be written is an error") {
+  const FailedRuns place(1);
+  for (const std::string words : {"ls", "ls --json", "show last", "query --csv 'SELECT 1'", "help ls"}) {
+    INFO(words);
+    const std::string command = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
+                                "' bin/runner " + words + " >/dev/full 2>errors; test $? = 4";
+    CHECK(std::system(command.c_str()) == 0);
+    CHECK(slurp(place.path() / "errors") == "error: cannot write to standard output: No space left on device\n");
+  }
+}
+
+TEST_CASE("a run without a name in its recipe gets another one when it is trained again") {
+  const FailedRuns place(1);
+  CHECK(place.run({"query", "--csv", "SELECT count(*) AS n FROM params WHERE name = 'run.name'"}).out == "n\n0\n");
+  CHECK(place.run({"rerun", "last"}).err.find("`runner diff ") != std::string::npos);
+  const json runs = place.list();
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[0]["name"] != runs[1]["name"]);
+  const auto diff = place.run({"diff", "last"});  // the newest run, which both words name
+  CHECK(diff.out.starts_with("A  " + runs[0]["id"].get<std::string>()));
+}
+
+TEST_CASE("expectation 7: a run records who started it, and the variables that change how it computes") {
+  const FailedRuns place(0);
+  const std::string command = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
+                              "' NCCL_DEBUG=WARN HARMLESS=1 bin/runner run tiny.toml 2>errors";
+  CHECK(std::system(command.c_str()) != 0);
+  const json run = place.run({"show", "last", "--json"}).json();
+  CHECK(run.at("environment").at("NCCL_DEBUG") == "WARN");
+  CHECK_FALSE(run.at("environment").contains("HARMLESS"));
+  CHECK_FALSE(run.at("user").get<std::string>().empty());
+}
+
+TEST_CASE("a ledger with the trash only says so") {
+  const FailedRuns place(1);
+  place.run({"rm", "last"});
+  CHECK(place.run({"ls"}).err ==
+        "no runs in " + place.home().string() + "; 1 run in the trash, which `runner ls deleted:yes` lists\n");
 }
 
 TEST_CASE("a filter that the shell takes for a redirection is refused") {

@@ -53,6 +53,27 @@ TEST_CASE("expectation 23: tail follows metrics and output of a running run from
   CHECK_THAT(last, ContainsSubstring(" finished after 2 steps, ") && EndsWith(": loss 1.5\n"));
 }
 
+TEST_CASE("tail shows a metric that arrives after the others of its step", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker(R"(if [ "$RANK" = 0 ]; then
+  emit '{"event":"ready","rank":0}'
+  emit '{"event":"step","rank":0,"step":1,"loss":2.5,"lr":0.1,"grad_norm":1.0,"seconds":0.1,"tokens":10,"rows":1,"epoch":0,"data_wait_s":0,"memory_bytes":100}'
+fi
+while [ ! -e go ]; do sleep 0.05; done
+if [ "$RANK" = 0 ]; then
+  emit '{"event":"validation","rank":0,"step":1,"loss":1.25,"metrics":{}}'
+  emit '{"event":"finished","rank":0,"step":1,"final_loss":2.5}'
+fi)");
+  const pid_t run = place.start({"run", "tiny.toml"}, "run");
+  REQUIRE(wait_until([&] { return place.run({"metrics", "--json"}).out.find("2.5") != std::string::npos; }, 60));
+  const pid_t tail = place.start({"tail", "last"}, "tail");
+  REQUIRE(wait_until([&] { return slurp(place.path() / "tail.out").find("step 1") != std::string::npos; }, 60));
+  place.write("go", "");
+  CHECK(place.finish(run, "run").code == 0);
+  CHECK_THAT(place.finish(tail, "tail").out, ContainsSubstring("\nstep 1  val_loss 1.25\n"));
+}
+
 TEST_CASE("logs prints and searches what the ranks wrote, by rank and attempt", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
@@ -64,7 +85,7 @@ TEST_CASE("logs prints and searches what the ranks wrote, by rank and attempt", 
         "rank 0 | out of rank 0\nrank 0 | the end of rank 0\nrank 1 | out of rank 1\nrank 1 | the end of rank 1\n");
   CHECK(place.run({"logs", "--tail", "1"}).out == "rank 0 | the end of rank 0\nrank 1 | the end of rank 1\n");
   CHECK(place.run({"logs", "--rank", "0", "--tail", "1", "--json"}).json() ==
-        json{{"rank", 0}, {"attempt", 1}, {"text", "the end of rank 0"}});
+        json{{"schema", 1}, {"kind", "log"}, {"rank", 0}, {"attempt", 1}, {"text", "the end of rank 0"}});
   place.run({"resume", "--from-beginning", "--set", "train.max_steps=13"});
   CHECK(place.run({"logs", "--rank", "1", "--grep", "out"}).out == "out of rank 1\nout of rank 1\n");
   CHECK(place.run({"logs", "--rank", "1", "--grep", "out", "--attempt", "2"}).out == "out of rank 1\n");

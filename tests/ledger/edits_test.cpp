@@ -34,6 +34,24 @@ std::vector<std::string> trail(const json& run) {
 
 }  // namespace
 
+TEST_CASE("a name that looks like something else, and texts that are not UTF-8, are refused") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(with_texts(folder, "first", {}, "")),
+                    other = ledger.begin_run(with_texts(folder, "other", {}, ""));
+  const auto rename = [&](const std::string& name) { return error_of([&] { ledger.edit({id}, {.name = name}); }); };
+  CHECK(rename(" ") == "2: the name of a run cannot be empty");
+  CHECK(rename("a\nb") == "2: the name of a run cannot have line ends or other control characters");
+  CHECK(rename("status:failed") ==
+        "2: a run cannot be named \"status:failed\", which looks like a filter: leave out : < > = and *");
+  CHECK(rename("-x") == "2: a run cannot be named \"-x\", which looks like an option");
+  CHECK(rename(other) == "2: a run cannot be named \"" + other + "\", which is the id of another run");
+  CHECK(rename("n\xff") == "2: the name of a run must be UTF-8: byte 2 is 0xFF");
+  CHECK(error_of([&] { ledger.edit({id}, {.notes = "\xff"}); }) == "2: the notes must be UTF-8: byte 1 is 0xFF");
+  CHECK(error_of([&] { ledger.edit({id}, {.added_tags = {"\xff"}}); }) == "2: the tag must be UTF-8: byte 1 is 0xFF");
+  CHECK(rename("other").empty());  // only a note: names may repeat
+}
+
 TEST_CASE("expectation 40: name, tags, notes and group are edited later, with an audit trail") {
   LedgerFolder folder;
   Ledger writer(folder.home(), Ledger::Mode::write);

@@ -185,7 +185,7 @@ TEST_CASE("a mistake in a filter is shown with its place and the nearest name") 
   CHECK(runs.error("tag:\"x") == "2: there is no closing \"\n  tag:\"x\n      ^^");
   CHECK(runs.error("archived:maybe") ==
         "2: `archived` is yes, no or any, not \"maybe\"\n  archived:maybe\n           ^^^^^");
-  CHECK(runs.error("name:x optimizer.name:a config.name>1").starts_with("2: no run has a field"));
+  CHECK(runs.error("name:x optimizer.name:a confg.name>1").starts_with("2: no run has a field"));
   CHECK(runs.error("(tag:x)") == "2: terms cannot be grouped by parentheses\n  (tag:x)\n  ^");
   try {
     parse_filter("tag:ä status:nö");
@@ -210,16 +210,60 @@ TEST_CASE("columns are fields, recipe keys, and values of metrics") {
       runs.ledger->runs(parse_filter("r3"), parse_columns("name, status,lr,best(val_accuracy),last(loss),tag,shuffle"));
   REQUIRE(rows.size() == 1);
   CHECK(nlohmann::json(rows[0].cells) ==
-        nlohmann::json({"r3", "interrupted", 0.001, 0.1 * 3, 6.0, {"odd", "Big one"}, 0}));
+        nlohmann::json({"r3", "interrupted", 0.001, 0.1 * 3, 6.0, {"odd", "Big one"}, false}));
   CHECK(error_of([&] { runs.ledger->runs(parse_filter(""), parse_columns("name,lrr")); }) ==
         "2: no run has a field, recipe key or metric \"lrr\"; did you mean \"lr\"?\n  name,lrr\n       ^^^");
+}
+
+TEST_CASE("a column shows a metric that is not a number, and lists and booleans of recipes") {
+  const SixRuns runs;
+  const auto cells = [&](const std::string& filter, const std::string& columns) {
+    return nlohmann::json(runs.ledger->runs(parse_filter(filter), parse_columns(columns)).at(0).cells);
+  };
+  CHECK(cells("r5", "last(loss),best(loss),monitor") == nlohmann::json({"NaN", 1.0, "loss"}));
+  CHECK(cells("r4", "data.train,shuffle") == nlohmann::json({{"a.txt", "b.txt"}, true}));
+  runs.folder.raw().execute("DELETE FROM metric_last WHERE run = (SELECT run FROM run WHERE name = 'r4')");
+  CHECK(cells("r4", "last(loss)") == nlohmann::json::array({nullptr}));  // no points
+}
+
+TEST_CASE("nan is found as the last value, and as the best one if no point is a number") {
+  const SixRuns runs;
+  CHECK(runs.find("last(loss):nan") == "r5");
+  CHECK(runs.find("best(loss):nan") == "");
+  runs.folder.raw().execute(
+      "UPDATE metric_last SET value = NULL, min = NULL, max = NULL WHERE run = (SELECT run FROM run WHERE name = "
+      "'r1')");
+  CHECK(runs.find("best(loss):nan") == "r1");
+  CHECK(runs.find("metric:nan") == "");
+}
+
+TEST_CASE("a day means all of it, and a date that does not exist is none") {
+  const SixRuns runs;
+  runs.folder.raw().run("UPDATE run SET started = ? WHERE name = 'r2'", *filter_time("2026-11-20T18:30", 0));
+  CHECK(runs.find("started:2026-11-20") == "r2");
+  CHECK(runs.find("started:2026-11-19") == "");
+  CHECK_FALSE(filter_time("2026-02-31", 0));
+  CHECK(filter_time("2024-02-29", 0));
+}
+
+TEST_CASE("names as MLflow writes them are explained") {
+  const SixRuns runs;
+  CHECK(runs.error("metrics.loss<3") ==
+        "2: names have no \"metrics.\" in front: write \"loss\"\n  metrics.loss<3\n  ^^^^^^^^^^^^");
+}
+
+TEST_CASE("the trash has archived runs, too") {
+  const SixRuns runs;
+  runs.folder.raw().execute("UPDATE run SET archived = 1, deleted = 2 WHERE name = 'r1'");
+  CHECK(runs.find("deleted:yes") == "r1");
 }
 
 TEST_CASE("a filter searches metrics by their keys and never scans them") {
   const SixRuns runs;
   auto database = runs.folder.raw();
-  for (const char* text : {"", "status:failed lr>1e-3 tag:odd since:7d sort:-best(val_accuracy) limit:20",
-                           "best(loss)<2 last(loss)>1 loss:nan metric<3 sort:max(loss)", "sweep:none took>1s newest:5"}) {
+  for (const char* text :
+       {"", "status:failed lr>1e-3 tag:odd since:7d sort:-best(val_accuracy) limit:20",
+        "best(loss)<2 last(loss)>1 loss:nan metric<3 sort:max(loss)", "sweep:none took>1s newest:5"}) {
     const RunFilter filter = parse_filter(text);
     FilterSql sql(database, filter, {});
     const std::string where = sql.where(), order = sql.order_by();

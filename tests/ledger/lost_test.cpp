@@ -50,6 +50,22 @@ struct OneRun {
 
 }  // namespace
 
+TEST_CASE("a process whose run was purged does not write to a later run with the same row numbers") {
+  LedgerFolder folder;
+  Ledger writer(folder.home(), Ledger::Mode::write);
+  const std::string first = writer.begin_run(new_run(folder));
+  writer.begin_attempt(first, "start");
+  writer.metrics(first, {{"loss", 1, 1.0}});
+  writer.flush();
+  // As if it had been purged, and another process had begun a run with its numbers.
+  auto raw = folder.raw();
+  raw.run("UPDATE run SET id = 'another' WHERE id = ?", first);
+  raw.execute("UPDATE attempt SET pid = pid + 1; DELETE FROM metric; DELETE FROM metric_last");
+  writer.metrics(first, {{"loss", 2, 2.0}});
+  CHECK(error_of([&] { writer.flush(); }).empty());
+  CHECK(raw.integer("SELECT count(*) FROM metric") == 0);
+}
+
 TEST_CASE("pid and start time identify a process, and a zombie counts as gone") {
   const ProcessIdentity me = this_process();
   CHECK(me.pid == ::getpid());

@@ -145,6 +145,8 @@ TEST_CASE("a purged run leaves no row, no text and no folder, and its id says wh
   CHECK(error_of([&] { trash.purge(b); }) == "2: run " + b + " is not in the trash");
   trash.remove({b});
   CHECK(trash.purge(b) == 1000);
+  CHECK_FALSE(trash.has(b));
+  trash.remove_unreferenced_texts();
   for (const auto& [table, rows] : before) {
     INFO(table);
     CHECK(kept.rows(table) == rows);

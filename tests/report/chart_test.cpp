@@ -28,6 +28,16 @@ Chart line_chart(ChartPoints points) {
   return chart;
 }
 
+}  // namespace
+
+TEST_CASE("values that differ by rounding have one tick") {
+  ChartPoints points = {{1, 0.0006}, {2, std::nextafter(0.0006, 1)}};
+  const std::string drawn = draw_chart(line_chart(points), {.width = 60, .height = 8});
+  CHECK_THAT(drawn, ContainsSubstring("0.0006"));
+}
+
+namespace {
+
 bool has_gnuplot() { return std::system("gnuplot --version >/dev/null 2>&1") == 0; }
 
 bool is_xml(const fs::path& file) {
