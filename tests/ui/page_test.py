@@ -28,8 +28,9 @@ READY = {
     "run": ("/run/{run}", "document.querySelectorAll('.chart canvas').length >= 4 && document.querySelector('.timeline .tick')"),
     "recipe": ("/run/{run}?tab=recipe", "document.body.innerText.includes('optimizer.lr') && document.querySelector('.source .value')"),
     "logs": ("/run/{run}?tab=logs", "document.querySelectorAll('.logs div').length > 20"),
-    "system": ("/run/{run}?tab=system", "document.querySelector('.empty, .chart canvas')"),
+    "system": ("/run/{run}?tab=system", "document.querySelectorAll('.chart canvas').length >= 15 && document.querySelector('.charts').innerText.includes('GPU power')"),
     "code": ("/run/{run}?tab=code", "document.body.innerText.includes('Commit') && !document.body.innerText.includes('…')"),
+    "diff": ("/run/{run}?tab=diff", "document.querySelectorAll('.diff td.before').length > 3"),
     "events": ("/run/{run}?tab=events", "document.querySelectorAll('tbody tr').length > 3"),
     "plan": ("/plan/{run}", "document.querySelectorAll('.stack i').length > 5"),
     "sweeps": ("/sweep", "document.querySelectorAll('tbody tr').length == 1"),
@@ -117,7 +118,7 @@ class Use(InChromium):
         page = self.view("runs")
         page.press("/")
         page.type("status:fai")
-        page.wait("!document.querySelector('.suggestions').hidden && document.querySelector('.suggestions').innerText.includes('status:failed')")
+        page.wait("!document.querySelector('.suggestions').hidden && [...document.querySelectorAll('.suggestions code')].every((e) => e.innerText.startsWith('status:fai'))")
         page.press("ArrowDown")
         page.press("Enter")
         page.press("Enter")

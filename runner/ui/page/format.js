@@ -78,10 +78,15 @@ export function when(time) {
 
 /** What a metric's values are, judged by its name. */
 export function unitOf(name) {
+  if (/bytes_per_s$/.test(name)) return "bytes per second";
   if (/bytes/.test(name)) return "bytes";
-  if (/(^|_)seconds$|_s$/.test(name) && !/per_s$/.test(name)) return "seconds";
   if (/per_s$/.test(name)) return "per second";
-  if (/share$|utilisation$|percent/.test(name)) return "share";
+  if (/(^|_)seconds$|_s$/.test(name)) return "seconds";
+  if (/percent$/.test(name)) return "%";
+  if (/watts$/.test(name)) return "W";
+  if (/celsius$/.test(name)) return "°C";
+  if (/mhz$/.test(name)) return "MHz";
+  if (/share$|utilisation$/.test(name)) return "share";
   return "";
 }
 
@@ -91,9 +96,10 @@ export function quantity(name, value) {
   if (!Number.isFinite(value)) return number(value);
   const unit = unitOf(name);
   if (unit === "bytes") return bytes(value);
+  if (unit === "bytes per second") return `${bytes(value)}/s`;
   if (unit === "seconds") return duration(value);
   if (unit === "per second") return count(value);
-  return number(value);
+  return ["%", "W", "°C", "MHz"].includes(unit) ? `${number(value, 3)} ${unit}` : number(value);
 }
 
 /** A value of a recipe. */

@@ -1,13 +1,16 @@
 // The view Run: what happened in this run?
 import { h, s, $, replace, statusMark, empty, command, debounce, toast } from "./dom.js";
-import { get, getText, onChange } from "./api.js";
+import { get, getText } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, change, go, parameter, place } from "./state.js";
 import { ago, bytes, count, duration, integer, number, plain, quantity, toNumber, when } from "./format.js";
 import { curveControls, curveGroup } from "./compare.js";
 import { notesEditor, runButtons, tagEditor } from "./drawer.js";
-import { axis, plainChart } from "./charts.js";
+import { diffTab } from "./diff.js";
+import { logsTab } from "./logs.js";
+import { systemTab } from "./system.js";
 
-const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["events", "Events"]];
+const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["diff", "Diff"], ["events", "Events"]];
 
 function headline(run) {
   const measured = run.measured ?? {}, last = (name) => run.metrics[name]?.last, total = run.config?.train?.max_steps;
@@ -112,77 +115,11 @@ function recipeTab(box, run) {
   return {};
 }
 
-function logsTab(box, run) {
-  const files = run.logs.map((log) => log.file);
-  if (!files.length) {
-    replace(box, empty("No logs", run.run_dir_exists ? "The run has written none." : "The run's folder was deleted."));
-    return {};
-  }
-  const file = h("select", { "aria-label": "File" }, run.logs.map((log) => h("option", { value: log.file, selected: log.file === parameter("file") }, `${log.file}, ${bytes(log.bytes)}`)));
-  const search = h("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", value: parameter("search") });
-  const lines = h("div.logs", { tabIndex: 0, role: "log", "aria-label": "Log" }), state = h("span.muted.small");
-  const more = h("button.plain", { type: "button" }, "Earlier lines");
-  let from = null, follow = true;
-  const mark = (text, words) => {
-    const at = words ? text.toLowerCase().indexOf(words.toLowerCase()) : -1;
-    return at < 0 ? [text] : [text.slice(0, at), h("mark", text.slice(at, at + words.length)), ...mark(text.slice(at + words.length), words)];
-  };
-  const line = ({ line: number_, text }) => h("div", { data: { line: number_ } }, h("span", String(number_)), h(`span${/error|exception|traceback|nan/i.test(text) ? ".error" : /warning/i.test(text) ? ".warning" : ""}`, mark(text, search.value)));
-  async function load() {
-    const wanted = Number(parameter("line")) || 0;
-    const answer = await get(`runs/${run.id}/logs`, { file: file.value, search: search.value, from: wanted && !search.value ? Math.max(0, wanted - 200) : -500, lines: 600 });
-    replace(lines, answer.lines.map(line));
-    from = answer.lines[0]?.line ?? 1;
-    more.disabled = Boolean(search.value) || from <= 1;
-    state.textContent = search.value ? `${integer(answer.matching)} of ${integer(answer.total)} lines${answer.matching > answer.lines.length ? `, the last ${answer.lines.length} are shown` : ""}` : `${integer(answer.total)} lines`;
-    const at = wanted && lines.querySelector(`[data-line="${wanted}"]`);
-    if (at) at.scrollIntoView({ block: "center" });
-    else if (follow) lines.scrollTop = lines.scrollHeight;
-  }
-  const again = () => load().catch((error) => replace(lines, h("p.problem", error.message)));
-  more.addEventListener("click", async () => {
-    const start = Math.max(0, from - 501), answer = await get(`runs/${run.id}/logs`, { file: file.value, from: start, lines: from - 1 - start });
-    const height = lines.scrollHeight;
-    lines.prepend(...answer.lines.map(line));
-    lines.scrollTop += lines.scrollHeight - height;
-    from = start + 1;
-    more.disabled = from <= 1;
-  });
-  lines.addEventListener("scroll", () => (follow = lines.scrollTop + lines.clientHeight > lines.scrollHeight - 40));
-  file.addEventListener("change", () => (change({ file: file.value, line: "" }), again()));
-  search.addEventListener("input", debounce(() => (change({ search: search.value }), again()), 200));
-  replace(box, h("div.form", file, search, more, state), lines);
-  again();
-  return { refresh: () => follow && again() };
-}
-
-function systemTab(box, run) {
-  replace(box, h("p.muted", "…"));
-  const charts = [];
-  get(`runs/${run.id}/system`).then(({ series }) => {
-    const names = Object.keys(series);
-    if (!names.length) return replace(box, empty("No samples of the machine", "Runs of this version record CPU, memory, disk, network and GPUs while they train."));
-    const groups = new Map();
-    for (const name of names) {
-      const of = name.replace(/\/?\d+(?=\/|$)/, "").replace(/[/.]\d+/, "");
-      if (!groups.has(of)) groups.set(of, []);
-      groups.get(of).push(name);
-    }
-    const grid = h("div.charts");
-    for (const [of, members] of groups) {
-      const chart = plainChart({ title: of, label: `${of} over time`, option: (style) => ({ grid: { left: 60, right: 12, top: 10, bottom: 24 }, xAxis: axis("time", style, { splitLine: { show: false } }), yAxis: axis("value", style, { scale: true, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => quantity(of, value) } }), series: members.map((name, i) => ({ name, type: "line", showSymbol: false, sampling: "lttb", lineStyle: { width: 1.4, color: getComputedStyle(document.documentElement).getPropertyValue(`--c${i % 8}`) }, data: series[name].time.map((time, k) => [time * 1000, toNumber(series[name].value[k])]) })) }), table: () => [["time", ...members], ...series[members[0]].time.map((time, k) => [time, ...members.map((name) => series[name].value[k])])] });
-      charts.push(chart);
-      grid.append(chart.box);
-    }
-    replace(box, grid);
-  }, (error) => replace(box, h("p.problem", error.message)));
-  return { dispose: () => charts.forEach((chart) => chart.dispose()) };
-}
-
 function codeTab(box, run) {
   const git = run.git, patch = h("div", h("p.muted", "…"));
   replace(box, h("dl.facts", [["Commit", git?.commit ?? "none"], ["Branch", git?.branch ?? ""], ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : "none"], ["Build", run.build_id], ["Command", h("code", run.argv.join(" "))], ["Folder", run.working_directory]].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)])), h("div.section", h("h2", "Patch"), patch));
-  getText(`runs/${run.id}/patch`).then((text) => replace(patch, h("pre.source", { tabIndex: 0, "aria-label": "Patch" }, text.split("\n").flatMap((line) => [h(line.startsWith("+") ? "span.add" : line.startsWith("-") ? "span.cut" : line.startsWith("@@") ? "span.section-name" : "span", line), "\n"]))), (error) => replace(patch, h("p.muted", error.message)));
+  if (!run.patch_bytes) replace(patch, h("p.muted", git ? "The code of this run was committed." : "The code of this run was not in a git repository."));
+  else getText(`runs/${run.id}/patch`).then((text) => replace(patch, h("pre.source", { tabIndex: 0, "aria-label": "Patch" }, text.split("\n").flatMap((line) => [h(line.startsWith("+") ? "span.add" : line.startsWith("-") ? "span.cut" : line.startsWith("@@") ? "span.section-name" : "span", line), "\n"]))), (error) => replace(patch, h("p.muted", error.message)));
   return {};
 }
 
@@ -218,7 +155,7 @@ export async function showRun(view) {
   const bar = h("nav.tabs", { "aria-label": "Parts of the run" }, tabs.map(([key, text]) => h("a", { href: address("run", run.id, { tab: key }), "aria-current": key === tab ? "page" : null }, text)));
   drawTop();
   replace(view, top, bar, box);
-  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, events: eventsTab }[tab]?.(box, run) ?? curvesTab(box, run);
+  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, diff: diffTab, events: eventsTab }[tab]?.(box, run) ?? curvesTab(box, run);
   const later = debounce(() => {
     reload();
     part?.refresh?.();

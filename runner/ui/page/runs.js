@@ -1,6 +1,7 @@
 // The view Runs: what is running, is it healthy?
 import { h, s, $, replace, statusMark, empty, command, popover, toast, debounce } from "./dom.js";
-import { get, post, mayWrite, onChange } from "./api.js";
+import { get, post, mayWrite } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, change, go, kept, parameter, selection } from "./state.js";
 import { ago, bytes, count, duration, integer, number, plain, toNumber, when } from "./format.js";
 import { head, virtualRows } from "./table.js";

@@ -1,9 +1,11 @@
 // The view Sweep: what should I try next?
 import { h, replace, empty, command, statusMark, debounce } from "./dom.js";
-import { get, onChange } from "./api.js";
+import { get } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
 import { ago, duration, integer, number, plain, toNumber } from "./format.js";
-import { axis, colour, plainChart } from "./charts.js";
+import { axis, colour } from "./echarts.js";
+import { plainChart, showReadout } from "./charts.js";
 
 const valueText = (value) => (typeof value === "number" ? number(value, 3) : plain(value));
 
