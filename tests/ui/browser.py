@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 
-KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9, " ": 32}
+KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, " ": 32}
 
 
 def find_chromium():
@@ -118,7 +118,7 @@ class Page:
     def __init__(self, browser, session, target):
         self.browser, self.session, self.target = browser, session, target
         self.problems = []  # errors and warnings of the console, exceptions, requests that failed
-        self.requests, self.loaded, self.marks = [], False, {}
+        self.requests, self.loaded, self.closed = [], False, False
 
     def call(self, method, **arguments):
         return self.browser.call(method, self.session, **arguments)
@@ -225,4 +225,6 @@ class Page:
             file.write(base64.b64decode(data))
 
     def close(self):
-        self.browser.call("Target.closeTarget", targetId=self.target)
+        if not self.closed:
+            self.browser.call("Target.closeTarget", targetId=self.target)
+        self.closed = True

@@ -120,7 +120,7 @@ $("#fold").addEventListener("click", () => {
 });
 
 // Keys.
-const help = [["/", "filter"], ["1 … 5", "views"], ["j k", "next and previous run"], ["Enter", "details"], ["x", "select"], ["c", "compare the selected runs"], ["Esc", "close"], ["?", "this list"], ["drag", "zoom into a chart; shift: vertically; double click: back"]];
+const help = [["/", "filter"], ["1 … 5", "views"], ["j k", "next and previous run"], ["Enter", "details"], ["x", "select"], ["c", "compare the selected runs"], ["Esc", "close"], ["?", "this list"], ["drag", "zoom into a chart; shift: vertically; double click: back"], ["← → + −", "in a chart: read the values, zoom; Esc: back"]];
 const showKeys = () => popover($("#keys"), h("div.keys", help.flatMap(([key, text]) => [h("kbd", key), h("span", text)])), { label: "Keyboard shortcuts" });
 $("#keys").addEventListener("click", showKeys);
 addEventListener("keydown", (event) => {
@@ -146,7 +146,7 @@ let streamState = "connecting", awayLater;
 function showConnection() {
   const live = $("#live"), away = $("#away");
   live.className = `live ${streamState === "live" ? "on" : streamState === "gone" ? "off" : ""}`;
-  $("span", live).textContent = { live: mayWrite() ? "live" : "live, read only", connecting: "connecting", gone: "disconnected" }[streamState];
+  $("span", live).textContent = { live: mayWrite() ? "live" : "read only", connecting: "connecting", gone: "disconnected" }[streamState];
   clearTimeout(awayLater);
   if (streamState === "live") away.hidden = true;
   else awayLater = setTimeout(() => (away.hidden = false), 1500);

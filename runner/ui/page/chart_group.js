@@ -68,10 +68,20 @@ export class ChartGroup {
 }
 
 
+const listed = 16;  // names that are shown before the rest is asked for
+
 /** The names and colours of the curves; a click hides one, a double click shows only it. */
 export function legend(group, keys) {
   const box = h("div.legend", { role: "group", "aria-label": "Curves" });
-  const draw = () => replace(box, keys.slice(0, 60).map(({ key, text, colour: of }) => h("button", { type: "button", "aria-pressed": String(!group.hidden.has(key)), title: "Click: hide or show. Double click: only this one", onclick: () => (group.toggle(key, false, []), draw()), ondblclick: () => (group.toggle(key, true, keys.map((one) => one.key)), draw()) }, h("span.swatch", { vars: { "--colour": of } }), h("span", text))), keys.length > 60 ? h("span.faint.small", `and ${keys.length - 60} more`) : null);
+  let all = false;
+  const item = ({ key, text, colour: of }) => h("button", {
+    type: "button", "aria-pressed": String(!group.hidden.has(key)), title: "Click: hide or show. Double click: only this one",
+    onclick: () => (group.toggle(key, false, []), draw()), ondblclick: () => (group.toggle(key, true, keys.map((one) => one.key)), draw()),
+  }, h("span.swatch", { vars: { "--colour": of } }), h("span", text));
+  const draw = () => {
+    const shown = all ? keys.slice(0, 200) : keys.slice(0, keys.length > listed + 4 ? listed : keys.length), more = keys.length - shown.length;
+    replace(box, shown.map(item), more > 0 && !all ? h("button.quiet", { type: "button", onclick: () => ((all = true), draw()) }, `${more} more`) : more > 0 ? h("span.faint.small", `and ${more} more`) : null);
+  };
   draw();
   return box;
 }

@@ -24,7 +24,7 @@ export function curveControls(group, apply, metrics = []) {
     change({ logx: group.logX });
     group.draw();
   } }, "log x");
-  const value = h("span.num.small", { style: { width: "32px" } }, group.smoothing ? group.smoothing.toFixed(2) : "off");
+  const value = h("span.small", { style: { width: "28px", fontVariantNumeric: "tabular-nums" } }, group.smoothing ? group.smoothing.toFixed(2) : "off");
   const later = debounce(apply, 120);
   const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(group.smoothing), "aria-label": "Smoothing", oninput: () => {
     group.smoothing = Number(slider.value);
@@ -32,7 +32,7 @@ export function curveControls(group, apply, metrics = []) {
     change({ smoothing: group.smoothing || "" });
     later();
   } });
-  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field.hide-narrow", "Smoothing", slider, value)];
+  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field", "Smoothing", slider, value)];
 }
 
 export function curveGroup(source) {

@@ -123,7 +123,7 @@ export class CurveChart {
       animation: false,
       grid: { left: unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
       xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: axisText(xUnit) }, name: group.x === "seconds" ? "time" : group.x, nameLocation: "end", nameGap: 0, nameTextStyle: { color: style.text, ...style.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } }),
-      yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible()) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
+      yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
       series: [...series, ...marks],
     };
   }
@@ -281,10 +281,14 @@ export class CurveChart {
     plot.addEventListener("dblclick", () => this.reset());
     plot.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return this.reset();
-      if (!["ArrowLeft", "ArrowRight"].includes(event.key) || !this.head?.range) return;
+      if (!["ArrowLeft", "ArrowRight", "+", "-"].includes(event.key) || !this.head?.range || !this.chart) return;
       event.preventDefault();
       event.stopPropagation();
       const [low, high] = this.head.range;
+      if (event.key === "+" || event.key === "-") {
+        const middle = this.cursor ?? (low + high) / 2, half = (high - low) * (event.key === "+" ? 0.25 : 1);
+        return this.group.zoom(middle - half, middle + half);
+      }
       this.cursor = Math.min(high, Math.max(low, (this.cursor ?? low) + ((event.key === "ArrowRight" ? 1 : -1) * (high - low)) / 50));
       this.group.point(this.cursor);
       const box = plot.getBoundingClientRect(), px = this.chart.convertToPixel({ xAxisIndex: 0 }, this.cursor);
@@ -293,6 +297,7 @@ export class CurveChart {
   }
   reset() {
     this.yRange = null;
+    this.cursor = undefined;
     if (this.group.from !== null || this.group.to !== null) this.group.zoom(null, null);
     else this.draw();
   }

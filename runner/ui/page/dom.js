@@ -110,6 +110,7 @@ export function command(text) {
 export function popover(button, content, options = {}) {
   const panel = h("div.popover", { role: "dialog", "aria-label": options.label ?? button.textContent }, content);
   const close = () => {
+    if (panel.contains(document.activeElement)) button.focus();
     panel.remove();
     document.removeEventListener("pointerdown", outside, true);
     button.setAttribute("aria-expanded", "false");
@@ -122,7 +123,12 @@ export function popover(button, content, options = {}) {
     if (event.key === "Escape") {
       event.stopPropagation();
       close();
-      button.focus();
+    } else if (event.key === "Tab") {  // the focus stays in the panel until it is closed
+      const all = [...panel.querySelectorAll("input, button, select, textarea, a[href]")].filter((one) => one.checkVisibility() && !one.disabled);
+      const end = event.shiftKey ? all[0] : all.at(-1);
+      if (document.activeElement !== end && all.length) return;
+      event.preventDefault();
+      (event.shiftKey ? all.at(-1) : all[0])?.focus();
     }
   });
   document.body.append(panel);

@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { withTries } from "./tries.js";
 import { colourIndex } from "./state.js";
-import { bytes, count, duration, number } from "./format.js";
+import { bytes, count, duration, short } from "./format.js";
 
 let loading;
 /** ECharts is a third of the page; it is loaded when the first chart is drawn. */
@@ -38,7 +38,7 @@ export const axisText = (unit) => (value) => {
   if (unit === "bytes") return bytes(value);
   if (unit === "bytes per second") return `${bytes(value)}/s`;
   if (unit === "seconds") return duration(value);
-  return unit === "per second" || Math.abs(value) >= 1e4 ? count(value) : number(value, 3);
+  return unit === "per second" || Math.abs(value) >= 1e4 ? count(value) : short(value);
 };
 
 /** Text, lines and grid of a chart. */
@@ -51,10 +51,10 @@ export function axis(type, look, extra) {
 }
 
 /** Ends and distance of an axis of bytes, at round numbers of KiB, MiB, GiB. */
-export function binaryTicks(curves) {
+export function binaryTicks(lists) {
   let low = Infinity, high = -Infinity;
-  for (const curve of curves) {
-    for (const value of curve.y) {
+  for (const list of lists) {
+    for (const value of list) {
       if (value < low) low = value;
       if (value > high) high = value;
     }

@@ -26,6 +26,14 @@ export function number(value, significant = 4) {
   return minus(value.toPrecision(significant));
 }
 
+/** At most `significant` digits, without trailing zeros: for axes and values that a person has chosen. */
+export function short(value, significant = 3) {
+  value = toNumber(value);
+  if (value === undefined || !Number.isFinite(value)) return number(value);
+  const rounded = Number(value.toPrecision(significant)), size = Math.abs(rounded);
+  return minus(rounded !== 0 && (size < 1e-4 || size >= 1e7) ? rounded.toExponential() : String(rounded));
+}
+
 const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 
 /** "12.3 k", "4.56 M". */
@@ -105,7 +113,7 @@ export function quantity(name, value) {
 /** A value of a recipe. */
 export function plain(value) {
   if (value === null || value === undefined) return "—";
-  if (typeof value === "number") return Number.isInteger(value) ? String(value) : number(value, 6);
+  if (typeof value === "number") return short(value, 6);
   if (typeof value === "string") return value;
   return JSON.stringify(value);
 }

@@ -155,6 +155,7 @@ export async function showRun(view) {
   const bar = h("nav.tabs", { "aria-label": "Parts of the run" }, tabs.map(([key, text]) => h("a", { href: address("run", run.id, { tab: key }), "aria-current": key === tab ? "page" : null }, text)));
   drawTop();
   replace(view, top, bar, box);
+  bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, diff: diffTab, events: eventsTab }[tab]?.(box, run) ?? curvesTab(box, run);
   const later = debounce(() => {
     reload();

@@ -2,7 +2,7 @@
 import { h, replace, empty } from "./dom.js";
 import { get } from "./api.js";
 import { quantity, toNumber, unitOf } from "./format.js";
-import { axis, axisText, colour } from "./echarts.js";
+import { axis, axisText, binaryTicks, colour } from "./echarts.js";
 import { plainChart, showReadout } from "./charts.js";
 
 const titles = {
@@ -39,12 +39,14 @@ function option(kind, series, style) {
     }
     lines.push({ name: text, type: "line", showSymbol: time.length === 1, symbolSize: 5, silent: true, itemStyle: { color: line }, lineStyle: { width: 1.4, color: line }, data: time.map((at, k) => [at * 1000, toNumber(value[k])]) });
   });
+  const times = kind.members.flatMap(({ name }) => [series[name].time[0], series[name].time.at(-1)]), long = Math.max(...times) - Math.min(...times) > 86400;
   const share = kind.unit === "%" && kind.kind !== "cpu/run_percent";
   return {
     grid: { left: kind.unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("time", style, { splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false } }),
-    yAxis: axis("value", style, { min: share || kind.kind === "gpu/throttled" ? 0 : null, max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null, scale: true, splitNumber: 4, axisLine: { show: false },
-      axisLabel: { color: style.text, ...style.font, formatter: (value) => (inUnit[kind.unit] ? String(value) : quantity(kind.kind, value)) } }),
+    xAxis: axis("time", style, { splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: long ? "{MM}-{dd} {HH}:{mm}" : "{HH}:{mm}" } }),
+    yAxis: axis("value", style, { min: share || kind.kind === "gpu/throttled" ? 0 : null, max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null, interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null, scale: true, splitNumber: 4, axisLine: { show: false },
+      ...(kind.unit.startsWith("bytes") ? binaryTicks(kind.members.flatMap(({ name }) => [series[name].low, series[name].high])) : {}),
+      axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) } }),
     series: lines,
   };
 }
