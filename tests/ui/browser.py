@@ -165,14 +165,14 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, condition, seconds=15):
-        """Waits until the expression is true, and returns its value."""
+        """Waits until the expression is true, and returns its value. An exception counts as false: what is asked for is not there yet."""
         end = time.monotonic() + seconds
         while True:
-            value = self.run(f"(value => value instanceof Node ? true : value)({condition})")
+            value, problem = self.run(f"(() => {{ try {{ const value = {condition}; return [value instanceof Node ? true : value, '']; }} catch (error) {{ return [false, String(error)]; }} }})()")
             if value:
                 return value
             if time.monotonic() > end:
-                raise BrowserError(f"not true after {seconds} s: {condition}\nthe page says: {self.run('document.body.innerText')[:1500]}\nproblems: {self.problems}")
+                raise BrowserError(f"not true after {seconds} s: {condition}\n{problem}\nthe page says: {self.run('document.body.innerText')[:1500]}\nproblems: {self.problems}")
             self.browser.read(0.05)
 
     def settle(self, seconds=0.3):

@@ -1,13 +1,18 @@
 """What the tests of the page share: a demo ledger, its server, a browser, and what each view shows when it is ready."""
+import csv
+import io
+import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 
 import demo_ledger
 from browser import Browser, find_chromium
 from ui_server import Server
 
+ROOT = demo_ledger.ROOT
 RUNNER = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 
 # What each view shows when it is ready.
@@ -30,9 +35,11 @@ READY = {
 
 @unittest.skipUnless(find_chromium(), "Chromium is not installed (scripts/setup --tests)")
 class InChromium(unittest.TestCase):
+    skipped = not find_chromium()
+
     @classmethod
     def setUpClass(cls):
-        if not find_chromium():
+        if cls.skipped:
             return
         cls.folder = tempfile.TemporaryDirectory()
         cls.home = os.path.join(cls.folder.name, "home")
@@ -43,14 +50,19 @@ class InChromium(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
+        if cls.skipped:
+            return
         cls.browser.close()
         cls.server.stop()
         cls.folder.cleanup()
 
     def page(self, path="/", write=False, **shape):
+        return self.page_of(self.server, path, write, **shape)
+
+    def page_of(self, server, path="/", write=False, **shape):
         page = self.browser.page(**shape)
         self.addCleanup(page.close)
-        page.open(self.server.url + path + (f"#token={self.server.token}" if write else ""))
+        page.open(server.url + path + (f"#token={server.token}" if write else ""))
         return page
 
     def view(self, name, **shape):
@@ -60,7 +72,32 @@ class InChromium(unittest.TestCase):
         page.settle(0.4)
         return page
 
+    def download(self, page, click):
+        """What the page saves after the expression `click` has run: (name, bytes)."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
+            page.run(click)
+            end, size = time.monotonic() + 20, -1
+            while time.monotonic() < end:
+                page.settle(0.1)
+                files = [name for name in os.listdir(folder) if not name.endswith(".crdownload") and not name.startswith(".")]
+                if files and os.path.getsize(os.path.join(folder, files[0])) == size > 0:
+                    with open(os.path.join(folder, files[0]), "rb") as file:
+                        return files[0], file.read()
+                size = os.path.getsize(os.path.join(folder, files[0])) if files else -1
+        self.fail(f"nothing was saved by {click}; problems: {page.problems}")
+
+    def export(self, page, title, kind):
+        """The chart of that title as PNG, SVG or CSV."""
+        page.run(f"[...document.querySelectorAll('.chart-head button')].find((e) => e.getAttribute('aria-label') == 'Export ' + {json.dumps(title)}).click()")
+        page.wait(f"document.querySelector('[data-export={kind}]')")
+        return self.download(page, f"document.querySelector('[data-export={kind}]').click()")[1]
+
+    def table(self, page, title):
+        """The rows of the chart's CSV."""
+        return list(csv.reader(io.StringIO(self.export(page, title, "csv").decode())))
+
     def assert_clean(self, page):
         self.assertEqual(page.problems, [])
-        foreign = [url for url in page.requests if not url.startswith((self.server.url, "data:", "blob:", "about:"))]
+        foreign = [url for url in page.requests if not url.startswith((page.run("location.origin"), "data:", "blob:", "about:"))]
         self.assertEqual(foreign, [], "the page asked another host")

@@ -126,26 +126,6 @@ class Use(InChromium):
         page.settle(0.5)
         self.assert_clean(page)
 
-    def test_every_chart_is_exported(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name in ("compare", "sweep"):
-                page = self.view(name)
-                self.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
-                for kind, magic in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
-                    page.run("[...document.querySelectorAll('.chart-head button')].find((e) => e.innerText == 'Export').click()")
-                    page.run(f"document.querySelector('[data-export={kind}]').click()")
-                    end = time.monotonic() + 10
-                    while not [one for one in os.listdir(folder) if one.endswith("." + kind)] and time.monotonic() < end:
-                        page.settle(0.1)
-                    file, = [one for one in os.listdir(folder) if one.endswith("." + kind)]
-                    page.settle(0.2)
-                    with open(os.path.join(folder, file), "rb") as content:
-                        data = content.read()
-                    self.assertTrue(data.startswith(magic), file)
-                    self.assertGreater(len(data), 500, file)
-                    os.remove(os.path.join(folder, file))
-                self.assert_clean(page)
-
     def test_a_new_run_and_its_progress_appear_by_themselves(self):
         page = self.view("runs")
         page.wait("document.querySelector('#live').classList.contains('on')")

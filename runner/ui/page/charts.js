@@ -25,7 +25,7 @@ export function plainChart({ title, unit = "", className = "", label, option, ta
   const plot = h("div.plot", { role: "img", "aria-label": label ?? title }), canvas = h("div"), line = h("div.line");
   plot.append(canvas, h("div.over", line));
   const menu = h("button", { type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true", onclick: () => exportMenu(menu, title, plot.clientWidth, plot.clientHeight, () => option(look()), table) }, "Export");
-  const box = h(`div.chart${className ? `.${className}` : ""}`, h("div.chart-head", h("h3", title, unit ? h("span.unit", unit) : null), menu), plot);
+  const box = h(`div.chart${className ? `.${className}` : ""}`, h("div.chart-head", h("h3", title, unit ? [" ", h("span.unit", unit)] : null), menu), plot);
   let chart, disposed = false;
   const draw = async () => {
     const echarts = await loadECharts();

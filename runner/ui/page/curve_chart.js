@@ -24,7 +24,7 @@ export class CurveChart {
       this.box.classList.toggle("tall", large);
       tall.setAttribute("aria-pressed", String(large));
     } }, "⤢");
-    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? h("span.unit", unitOf(metric)) : null), this.logButton, tall, menu), this.plot);
+    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu), this.plot);
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.plot);
     this.redraw = () => this.draw();

@@ -41,9 +41,9 @@ export const axisText = (unit) => (value) => {
   return unit === "per second" || Math.abs(value) >= 1e4 ? count(value) : short(value);
 };
 
-/** Text, lines and grid of a chart. */
+/** Text, lines and grid of a chart. ECharts writes the font into an attribute of SVG, so it may have no double quotes. */
 export function look() {
-  return { text: colour("muted"), strong: colour("text"), line: colour("line"), axis: colour("line-strong"), back: colour("bg"), font: { fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 11 } };
+  return { text: colour("muted"), strong: colour("text"), line: colour("line"), axis: colour("line-strong"), back: colour("bg"), font: { fontFamily: getComputedStyle(document.body).fontFamily.replaceAll('"', "'"), fontSize: 11 } };
 }
 
 export function axis(type, look, extra) {

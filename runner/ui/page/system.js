@@ -78,7 +78,7 @@ export function systemTab(box, run) {
       return plainChart({
         title: kind.title, unit: inUnit[kind.unit] ?? "", label: `${kind.title} over time; last ${last}`, option: (style) => option(kind, series, style),
         table: () => [["time", "series", "mean", "least", "greatest"], ...kind.members.flatMap(({ name, text }) => series[name].time.map((time, k) => [time, text, series[name].value[k], series[name].low[k], series[name].high[k]]))],
-        onpoint: (event, at) => pointerReadout(event, new Date(at).toLocaleString(), nearest(kind, series, at)),
+        onpoint: (event, at) => showReadout(event, new Date(at).toLocaleString(), nearest(kind, series, at)),
       });
     });
     replace(box, h("div.charts", charts.map((chart) => chart.box)));
