@@ -103,8 +103,9 @@ class Browser:
             elif page := self.pages.get(message.get("sessionId")):
                 page.on_event(message["method"], message["params"])
 
-    def page(self, width=1280, height=800, dark=False, phone=False, scale=1):
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def page(self, width=1280, height=800, dark=False, phone=False, scale=1, window=False):
+        """A new tab, which hides the one before; `window`: in a window of its own."""
+        target = self.call("Target.createTarget", url="about:blank", newWindow=window)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self.pages[session] = Page(self, session, target)
         for domain in ("Page", "Runtime", "Log", "Network"):
