@@ -30,6 +30,7 @@ export function number(value, significant = 4) {
 export function short(value, significant = 3) {
   value = toNumber(value);
   if (value === undefined || !Number.isFinite(value)) return number(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e7) return minus(String(value));
   const rounded = Number(value.toPrecision(significant)), size = Math.abs(rounded);
   return minus(rounded !== 0 && (size < 1e-4 || size >= 1e7) ? rounded.toExponential() : String(rounded));
 }

@@ -30,13 +30,13 @@ function memory(run) {
 }
 
 const standard = [
-  { key: "progress", title: "Progress", sort: "steps", width: "164px", cell: progress, class: "progress-cell" },
+  { key: "progress", title: "Progress", sort: "steps", width: "168px", cell: progress, class: "progress-cell" },
   { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "124px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
   { key: "metric", title: "Metric", sort: "metric", number: true, width: "88px", cell: (run) => (run.metric === "loss" ? "" : h("div.two-lines", { title: run.metric }, h("span", number(run.metric_value)), h("span.small.faint", run.metric))) },
   { key: "rate", title: "Speed", unit: "/ s", number: true, width: "72px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
-  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "104px", cell: memory },
+  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "102px", cell: memory },
   { key: "strategy", title: "Strategy", sort: "strategy", width: "80px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
-  { key: "started", title: "Started", sort: "started", number: true, width: "92px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
+  { key: "started", title: "Started", sort: "started", number: true, width: "100px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
   { key: "took", title: "Took", sort: "took", number: true, width: "80px", cell: (run) => duration(run.seconds) },
 ];
 const usual = standard.map((column) => column.key);

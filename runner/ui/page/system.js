@@ -43,7 +43,7 @@ function option(kind, series, style) {
   const share = kind.unit === "%" && kind.kind !== "cpu/run_percent";
   return {
     grid: { left: kind.unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("time", style, { splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: long ? "{MM}-{dd} {HH}:{mm}" : "{HH}:{mm}" } }),
+    xAxis: axis("time", style, { splitNumber: 5, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: long ? "{MM}-{dd} {HH}:{mm}" : "{HH}:{mm}" } }),
     yAxis: axis("value", style, { min: share || kind.kind === "gpu/throttled" ? 0 : null, max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null, interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null, scale: true, splitNumber: 4, axisLine: { show: false },
       ...(kind.unit.startsWith("bytes") ? binaryTicks(kind.members.flatMap(({ name }) => [series[name].low, series[name].high])) : {}),
       axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) } }),
