@@ -237,6 +237,67 @@ class OneRun(InChromium):
             self.assertAlmostEqual(width / sum(widths), share / sum(shares), delta=0.02)
 
 
+class Live(InChromium):
+    """What a training writes appears while it goes on, also when something changes every second."""
+
+    step, value = 1_000_000, 1.5
+
+    def setUp(self):
+        Live.value += 1
+        self.run_id = self.server.get("runs", filter="status:running", limit=1)["runs"][0]["id"]
+
+    def write(self, *metrics):
+        """A step with a value of the loss, and of further metrics."""
+        Live.step += 1
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            row = database.execute("SELECT run FROM run WHERE id = ?", (self.run_id,)).fetchone()[0]
+            for name in ("loss", *metrics):
+                database.execute("INSERT OR IGNORE INTO key (name) VALUES (?)", (name,))
+                key = database.execute("SELECT key FROM key WHERE name = ?", (name,)).fetchone()[0]
+                database.execute("INSERT INTO metric VALUES (?, ?, ?, ?)", (row, key, self.step, self.value))
+                database.execute("INSERT INTO metric_last VALUES (?1, ?2, ?3, ?4, ?4, ?4) ON CONFLICT DO UPDATE SET step = excluded.step, value = excluded.value", (row, key, self.step, self.value))
+            database.execute("UPDATE run SET steps = ? WHERE run = ?", (self.step, row))
+
+    def shows(self, page, condition):
+        """Writes each second until the page shows it."""
+        page.wait("document.querySelector('#live').classList.contains('on')")
+        page.settle(2.2)
+        for _ in range(10):
+            self.write("brand_new_metric")
+            page.settle(0.8)
+            if page.run(condition):
+                return
+        self.fail(f"not shown: {condition}")
+
+    def test_curves_of_compare(self):
+        page = self.page(f"/compare?runs={self.run_id}&metrics=loss")
+        page.wait("document.querySelector('.chart canvas')")
+        self.shows(page, f"document.querySelector('.plot').getAttribute('aria-label').includes('last {self.value:.3f}')")
+        self.assert_clean(page)
+
+    def test_a_metric_that_a_run_did_not_have_before(self):
+        page = self.page(f"/run/{self.run_id}")
+        page.wait("document.querySelectorAll('.chart canvas').length > 3")
+        page.run("document.querySelector('.head .button').focus()")
+        self.shows(page, "[...document.querySelectorAll('.chart')].some((e) => e.dataset.metric == 'brand_new_metric')")
+        self.assertTrue(page.run("document.activeElement.matches('.head .button')"), "the focus stays")
+        page.run("document.activeElement.blur()")
+        self.shows(page, "document.querySelector('.headline').innerText.includes('1,000,')")
+        self.assert_clean(page)
+
+    def test_charts_that_are_not_on_the_screen_are_not_asked_for(self):
+        page = self.page(f"/run/{self.run_id}", height=500)
+        page.wait("document.querySelectorAll('.chart canvas').length > 3")
+        before = len(page.requests)
+        self.shows(page, f"document.querySelector('.plot').getAttribute('aria-label').includes('last {self.value:.3f}')")
+        asked = {url.split("metric=")[1].split("&")[0] for url in page.requests[before:] if "/curves" in url}
+        self.assertIn("loss", asked)
+        self.assertNotIn("step_seconds", asked)
+        page.run("[...document.querySelectorAll('.chart')].find((e) => e.dataset.metric == 'step_seconds').scrollIntoView()")
+        page.settle(1)
+        self.assertTrue(any("metric=step_seconds" in url for url in page.requests[before:]))
+
+
 class RealRun(InChromium):
     """A training that really runs, of the tabular recipe."""
 
@@ -277,7 +338,8 @@ class RealRun(InChromium):
             training.stderr.close()
 
     def test_what_if_the_devices_were_others(self):
-        self.assertEqual(self.train("--set", "train.max_epochs=5").wait(100), 0)
+        with self.train("--set", "train.max_epochs=5") as training:
+            self.assertEqual(training.wait(100), 0)
         run = self.newest("finished")
         kind = next(name for name in self.server.get("devices")["devices"] if "h100" in name)
         page = self.page(f"/plan/{run}")

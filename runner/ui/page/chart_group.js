@@ -15,8 +15,9 @@ export class ChartGroup {
     this.charts.add(chart);
     return chart;
   }
+  /** Asks again for the curves of the charts on the screen; the others follow when they are scrolled to. */
   refresh() {
-    return Promise.all([...this.charts].map((chart) => chart.load()));
+    return Promise.all([...this.charts].map((chart) => chart.refresh()));
   }
   draw() {
     for (const chart of this.charts) chart.draw();

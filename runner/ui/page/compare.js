@@ -1,9 +1,9 @@
 // The view Compare: which run is best, and what made it so?
-import { h, replace, empty, statusMark, popover, debounce } from "./dom.js";
+import { h, replace, empty, statusMark, popover, debounce, paced } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
-import { address, change, kept, parameter, selection } from "./state.js";
-import { number, plain, quantity, toNumber, greaterIsBetter, integer } from "./format.js";
+import { address, change, parameter, selection } from "./state.js";
+import { plain, quantity, toNumber, greaterIsBetter, integer } from "./format.js";
 import { ChartGroup, legend } from "./chart_group.js";
 import { exportMenu } from "./exports.js";
 
@@ -154,7 +154,7 @@ export async function showCompare(view, context) {
   fillTable().catch((error) => replace(table, h("p.problem", error.message)));
   if (parameter("group")) regroup();
 
-  const later = debounce(() => group.refresh(), 1500);
+  const later = paced(() => group.refresh(), 1500);
   const stop = onChange((changes) => {
     const mine = new Set(runs.map((run) => run.id));
     if (changes.reload || changes.runs.some((run) => mine.has(run.id))) later();

@@ -27,6 +27,13 @@ export class CurveChart {
     this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu), this.plot);
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.plot);
+    this.onScreen = true;
+    this.stale = false;
+    this.seen = new IntersectionObserver(([entry]) => {
+      this.onScreen = entry.isIntersecting;
+      if (this.onScreen && this.stale) this.load();
+    }, { rootMargin: "300px" });
+    this.seen.observe(this.plot);
     this.redraw = () => this.draw();
     addEventListener("themechange", this.redraw);
     this.listen();
@@ -34,6 +41,7 @@ export class CurveChart {
   dispose() {
     this.abort?.abort();
     this.observer.disconnect();
+    this.seen.disconnect();
     removeEventListener("themechange", this.redraw);
     this.chart?.dispose();
     this.chart = null;
@@ -50,7 +58,12 @@ export class CurveChart {
     this.noteBox.textContent = text ?? "";
   }
 
+  refresh() {
+    if (this.onScreen) return this.load();
+    this.stale = true;
+  }
   async load() {
+    this.stale = false;
     this.abort?.abort();
     this.abort = new AbortController();
     this.box.classList.add("loading");
@@ -113,16 +126,19 @@ export class CurveChart {
         data[at++] = NaN;
         data[at++] = NaN;
       }
-      return { type: "line", data, dimensions: ["x", "y"], showSymbol: !many && parts[0].x.length <= 24, symbol: "circle", symbolSize: 5, silent: true, animation: false, z: top ? 3 : 2, itemStyle: { color: colour }, lineStyle: { width, color: colour, opacity: banded ? opacity * 0.25 : opacity } };
+      return { type: "line", data, dimensions: ["x", "y"], showSymbol: !many && !banded && parts[0].x.length <= 24, symbol: "circle", symbolSize: 5, silent: true, animation: false, z: top ? 3 : 2, itemStyle: { color: colour }, lineStyle: { width, color: colour, opacity: banded ? opacity * 0.25 : opacity } };
     });
     if (banded) series.push(...this.bandSeries());
     const marks = this.markSeries(style);
     const range = this.head?.range ?? [0, 1];
     const low = positiveX ? Math.max(range[0], 1e-9) : range[0];
+    // The name of the axis is at its right end, where otherwise a value would be.
+    const room = 1 - 58 / Math.max(200, this.plot.clientWidth - 64);
+    const beforeName = (value) => (positiveX ? Math.log(value / low) < room * Math.log(range[1] / low) : value - low < room * (range[1] - low));
     return {
       animation: false,
       grid: { left: unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: axisText(xUnit) }, name: group.x === "seconds" ? "time" : group.x, nameLocation: "end", nameGap: 0, nameTextStyle: { color: style.text, ...style.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } }),
+      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : "") }, name: group.x === "seconds" ? "time" : group.x, nameLocation: "end", nameGap: 0, nameTextStyle: { color: style.text, ...style.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } }),
       yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
       series: [...series, ...marks],
     };

@@ -57,6 +57,19 @@ export function debounce(work, milliseconds) {
   return later;
 }
 
+/** Calls `work` once in each `milliseconds` in which it was asked for. Unlike debounce, it goes on while it is asked for all the time. */
+export function paced(work, milliseconds) {
+  let timer = null;
+  const later = () => {
+    timer ??= setTimeout(() => {
+      timer = null;
+      work();
+    }, milliseconds);
+  };
+  later.cancel = () => clearTimeout(timer);
+  return later;
+}
+
 const paths = {
   running: ["circle", { cx: 8, cy: 8, r: 4 }],
   finished: ["path", { d: "M3.5 8.5l3 3 6-7" }],

@@ -3,7 +3,7 @@ import { h, $, replace, statusMark, command, toast, popover, copy } from "./dom.
 import { get, post, mayWrite } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, selection } from "./state.js";
-import { ago, bytes, count, duration, integer, number, quantity, when } from "./format.js";
+import { ago, bytes, count, duration, integer, number, when } from "./format.js";
 import { ChartGroup } from "./chart_group.js";
 
 let open = null;

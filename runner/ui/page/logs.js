@@ -25,7 +25,11 @@ function kindOf(text) {
 export function logsTab(box, run) {
   if (!run.logs.length) {
     replace(box, empty("No logs", run.run_dir_exists ? "The run has written none." : "The run's folder was deleted."));
-    return {};
+    let tab = null;
+    return {
+      refresh: (newest) => (tab ? tab.refresh(newest) : newest.logs.length && (tab = logsTab(box, newest))),
+      dispose: () => tab?.dispose(),
+    };
   }
   const file = h("select", { "aria-label": "File" }, run.logs.map((log) => h("option", { value: log.file, selected: log.file === parameter("file") }, `${log.file}, ${bytes(log.bytes)}`)));
   const search = h("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", value: parameter("search") });
@@ -118,7 +122,8 @@ export function logsTab(box, run) {
   const clock = setInterval(live, lookEvery);
   return {
     refresh(newest) {
-      run = newest ?? run;
+      run = newest;
+      for (const log of run.logs) if (![...file.options].some((one) => one.value === log.file)) file.append(h("option", { value: log.file }, log.file));
       if (follow && next) once(append);
     },
     dispose() {

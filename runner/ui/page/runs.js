@@ -1,5 +1,5 @@
 // The view Runs: what is running, is it healthy?
-import { h, s, $, replace, statusMark, empty, command, popover, toast, debounce } from "./dom.js";
+import { h, s, $, replace, statusMark, empty, command, popover, toast, paced } from "./dom.js";
 import { get, post, mayWrite } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, change, go, kept, parameter, selection } from "./state.js";
@@ -136,6 +136,7 @@ export function showRuns(view, context) {
       context.filterError(answer.error?.answer?.offset !== undefined ? answer.error : null);
       if (answer.error) {
         if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
+        else if (!table.isConnected) replace(place, empty("This filter has a mistake", answer.error.message, h("a", { href: address("runs") }, "Show all runs")));
         return;
       }
       drawCounts(answer);
@@ -202,7 +203,7 @@ export function showRuns(view, context) {
   }
   drawBar();
 
-  const later = debounce(() => rows.refresh(), 400);
+  const later = paced(() => rows.refresh(), 400);
   const stop = onChange((changes) => {
     if (changes.reload || changes.runs.length || changes.new.length || changes.removed.length) later();
   });

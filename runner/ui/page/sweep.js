@@ -1,5 +1,5 @@
 // The view Sweep: what should I try next?
-import { h, replace, empty, command, statusMark, debounce } from "./dom.js";
+import { h, replace, empty, command, statusMark, paced } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
@@ -49,7 +49,12 @@ function bestSoFar(sweep, trials) {
     return [i + 1, best];
   });
   const values = line.map(([, value]) => value).concat(done.map((trial) => toNumber(trial.value))).sort((a, b) => a - b), cut = values[Math.floor(values.length * 0.95)];
-  return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`, option: (style) => ({
+  return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`,
+    onpoint: (event, x) => {
+      const at = Math.min(done.length - 1, Math.max(0, Math.round(x) - 1)), trial = done[at];
+      showReadout(event, `trial ${trial.trial}`, [{ colour: colour("c0"), text: sweep.metric, value: number(trial.value) }, { colour: colour("c1"), text: "best so far", value: number(line[at][1]) }, ...Object.entries(trial.parameters).map(([name, value]) => ({ colour: "transparent", text: name, value: valueText(value) }))]);
+    },
+    option: (style) => ({
     grid: { left: 52, right: 12, top: 10, bottom: 24 },
     xAxis: axis("value", style, { min: 0, max: done.length, minInterval: 1, splitLine: { show: false } }),
     yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") } }),
@@ -118,7 +123,7 @@ export async function showSweep(view) {
     view.scrollTop = top;
   }
   await draw();
-  const later = debounce(() => draw().catch(() => {}), 2000);
+  const later = paced(() => draw().catch(() => {}), 2000);
   const stop = onChange((changes) => (changes.reload || changes.sweeps) && later());
   return {
     dispose() {
