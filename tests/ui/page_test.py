@@ -39,7 +39,7 @@ class Use(InChromium):
         page = self.view("runs")
         page.press("/")
         page.type("status:fai")
-        page.wait("!document.querySelector('.suggestions').hidden && [...document.querySelectorAll('.suggestions code')].every((e) => e.innerText.startsWith('status:fai'))")
+        page.wait("!document.querySelector('.suggestions').hidden && [...document.querySelectorAll('.suggestions code')].map((e) => e.innerText).join() == 'failed'")
         page.press("ArrowDown")
         page.press("Enter")
         page.press("Enter")
