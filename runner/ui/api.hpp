@@ -8,6 +8,7 @@
 #include "runner/ui/guard.hpp"
 #include "runner/ui/hooks.hpp"
 #include "runner/ui/http.hpp"
+#include "runner/ui/log_index.hpp"
 #include "runner/ui/readers.hpp"
 #include "runner/ui/run_lists.hpp"
 
@@ -17,6 +18,7 @@ struct Api {
   Readers& readers;
   RunLists& lists;
   Changes& changes;
+  LogIndexes& logs;
   const Hooks& hooks;
   const Guard& guard;
 

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "runner/base/blocked_signals.hpp"
@@ -54,7 +55,10 @@ std::vector<std::optional<Curve>> read_curves(const Api& api, const std::vector<
   std::vector<std::thread> threads;
   {
     const BlockedSignals blocked;
-    for (size_t i = 0; i < helpers; ++i) threads.emplace_back(work);
+    try {
+      for (size_t i = 0; i < helpers; ++i) threads.emplace_back(work);
+    } catch (const std::system_error&) {  // the system has no thread now: those that there are read all
+    }
   }
   work();
   for (auto& thread : threads) thread.join();

@@ -15,9 +15,12 @@ constexpr size_t patch_bytes_max = 2 << 20;
 
 Ledger reading(const Api& api) { return Ledger(api.readers.home().string(), Ledger::Mode::read); }
 
-bool has_table(sqlite::Database& database, const std::string& name) {
-  auto row = database.query("SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND name = ?", name);
-  return row.step();
+/// The changes of the working tree that the run began with, if there were any.
+std::optional<fs::path> patch_of(const fs::path& folder) {
+  const fs::path file = folder / "code.patch";
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored) || fs::is_symlink(file, ignored)) return {};
+  return file;
 }
 
 }  // namespace
@@ -34,6 +37,8 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
       logs.push_back({{"file", entry.path().filename().string()}, {"bytes", entry.file_size(ignored)}});
   std::sort(logs.begin(), logs.end(), [](const json& a, const json& b) { return a["file"] < b["file"]; });
   run["logs"] = std::move(logs);
+  const auto patch = patch_of(run["run_dir"].get<std::string>());
+  run["patch_bytes"] = patch ? json(fs::file_size(*patch, ignored)) : json();
   run["now"] = wall_seconds();
   return json_response(std::move(run));
 }
@@ -57,31 +62,38 @@ Response get_plan(const Api& api, const Request&, const Captures& captures) {
                         {"devices", run["config"].value("devices", json())}});
 }
 
-Response get_system(const Api& api, const Request&, const Captures& captures) {
+/// Each series has at most `points` points: the mean of the readings in a part of the time, and the least and the greatest of them.
+Response get_system(const Api& api, const Request& request, const Captures& captures) {
   const std::string id = run_id(api, captures[0]);
+  const int64_t points = integer_parameter(request, "points", 600, 1, 10'000);
   const auto database = open_ledger(api);
+  const int64_t run = run_row(*database, id);
   json series = json::object();
-  if (has_table(*database, "system_samples")) {
-    auto rows = database->query(
-        "SELECT name, time, value FROM system_samples WHERE run = ? ORDER BY name, time LIMIT 200000", id);
-    while (rows.step()) {
-      json& one = series[rows.text(0)];
-      one["time"].push_back(rows.real(1));
-      one["value"].push_back(json_number(rows.real(2)));
-    }
+  auto rows = database->query(
+      "WITH ends AS (SELECT min(time) AS low, max(time) AS high FROM system_sample WHERE run = ?1), "
+      "parts AS (SELECT key, time, value, cast((time - low) * ?2 / max(high - low, 1e-9) * 0.999999 AS INTEGER) AS part "
+      "FROM system_sample, ends WHERE run = ?1) "
+      "SELECT name, avg(time), avg(value), min(value), max(value) FROM parts JOIN key USING (key) GROUP BY name, part "
+      "ORDER BY name, part",
+      run, points);
+  while (rows.step()) {
+    json& one = series[rows.text(0)];
+    one["time"].push_back(rows.real(1));
+    one["value"].push_back(json_number(rows.real(2)));
+    one["low"].push_back(json_number(rows.real(3)));
+    one["high"].push_back(json_number(rows.real(4)));
   }
   return json_response({{"id", id}, {"series", series}});
 }
 
 Response get_patch(const Api& api, const Request&, const Captures& captures) {
   const std::string id = run_id(api, captures[0]);
-  const fs::path file = fs::path(reading(api).run_dir(id)) / "code.patch";
+  const auto file = patch_of(reading(api).run_dir(id));
+  if (!file) throw ApiError(404, "the run has no patch: its code was committed, or git was not there");
   std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored) || fs::is_symlink(file, ignored))
-    throw ApiError(404, "the run has no patch: its code was committed, or git was not there");
-  if (fs::file_size(file, ignored) > patch_bytes_max)
-    throw ApiError(413, fmt::format("the patch is large; read {}", file.string()));
-  return {.type = "text/plain; charset=utf-8", .body = read_file(file)};
+  if (fs::file_size(*file, ignored) > patch_bytes_max)
+    throw ApiError(413, fmt::format("the patch is large; read {}", file->string()));
+  return {.type = "text/plain; charset=utf-8", .body = read_file(*file)};
 }
 
 Response get_devices(const Api& api, const Request&, const Captures&) {

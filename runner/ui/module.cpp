@@ -1,9 +1,13 @@
 // The library librunner_ui.so: the HTTP server (cpp-httplib) and the files of the page.
+#include <poll.h>
+
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "runner/base/blocked_signals.hpp"
@@ -20,39 +24,38 @@ namespace {
 
 /// Of the current connection's thread.
 thread_local LimitedStream* current_stream = nullptr;
-thread_local bool refuse_connection = false;
 
 constexpr size_t requests_of_a_connection = 1000;
 constexpr size_t path_bytes_max = 2048;
+constexpr int waiting_connections = 128;
 /// cpp-httplib would compress every text anew. The page's files are compressed, and other answers stay on this machine, so it does not
 /// see what the client accepts; the handler does.
 constexpr const char* accepted_encodings = "x-accepted-encodings";
 
-/// A thread for each connection, up to a limit. Further connections are refused at once.
-class Connections final : public httplib::TaskQueue {
+/// A thread for each connection, up to a limit.
+class Connections {
  public:
   explicit Connections(size_t most) : most_(most) {}
-  ~Connections() override { shutdown(); }
 
-  void enqueue(std::function<void()> serve) override {
-    std::unique_lock lock(mutex_);
-    if (active_ >= most_) {
-      lock.unlock();
-      refuse_connection = true;
-      serve();
-      refuse_connection = false;
-      return;
+  /// Null: the connection has a thread now. Otherwise the reason why it has none.
+  const char* start(std::function<void()> serve) {
+    const std::lock_guard lock(mutex_);
+    if (active_ >= most_) return "too many connections";
+    const BlockedSignals blocked;
+    try {
+      std::thread([this, serve = std::move(serve)] {
+        serve();
+        const std::lock_guard done(mutex_);
+        if (--active_ == 0) idle_.notify_all();
+      }).detach();
+    } catch (const std::system_error&) {
+      return "the system has no thread for this connection";
     }
     ++active_;
-    const BlockedSignals blocked;
-    std::thread([this, serve = std::move(serve)] {
-      serve();
-      const std::lock_guard done(mutex_);
-      if (--active_ == 0) idle_.notify_all();
-    }).detach();
+    return nullptr;
   }
   /// Waits for all connections.
-  void shutdown() override {
+  void wait() {
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [this] { return active_ == 0; });
   }
@@ -105,8 +108,7 @@ void hide_encodings(httplib::Headers& headers) {
 class Server final : public HttpServer, private httplib::Server {
  public:
   Server(const std::string& host, int port, ui::Handler handler, const ServerLimits& limits)
-      : handler_(std::move(handler)), limits_(limits) {
-    new_task_queue = [this] { return new Connections(limits_.connections); };
+      : handler_(std::move(handler)), limits_(limits), connections_(limits.connections) {
     // Not SO_REUSEPORT, with which two programs could share a port.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
@@ -143,31 +145,52 @@ class Server final : public HttpServer, private httplib::Server {
     if (port_ <= 0)
       throw environment_error("cannot listen on {}:{}: {}", host, port,
                               errno ? std::strerror(errno) : "the host is not an address of this machine");
+    // Its queue of five would make the sixth of many tabs that are opened together wait for a second.
+    ::listen(svr_sock_, waiting_connections);
   }
+  ~Server() override { ::close(svr_sock_); }
 
   int port() const override { return port_; }
+  /// Not cpp-httplib's loop, which ends for good when the system has no descriptors or memory for a connection.
   void run() override {
-    if (!stopping_) listen_after_bind();
+    while (!stopping_) {
+      pollfd one{.fd = svr_sock_, .events = POLLIN, .revents = 0};
+      constexpr int look_every_ms = 200;
+      if (::poll(&one, 1, look_every_ms) <= 0) continue;
+      const int socket = ::accept4(svr_sock_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (socket >= 0)
+        take(socket);
+      else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the client waits in the queue
+    }
+    connections_.wait();
   }
-  void stop() override {
-    stopping_ = true;
-    httplib::Server::stop();
-  }
+  void stop() override { stopping_ = true; }
 
  private:
-  bool process_and_close_socket(socket_t socket) override {
+  /// Serves the client in a thread, or tells it that there is none.
+  void take(int socket) {
+    const char* problem = connections_.start([this, socket] {
+      try {
+        LimitedStream stream(socket, limits_);
+        serve(stream);
+      } catch (const std::exception&) {  // no memory: this client is disconnected
+      }
+      finish(socket);
+    });
+    if (!problem) return;
     LimitedStream stream(socket, limits_);
-    if (refuse_connection)
-      refuse(stream, "503 Service Unavailable", "too many connections");
-    else
-      serve(stream);
-    // The client must be able to read the answer, also if bytes of its request are left.
+    refuse(stream, "503 Service Unavailable\r\nRetry-After: 1", problem);
+    finish(socket);
+  }
+
+  /// Closes the socket. The client must be able to read the answer, also if bytes of its request are left.
+  static void finish(int socket) {
     ::shutdown(socket, SHUT_WR);
     char rest[1024];
     for (int i = 0; i < 8 && ::recv(socket, rest, sizeof rest, MSG_DONTWAIT) > 0; ++i) {
     }
     ::close(socket);
-    return true;
   }
 
   void serve(LimitedStream& stream) {
@@ -200,6 +223,7 @@ class Server final : public HttpServer, private httplib::Server {
   ui::Handler handler_;
   ServerLimits limits_;
   std::atomic<bool> stopping_ = false;
+  Connections connections_;
   int port_ = -1;
 };
 

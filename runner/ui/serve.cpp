@@ -55,6 +55,7 @@ void serve(const UiOptions& options, const Hooks& hooks) {
   Readers readers(options.home);
   RunLists lists(readers);
   Changes changes(readers);
+  LogIndexes logs;
   const Page page(module.assets());
   std::unique_ptr<Guard> guard;  // made when the port is known, before the first request
   const std::string token = options.read_only ? "" : random_token();
@@ -63,7 +64,7 @@ void serve(const UiOptions& options, const Hooks& hooks) {
     if (auto refusal = guard->refusal(request))
       response = std::move(*refusal);
     else if (request.path == "/api" || request.path.starts_with("/api/"))
-      response = Api{readers, lists, changes, hooks, *guard}.answer(request);
+      response = Api{readers, lists, changes, logs, hooks, *guard}.answer(request);
     else if (request.method == "GET" || request.method == "HEAD")
       response = page.answer(request);
     else

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 
-KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "Tab": 9, " ": 32}
+KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, " ": 32}
 
 
 def find_chromium():
@@ -103,8 +103,9 @@ class Browser:
             elif page := self.pages.get(message.get("sessionId")):
                 page.on_event(message["method"], message["params"])
 
-    def page(self, width=1280, height=800, dark=False, phone=False, scale=1):
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def page(self, width=1280, height=800, dark=False, phone=False, scale=1, window=False):
+        """A new tab, which hides the one before; `window`: in a window of its own."""
+        target = self.call("Target.createTarget", url="about:blank", newWindow=window)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self.pages[session] = Page(self, session, target)
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -118,7 +119,7 @@ class Page:
     def __init__(self, browser, session, target):
         self.browser, self.session, self.target = browser, session, target
         self.problems = []  # errors and warnings of the console, exceptions, requests that failed
-        self.requests, self.loaded, self.marks = [], False, {}
+        self.requests, self.loaded, self.closed = [], False, False
 
     def call(self, method, **arguments):
         return self.browser.call(method, self.session, **arguments)
@@ -165,14 +166,14 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, condition, seconds=15):
-        """Waits until the expression is true, and returns its value."""
+        """Waits until the expression is true, and returns its value. An exception counts as false: what is asked for is not there yet."""
         end = time.monotonic() + seconds
         while True:
-            value = self.run(f"(value => value instanceof Node ? true : value)({condition})")
+            value, problem = self.run(f"(() => {{ try {{ const value = {condition}; return [value instanceof Node ? true : value, '']; }} catch (error) {{ return [false, String(error)]; }} }})()")
             if value:
                 return value
             if time.monotonic() > end:
-                raise BrowserError(f"not true after {seconds} s: {condition}\nthe page says: {self.run('document.body.innerText')[:1500]}\nproblems: {self.problems}")
+                raise BrowserError(f"not true after {seconds} s: {condition}\n{problem}\nthe page says: {self.run('document.body.innerText')[:1500]}\nproblems: {self.problems}")
             self.browser.read(0.05)
 
     def settle(self, seconds=0.3):
@@ -225,4 +226,6 @@ class Page:
             file.write(base64.b64decode(data))
 
     def close(self):
-        self.browser.call("Target.closeTarget", targetId=self.target)
+        if not self.closed:
+            self.browser.call("Target.closeTarget", targetId=self.target)
+        self.closed = True

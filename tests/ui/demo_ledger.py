@@ -154,6 +154,9 @@ class Demo:
             self.record(row, "seconds", [(step, step * step_seconds) for step, _ in loss])
             self.record(row, "epoch", [(step, step * batch / 37534) for step, _ in loss])
             self.events(row, id_, folder, began, loss, step_seconds, status, ranks, steps)
+            self.system(row, began, seconds, ranks, memory)
+            if git["dirty"]:
+                self.patch(folder, name)
         self.attempts(row, began, ended, strategy, ranks, host["hostname"], 2 if rnd.random() < 0.15 and not cheap else 1, last_step, status, config)
         if sweep:
             self.database.execute("INSERT INTO trial (sweep, number, draw, status, parameters, objective, run, step, tries, started, ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
@@ -208,6 +211,24 @@ class Demo:
                         file.write("warning: the data loader waited 0.3 s\n")
                 if status == "failed":
                     file.write("error: the loss became NaN; the batch has samples 8123, 8190\n")
+
+    def system(self, row, began, seconds, ranks, memory, count=240):
+        """Readings of the machine, named as runner/devices/system_reader.cpp names them."""
+        rnd = self.random
+        for i in range(count):
+            time_, part = began + i * seconds / count, i / count
+            values = {"cpu/percent": 35 + 10 * math.sin(i / 9) + rnd.gauss(0, 3), "cpu/run_percent": 100 * ranks + rnd.gauss(0, 12), "memory/used_bytes": (210 + 20 * part) * GIB,
+                      "memory/run_bytes": ranks * 6.5 * GIB, "disk/free_bytes": (900 - 40 * part) * GIB, "disk/run_read_bytes_per_s": max(0, rnd.gauss(2e7, 5e6)),
+                      "disk/run_write_bytes_per_s": 1.2e9 if i % 48 == 47 else 2e4, "network/received_bytes_per_s": max(0, rnd.gauss(4e8, 6e7)), "network/sent_bytes_per_s": max(0, rnd.gauss(4e8, 6e7))}
+            for gpu in range(min(4, ranks)):
+                values |= {f"gpu/{gpu}/utilization_percent": min(100, max(0, rnd.gauss(94, 3))), f"gpu/{gpu}/memory_used_bytes": memory, f"gpu/{gpu}/power_watts": rnd.gauss(610, 25),
+                           f"gpu/{gpu}/temperature_celsius": 38 + 30 * (1 - math.exp(-8 * part)) + gpu, f"gpu/{gpu}/clock_mhz": 1980 - 15 * (i % 40 > 35), f"gpu/{gpu}/throttled": float(i % 60 > 56)}
+            self.database.executemany("INSERT INTO system_sample VALUES (?, ?, ?, ?)", ((row, self.key(key), time_, float(value)) for key, value in values.items()))
+
+    def patch(self, folder, name):
+        os.makedirs(os.path.join(self.home, folder), exist_ok=True)
+        with open(os.path.join(self.home, folder, "code.patch"), "w", encoding="utf-8") as file:
+            file.write(f"diff --git a/recipes/{name}.toml b/recipes/{name}.toml\n--- a/recipes/{name}.toml\n+++ b/recipes/{name}.toml\n@@ -4,3 +4,3 @@ [train]\n max_steps = 2000\n-warmup_steps = 50\n+warmup_steps = 100\n log_every_n_steps = 10\n")
 
     def sweep(self, trials, age):
         parameters = ["optimizer.lr", "model.dim", "model.dropout", "optimizer.name"]

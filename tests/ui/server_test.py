@@ -1,49 +1,21 @@
-"""The server of `runner ui`: its API, what it refuses, and that hostile clients do no harm.
+"""The server of `runner ui`: its API, and what it refuses.
 
     server_test.py RUNNER [unittest's arguments]
 """
 import http.client
 import json
 import os
-import random
-import socket
 import sqlite3
 import struct
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import unittest
 import zlib
 
 import demo_ledger
 from ui_server import Server
-
-RUNNER = ""
-
-
-class WithServer(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.home = os.path.join(cls.folder.name, "home")
-        demo_ledger.make(cls.home, runs=30, points=300, sweep=16)
-        cls.server = Server(RUNNER, cls.home)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-        cls.folder.cleanup()
-
-    def get(self, path, **parameters):
-        return self.server.get(path, **parameters)
-
-    def some_run(self, filter_="status:finished"):
-        return self.get("runs", filter=filter_, limit=1)["runs"][0]["id"]
-
-    def runner(self, *arguments):
-        return subprocess.run([RUNNER, *arguments], capture_output=True, text=True, env={**os.environ, "RUNNER_HOME": self.home}, check=True).stdout
+from with_server import RUNNER, WithServer
 
 
 class Api(WithServer):
@@ -138,6 +110,44 @@ class Api(WithServer):
         self.assertEqual(last["lines"], everything["lines"][-3:])
         found = self.get(f"runs/{id_}/logs", file="rank-0.log", search="ERROR: the loss")
         self.assertEqual([line["line"] for line in found["lines"]], [everything["total"]])
+
+    def test_a_log_is_read_from_where_it_was(self):
+        id_ = self.some_run("status:running")
+        log = os.path.join(self.home, "runs", id_, "logs", "rank-1.log")
+
+        def read(**parameters):
+            answer = self.get(f"runs/{id_}/logs", file="rank-1.log", **parameters)
+            return [(line["line"], line["text"], line.get("unfinished", False)) for line in answer["lines"]], answer
+
+        with open(log, "w", encoding="utf-8") as file:
+            file.writelines(f"line {i} {'x' * (i % 90)}\n" for i in range(1, 20001))
+            file.write("half")
+        lines, answer = read(from_=-3)
+        self.assertEqual([(number, unfinished) for number, _, unfinished in lines], [(19999, False), (20000, False), (20001, True)])
+        self.assertEqual((answer["total"], answer["bytes"], answer["appended"]), (20001, os.path.getsize(log), False))
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(" a line\nand another\n")
+        lines, answer = read(after=answer["next"])
+        self.assertEqual(lines, [(20001, "half a line", False), (20002, "and another", False)])
+        self.assertTrue(answer["appended"])
+        self.assertEqual(read(after=answer["next"])[0], [])
+        for first in (0, 1, 777, 12345, 19990):  # pages in the middle
+            lines, page = read(from_=first, lines=5)
+            self.assertEqual([(number, text.split()[1]) for number, text, _ in lines], [(first + i, str(first + i)) for i in range(1, 6)])
+            self.assertEqual(read(after=page["next"], lines=1)[0][0][0], first + 6)
+        lines, found = read(search="line 777 ")
+        self.assertEqual(([number for number, _, _ in lines], found["matching"]), ([777], 1))
+        with open(log, "a", encoding="utf-8") as file:
+            file.write("LINE 777 again\nno\n")
+        lines, found = read(search="line 777 ", after=found["next"])
+        self.assertEqual([(number, text) for number, text, _ in lines], [(20003, "LINE 777 again")])
+        with open(log, "w", encoding="utf-8") as file:  # rewritten: what was read before means nothing now
+            file.write("anew\n")
+        lines, answer = read(after=found["next"], from_=-10)
+        self.assertEqual((lines, answer["appended"], answer["total"]), ([(1, "anew", False)], False, 1))
+        for wrong in ("x", "1", "1-2-3", "-1-2", "1-x", "0-99999999999999999999"):
+            self.assertEqual(self.server.ask(f"/api/1/runs/{id_}/logs", file="rank-1.log", after=wrong)[0], 400, wrong)
+        self.assertEqual(read(after="0-99999999999")[1]["appended"], False)
 
     def test_sweeps(self):
         sweep = self.get("sweeps")["sweeps"][0]
@@ -285,166 +295,5 @@ class Life(unittest.TestCase):
         self.assertNotRegex(libraries, "httplib|ssl|brotli")
 
 
-class HostileClients(WithServer):
-    """1,000 requests that no browser sends. None may end the server, block it, or leave memory, threads or descriptors behind."""
-
-    def head(self, *lines):
-        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-    def request(self, rnd, host):
-        id_ = self.id_
-        path = rnd.choice(["/", "/api/1/runs", "/api/1/curves", "/static/x", f"/api/1/runs/{id_}", f"/api/1/runs/{id_}/logs", "/api/1/compare"])
-        junk = lambda size: bytes(rnd.randrange(256) for _ in range(size))  # noqa: E731
-        letters = lambda size: "".join(rnd.choice("abc%./\\?&=+;~'\"<>{}") for _ in range(size))  # noqa: E731
-        kind = rnd.randrange(24)
-        host = f"Host: {host}"
-        if kind == 0:
-            return junk(rnd.choice([1, 20, 500, 5000]))
-        if kind == 1:
-            return self.head(f"GET {path}/../../../../etc/passwd HTTP/1.1", host)
-        if kind == 2:
-            return self.head(f"GET /{'%2e%2e/' * rnd.randrange(1, 60)}etc/passwd HTTP/1.1", host)
-        if kind == 3:
-            return self.head(f"GET /{'a' * rnd.choice([1000, 2100, 8000, 9000, 100000])} HTTP/1.1", host)
-        if kind == 4:
-            return self.head(f"GET {path}?filter={letters(rnd.choice([10, 200, 4000]))} HTTP/1.1", host)
-        if kind == 5:
-            return self.head(f"GET {path} HTTP/1.1", host, *(f"X-{i}: {'v' * rnd.choice([1, 100, 4000])}" for i in range(rnd.choice([50, 500]))))
-        if kind == 6:
-            return self.head(f"GET {path} HTTP/1.1", host, f"X: {'y' * rnd.choice([8000, 9000, 70000])}")
-        if kind == 7:
-            return self.head(f"POST {path} HTTP/1.1", host, f"Content-Length: {rnd.choice([-1, 2**31, 2**63, 2**64, 10**30, 99999999])}") + junk(100)
-        if kind == 8:
-            return self.head("POST /api/1/runs/x/edit HTTP/1.1", host, "Content-Length: x1")
-        if kind == 9:
-            return self.head("POST /api/1/runs/x/edit HTTP/1.1", host, "Transfer-Encoding: chunked") + rnd.choice([b"zz\r\n", b"FFFFFFFFFFFFFFFF\r\n" + b"a" * 1000, b"-5\r\nab", b"5\r\nab"])
-        if kind == 10:
-            bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
-            body = bomb.compress(b"\0" * (8 << 20)) + bomb.flush()
-            return self.head(f"POST /api/1/runs/{id_}/edit HTTP/1.1", host, "Content-Encoding: gzip", f"Content-Length: {len(body)}", f"X-Runner-Token: {self.server.token}") + body
-        if kind == 11:
-            return self.head(f"GET {path} HTTP/1.1", host, "Range: bytes=" + ",".join(["0-"] * rnd.choice([1, 100, 1300])))
-        if kind == 12:
-            return self.head(f"{rnd.choice(['DELETE', 'PUT', 'TRACE', 'CONNECT', 'PROPFIND', 'get', 'G' * 300, ''])} {path} HTTP/1.1", host)
-        if kind == 13:
-            return self.head(f"GET {path} HTTP/{rnd.choice(['0.9', '1.0', '2.0', '9.9', 'x'])}", host)
-        if kind == 14:
-            return b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + junk(500)  # the start of TLS
-        if kind == 15:
-            return self.head(f"GET {path}?runs={','.join([id_] * rnd.choice([1, 50, 300]))}&metric=loss&pixels=4000 HTTP/1.1", host)
-        if kind == 16:
-            return self.head(f"GET {path}?from={rnd.choice(['nan', 'inf', '1e999', '-1', '9' * 400])}&lines={rnd.choice(['0', '-1', '999999999999999999999'])}&offset=-5 HTTP/1.1", host)
-        if kind == 17:
-            return self.head(f"GET /api/1/runs/{rnd.choice(['%00', '%ff%fe', '..', '%2f', letters(100).replace('?', ''), '*'])} HTTP/1.1", host)
-        if kind == 18:
-            return self.head(f"GET {path} HTTP/1.1", host, host, "Host: evil.example")
-        if kind == 19:
-            return self.head(f"POST /api/1/runs/{id_}/edit HTTP/1.1", host, "Content-Type: multipart/form-data; boundary=x", "Content-Length: 100000", f"X-Runner-Token: {self.server.token}") + junk(5000)
-        if kind == 20:
-            deep = b"[" * 200000
-            return self.head(f"POST /api/1/runs/{id_}/edit HTTP/1.1", host, f"Content-Length: {len(deep)}", f"X-Runner-Token: {self.server.token}") + deep
-        if kind == 21:
-            return self.head(f"GET {path} HTTP/1.1", host, "Connection: keep-alive") * rnd.choice([2, 30])
-        if kind == 22:
-            return self.head("GET /api/1/events HTTP/1.1", host)
-        return self.head(f"GET {path} HTTP/1.1\0", host, "\0: \0", ": empty", "no colon", " folded")
-
-    def send(self, data, patience):
-        """Sends, reads a little, and goes away; some never read."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.server.port), timeout=patience) as one:
-                one.sendall(data)
-                if patience > 0.3:
-                    try:
-                        while one.recv(65536):
-                            pass
-                    except TimeoutError:
-                        pass
-        except OSError:
-            pass
-
-    def attack(self, count, seed):
-        rnd = random.Random(seed)
-        requests = [(self.request(rnd, f"127.0.0.1:{self.server.port}"), rnd.choice([0.1, 0.2, 0.5])) for _ in range(count)]
-        lock = threading.Lock()
-
-        def work():
-            while True:
-                with lock:
-                    if not requests:
-                        return
-                    data, patience = requests.pop()
-                self.send(data, patience)
-
-        threads = [threading.Thread(target=work) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def calm(self):
-        """(threads, descriptors, resident kB) when all connections have ended."""
-        end = time.monotonic() + 60
-        while self.server.status_of("Threads") > self.threads and time.monotonic() < end:
-            time.sleep(0.2)
-        return self.server.status_of("Threads"), self.server.descriptors(), self.server.status_of("VmRSS")
-
-    def test_a_thousand_hostile_requests(self):
-        self.id_ = self.some_run("status:finished -name:lr_and*")
-        for path in ("runs", "words", f"runs/{self.id_}", "sweeps"):
-            self.get(path)
-        time.sleep(1)
-        self.threads = self.server.status_of("Threads")
-        self.attack(500, 1)
-        self.get("runs")
-        threads, descriptors, memory = self.calm()
-        self.attack(500, 2)
-        self.assertIsNone(self.server.process.poll(), "the server has ended")
-        self.get("runs")
-        after = self.calm()
-        self.assertLessEqual(after[0], threads)
-        self.assertLessEqual(after[1], descriptors + 2)
-        self.assertLess(after[2], memory + 20_000, "resident memory grew from one half of the requests to the other")
-        self.assertLess(after[2], 150_000)
-
-    def test_slow_clients_are_disconnected_and_block_nobody(self):
-        slow = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(100)]
-        began, gone = time.monotonic(), 0
-        for one in slow:
-            one.sendall(b"GET / HTTP/1.1\r\nHost: ")
-            one.setblocking(False)
-        while slow and time.monotonic() - began < 25:
-            asked = time.monotonic()
-            self.assertEqual(self.server.ask("/api/1/runs", limit=1)[0], 200)
-            self.assertLess(time.monotonic() - asked, 3)
-            for one in list(slow):
-                try:
-                    one.send(b"1")  # a byte now and then does not give more time
-                    if one.recv(1000) == b"":
-                        raise ConnectionResetError
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    slow.remove(one)
-                    one.close()
-                    gone += 1
-            time.sleep(0.5)
-        self.assertEqual(gone, 100)
-        self.assertLess(time.monotonic() - began, 20)
-
-    def test_more_connections_than_allowed_are_refused_at_once(self):
-        crowd = [socket.create_connection(("127.0.0.1", self.server.port), timeout=5) for _ in range(128)]
-        time.sleep(0.5)
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=5) as one:
-            self.assertIn(b"503", one.recv(1000))
-        for one in crowd:
-            one.close()
-        end = time.monotonic() + 10
-        while self.server.ask("/api/1/runs", limit=1)[0] != 200:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.2)
-
-
 if __name__ == "__main__":
-    RUNNER = os.path.abspath(sys.argv.pop(1))
     unittest.main()

@@ -64,6 +64,11 @@ class Server:
         with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as file:
             return next(int(line.split()[1]) for line in file if line.startswith(name + ":"))
 
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self):
         """Open descriptors, without the connections to the ledger: those are kept, and there is one for each request at a time."""
         folder, count = f"/proc/{self.process.pid}/fd", 0

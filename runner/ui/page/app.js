@@ -1,18 +1,31 @@
 // The shell: which view is shown, the filter field, live updates, theme, keys.
 import { h, $, $$, replace, popover, toast } from "./dom.js";
-import { listen, mayWrite } from "./api.js";
+import { mayWrite, onReachable } from "./api.js";
+import { listen } from "./stream.js";
+import { withTries } from "./tries.js";
 import { address, change, go, kept, onMove, parameter, place } from "./state.js";
 import { filterField } from "./filter.js";
 import { closeDrawer } from "./drawer.js";
 import { showRuns } from "./runs.js";
-import { loadECharts } from "./charts.js";
+import { loadECharts } from "./echarts.js";
+
+/** A view of a module of its own. A browser remembers that a module could not be loaded, so each further try has another address. */
+function lazy(module, name) {
+  let failed = 0, loaded;
+  return async () => {
+    loaded ??= await withTries(() => import(`./${module}.js${failed ? `?try=${failed}` : ""}`), () => ++failed > 0).catch(() => {
+      throw Object.assign(new Error("This part of the page could not be loaded: is `runner ui` still running?"), { status: 0 });
+    });
+    return loaded[name];
+  };
+}
 
 const views = {
-  runs: { title: "Runs", show: showRuns, filter: true },
-  compare: { title: "Compare", load: () => import("./compare.js").then((module) => module.showCompare), filter: true },
-  run: { title: "Run", load: () => import("./run.js").then((module) => module.showRun) },
-  plan: { title: "Plan", load: () => import("./plan.js").then((module) => module.showPlan) },
-  sweep: { title: "Sweep", load: () => import("./sweep.js").then((module) => module.showSweep) },
+  runs: { title: "Runs", load: async () => showRuns, filter: true },
+  compare: { title: "Compare", load: lazy("compare", "showCompare"), filter: true },
+  run: { title: "Run", load: lazy("run", "showRun") },
+  plan: { title: "Plan", load: lazy("plan", "showPlan") },
+  sweep: { title: "Sweep", load: lazy("sweep", "showSweep") },
 };
 
 const main = $("#content");
@@ -60,7 +73,7 @@ async function draw() {
     return;
   }
   try {
-    const show = known.show ?? (await known.load());
+    const show = await known.load();
     if (mine !== shown) return;
     const made = await show(main, context);
     if (mine !== shown) made?.dispose?.();
@@ -107,7 +120,7 @@ $("#fold").addEventListener("click", () => {
 });
 
 // Keys.
-const help = [["/", "filter"], ["1 … 5", "views"], ["j k", "next and previous run"], ["Enter", "details"], ["x", "select"], ["c", "compare the selected runs"], ["Esc", "close"], ["?", "this list"], ["drag", "zoom into a chart; shift: vertically; double click: back"]];
+const help = [["/", "filter"], ["1 … 5", "views"], ["j k", "next and previous run"], ["Enter", "details"], ["x", "select"], ["c", "compare the selected runs"], ["Esc", "close"], ["?", "this list"], ["drag", "zoom into a chart; shift: vertically; double click: back"], ["← → + −", "in a chart: read the values, zoom; Esc: back"]];
 const showKeys = () => popover($("#keys"), h("div.keys", help.flatMap(([key, text]) => [h("kbd", key), h("span", text)])), { label: "Keyboard shortcuts" });
 $("#keys").addEventListener("click", showKeys);
 addEventListener("keydown", (event) => {
@@ -128,11 +141,25 @@ addEventListener("keydown", (event) => {
   }
 });
 
+// Whether the server answers. A note appears only if it does not for longer than a restart takes.
+let streamState = "connecting", awayLater;
+function showConnection() {
+  const live = $("#live"), away = $("#away");
+  live.className = `live ${streamState === "live" ? "on" : streamState === "gone" ? "off" : ""}`;
+  $("span", live).textContent = { live: mayWrite() ? "live" : "read only", connecting: "connecting", gone: "disconnected" }[streamState];
+  clearTimeout(awayLater);
+  if (streamState === "live") away.hidden = true;
+  else awayLater = setTimeout(() => (away.hidden = false), 1500);
+}
 listen((state) => {
-  const live = $("#live");
-  live.className = `live ${state === "live" ? "on" : state === "gone" ? "off" : ""}`;
-  $("span", live).textContent = { live: mayWrite() ? "live" : "live, read only", connecting: "connecting", gone: "disconnected" }[state];
+  streamState = state;
+  showConnection();
+});
+onReachable((reachable) => {
+  if (!reachable) $("#away").hidden = false;
+  else if (streamState === "live") $("#away").hidden = true;
 });
 drawSaved();
 draw();
+// What the other views need comes while nothing else is done.
 (window.requestIdleCallback ?? setTimeout)(() => loadECharts().catch(() => {}), { timeout: 2000 });

@@ -1,465 +1,67 @@
-// Charts: curves that share their x axis, crosshair and zoom, and any other chart of ECharts with the page's colours and exports.
-import { h, replace, debounce, popover } from "./dom.js";
-import { getCurves } from "./api.js";
-import { colourIndex } from "./state.js";
-import { bytes, count, duration, integer, number, quantity, unitOf } from "./format.js";
+// A chart in its frame, with a title, an export menu and the values below the pointer.
+import { h, replace } from "./dom.js";
+import { loadECharts, look } from "./echarts.js";
+import { exportMenu } from "./exports.js";
 
-let loading;
-/** ECharts is a third of the page; it is loaded when the first chart is drawn. */
-export function loadECharts() {
-  loading ??= new Promise((resolve, reject) => {
-    if (window.echarts) return resolve(window.echarts);
-    const script = document.createElement("script");
-    script.src = document.querySelector("script[data-echarts]").dataset.echarts;
-    script.onload = () => resolve(window.echarts);
-    script.onerror = () => {
-      loading = undefined;  // the next chart tries again
-      script.remove();
-      reject(new Error("the chart library could not be loaded"));
-    };
-    document.head.append(script);
-  });
-  return loading;
+const readout = h("div.readout", { hidden: true });
+
+/** Shows values beside the pointer: `lines` are {colour, text, value}. */
+export function showReadout(event, title, lines, more = "") {
+  replace(readout, h("b", title), lines.map((line) => h("div", h("span.swatch", { vars: { "--colour": line.colour } }), h("span", line.text), h("span", line.value))), more ? h("span.faint", more) : null);
+  if (!readout.isConnected) document.body.append(readout);
+  readout.hidden = false;
+  const right = event.clientX + 16, left = right + readout.offsetWidth > innerWidth ? event.clientX - readout.offsetWidth - 16 : right;
+  Object.assign(readout.style, { left: `${Math.max(4, left)}px`, top: `${Math.min(event.clientY + 12, innerHeight - readout.offsetHeight - 8)}px` });
+}
+export function hideReadout() {
+  readout.hidden = true;
 }
 
-export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-}
-export const runColour = (id) => colour(`c${colourIndex(id)}`);
-
-const axisText = (unit) => (value) => (unit === "bytes" ? bytes(value) : unit === "seconds" ? duration(value) : unit === "per second" ? count(value) : Math.abs(value) >= 1e4 ? count(value) : number(value, 3));
-
-/** Text, lines and grid of a chart. */
-export function look() {
-  return { text: colour("muted"), strong: colour("text"), line: colour("line"), axis: colour("line-strong"), back: colour("bg"), font: { fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 11 } };
-}
-
-export function axis(type, look, extra) {
-  return { type, axisLine: { show: true, lineStyle: { color: look.axis } }, axisTick: { show: false }, splitLine: { lineStyle: { color: look.line } }, minorSplitLine: { show: false }, axisLabel: { color: look.text, ...look.font, hideOverlap: true }, nameTextStyle: { color: look.text, ...look.font }, ...extra };
-}
-
-/** Ends and distance of an axis of bytes, at round numbers of KiB, MiB, GiB. */
-function binaryTicks(curves) {
-  let low = Infinity, high = -Infinity;
-  for (const curve of curves) {
-    for (const value of curve.y) {
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  }
-  if (!(high >= low)) return {};
-  const span = Math.max(high - low, high * 0.1, 4) / 4, unit = 1024 ** Math.floor(Math.log2(span) / 10);
-  const interval = unit * [1, 2, 5, 10, 20, 50, 100, 200, 500, 1024].find((step) => step * unit >= span);
-  return { min: Math.max(0, Math.floor(low / interval - 0.2)) * interval, max: Math.ceil(high / interval + 0.2) * interval, interval };
-}
-
-function download(name, url) {
-  const link = h("a", { href: url, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-}
-
-/** PNG, SVG and CSV of a chart. `option()`: its ECharts option; `table()`: rows of values, the first one names them. */
-export function exportMenu(button, name, width, height, option, table) {
-  const file = name.replace(/[^\w.-]+/g, "_");
-  const render = async (renderer) => {
-    const echarts = await loadECharts();
-    const whole = { ...option(), animation: false, backgroundColor: colour("bg") };
-    if (renderer === "svg") {
-      const chart = echarts.init(null, null, { renderer: "svg", ssr: true, width, height });
-      chart.setOption(whole);
-      const text = chart.renderToSVGString();
-      chart.dispose();
-      return URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-    }
-    const box = h("div", { style: { width: `${width}px`, height: `${height}px` } });
-    const chart = echarts.init(box, null, { width, height, devicePixelRatio: 2 });
-    chart.setOption(whole);
-    const url = chart.getDataURL({ pixelRatio: 2, backgroundColor: colour("bg") });
-    chart.dispose();
-    return url;
-  };
-  const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
-  const close = popover(button, h("div.menu",
-    h("button", { type: "button", data: { export: "png" }, onclick: async () => (close(), download(`${file}.png`, await render("png"))) }, "PNG image"),
-    h("button", { type: "button", data: { export: "svg" }, onclick: async () => (close(), download(`${file}.svg`, await render("svg"))) }, "SVG image"),
-    h("button", { type: "button", data: { export: "csv" }, onclick: () => (close(), download(`${file}.csv`, URL.createObjectURL(new Blob([table().map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" })))) }, "CSV table")), { label: `Export ${name}` });
-}
-
-/** Any chart: `option(look)` makes its ECharts option, `table()` its values for CSV. */
-export function plainChart({ title, unit = "", className = "", label, option, table, onready }) {
-  const plot = h("div.plot", { role: "img", "aria-label": label ?? title }), canvas = h("div");
-  plot.append(canvas);
+/**
+ * Any chart: `option(look)` makes its ECharts option, `table()` its values for CSV. `onpoint(event, x)` is called while the pointer is
+ * above the value x of the horizontal axis.
+ */
+export function plainChart({ title, unit = "", className = "", label, option, table, onready, onpoint }) {
+  const plot = h("div.plot", { role: "img", "aria-label": label ?? title }), canvas = h("div"), line = h("div.line");
+  plot.append(canvas, h("div.over", line));
   const menu = h("button", { type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true", onclick: () => exportMenu(menu, title, plot.clientWidth, plot.clientHeight, () => option(look()), table) }, "Export");
-  const box = h(`div.chart${className ? `.${className}` : ""}`, h("div.chart-head", h("h3", title, unit ? h("span.unit", unit) : null), menu), plot);
-  let chart;
+  const box = h(`div.chart${className ? `.${className}` : ""}`, h("div.chart-head", h("h3", title, unit ? [" ", h("span.unit", unit)] : null), menu), plot);
+  let chart, disposed = false;
   const draw = async () => {
     const echarts = await loadECharts();
-    if (!box.isConnected) return;
+    if (!box.isConnected || disposed) return;
     chart ??= echarts.init(canvas);
     chart.setOption({ animation: false, ...option(look()) }, true);
     onready?.(chart);
   };
-  new ResizeObserver(() => chart?.resize()).observe(plot);
-  addEventListener("themechange", draw);
-  requestAnimationFrame(draw);
-  return { box, draw, dispose: () => (removeEventListener("themechange", draw), chart?.dispose()) };
-}
-
-const readout = h("div.readout", { hidden: true });
-const alone = 40;  // more curves than this are drawn as one series for each colour
-
-/** What the charts of a view share. `source`: {runs} or {filter}; `names`: id -> text; `groups`: id -> value of the key to group by. */
-export class ChartGroup {
-  constructor(source) {
-    Object.assign(this, { source, x: "step", smoothing: 0, logX: false, from: null, to: null, hidden: new Set(), names: new Map(), groups: null, bands: false, charts: new Set() });
-  }
-  add(metric, options = {}) {
-    const chart = new CurveChart(this, metric, options);
-    this.charts.add(chart);
-    return chart;
-  }
-  refresh() {
-    return Promise.all([...this.charts].map((chart) => chart.load()));
-  }
-  draw() {
-    for (const chart of this.charts) chart.draw();
-  }
-  zoom(from, to) {
-    Object.assign(this, { from, to });
-    this.refresh();
-  }
-  point(x) {
-    for (const chart of this.charts) chart.line(x);
-  }
-  key(id) {
-    return this.groups ? (this.groups.get(id) ?? "—") : id;
-  }
-  colourOf(id) {
-    if (!this.groups) return runColour(id);
-    const values = [...new Set(this.groups.values())];
-    return colour(`c${Math.max(0, values.indexOf(this.groups.get(id))) % 8}`);
-  }
-  shown(id) {
-    return !this.hidden.has(this.key(id));
-  }
-  toggle(key, solo, all) {
-    if (solo) {
-      const others = all.filter((one) => one !== key), isSolo = others.every((one) => this.hidden.has(one)) && !this.hidden.has(key);
-      this.hidden = new Set(isSolo ? [] : others);
-    } else if (!this.hidden.delete(key)) {
-      this.hidden.add(key);
-    }
-    this.draw();
-  }
-  dispose() {
-    for (const chart of this.charts) chart.dispose();
-    readout.remove();
-  }
-}
-
-class CurveChart {
-  constructor(group, metric, { className = "", title = metric } = {}) {
-    Object.assign(this, { group, metric, title, logY: false, yRange: null, head: null });
-    this.canvas = h("div");
-    this.cross = h("div.line");
-    this.range = h("div.range");
-    this.noteBox = h("div.note", { hidden: true });
-    this.plot = h("div.plot", { tabIndex: 0, role: "img", "aria-label": title }, this.canvas, h("div.over", this.cross, this.range), this.noteBox);
-    this.logButton = h("button", { type: "button", "aria-pressed": "false", title: "Logarithmic y axis", onclick: () => this.setLog(!this.logY) }, "log");
-    const menu = h("button", { type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true", onclick: () => exportMenu(menu, title, this.plot.clientWidth, this.plot.clientHeight, () => this.option(), () => this.table()) }, "Export");
-    const tall = h("button", { type: "button", "aria-pressed": "false", title: "Larger", "aria-label": `Larger: ${title}`, onclick: () => {
-      const large = this.box.classList.toggle("wide");
-      this.box.classList.toggle("tall", large);
-      tall.setAttribute("aria-pressed", String(large));
-    } }, "⤢");
-    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? h("span.unit", unitOf(metric)) : null), this.logButton, tall, menu), this.plot);
-    this.observer = new ResizeObserver(() => this.resized());
-    this.observer.observe(this.plot);
-    this.redraw = () => this.draw();
-    addEventListener("themechange", this.redraw);
-    this.listen();
-  }
-  dispose() {
-    this.abort?.abort();
-    this.observer.disconnect();
-    removeEventListener("themechange", this.redraw);
-    this.chart?.dispose();
-    this.chart = null;
-    this.group.charts.delete(this);
-  }
-  setLog(on) {
-    this.logY = on;
-    this.yRange = null;
-    this.logButton.setAttribute("aria-pressed", String(on));
-    this.draw();
-  }
-  note(text) {
-    this.noteBox.hidden = !text;
-    this.noteBox.textContent = text ?? "";
-  }
-
-  async load() {
-    this.abort?.abort();
-    this.abort = new AbortController();
-    this.box.classList.add("loading");
-    const runs = this.group.source.runs?.split(",").length ?? this.group.expected ?? 1000;
-    const width = Math.max(100, this.plot.clientWidth - 60), pixels = Math.round(Math.min(width, Math.max(100, 200_000 / runs)));
-    try {
-      const { x, smoothing, from, to, source } = this.group;
-      this.head = await getCurves({ ...source, metric: this.metric, x, smoothing: smoothing || "", from, to, pixels }, this.abort.signal);
-      this.note(this.head.curves.length ? "" : x === "step" ? "no points yet" : `no run has both ${this.metric} and ${x}`);
-      await this.draw();
-      this.group.onload?.(this);
-    } catch (error) {
-      if (error.name !== "AbortError") this.note(error.message);
-    } finally {
-      this.box.classList.remove("loading");
-    }
-  }
-
-  visible() {
-    return (this.head?.curves ?? []).filter((curve) => this.group.shown(curve.run));
-  }
-
-  /** [{colour, width, opacity, parts: [[x, y], ...]}]: what is drawn, before it is split into series. */
-  strokes() {
-    const curves = this.visible(), smooth = this.group.smoothing > 0, many = curves.length > alone;
-    const list = [];
-    for (const curve of curves) {
-      const colour = this.group.colourOf(curve.run);
-      if (smooth) {
-        if (curves.length <= 200) list.push({ colour, width: 1, opacity: 0.25, x: curve.x, y: curve.y });
-        list.push({ colour, width: many ? 1 : 1.8, opacity: many ? 0.6 : 1, x: curve.smoothX, y: curve.smoothY, top: true });
-      } else {
-        list.push({ colour, width: many ? 1 : 1.5, opacity: many ? 0.55 : 0.95, x: curve.x, y: curve.y });
-      }
-    }
-    return list;
-  }
-
-  option() {
-    const style = look(), { group } = this, unit = unitOf(this.metric), xUnit = unitOf(group.x);
-    const positiveX = group.logX, positiveY = this.logY;
-    const banded = group.bands && this.visible().length > 2;
-    const merged = new Map();
-    const strokes = this.strokes(), many = strokes.length > alone * 2;
-    strokes.forEach((stroke, i) => {
-      const key = many ? `${stroke.colour}/${stroke.width}/${stroke.opacity}` : String(i);
-      if (!merged.has(key)) merged.set(key, { ...stroke, parts: [] });
-      merged.get(key).parts.push(stroke);
-    });
-    const series = [...merged.values()].map(({ colour, width, opacity, parts, top }) => {
-      let size = 0;
-      for (const part of parts) size += 2 * (part.x.length + 1);
-      const data = new Float64Array(size);
-      let at = 0;
-      for (const part of parts) {
-        for (let i = 0; i < part.x.length; ++i) {
-          data[at++] = positiveX && part.x[i] <= 0 ? NaN : part.x[i];
-          data[at++] = positiveY && part.y[i] <= 0 ? NaN : part.y[i];
-        }
-        data[at++] = NaN;
-        data[at++] = NaN;
-      }
-      return { type: "line", data, dimensions: ["x", "y"], showSymbol: !many && parts[0].x.length <= 24, symbol: "circle", symbolSize: 5, silent: true, animation: false, z: top ? 3 : 2, itemStyle: { color: colour }, lineStyle: { width, color: colour, opacity: banded ? opacity * 0.25 : opacity } };
-    });
-    if (banded) series.push(...this.bandSeries());
-    const marks = this.markSeries(style);
-    const range = this.head?.range ?? [0, 1];
-    const low = positiveX ? Math.max(range[0], 1e-9) : range[0];
-    return {
-      animation: false,
-      grid: { left: unit === "bytes" ? 64 : 52, right: 12, top: 10, bottom: 24 },
-      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: axisText(xUnit) }, name: group.x === "seconds" ? "time" : group.x, nameLocation: "end", nameGap: 0, nameTextStyle: { color: style.text, ...style.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } }),
-      yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible()) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
-      series: [...series, ...marks],
-    };
-  }
-
-  /** NaN and infinities: marks at the edge, because they have no place on the axis. */
-  markSeries(style) {
-    const nan = [], infinite = [];
-    for (const curve of this.visible()) {
-      const colour = this.group.colourOf(curve.run), marks = curve.nonfinite;
-      if (!marks) continue;
-      for (const x of marks.nan) nan.push({ value: [x, 0.02], itemStyle: { color: colour } });
-      for (const x of marks.infinity) infinite.push({ value: [x, 0.98], itemStyle: { color: colour } });
-      for (const x of marks.minus_infinity) infinite.push({ value: [x, 0.02], symbolRotate: 180, itemStyle: { color: colour } });
-    }
-    const make = (data, symbol, text) => ({ type: "scatter", yAxisIndex: 1, data, symbol, symbolSize: 9, silent: true, animation: false, z: 5, label: { show: data.length <= 3, formatter: text, position: "right", color: style.text, ...style.font } });
-    return [nan.length ? make(nan, "path://M0 0L10 10M10 0L0 10", "NaN") : null, infinite.length ? make(infinite, "triangle", "∞") : null].filter(Boolean).map((one) => (one.symbol.startsWith("path") ? { ...one, symbol: "diamond" } : one));
-  }
-
-  /** The median and the range from the 10th to the 90th percentile of each group, at columns that all curves share. */
-  bandSeries() {
-    const groups = new Map();
-    for (const curve of this.visible()) {
-      const key = this.group.groups ? this.group.key(curve.run) : "all";
-      if (!groups.has(key)) groups.set(key, []);
-      groups.get(key).push(curve);
-    }
-    const [low, high] = this.head.range, columns = 120, series = [];
-    for (const [key, curves] of groups) {
-      const columnsOf = Array.from({ length: columns }, () => []);
-      for (const curve of curves) {
-        const xs = curve.smoothX.length ? curve.smoothX : curve.x, ys = curve.smoothX.length ? curve.smoothY : curve.y;
-        let at = 0;
-        for (let c = 0; c < columns; ++c) {
-          const x = low + ((high - low) * (c + 0.5)) / columns;
-          while (at + 1 < xs.length && xs[at + 1] <= x) ++at;
-          if (xs.length && x >= xs[0] && x <= xs[xs.length - 1]) {
-            const next = Math.min(at + 1, xs.length - 1), part = xs[next] > xs[at] ? (x - xs[at]) / (xs[next] - xs[at]) : 0;
-            columnsOf[c].push(ys[at] + (ys[next] - ys[at]) * part);
-          }
-        }
-      }
-      const bottom = [], top = [], middle = [];
-      columnsOf.forEach((values, c) => {
-        if (!values.length) return;
-        values.sort((a, b) => a - b);
-        const at = (q) => values[Math.min(values.length - 1, Math.max(0, Math.round(q * (values.length - 1))))], x = low + ((high - low) * (c + 0.5)) / columns;
-        bottom.push([x, at(0.1)]);
-        top.push([x, at(0.9)]);
-        middle.push([x, at(0.5)]);
-      });
-      if (!middle.length) continue;
-      const fill = this.group.groups ? this.group.colourOf(curves[0].run) : colour("accent");
-      const outline = [...top, ...bottom.reverse()].filter(([x, y]) => (!this.logY || y > 0) && (!this.group.logX || x > 0));
-      series.push({ type: "custom", name: `band ${key}`, data: [middle[0]], silent: true, animation: false, clip: true, z: 3, renderItem: (_, api) => ({ type: "polygon", shape: { points: outline.map((point) => api.coord(point)) }, style: { fill, opacity: 0.18 } }) });
-      series.push({ type: "line", data: middle, showSymbol: false, silent: true, animation: false, z: 4, lineStyle: { width: 2.2, color: fill } });
-    }
-    return series;
-  }
-
-  async draw() {
-    if (!this.head) return;
-    const echarts = await loadECharts();
-    if (!this.box.isConnected || this.plot.clientWidth === 0) return;
-    this.chart ??= echarts.init(this.canvas);
-    this.chart.setOption(this.option(), true);
-    const curves = this.visible();
-    this.plot.setAttribute("aria-label", `${this.title} by ${this.group.x}, ${curves.length} ${curves.length === 1 ? "curve" : "curves"}. ` + curves.slice(0, 5).map((curve) => `${this.group.names.get(curve.run) ?? curve.name}: last ${number(curve.y[curve.y.length - 1])}`).join("; "));
-  }
-  resized = debounce(() => {
-    this.chart?.resize();
-    if (this.head && !this.chart) this.draw();
-  }, 60);
-
-  table() {
-    const rows = [["run", "name", this.group.x, this.metric]];
-    for (const curve of this.visible()) for (let i = 0; i < curve.x.length; ++i) rows.push([curve.run, curve.name, curve.x[i], curve.y[i]]);
-    return rows;
-  }
-
-  toX(pixel) {
-    return this.chart?.convertFromPixel({ xAxisIndex: 0 }, pixel);
-  }
-  line(x) {
-    const pixel = x === null || !this.chart ? NaN : this.chart.convertToPixel({ xAxisIndex: 0 }, x);
-    const inside = Number.isFinite(pixel) && pixel >= 0 && pixel <= this.plot.clientWidth;
-    Object.assign(this.cross.style, { display: inside ? "block" : "none", left: `${pixel}px`, top: "10px", bottom: "24px" });
-  }
-
-  /** The value of each curve at the point that is nearest to x. */
-  values(x) {
-    const list = [], [from, to] = this.head.range ?? [0, 1], near = (to - from) / 50;
-    for (const curve of this.visible()) {
-      const smooth = this.group.smoothing > 0, xs = smooth ? curve.smoothX : curve.x, ys = smooth ? curve.smoothY : curve.y;
-      if (!xs.length) continue;
-      let low = 0, high = xs.length - 1;
-      while (high - low > 1) {
-        const middle = (low + high) >> 1;
-        if (xs[middle] <= x) low = middle;
-        else high = middle;
-      }
-      const at = Math.abs(xs[high] - x) < Math.abs(xs[low] - x) ? high : low;
-      if (x < xs[0] - near || x > xs[xs.length - 1] + near) continue;
-      list.push({ curve, x: xs[at], y: ys[at] });
-    }
-    return list;
-  }
-  tell(event, x, y) {
-    const values = this.values(x), shown = 12;
-    if (!values.length) return (readout.hidden = true);
-    values.sort((a, b) => Math.abs(a.y - y) - Math.abs(b.y - y));
-    const near = values.slice(0, shown).sort((a, b) => b.y - a.y);
-    replace(readout, h("b", `${this.group.x} ${unitOf(this.group.x) ? quantity(this.group.x, values[0].x) : integer(Math.round(values[0].x))}`), near.map(({ curve, y: value }) => h("div", h("span.swatch", { vars: { "--colour": this.group.colourOf(curve.run) } }), h("span", this.group.names.get(curve.run) ?? curve.name), h("span", quantity(this.metric, value)))), values.length > shown ? h("span.faint", `and ${values.length - shown} more`) : null);
-    if (!readout.isConnected) document.body.append(readout);
-    readout.hidden = false;
-    const left = event.clientX + 16 + readout.offsetWidth > innerWidth ? event.clientX - readout.offsetWidth - 16 : event.clientX + 16;
-    Object.assign(readout.style, { left: `${Math.max(4, left)}px`, top: `${Math.min(event.clientY + 12, innerHeight - readout.offsetHeight - 8)}px` });
-  }
-
-  listen() {
-    const { plot } = this;
-    let start = null;
-    const at = (event) => {
-      const box = plot.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
+  const observer = new ResizeObserver(() => chart?.resize());
+  observer.observe(plot);
+  const redraw = () => draw().catch(() => {});
+  addEventListener("themechange", redraw);
+  requestAnimationFrame(redraw);
+  if (onpoint) {
+    plot.classList.add("pointed");
     plot.addEventListener("pointermove", (event) => {
-      if (!this.chart) return;
-      const [px, py] = at(event);
-      if (start) {
-        const vertical = start.shift, a = vertical ? start.y : start.x, b = vertical ? py : px;
-        Object.assign(this.range.style, { display: "block", left: vertical ? 0 : `${Math.min(a, b)}px`, width: vertical ? "100%" : `${Math.abs(b - a)}px`, top: vertical ? `${Math.min(a, b)}px` : 0, height: vertical ? `${Math.abs(b - a)}px` : "100%" });
-        readout.hidden = true;
-        return;
-      }
-      const x = this.toX(px), y = this.chart.convertFromPixel({ yAxisIndex: 0 }, py);
-      this.group.point(x);
-      this.tell(event, x, y);
+      const box = plot.getBoundingClientRect(), pixel = event.clientX - box.left, point = [pixel, event.clientY - box.top];
+      if (!chart?.containPixel("grid", point)) return leave();
+      Object.assign(line.style, { display: "block", left: `${pixel}px`, top: "10px", bottom: "24px" });
+      onpoint(event, chart.convertFromPixel({ xAxisIndex: 0 }, pixel));
     });
-    plot.addEventListener("pointerleave", () => {
-      this.group.point(null);
-      readout.hidden = true;
-    });
-    plot.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0 || event.pointerType === "touch") return;
-      const [x, y] = at(event);
-      start = { x, y, shift: event.shiftKey };
-      plot.setPointerCapture(event.pointerId);
-    });
-    plot.addEventListener("pointerup", (event) => {
-      if (!start) return;
-      const [x, y] = at(event), from = start;
-      start = null;
-      this.range.style.display = "none";
-      if (from.shift && Math.abs(y - from.y) > 6) {
-        const ends = [from.y, y].map((pixel) => this.chart.convertFromPixel({ yAxisIndex: 0 }, pixel)).sort((a, b) => a - b);
-        this.yRange = ends;
-        this.draw();
-      } else if (!from.shift && Math.abs(x - from.x) > 6) {
-        const ends = [from.x, x].map((pixel) => this.toX(pixel)).sort((a, b) => a - b);
-        this.group.zoom(ends[0], ends[1]);
-      }
-    });
-    plot.addEventListener("dblclick", () => this.reset());
-    plot.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") return this.reset();
-      if (!["ArrowLeft", "ArrowRight"].includes(event.key) || !this.head?.range) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const [low, high] = this.head.range;
-      this.cursor = Math.min(high, Math.max(low, (this.cursor ?? low) + ((event.key === "ArrowRight" ? 1 : -1) * (high - low)) / 50));
-      this.group.point(this.cursor);
-      const box = plot.getBoundingClientRect(), px = this.chart.convertToPixel({ xAxisIndex: 0 }, this.cursor);
-      this.tell({ clientX: box.left + px, clientY: box.top + 20 }, this.cursor, this.visible()[0]?.y[0] ?? 0);
-    });
+    plot.addEventListener("pointerleave", leave);
   }
-  reset() {
-    this.yRange = null;
-    if (this.group.from !== null || this.group.to !== null) this.group.zoom(null, null);
-    else this.draw();
+  function leave() {
+    line.style.display = "none";
+    hideReadout();
   }
-}
-
-/** The names and colours of the curves; a click hides one, a double click shows only it. */
-export function legend(group, keys) {
-  const box = h("div.legend", { role: "group", "aria-label": "Curves" });
-  const draw = () => replace(box, keys.slice(0, 60).map(({ key, text, colour: of }) => h("button", { type: "button", "aria-pressed": String(!group.hidden.has(key)), title: "Click: hide or show. Double click: only this one", onclick: () => (group.toggle(key, false, []), draw()), ondblclick: () => (group.toggle(key, true, keys.map((one) => one.key)), draw()) }, h("span.swatch", { vars: { "--colour": of } }), h("span", text))), keys.length > 60 ? h("span.faint.small", `and ${keys.length - 60} more`) : null);
-  draw();
-  return box;
+  return {
+    box, plot,
+    draw: redraw,
+    dispose() {
+      disposed = true;
+      removeEventListener("themechange", redraw);
+      observer.disconnect();
+      hideReadout();
+      chart?.dispose();
+    },
+  };
 }

@@ -1,9 +1,11 @@
 // The view Compare: which run is best, and what made it so?
-import { h, replace, empty, statusMark, popover, debounce } from "./dom.js";
-import { get, onChange } from "./api.js";
-import { address, change, kept, parameter, selection } from "./state.js";
-import { number, plain, quantity, toNumber, greaterIsBetter, integer } from "./format.js";
-import { ChartGroup, legend, exportMenu } from "./charts.js";
+import { h, replace, empty, statusMark, popover, debounce, paced } from "./dom.js";
+import { get } from "./api.js";
+import { onChange } from "./stream.js";
+import { address, change, parameter, selection } from "./state.js";
+import { plain, quantity, toNumber, greaterIsBetter, integer } from "./format.js";
+import { ChartGroup, legend } from "./chart_group.js";
+import { exportMenu } from "./exports.js";
 
 const compared = 12;  // columns of the table; more do not fit on a screen
 
@@ -22,7 +24,7 @@ export function curveControls(group, apply, metrics = []) {
     change({ logx: group.logX });
     group.draw();
   } }, "log x");
-  const value = h("span.num.small", { style: { width: "32px" } }, group.smoothing ? group.smoothing.toFixed(2) : "off");
+  const value = h("span.small", { style: { width: "28px", fontVariantNumeric: "tabular-nums" } }, group.smoothing ? group.smoothing.toFixed(2) : "off");
   const later = debounce(apply, 120);
   const slider = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: String(group.smoothing), "aria-label": "Smoothing", oninput: () => {
     group.smoothing = Number(slider.value);
@@ -30,7 +32,7 @@ export function curveControls(group, apply, metrics = []) {
     change({ smoothing: group.smoothing || "" });
     later();
   } });
-  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field.hide-narrow", "Smoothing", slider, value)];
+  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field", "Smoothing", slider, value)];
 }
 
 export function curveGroup(source) {
@@ -105,8 +107,8 @@ export async function showCompare(view, context) {
   };
   const drawLegend = () => {
     if (group.groups) {
-      const keys = [...new Set(group.groups.values())];
-      replace(legendBox, legend(group, keys.map((key) => ({ key, text: key, colour: group.colourOf(runs.find((run) => group.key(run.id) === key)?.id) }))));
+      const first = new Map(runs.map((run) => [group.key(run.id), run.id]).reverse());
+      replace(legendBox, legend(group, group.values.map((key) => ({ key, text: key, colour: group.groupColour(first.get(key)) }))));
     } else {
       replace(legendBox, legend(group, runs.map((run) => ({ key: run.id, text: group.names.get(run.id), colour: group.colourOf(run.id) }))));
     }
@@ -127,13 +129,13 @@ export async function showCompare(view, context) {
     regroup();
   } }, h("option", { value: "" }, "no group"));
   async function regroup() {
-    const key = parameter("group");
-    group.groups = null;
-    group.hidden.clear();
-    if (key) {
-      const answer = await get("runs", { filter: ids ? "archived:any" : source.filter, runs: ids, columns: key, limit: 500, sparkline: "no" });
-      group.groups = new Map(answer.runs.map((run) => [run.id, plain(run.cells[0])]));
+    const key = parameter("group"), values = new Map();
+    for (let offset = 0; key && offset < Math.min(group.expected, 2000); offset += 500) {
+      const answer = await get("runs", { filter: ids ? "archived:any" : source.filter, runs: ids, columns: key, offset, limit: 500, sparkline: "no" });
+      for (const run of answer.runs) values.set(run.id, plain(run.cells[0]));
+      if (ids) break;
     }
+    group.groupBy(key ? values : null);
     drawLegend();
     group.draw();
   }
@@ -152,7 +154,7 @@ export async function showCompare(view, context) {
   fillTable().catch((error) => replace(table, h("p.problem", error.message)));
   if (parameter("group")) regroup();
 
-  const later = debounce(() => group.refresh(), 1500);
+  const later = paced(() => group.refresh(), 1500);
   const stop = onChange((changes) => {
     const mine = new Set(runs.map((run) => run.id));
     if (changes.reload || changes.runs.some((run) => mine.has(run.id))) later();

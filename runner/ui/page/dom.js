@@ -57,6 +57,19 @@ export function debounce(work, milliseconds) {
   return later;
 }
 
+/** Calls `work` once in each `milliseconds` in which it was asked for. Unlike debounce, it goes on while it is asked for all the time. */
+export function paced(work, milliseconds) {
+  let timer = null;
+  const later = () => {
+    timer ??= setTimeout(() => {
+      timer = null;
+      work();
+    }, milliseconds);
+  };
+  later.cancel = () => clearTimeout(timer);
+  return later;
+}
+
 const paths = {
   running: ["circle", { cx: 8, cy: 8, r: 4 }],
   finished: ["path", { d: "M3.5 8.5l3 3 6-7" }],
@@ -110,6 +123,7 @@ export function command(text) {
 export function popover(button, content, options = {}) {
   const panel = h("div.popover", { role: "dialog", "aria-label": options.label ?? button.textContent }, content);
   const close = () => {
+    if (panel.contains(document.activeElement)) button.focus();
     panel.remove();
     document.removeEventListener("pointerdown", outside, true);
     button.setAttribute("aria-expanded", "false");
@@ -122,7 +136,12 @@ export function popover(button, content, options = {}) {
     if (event.key === "Escape") {
       event.stopPropagation();
       close();
-      button.focus();
+    } else if (event.key === "Tab") {  // the focus stays in the panel until it is closed
+      const all = [...panel.querySelectorAll("input, button, select, textarea, a[href]")].filter((one) => one.checkVisibility() && !one.disabled);
+      const end = event.shiftKey ? all[0] : all.at(-1);
+      if (document.activeElement !== end && all.length) return;
+      event.preventDefault();
+      (event.shiftKey ? all.at(-1) : all[0])?.focus();
     }
   });
   document.body.append(panel);

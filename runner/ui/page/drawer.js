@@ -1,9 +1,10 @@
 // The drawer: one run beside the table.
 import { h, $, replace, statusMark, command, toast, popover, copy } from "./dom.js";
-import { get, post, mayWrite, onChange } from "./api.js";
+import { get, post, mayWrite } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, selection } from "./state.js";
-import { ago, bytes, count, duration, integer, number, quantity, when } from "./format.js";
-import { ChartGroup } from "./charts.js";
+import { ago, bytes, count, duration, integer, number, when } from "./format.js";
+import { ChartGroup } from "./chart_group.js";
 
 let open = null;
 let group = null;

@@ -36,7 +36,7 @@ export function filterField(text, apply) {
     if (chosen >= 0) input.setAttribute("aria-activedescendant", `suggestion-${chosen}`);
     else input.removeAttribute("aria-activedescendant");
   };
-  let part = { start: 0, end: 0 };
+  let part = { start: 0, end: 0, text: null };  // what the suggestions would replace, in this text
   const take = (word) => {
     const open = /[:(<>=]$/.test(word), rest = input.value.slice(part.end).trimStart();
     input.value = input.value.slice(0, part.start) + word + (open ? "" : " ") + rest;
@@ -49,7 +49,7 @@ export function filterField(text, apply) {
     const mine = ++asked, text = input.value, before = text.slice(0, input.selectionStart);
     const found = before.trim() && !/\s$/.test(before) ? await complete(text, input.selectionStart) : { start: before.length, end: before.length, candidates: starts.map(([word, about]) => ({ text: word, about })) };
     if (mine !== asked || document.activeElement !== input) return;
-    part = found;
+    part = { ...found, text };
     shown = found.candidates.filter((one) => one.text !== text.slice(found.start, found.end)).slice(0, 60);
     chosen = -1;
     replace(list, shown.map((one, i) => h("li", { role: "option", id: `suggestion-${i}`, "aria-selected": "false", onpointerdown: (event) => (event.preventDefault(), take(one.text)) }, h("code", one.text), h("span", one.about))));
@@ -66,9 +66,10 @@ export function filterField(text, apply) {
   }
   input.addEventListener("input", () => {
     problem.hidden = true;
-    hint.hidden = clear.hidden = !input.value;
     hint.hidden = true;
     clear.hidden = !input.value;
+    chosen = -1;  // the suggestions on the screen are for the text before
+    mark();
     suggest();
   });
   input.addEventListener("focus", () => ((hint.hidden = true), problem.hidden && suggest()));
@@ -76,11 +77,11 @@ export function filterField(text, apply) {
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      if (list.hidden) return suggest();
+      if (list.hidden || part.text !== input.value) return suggest();
       chosen = (chosen + (event.key === "ArrowDown" ? 1 : -1) + shown.length + 1) % (shown.length + 1);
       if (chosen === shown.length) chosen = -1;
       mark();
-    } else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) {
+    } else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0 && part.text === input.value) {
       event.preventDefault();
       take(shown[chosen].text);
     } else if (event.key === "Enter") {

@@ -26,6 +26,15 @@ export function number(value, significant = 4) {
   return minus(value.toPrecision(significant));
 }
 
+/** At most `significant` digits, without trailing zeros: for axes and values that a person has chosen. */
+export function short(value, significant = 3) {
+  value = toNumber(value);
+  if (value === undefined || !Number.isFinite(value)) return number(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e7) return minus(String(value));
+  const rounded = Number(value.toPrecision(significant)), size = Math.abs(rounded);
+  return minus(rounded !== 0 && (size < 1e-4 || size >= 1e7) ? rounded.toExponential() : String(rounded));
+}
+
 const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 
 /** "12.3 k", "4.56 M". */
@@ -78,10 +87,15 @@ export function when(time) {
 
 /** What a metric's values are, judged by its name. */
 export function unitOf(name) {
+  if (/bytes_per_s$/.test(name)) return "bytes per second";
   if (/bytes/.test(name)) return "bytes";
-  if (/(^|_)seconds$|_s$/.test(name) && !/per_s$/.test(name)) return "seconds";
   if (/per_s$/.test(name)) return "per second";
-  if (/share$|utilisation$|percent/.test(name)) return "share";
+  if (/(^|_)seconds$|_s$/.test(name)) return "seconds";
+  if (/percent$/.test(name)) return "%";
+  if (/watts$/.test(name)) return "W";
+  if (/celsius$/.test(name)) return "°C";
+  if (/mhz$/.test(name)) return "MHz";
+  if (/share$|utilisation$/.test(name)) return "share";
   return "";
 }
 
@@ -91,15 +105,16 @@ export function quantity(name, value) {
   if (!Number.isFinite(value)) return number(value);
   const unit = unitOf(name);
   if (unit === "bytes") return bytes(value);
+  if (unit === "bytes per second") return `${bytes(value)}/s`;
   if (unit === "seconds") return duration(value);
   if (unit === "per second") return count(value);
-  return number(value);
+  return ["%", "W", "°C", "MHz"].includes(unit) ? `${number(value, 3)} ${unit}` : number(value);
 }
 
 /** A value of a recipe. */
 export function plain(value) {
   if (value === null || value === undefined) return "—";
-  if (typeof value === "number") return Number.isInteger(value) ? String(value) : number(value, 6);
+  if (typeof value === "number") return short(value, 6);
   if (typeof value === "string") return value;
   return JSON.stringify(value);
 }

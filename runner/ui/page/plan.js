@@ -1,8 +1,9 @@
 // The view Plan: was the plan right?
-import { h, replace, empty, command, toast } from "./dom.js";
+import { h, replace, empty, command } from "./dom.js";
 import { get } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, change, go, parameter, place } from "./state.js";
-import { bytes, count, duration, integer, number, plain, toNumber } from "./format.js";
+import { bytes, count, duration, toNumber } from "./format.js";
 
 const partNames = { parameters: "Parameters", gradients: "Gradients", optimizer: "Optimizer", activations: "Activations", gathered: "Gathered", communication: "Communication", snapshot: "Snapshot", hooks: "Hooks", context: "Context" };
 const phaseNames = { data: "Data", data_wait: "Data", forward: "Forward", backward: "Backward", update: "Update", optimizer: "Optimizer", communication: "Communication", other: "Other" };
@@ -93,5 +94,6 @@ export async function showPlan(view) {
     traffic(plan),
     h("div.section", h("h2", "What if"), h("form.form", { onsubmit: (event) => (event.preventDefault(), ask()) }, h("label.field", "on", kind), h("label.field", amount, "devices"), h("label.field", nodes, "nodes"), button), result));
   if (parameter("device")) ask();
-  return {};
+  // What was measured is known when the run has ended.
+  return { dispose: onChange((changes) => changes.runs.some((run) => run.id === answer.id && run.status !== answer.status) && go(location.pathname + location.search)) };
 }

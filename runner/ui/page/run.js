@@ -1,13 +1,17 @@
 // The view Run: what happened in this run?
-import { h, s, $, replace, statusMark, empty, command, debounce, toast } from "./dom.js";
-import { get, getText, onChange } from "./api.js";
-import { address, change, go, parameter, place } from "./state.js";
-import { ago, bytes, count, duration, integer, number, plain, quantity, toNumber, when } from "./format.js";
-import { curveControls, curveGroup } from "./compare.js";
-import { notesEditor, runButtons, tagEditor } from "./drawer.js";
-import { axis, plainChart } from "./charts.js";
+import { h, replace, statusMark, empty, command, paced, toast } from "./dom.js";
+import { get } from "./api.js";
+import { onChange } from "./stream.js";
+import { address, go, parameter, place } from "./state.js";
+import { bytes, count, duration, integer, number } from "./format.js";
+import { runButtons, tagEditor } from "./drawer.js";
+import { curvesTab } from "./run_curves.js";
+import { codeTab, eventsTab, recipeTab } from "./run_tabs.js";
+import { diffTab } from "./diff.js";
+import { logsTab } from "./logs.js";
+import { systemTab } from "./system.js";
 
-const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["events", "Events"]];
+const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["diff", "Diff"], ["events", "Events"]];
 
 function headline(run) {
   const measured = run.measured ?? {}, last = (name) => run.metrics[name]?.last, total = run.config?.train?.max_steps;
@@ -24,174 +28,6 @@ function headline(run) {
     item("Memory", memory ? bytes(memory) : "", "per rank"),
     item("Took", duration(seconds)),
     item("Strategy", run.strategy, run.world_size > 1 ? `on ${run.world_size} ranks` : ""));
-}
-
-/** Attempts as bars over time, with checkpoints, validations and events. It is drawn again when its width changes. */
-function timeline(run) {
-  const svg = s("svg", { class: "timeline", role: "img", "aria-label": "Timeline of attempts, checkpoints and events" });
-  const from = run.started, to = Math.max(run.ended ?? run.now, from + 1);
-  const bad = new Set(["failed", "nonfinite", "spike", "loss_spike", "stall", "restart", "skipped", "alert"]);
-  const draw = () => {
-    const width = Math.max(200, svg.clientWidth);
-    const x = (time) => 6 + ((Math.min(to, Math.max(from, time)) - from) / (to - from)) * (width - 12);
-    const item = (tag, attributes, text) => s(tag, attributes, s("title", {}, text));
-    const end = (attempt) => attempt.ended ?? run.ended ?? run.now;
-    const parts = run.attempts.map((attempt) => item("rect", { class: "attempt", x: x(attempt.started), y: 12, width: Math.max(2, x(end(attempt)) - x(attempt.started)), height: 20, rx: 3 }, `attempt ${attempt.number}: ${attempt.reason ?? ""}, ${attempt.strategy} on ${attempt.world_size} ranks, ${attempt.host}, ${duration(end(attempt) - attempt.started)}`));
-    for (const checkpoint of run.checkpoints) parts.push(item("line", { class: "tick", x1: x(checkpoint.time), x2: x(checkpoint.time), y1: 8, y2: 36 }, `checkpoint of step ${integer(checkpoint.step)}, ${bytes(checkpoint.bytes)}${checkpoint.exists ? "" : ", deleted"}`));
-    for (const event of run.events) {
-      if (event.event === "ready" || event.event === "memory") continue;
-      const text = `${event.event}: ${event.message ?? (event.step !== undefined ? `step ${integer(event.step)}` : "")}, ${when(event.time)}`;
-      parts.push(bad.has(event.event) ? item("path", { class: "bad", d: `M${x(event.time)} 45l5 9h-10z` }, text) : item("circle", { class: event.event === "validation" ? "validation" : "other", cx: x(event.time), cy: 50, r: 3.5 }, text));
-    }
-    svg.replaceChildren(s("line", { class: "axis", x1: 6, x2: width - 6, y1: 62, y2: 62 }), ...parts);
-  };
-  new ResizeObserver(draw).observe(svg);
-  const counts = [`${run.attempts.length} ${run.attempts.length === 1 ? "attempt" : "attempts"}`, `${run.checkpoints.length} checkpoints`, `${run.events.length} events`].join(", ");
-  return h("div", h("div.section-head", h("h2", "Timeline"), h("span.small.muted", counts)), svg, h("div.small.muted", { style: { display: "flex", justifyContent: "space-between" } }, h("span", when(from)), h("span", run.ended ? when(to) : "now")));
-}
-
-function curvesTab(box, run) {
-  const group = curveGroup({ runs: run.id });
-  const names = Object.keys(run.metrics), usual = ["loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "samples_per_s", "memory_bytes", "step_seconds"];
-  const ordered = [...usual.filter((name) => names.includes(name)), ...names.filter((name) => !usual.includes(name) && !["tokens", "samples", "seconds", "epoch"].includes(name))];
-  const search = h("input", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric" });
-  const grid = h("div.charts");
-  const draw = () => {
-    const text = search.value.toLowerCase(), wanted = ordered.filter((name) => name.toLowerCase().includes(text)).slice(0, 24);
-    for (const chart of [...group.charts]) if (!wanted.includes(chart.metric)) chart.dispose();
-    const have = new Map([...group.charts].map((chart) => [chart.metric, chart]));
-    replace(grid, wanted.map((name) => (have.get(name) ?? group.add(name)).box));
-    for (const chart of group.charts) if (!chart.head) chart.load();
-  };
-  search.addEventListener("input", debounce(draw, 150));
-  replace(box, h("div.form", curveControls(group, () => group.refresh(), names), h("span.spacer"), ordered.length > 6 ? search : null), grid, h("div.section", timeline(run)), h("div.section", h("div.columns-2", h("div", h("h2", "Notes"), notesEditor(run) ?? h("p.muted", "no notes")), h("div", h("h2", "About"), h("dl.facts.small", about(run).flatMap(([name, value]) => [h("dt", name), h("dd", value)]))))));
-  if (ordered.length) draw();
-  else replace(grid, h("p.muted", "This run has no metrics yet."));
-  return { refresh: () => group.refresh(), dispose: () => group.dispose() };
-}
-
-function about(run) {
-  const link = (edge) => h("a", { href: address("run", edge.id) }, `${edge.name} (${edge.kind})`);
-  const git = run.git;
-  return [
-    ["Started", when(run.started)], ["Ended", run.ended ? when(run.ended) : ""], ["Host", run.host?.hostname], ["Devices", run.host?.cuda?.length ? `${run.host.cuda.length} × ${run.host.cuda[0].name}` : run.host?.cpu],
-    ["Data", run.data_summary], ["Code", git ? `${(git.commit ?? "no commit").slice(0, 12)}${git.branch ? ` on ${git.branch}` : ""}${git.dirty ? ", changed" : ""}` : ""],
-    ["Sweep", run.sweep ? h("a", { href: address("sweep", run.sweep.id) }, `trial ${run.sweep.trial} of ${run.sweep.name}`) : ""],
-    ["Model of", run.parents?.length ? run.parents.map(link) : ""], ["Used by", run.children?.length ? run.children.map(link) : ""],
-    ["Folder", `${run.run_dir}${run.run_dir_exists ? "" : " (deleted)"}`], ["Command", h("code", run.argv.join(" "))], ["Build", run.build_id],
-  ].filter(([, value]) => value);
-}
-
-/** TOML with colours, a line at a time. */
-function toml(text) {
-  return text.split("\n").flatMap((line) => {
-    if (/^\s*#/.test(line)) return [h("span.comment", line), "\n"];
-    if (/^\s*\[/.test(line)) return [h("span.section-name", line), "\n"];
-    const match = /^(\s*[^=]+?)(\s*=\s*)([^#]*)(#.*)?$/.exec(line);
-    return match ? [h("span.key", match[1]), match[2], h("span.value", match[3]), match[4] ? h("span.comment", match[4]) : null, "\n"] : [line, "\n"];
-  });
-}
-
-function recipeTab(box, run) {
-  const rows = [];
-  const flat = (value, key) => {
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) for (const [name, part] of Object.entries(value)) flat(part, key ? `${key}.${name}` : name);
-    else rows.push([key, value, run.origins?.[key] ?? ""]);
-  };
-  flat(run.config ?? {}, "");
-  const search = h("input", { type: "search", placeholder: "Find a key", "aria-label": "Find a key" }), own = h("input", { type: "checkbox" });
-  const body = h("tbody");
-  const draw = () => {
-    const text = search.value.toLowerCase();
-    replace(body, rows.filter(([key, value, origin]) => (!own.checked || origin !== "default") && `${key} ${plain(value)}`.toLowerCase().includes(text)).map(([key, value, origin]) => h("tr", h("td.mono", key), h("td.mono", { title: plain(value) }, plain(value)), h("td.small.muted", { title: origin }, origin.replace(/^.*\/(?=[^/]*\.toml)/, "")))));
-  };
-  search.addEventListener("input", draw);
-  own.addEventListener("change", draw);
-  draw();
-  replace(box, h("div.form", search, h("label.field", own, "without defaults"), h("span.spacer"), command(`runner rerun ${run.id}`)), h("div.columns-2", h("div.scroll-x", h("table.dense", h("thead", h("tr", h("th", "Key"), h("th", "Value"), h("th", "Origin"))), body)), h("div", h("h2", { style: { marginBottom: "8px" } }, "As written"), h("pre.source", { tabIndex: 0, "aria-label": "The recipe" }, toml(run.recipe ?? "")))));
-  return {};
-}
-
-function logsTab(box, run) {
-  const files = run.logs.map((log) => log.file);
-  if (!files.length) {
-    replace(box, empty("No logs", run.run_dir_exists ? "The run has written none." : "The run's folder was deleted."));
-    return {};
-  }
-  const file = h("select", { "aria-label": "File" }, run.logs.map((log) => h("option", { value: log.file, selected: log.file === parameter("file") }, `${log.file}, ${bytes(log.bytes)}`)));
-  const search = h("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", value: parameter("search") });
-  const lines = h("div.logs", { tabIndex: 0, role: "log", "aria-label": "Log" }), state = h("span.muted.small");
-  const more = h("button.plain", { type: "button" }, "Earlier lines");
-  let from = null, follow = true;
-  const mark = (text, words) => {
-    const at = words ? text.toLowerCase().indexOf(words.toLowerCase()) : -1;
-    return at < 0 ? [text] : [text.slice(0, at), h("mark", text.slice(at, at + words.length)), ...mark(text.slice(at + words.length), words)];
-  };
-  const line = ({ line: number_, text }) => h("div", { data: { line: number_ } }, h("span", String(number_)), h(`span${/error|exception|traceback|nan/i.test(text) ? ".error" : /warning/i.test(text) ? ".warning" : ""}`, mark(text, search.value)));
-  async function load() {
-    const wanted = Number(parameter("line")) || 0;
-    const answer = await get(`runs/${run.id}/logs`, { file: file.value, search: search.value, from: wanted && !search.value ? Math.max(0, wanted - 200) : -500, lines: 600 });
-    replace(lines, answer.lines.map(line));
-    from = answer.lines[0]?.line ?? 1;
-    more.disabled = Boolean(search.value) || from <= 1;
-    state.textContent = search.value ? `${integer(answer.matching)} of ${integer(answer.total)} lines${answer.matching > answer.lines.length ? `, the last ${answer.lines.length} are shown` : ""}` : `${integer(answer.total)} lines`;
-    const at = wanted && lines.querySelector(`[data-line="${wanted}"]`);
-    if (at) at.scrollIntoView({ block: "center" });
-    else if (follow) lines.scrollTop = lines.scrollHeight;
-  }
-  const again = () => load().catch((error) => replace(lines, h("p.problem", error.message)));
-  more.addEventListener("click", async () => {
-    const start = Math.max(0, from - 501), answer = await get(`runs/${run.id}/logs`, { file: file.value, from: start, lines: from - 1 - start });
-    const height = lines.scrollHeight;
-    lines.prepend(...answer.lines.map(line));
-    lines.scrollTop += lines.scrollHeight - height;
-    from = start + 1;
-    more.disabled = from <= 1;
-  });
-  lines.addEventListener("scroll", () => (follow = lines.scrollTop + lines.clientHeight > lines.scrollHeight - 40));
-  file.addEventListener("change", () => (change({ file: file.value, line: "" }), again()));
-  search.addEventListener("input", debounce(() => (change({ search: search.value }), again()), 200));
-  replace(box, h("div.form", file, search, more, state), lines);
-  again();
-  return { refresh: () => follow && again() };
-}
-
-function systemTab(box, run) {
-  replace(box, h("p.muted", "…"));
-  const charts = [];
-  get(`runs/${run.id}/system`).then(({ series }) => {
-    const names = Object.keys(series);
-    if (!names.length) return replace(box, empty("No samples of the machine", "Runs of this version record CPU, memory, disk, network and GPUs while they train."));
-    const groups = new Map();
-    for (const name of names) {
-      const of = name.replace(/\/?\d+(?=\/|$)/, "").replace(/[/.]\d+/, "");
-      if (!groups.has(of)) groups.set(of, []);
-      groups.get(of).push(name);
-    }
-    const grid = h("div.charts");
-    for (const [of, members] of groups) {
-      const chart = plainChart({ title: of, label: `${of} over time`, option: (style) => ({ grid: { left: 60, right: 12, top: 10, bottom: 24 }, xAxis: axis("time", style, { splitLine: { show: false } }), yAxis: axis("value", style, { scale: true, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => quantity(of, value) } }), series: members.map((name, i) => ({ name, type: "line", showSymbol: false, sampling: "lttb", lineStyle: { width: 1.4, color: getComputedStyle(document.documentElement).getPropertyValue(`--c${i % 8}`) }, data: series[name].time.map((time, k) => [time * 1000, toNumber(series[name].value[k])]) })) }), table: () => [["time", ...members], ...series[members[0]].time.map((time, k) => [time, ...members.map((name) => series[name].value[k])])] });
-      charts.push(chart);
-      grid.append(chart.box);
-    }
-    replace(box, grid);
-  }, (error) => replace(box, h("p.problem", error.message)));
-  return { dispose: () => charts.forEach((chart) => chart.dispose()) };
-}
-
-function codeTab(box, run) {
-  const git = run.git, patch = h("div", h("p.muted", "…"));
-  replace(box, h("dl.facts", [["Commit", git?.commit ?? "none"], ["Branch", git?.branch ?? ""], ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : "none"], ["Build", run.build_id], ["Command", h("code", run.argv.join(" "))], ["Folder", run.working_directory]].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)])), h("div.section", h("h2", "Patch"), patch));
-  getText(`runs/${run.id}/patch`).then((text) => replace(patch, h("pre.source", { tabIndex: 0, "aria-label": "Patch" }, text.split("\n").flatMap((line) => [h(line.startsWith("+") ? "span.add" : line.startsWith("-") ? "span.cut" : line.startsWith("@@") ? "span.section-name" : "span", line), "\n"]))), (error) => replace(patch, h("p.muted", error.message)));
-  return {};
-}
-
-function eventsTab(box, run) {
-  const text = (event) => event.message ?? event.text ?? Object.entries(event).filter(([key, value]) => !["time", "event", "rank"].includes(key) && typeof value !== "object").map(([key, value]) => `${key} ${plain(value)}`).join(", ");
-  const list = [...run.events.map((event) => [event.time, event.event, event.rank, text(event)]), ...run.checkpoints.map((one) => [one.time, "checkpoint", one.rank, `${one.path}, ${bytes(one.bytes)}${one.exists ? "" : ", deleted"}`]), ...(run.changes ?? []).map((one) => [one.time, `changed ${one.what}`, null, `${one.who}: ${plain(one.before)} → ${plain(one.after)}`])].sort((a, b) => b[0] - a[0]);
-  if (!list.length) replace(box, empty("No events"));
-  else replace(box, h("div.scroll-x", h("table.dense", h("thead", h("tr", h("th", "Time"), h("th", "Event"), h("th.num", "Rank"), h("th", ""))), h("tbody", list.slice(0, 1000).map(([time, kind, rank, what]) => h("tr", h("td.num", { style: { textAlign: "left" } }, when(time)), h("td", kind), h("td.num", plain(rank ?? "")), h("td", { title: what, style: { maxWidth: "720px" } }, what)))))));
-  return {};
 }
 
 export async function showRun(view) {
@@ -215,14 +51,23 @@ export async function showRun(view) {
       toast(error.message, "error");
     }
   }
+  /** After a change in the ledger. Buttons that have the focus stay, unless they are of another status now. */
+  async function refresh() {
+    const before = run.status;
+    try {
+      run = await get(`runs/${run.id}`);
+    } catch {
+      return;  // a note says that the server is away; the next change tries again
+    }
+    if (before !== run.status || !top.contains(document.activeElement)) drawTop();
+    part?.refresh?.(run);
+  }
   const bar = h("nav.tabs", { "aria-label": "Parts of the run" }, tabs.map(([key, text]) => h("a", { href: address("run", run.id, { tab: key }), "aria-current": key === tab ? "page" : null }, text)));
   drawTop();
   replace(view, top, bar, box);
-  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, events: eventsTab }[tab]?.(box, run) ?? curvesTab(box, run);
-  const later = debounce(() => {
-    reload();
-    part?.refresh?.();
-  }, 800);
+  bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, diff: diffTab, events: eventsTab }[tab]?.(box, run) ?? curvesTab(box, run);
+  const later = paced(refresh, 1500);
   const stop = onChange((changes) => {
     if (changes.reload || changes.runs.some((one) => one.id === run.id)) later();
   });

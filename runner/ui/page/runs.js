@@ -1,6 +1,7 @@
 // The view Runs: what is running, is it healthy?
-import { h, s, $, replace, statusMark, empty, command, popover, toast, debounce } from "./dom.js";
-import { get, post, mayWrite, onChange } from "./api.js";
+import { h, s, $, replace, statusMark, empty, command, popover, toast, paced } from "./dom.js";
+import { get, post, mayWrite } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, change, go, kept, parameter, selection } from "./state.js";
 import { ago, bytes, count, duration, integer, number, plain, toNumber, when } from "./format.js";
 import { head, virtualRows } from "./table.js";
@@ -17,8 +18,8 @@ export function sparkline(values, width = 72, height = 24) {
 function progress(run) {
   const done = run.max_steps ? Math.min(1, run.steps / run.max_steps) : run.status === "finished" ? 1 : 0;
   const left = run.max_steps ? `${integer(run.steps)} / ${integer(run.max_steps)}` : `${integer(run.steps)} steps`;
-  const right = run.status === "running" && run.eta_s !== undefined && run.eta_s !== null ? `${duration(run.eta_s)} left` : run.max_steps ? `${Math.round(done * 100)} %` : "";
-  return h(`div.progress.${run.status}`, { role: "progressbar", "aria-valuenow": Math.round(done * 100), "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": `${left} ${right}` },
+  const right = run.status === "running" && run.eta_s !== undefined && run.eta_s !== null ? `${duration(run.eta_s).split(" ")[0]} left` : run.max_steps ? `${Math.round(done * 100)} %` : "";
+  return h(`div.progress.${run.status}`, { role: "progressbar", "aria-valuenow": Math.round(done * 100), "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": `${left} ${right}`, title: run.eta_s ? `${duration(run.eta_s)} left` : "" },
     h("div.small", h("span", left), h("span", right)), h("div.track", h("i", { vars: { "--done": done } })));
 }
 
@@ -29,14 +30,14 @@ function memory(run) {
 }
 
 const standard = [
-  { key: "progress", title: "Progress", sort: "steps", width: "140px", cell: progress, class: "progress-cell" },
-  { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "132px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
-  { key: "metric", title: "Metric", sort: "metric", number: true, width: "104px", cell: (run) => (run.metric === "loss" ? "" : h("span", { title: run.metric }, number(run.metric_value), h("span.small.faint", ` ${run.metric}`))) },
-  { key: "rate", title: "Speed", unit: "/ s", number: true, width: "74px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
-  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "94px", cell: memory },
-  { key: "strategy", title: "Strategy", sort: "strategy", width: "82px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
-  { key: "started", title: "Started", sort: "started", number: true, width: "98px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
-  { key: "took", title: "Took", sort: "took", number: true, width: "64px", cell: (run) => duration(run.seconds) },
+  { key: "progress", title: "Progress", sort: "steps", width: "168px", cell: progress, class: "progress-cell" },
+  { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "124px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
+  { key: "metric", title: "Metric", sort: "metric", number: true, width: "88px", cell: (run) => (run.metric === "loss" ? "" : h("div.two-lines", { title: run.metric }, h("span", number(run.metric_value)), h("span.small.faint", run.metric))) },
+  { key: "rate", title: "Speed", unit: "/ s", number: true, width: "72px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
+  { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "102px", cell: memory },
+  { key: "strategy", title: "Strategy", sort: "strategy", width: "80px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
+  { key: "started", title: "Started", sort: "started", number: true, width: "100px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
+  { key: "took", title: "Took", sort: "took", number: true, width: "80px", cell: (run) => duration(run.seconds) },
 ];
 const usual = standard.map((column) => column.key);
 
@@ -87,7 +88,7 @@ export function showRuns(view, context) {
   let keys = shownColumns();
   let { list: columns, extra } = columnsOf(keys);
   const title = h("h1", "Runs"), chips = h("div.chips"), tools = h("div.buttons");
-  const columnsButton = h("button.plain", { type: "button", "aria-haspopup": "dialog", onclick: () => pickColumns(columnsButton, keys, setColumns) }, "Columns");
+  const columnsButton = h("button.plain.hide-phone", { type: "button", "aria-haspopup": "dialog", onclick: () => pickColumns(columnsButton, keys, setColumns) }, "Columns");
   tools.append(columnsButton);
   const table = h("table.runs-table", { "aria-label": "Runs" });
   const place = h("div", h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: 8 }, () => h("i"))));
@@ -135,6 +136,7 @@ export function showRuns(view, context) {
       context.filterError(answer.error?.answer?.offset !== undefined ? answer.error : null);
       if (answer.error) {
         if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
+        else if (!table.isConnected) replace(place, empty("This filter has a mistake", answer.error.message, h("a", { href: address("runs") }, "Show all runs")));
         return;
       }
       drawCounts(answer);
@@ -201,7 +203,7 @@ export function showRuns(view, context) {
   }
   drawBar();
 
-  const later = debounce(() => rows.refresh(), 400);
+  const later = paced(() => rows.refresh(), 400);
   const stop = onChange((changes) => {
     if (changes.reload || changes.runs.length || changes.new.length || changes.removed.length) later();
   });

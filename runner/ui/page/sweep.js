@@ -1,11 +1,13 @@
 // The view Sweep: what should I try next?
-import { h, replace, empty, command, statusMark, debounce } from "./dom.js";
-import { get, onChange } from "./api.js";
+import { h, replace, empty, command, statusMark, paced } from "./dom.js";
+import { get } from "./api.js";
+import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
-import { ago, duration, integer, number, plain, toNumber } from "./format.js";
-import { axis, colour, plainChart } from "./charts.js";
+import { ago, duration, integer, number, plain, short, toNumber } from "./format.js";
+import { axis, axisText, colour } from "./echarts.js";
+import { plainChart, showReadout } from "./charts.js";
 
-const valueText = (value) => (typeof value === "number" ? number(value, 3) : plain(value));
+const valueText = (value) => (typeof value === "number" ? short(value) : plain(value));
 
 async function showList(view) {
   const { sweeps } = await get("sweeps");
@@ -27,8 +29,8 @@ function parallel(sweep, trials, names) {
   axes.push({ dim: names.length, name: sweep.metric, type: "value", scale: true, inverse: sweep.goal !== "max" });
   const part = (value) => (high > low ? (sweep.goal === "max" ? (value - low) / (high - low) : (high - value) / (high - low)) : 1);
   const option = (style) => ({
-    parallel: { left: 56, right: 72, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "start", nameGap: 14, nameTextStyle: { color: style.strong, ...style.font, fontSize: 12, width: 150, overflow: "truncate" }, axisLine: { lineStyle: { color: style.axis, width: 1 } }, axisTick: { show: false }, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => valueText(value) }, areaSelectStyle: { width: 16, borderWidth: 1, borderColor: colour("accent"), color: colour("accent"), opacity: 0.18 } } },
-    parallelAxis: axes.map((one) => ({ ...one, nameLocation: one.inverse ? "start" : "end" })),
+    parallel: { left: innerWidth < 640 ? 28 : 56, right: innerWidth < 640 ? 44 : 72, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "start", nameGap: 14, nameTextStyle: { color: style.strong, ...style.font, fontSize: 12, width: 150, overflow: "truncate" }, axisLine: { lineStyle: { color: style.axis, width: 1 } }, axisTick: { show: false }, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => valueText(value) }, areaSelectStyle: { width: 16, borderWidth: 1, borderColor: colour("accent"), color: colour("accent"), opacity: 0.18 } } },
+    parallelAxis: axes.map((one) => ({ ...one, name: innerWidth < 640 ? one.name.replace(/^.*\./, "") : one.name, nameLocation: one.inverse ? "start" : "end" })),
     series: { type: "parallel", smooth: 0.15, silent: false, inactiveOpacity: 0.03, activeOpacity: 1, lineStyle: { width: 1.5 }, data: [...done].sort((a, b) => part(toNumber(a.value)) - part(toNumber(b.value))).map((trial) => {
       const good = part(toNumber(trial.value));
       return { value: [...names.map((name) => (trial.parameters[name] === undefined ? "—" : isNumber(name) ? trial.parameters[name] : plain(trial.parameters[name]))), toNumber(trial.value)], name: String(trial.trial), lineStyle: { color: good > 0.9 ? colour("c1") : colour("c0"), opacity: 0.12 + 0.75 * good ** 2, width: good > 0.9 ? 2.2 : 1.3 } };
@@ -47,10 +49,15 @@ function bestSoFar(sweep, trials) {
     return [i + 1, best];
   });
   const values = line.map(([, value]) => value).concat(done.map((trial) => toNumber(trial.value))).sort((a, b) => a - b), cut = values[Math.floor(values.length * 0.95)];
-  return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`, option: (style) => ({
+  return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`,
+    onpoint: (event, x) => {
+      const at = Math.min(done.length - 1, Math.max(0, Math.round(x) - 1)), trial = done[at];
+      showReadout(event, `trial ${trial.trial}`, [{ colour: colour("c0"), text: sweep.metric, value: number(trial.value) }, { colour: colour("c1"), text: "best so far", value: number(line[at][1]) }, ...Object.entries(trial.parameters).map(([name, value]) => ({ colour: "transparent", text: name, value: valueText(value) }))]);
+    },
+    option: (style) => ({
     grid: { left: 52, right: 12, top: 10, bottom: 24 },
     xAxis: axis("value", style, { min: 0, max: done.length, minInterval: 1, splitLine: { show: false } }),
-    yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => number(value, 3) } }),
+    yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") } }),
     series: [{ type: "scatter", data: done.map((trial, i) => [i + 1, toNumber(trial.value)]), symbolSize: 6, itemStyle: { color: colour("c0"), opacity: 0.45 } }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
   }), table: () => [["trial", sweep.metric, "best"], ...done.map((trial, i) => [trial.trial, trial.value, line[i][1]])] });
 }
@@ -116,7 +123,7 @@ export async function showSweep(view) {
     view.scrollTop = top;
   }
   await draw();
-  const later = debounce(() => draw().catch(() => {}), 2000);
+  const later = paced(() => draw().catch(() => {}), 2000);
   const stop = onChange((changes) => (changes.reload || changes.sweeps) && later());
   return {
     dispose() {

@@ -1,0 +1,321 @@
+// Curves of a metric: drawn, zoomed, and read with a crosshair.
+import { h, debounce } from "./dom.js";
+import { getCurves } from "./api.js";
+import { axis, axisText, binaryTicks, colour, loadECharts, look } from "./echarts.js";
+import { bandOf } from "./bands.js";
+import { hideReadout, showReadout } from "./charts.js";
+import { exportMenu } from "./exports.js";
+import { integer, number, quantity, unitOf } from "./format.js";
+
+const alone = 40;  // more curves than this are drawn as one series for each colour
+
+export class CurveChart {
+  constructor(group, metric, { className = "", title = metric } = {}) {
+    Object.assign(this, { group, metric, title, logY: false, yRange: null, head: null });
+    this.canvas = h("div");
+    this.cross = h("div.line");
+    this.range = h("div.range");
+    this.noteBox = h("div.note", { hidden: true });
+    this.plot = h("div.plot", { tabIndex: 0, role: "img", "aria-label": title }, this.canvas, h("div.over", this.cross, this.range), this.noteBox);
+    this.logButton = h("button", { type: "button", "aria-pressed": "false", title: "Logarithmic y axis", onclick: () => this.setLog(!this.logY) }, "log");
+    const menu = h("button", { type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true", onclick: () => exportMenu(menu, title, this.plot.clientWidth, this.plot.clientHeight, () => this.option(), () => this.table()) }, "Export");
+    const tall = h("button", { type: "button", "aria-pressed": "false", title: "Larger", "aria-label": `Larger: ${title}`, onclick: () => {
+      const large = this.box.classList.toggle("wide");
+      this.box.classList.toggle("tall", large);
+      tall.setAttribute("aria-pressed", String(large));
+    } }, "⤢");
+    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu), this.plot);
+    this.observer = new ResizeObserver(() => this.resized());
+    this.observer.observe(this.plot);
+    this.onScreen = true;
+    this.stale = false;
+    this.seen = new IntersectionObserver(([entry]) => {
+      this.onScreen = entry.isIntersecting;
+      if (this.onScreen && this.stale) this.load();
+    }, { rootMargin: "300px" });
+    this.seen.observe(this.plot);
+    this.redraw = () => this.draw();
+    addEventListener("themechange", this.redraw);
+    this.listen();
+  }
+  dispose() {
+    this.abort?.abort();
+    this.observer.disconnect();
+    this.seen.disconnect();
+    removeEventListener("themechange", this.redraw);
+    this.chart?.dispose();
+    this.chart = null;
+    this.group.charts.delete(this);
+  }
+  setLog(on) {
+    this.logY = on;
+    this.yRange = null;
+    this.logButton.setAttribute("aria-pressed", String(on));
+    this.draw();
+  }
+  note(text) {
+    this.noteBox.hidden = !text;
+    this.noteBox.textContent = text ?? "";
+  }
+
+  refresh() {
+    if (this.onScreen) return this.load();
+    this.stale = true;
+  }
+  async load() {
+    this.stale = false;
+    this.abort?.abort();
+    this.abort = new AbortController();
+    this.box.classList.add("loading");
+    const runs = this.group.source.runs?.split(",").length ?? this.group.expected ?? 1000;
+    const width = Math.max(100, this.plot.clientWidth - 60), pixels = Math.round(Math.min(width, Math.max(100, 200_000 / runs)));
+    try {
+      const { x, smoothing, from, to, source } = this.group;
+      this.head = await getCurves({ ...source, metric: this.metric, x, smoothing: smoothing || "", from, to, pixels }, this.abort.signal);
+      this.note(this.head.curves.length ? "" : x === "step" ? "no points yet" : `no run has both ${this.metric} and ${x}`);
+      await this.draw();
+      this.group.onload?.(this);
+    } catch (error) {
+      if (error.name !== "AbortError") this.note(error.message);
+    } finally {
+      this.box.classList.remove("loading");
+    }
+  }
+
+  visible() {
+    return (this.head?.curves ?? []).filter((curve) => this.group.shown(curve.run));
+  }
+
+  /** [{colour, width, opacity, parts: [[x, y], ...]}]: what is drawn, before it is split into series. */
+  strokes() {
+    const curves = this.visible(), smooth = this.group.smoothing > 0, many = curves.length > alone;
+    const list = [];
+    for (const curve of curves) {
+      const colour = this.group.colourOf(curve.run);
+      if (smooth) {
+        if (curves.length <= 200) list.push({ colour, width: 1, opacity: 0.25, x: curve.x, y: curve.y });
+        list.push({ colour, width: many ? 1 : 1.8, opacity: many ? 0.6 : 1, x: curve.smoothX, y: curve.smoothY, top: true });
+      } else {
+        list.push({ colour, width: many ? 1 : 1.5, opacity: many ? 0.55 : 0.95, x: curve.x, y: curve.y });
+      }
+    }
+    return list;
+  }
+
+  option() {
+    const style = look(), { group } = this, unit = unitOf(this.metric), xUnit = unitOf(group.x);
+    const positiveX = group.logX, positiveY = this.logY;
+    const banded = this.banded();
+    const merged = new Map();
+    const strokes = this.strokes(), many = strokes.length > alone * 2;
+    strokes.forEach((stroke, i) => {
+      const key = many ? `${stroke.colour}/${stroke.width}/${stroke.opacity}` : String(i);
+      if (!merged.has(key)) merged.set(key, { ...stroke, parts: [] });
+      merged.get(key).parts.push(stroke);
+    });
+    const series = [...merged.values()].map(({ colour, width, opacity, parts, top }) => {
+      let size = 0;
+      for (const part of parts) size += 2 * (part.x.length + 1);
+      const data = new Float64Array(size);
+      let at = 0;
+      for (const part of parts) {
+        for (let i = 0; i < part.x.length; ++i) {
+          data[at++] = positiveX && part.x[i] <= 0 ? NaN : part.x[i];
+          data[at++] = positiveY && part.y[i] <= 0 ? NaN : part.y[i];
+        }
+        data[at++] = NaN;
+        data[at++] = NaN;
+      }
+      return { type: "line", data, dimensions: ["x", "y"], showSymbol: !many && !banded && parts[0].x.length <= 24, symbol: "circle", symbolSize: 5, silent: true, animation: false, z: top ? 3 : 2, itemStyle: { color: colour }, lineStyle: { width, color: colour, opacity: banded ? opacity * 0.25 : opacity } };
+    });
+    if (banded) series.push(...this.bandSeries());
+    const marks = this.markSeries(style);
+    const range = this.head?.range ?? [0, 1];
+    const low = positiveX ? Math.max(range[0], 1e-9) : range[0];
+    // The name of the axis is at its right end, where otherwise a value would be.
+    const room = 1 - 58 / Math.max(200, this.plot.clientWidth - 64);
+    const beforeName = (value) => (positiveX ? Math.log(value / low) < room * Math.log(range[1] / low) : value - low < room * (range[1] - low));
+    return {
+      animation: false,
+      grid: { left: unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
+      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : "") }, name: group.x === "seconds" ? "time" : group.x, nameLocation: "end", nameGap: 0, nameTextStyle: { color: style.text, ...style.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } }),
+      yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
+      series: [...series, ...marks],
+    };
+  }
+
+  /** NaN and infinities: marks at the edge, because they have no place on the axis. */
+  markSeries(style) {
+    const nan = [], infinite = [];
+    for (const curve of this.visible()) {
+      const colour = this.group.colourOf(curve.run), marks = curve.nonfinite;
+      if (!marks) continue;
+      for (const x of marks.nan) nan.push({ value: [x, 0.02], itemStyle: { color: colour } });
+      for (const x of marks.infinity) infinite.push({ value: [x, 0.98], itemStyle: { color: colour } });
+      for (const x of marks.minus_infinity) infinite.push({ value: [x, 0.02], symbolRotate: 180, itemStyle: { color: colour } });
+    }
+    const make = (data, symbol, text) => ({ type: "scatter", yAxisIndex: 1, data, symbol, symbolSize: 9, silent: true, animation: false, z: 5, label: { show: data.length <= 3, formatter: text, position: "right", color: style.text, ...style.font } });
+    return [nan.length ? make(nan, "path://M0 0L10 10M10 0L0 10", "NaN") : null, infinite.length ? make(infinite, "triangle", "∞") : null].filter(Boolean).map((one) => (one.symbol.startsWith("path") ? { ...one, symbol: "diamond" } : one));
+  }
+
+  /** What is drawn of a curve: the smooth one, if there is one. */
+  points(curve) {
+    return this.group.smoothing > 0 ? { x: curve.smoothX, y: curve.smoothY } : { x: curve.x, y: curve.y };
+  }
+
+  /** [{key, id, band}]: the quantiles of each group, or of all curves. `id`: one of its runs. */
+  bands() {
+    const groups = new Map();
+    for (const curve of this.visible()) {
+      const key = this.group.groups ? this.group.key(curve.run) : "all";
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(curve);
+    }
+    return [...groups].map(([key, curves]) => ({ key, id: curves[0].run, band: bandOf(curves.map((curve) => this.points(curve)), this.head.range) }));
+  }
+
+  bandSeries() {
+    const usable = ({ x }, y) => (!this.logY || y > 0) && (!this.group.logX || x > 0), series = [];
+    for (const { key, id, band } of this.bands()) {
+      const fill = this.group.groups ? this.group.groupColour(id) : colour("accent");
+      const top = band.filter((one) => usable(one, one.high)).map((one) => [one.x, one.high]), bottom = band.filter((one) => usable(one, one.low)).map((one) => [one.x, one.low]);
+      const middle = band.filter((one) => usable(one, one.middle)).map((one) => [one.x, one.middle]);
+      if (!middle.length) continue;
+      const outline = [...top, ...bottom.reverse()];
+      series.push({ type: "custom", name: `band ${key}`, data: [middle[0]], silent: true, animation: false, clip: true, z: 3, renderItem: (_, api) => ({ type: "polygon", shape: { points: outline.map((point) => api.coord(point)) }, style: { fill, opacity: 0.18 } }) });
+      series.push({ type: "line", data: middle, showSymbol: false, silent: true, animation: false, z: 4, lineStyle: { width: 2.2, color: fill } });
+    }
+    return series;
+  }
+
+  banded() {
+    return this.group.bands && this.visible().length > 2;
+  }
+
+  async draw() {
+    if (!this.head) return;
+    const echarts = await loadECharts();
+    if (!this.box.isConnected || this.plot.clientWidth === 0) return;
+    this.chart ??= echarts.init(this.canvas);
+    this.chart.setOption(this.option(), true);
+    const curves = this.visible();
+    this.plot.setAttribute("aria-label", `${this.title} by ${this.group.x}, ${curves.length} ${curves.length === 1 ? "curve" : "curves"}. ` + curves.slice(0, 5).map((curve) => `${this.group.names.get(curve.run) ?? curve.name}: last ${number(curve.y[curve.y.length - 1])}`).join("; "));
+  }
+  resized = debounce(() => {
+    this.chart?.resize();
+    if (this.head && !this.chart) this.draw();
+  }, 60);
+
+  /** What the chart shows, as rows: the points of the curves, or the quantiles. */
+  table() {
+    if (this.banded()) return [["group", this.group.x, "p10", "median", "p90"], ...this.bands().flatMap(({ key, band }) => band.map((one) => [key, one.x, one.low, one.middle, one.high]))];
+    const rows = [["run", "name", this.group.x, this.metric]];
+    for (const curve of this.visible()) for (let i = 0; i < curve.x.length; ++i) rows.push([curve.run, curve.name, curve.x[i], curve.y[i]]);
+    return rows;
+  }
+
+  toX(pixel) {
+    return this.chart?.convertFromPixel({ xAxisIndex: 0 }, pixel);
+  }
+  line(x) {
+    const pixel = x === null || !this.chart ? NaN : this.chart.convertToPixel({ xAxisIndex: 0 }, x);
+    const inside = Number.isFinite(pixel) && pixel >= 0 && pixel <= this.plot.clientWidth;
+    Object.assign(this.cross.style, { display: inside ? "block" : "none", left: `${pixel}px`, top: "10px", bottom: "24px" });
+  }
+
+  /** The value of each curve at the point that is nearest to x. */
+  values(x) {
+    const list = [], [from, to] = this.head.range ?? [0, 1], near = (to - from) / 50;
+    for (const curve of this.visible()) {
+      const { x: xs, y: ys } = this.points(curve);
+      if (!xs.length) continue;
+      let low = 0, high = xs.length - 1;
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (xs[middle] <= x) low = middle;
+        else high = middle;
+      }
+      const at = Math.abs(xs[high] - x) < Math.abs(xs[low] - x) ? high : low;
+      if (x < xs[0] - near || x > xs[xs.length - 1] + near) continue;
+      list.push({ curve, x: xs[at], y: ys[at] });
+    }
+    return list;
+  }
+  tell(event, x, y) {
+    const values = this.values(x), shown = 12;
+    if (!values.length) return hideReadout();
+    values.sort((a, b) => Math.abs(a.y - y) - Math.abs(b.y - y));
+    const near = values.slice(0, shown).sort((a, b) => b.y - a.y), { group } = this;
+    const title = `${group.x === "seconds" ? "time" : group.x} ${unitOf(group.x) ? quantity(group.x, values[0].x) : group.x === "epoch" ? number(values[0].x) : integer(Math.round(values[0].x))}`;
+    showReadout(event, title, near.map(({ curve, y: value }) => ({ colour: group.colourOf(curve.run), text: group.names.get(curve.run) ?? curve.name, value: quantity(this.metric, value) })), values.length > shown ? `and ${values.length - shown} more` : "");
+  }
+
+  listen() {
+    const { plot } = this;
+    let start = null;
+    const at = (event) => {
+      const box = plot.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    plot.addEventListener("pointermove", (event) => {
+      if (!this.chart) return;
+      const [px, py] = at(event);
+      if (start) {
+        const vertical = start.shift, a = vertical ? start.y : start.x, b = vertical ? py : px;
+        Object.assign(this.range.style, { display: "block", left: vertical ? 0 : `${Math.min(a, b)}px`, width: vertical ? "100%" : `${Math.abs(b - a)}px`, top: vertical ? `${Math.min(a, b)}px` : 0, height: vertical ? `${Math.abs(b - a)}px` : "100%" });
+        hideReadout();
+        return;
+      }
+      const x = this.toX(px), y = this.chart.convertFromPixel({ yAxisIndex: 0 }, py);
+      this.group.point(x);
+      this.tell(event, x, y);
+    });
+    plot.addEventListener("pointerleave", () => {
+      this.group.point(null);
+      hideReadout();
+    });
+    plot.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.pointerType === "touch") return;
+      const [x, y] = at(event);
+      start = { x, y, shift: event.shiftKey };
+      plot.setPointerCapture(event.pointerId);
+    });
+    plot.addEventListener("pointerup", (event) => {
+      if (!start) return;
+      const [x, y] = at(event), from = start;
+      start = null;
+      this.range.style.display = "none";
+      if (from.shift && Math.abs(y - from.y) > 6) {
+        const ends = [from.y, y].map((pixel) => this.chart.convertFromPixel({ yAxisIndex: 0 }, pixel)).sort((a, b) => a - b);
+        this.yRange = ends;
+        this.draw();
+      } else if (!from.shift && Math.abs(x - from.x) > 6) {
+        const ends = [from.x, x].map((pixel) => this.toX(pixel)).sort((a, b) => a - b);
+        this.group.zoom(ends[0], ends[1]);
+      }
+    });
+    plot.addEventListener("dblclick", () => this.reset());
+    plot.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") return this.reset();
+      if (!["ArrowLeft", "ArrowRight", "+", "-"].includes(event.key) || !this.head?.range || !this.chart) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const [low, high] = this.head.range;
+      if (event.key === "+" || event.key === "-") {
+        const middle = this.cursor ?? (low + high) / 2, half = (high - low) * (event.key === "+" ? 0.25 : 1);
+        return this.group.zoom(middle - half, middle + half);
+      }
+      this.cursor = Math.min(high, Math.max(low, (this.cursor ?? low) + ((event.key === "ArrowRight" ? 1 : -1) * (high - low)) / 50));
+      this.group.point(this.cursor);
+      const box = plot.getBoundingClientRect(), px = this.chart.convertToPixel({ xAxisIndex: 0 }, this.cursor);
+      this.tell({ clientX: box.left + px, clientY: box.top + 20 }, this.cursor, this.visible()[0]?.y[0] ?? 0);
+    });
+  }
+  reset() {
+    this.yRange = null;
+    this.cursor = undefined;
+    if (this.group.from !== null || this.group.to !== null) this.group.zoom(null, null);
+    else this.draw();
+  }
+}
+

@@ -1,0 +1,38 @@
+// Charts as files: PNG, SVG and CSV.
+import { h, popover } from "./dom.js";
+import { colour, loadECharts } from "./echarts.js";
+
+function download(name, url) {
+  const link = h("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
+/** PNG, SVG and CSV of a chart. `option()`: its ECharts option; `table()`: rows of values, the first one names them. */
+export function exportMenu(button, name, width, height, option, table) {
+  const file = name.replace(/[^\w.-]+/g, "_");
+  const render = async (renderer) => {
+    const echarts = await loadECharts();
+    const whole = { ...option(), animation: false, backgroundColor: colour("bg") };
+    if (renderer === "svg") {
+      const chart = echarts.init(null, null, { renderer: "svg", ssr: true, width, height });
+      chart.setOption(whole);
+      const text = chart.renderToSVGString();
+      chart.dispose();
+      return URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+    }
+    const box = h("div", { style: { width: `${width}px`, height: `${height}px` } });
+    const chart = echarts.init(box, null, { width, height, devicePixelRatio: 2 });
+    chart.setOption(whole);
+    const url = chart.getDataURL({ pixelRatio: 2, backgroundColor: colour("bg") });
+    chart.dispose();
+    return url;
+  };
+  const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  const close = popover(button, h("div.menu",
+    h("button", { type: "button", data: { export: "png" }, onclick: async () => (close(), download(`${file}.png`, await render("png"))) }, "PNG image"),
+    h("button", { type: "button", data: { export: "svg" }, onclick: async () => (close(), download(`${file}.svg`, await render("svg"))) }, "SVG image"),
+    h("button", { type: "button", data: { export: "csv" }, onclick: () => (close(), download(`${file}.csv`, URL.createObjectURL(new Blob([table().map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" })))) }, "CSV table")), { label: `Export ${name}` });
+}
+

@@ -1,0 +1,95 @@
+// The tab System of a run: the readings of its machine while it trained.
+import { h, replace, empty } from "./dom.js";
+import { get } from "./api.js";
+import { quantity, toNumber, unitOf } from "./format.js";
+import { axis, axisText, binaryTicks, colour } from "./echarts.js";
+import { plainChart, showReadout } from "./charts.js";
+
+const titles = {
+  "cpu/percent": "CPU of the machine", "cpu/run_percent": "CPU of the run", "memory/used_bytes": "Memory of the machine", "memory/run_bytes": "Memory of the run",
+  "disk/free_bytes": "Free disk", "disk/run_read_bytes_per_s": "Disk reads of the run", "disk/run_write_bytes_per_s": "Disk writes of the run",
+  "network/received_bytes_per_s": "Network received", "network/sent_bytes_per_s": "Network sent",
+  "gpu/utilization_percent": "GPU utilization", "gpu/memory_used_bytes": "GPU memory", "gpu/power_watts": "GPU power", "gpu/temperature_celsius": "GPU temperature",
+  "gpu/clock_mhz": "GPU clock", "gpu/throttled": "GPU throttled",
+};
+
+/** Series of one kind, of all GPUs: [{title, unit, members: [{name, text}]}], GPUs first. */
+function kinds(names) {
+  const groups = new Map();
+  for (const name of names) {
+    const match = /^(\w+)\/(\d+)\/(.+)$/.exec(name), kind = match ? `${match[1]}/${match[3]}` : name;
+    if (!groups.has(kind)) groups.set(kind, { kind, title: titles[kind] ?? kind, unit: unitOf(kind), members: [] });
+    groups.get(kind).members.push({ name, text: match ? `${match[1].toUpperCase()} ${match[2]}` : titles[kind] ?? name });
+  }
+  const order = Object.keys(titles), rank = (kind) => (kind.startsWith("gpu/") ? -100 : 0) + (order.indexOf(kind) + 1 || 99);
+  return [...groups.values()].sort((a, b) => rank(a.kind) - rank(b.kind));
+}
+
+const inUnit = { "%": "%", W: "W", "°C": "°C", MHz: "MHz" };
+
+function option(kind, series, style) {
+  const lines = [];
+  kind.members.forEach(({ name, text }, i) => {
+    const { time, value, low, high } = series[name], line = colour(`c${i % 8}`);
+    const reduced = value.some((one, k) => low[k] !== one || high[k] !== one);
+    // Where an element stands for several readings, the range of them is behind their mean.
+    if (reduced) {
+      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, data: time.map((at, k) => [at * 1000, toNumber(low[k])]) });
+      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, areaStyle: { color: line, opacity: 0.16 }, data: time.map((at, k) => [at * 1000, toNumber(high[k]) - toNumber(low[k])]) });
+    }
+    lines.push({ name: text, type: "line", showSymbol: time.length === 1, symbolSize: 5, silent: true, itemStyle: { color: line }, lineStyle: { width: 1.4, color: line }, data: time.map((at, k) => [at * 1000, toNumber(value[k])]) });
+  });
+  const times = kind.members.flatMap(({ name }) => [series[name].time[0], series[name].time.at(-1)]), long = Math.max(...times) - Math.min(...times) > 86400;
+  const share = kind.unit === "%" && kind.kind !== "cpu/run_percent";
+  return {
+    grid: { left: kind.unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
+    xAxis: axis("time", style, { splitNumber: 5, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: long ? "{MM}-{dd} {HH}:{mm}" : "{HH}:{mm}" } }),
+    yAxis: axis("value", style, { min: share || kind.kind === "gpu/throttled" ? 0 : null, max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null, interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null, scale: true, splitNumber: 4, axisLine: { show: false },
+      ...(kind.unit.startsWith("bytes") ? binaryTicks(kind.members.flatMap(({ name }) => [series[name].low, series[name].high])) : {}),
+      axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) } }),
+    series: lines,
+  };
+}
+
+/** The values of all members at the reading that is nearest to a time, in milliseconds. */
+function nearest(kind, series, at) {
+  return kind.members.map(({ name, text }, i) => {
+    const { time, value } = series[name];
+    let best = 0;
+    for (let k = 1; k < time.length; ++k) if (Math.abs(time[k] * 1000 - at) < Math.abs(time[best] * 1000 - at)) best = k;
+    return { text, time: time[best], value: quantity(kind.kind, value[best]), colour: colour(`c${i % 8}`) };
+  });
+}
+
+export function systemTab(box, run) {
+  replace(box, h("p.muted", "…"));
+  let charts = [], disposed = false, drawn = 0, series = {}, shown = "";
+  async function draw() {
+    drawn = Date.now();
+    ({ series } = await get(`runs/${run.id}/system`));
+    if (disposed) return;
+    const names = Object.keys(series);
+    if (names.length && names.join() === shown) return charts.forEach((chart) => chart.draw());
+    shown = names.join();
+    if (!names.length) return replace(box, empty("No readings of the machine", "While a run trains, its CPU, memory, disk, network and GPUs are read every few seconds."));
+    charts.forEach((chart) => chart.dispose());
+    charts = kinds(names).map((kind) => {
+      const last = nearest(kind, series, Number.MAX_SAFE_INTEGER).map(({ text, value }) => (kind.members.length > 1 ? `${text} ${value}` : value)).join(", ");
+      return plainChart({
+        title: kind.title, unit: inUnit[kind.unit] ?? "", label: `${kind.title} over time; last ${last}`, option: (style) => option(kind, series, style),
+        table: () => [["time", "series", "mean", "least", "greatest"], ...kind.members.flatMap(({ name, text }) => series[name].time.map((time, k) => [time, text, series[name].value[k], series[name].low[k], series[name].high[k]]))],
+        onpoint: (event, at) => showReadout(event, new Date(at).toLocaleString(), nearest(kind, series, at)),
+      });
+    });
+    replace(box, h("div.charts", charts.map((chart) => chart.box)));
+  }
+  draw().catch((error) => replace(box, h("p.problem", error.message)));
+  return {
+    // The machine is read every few seconds.
+    refresh: () => Date.now() - drawn > 5000 && draw().catch(() => {}),
+    dispose() {
+      disposed = true;
+      charts.forEach((chart) => chart.dispose());
+    },
+  };
+}
