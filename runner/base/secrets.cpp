@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
+#include <optional>
 
+#include "runner/base/secret_marks.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -15,114 +18,138 @@ namespace {
 
 constexpr size_t shortest_searched = 6;
 
-/// "hooks.mail.smtpPassword" -> hooks, mail, smtp, password.
-std::vector<std::string> words_of(std::string_view name) {
-  std::vector<std::string> words(1);
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto c = static_cast<unsigned char>(name[i]);
-    const bool hump = i > 0 && std::isupper(c) && std::islower(static_cast<unsigned char>(name[i - 1]));
-    if (hump || !std::isalnum(c)) words.emplace_back();
-    if (std::isalnum(c)) words.back() += static_cast<char>(std::tolower(c));
-  }
-  std::erase(words, "");
-  return words;
-}
-
-bool any_of(std::string_view word, std::initializer_list<std::string_view> list) {
-  return std::ranges::find(list, word) != list.end();
-}
-
-/// Whether "key" or "token" after this word is something else than a secret.
-bool is_harmless_kind(std::string_view word) {
-  return any_of(word,
-                {"text",   "image", "label", "prompt", "response", "chosen",  "rejected", "column", "field",  "json",
-                 "public", "sort",  "cache", "group",  "primary",  "foreign", "query",    "value",  "pad",    "bos",
-                 "eos",    "unk",   "cls",   "sep",    "mask",     "special", "image",    "audio",  "video",  "stop",
-                 "end",    "start", "first", "last",   "next",     "per",     "each",     "by",     "monitor"});
-}
-
 char** environment() { return ::environ; }
 
-/// Replaces the password in scheme://user:password@host.
-std::string without_url_passwords(std::string text) {
-  constexpr std::string_view scheme_end = "://";
-  for (size_t at = text.find(scheme_end); at != std::string::npos; at = text.find(scheme_end, at + 1)) {
-    const size_t begin = at + scheme_end.size();
-    const size_t end = text.find_first_of("/@ \t\r\n\"'<>", begin);
-    if (end == std::string::npos || text[end] != '@') continue;
-    const size_t colon = text.find(':', begin);
-    if (colon < end) text.replace(colon + 1, end - colon - 1, redacted);
-  }
-  return text;
+bool names_variable(std::string_view value) { return value.find("${env:") != std::string_view::npos; }
+
+/// Whether a value is a path of this machine: it exists, or its folder does, which is not the root.
+bool is_path(const std::string& value) {
+  namespace fs = std::filesystem;
+  if (!value.starts_with('/')) return false;
+  std::error_code failed;
+  const auto folder = fs::path(value).parent_path();
+  return fs::exists(value, failed) || (folder != "/" && fs::is_directory(folder, failed));
+}
+
+bool is_plain_word(std::string_view value) {
+  return std::ranges::all_of(value, [](unsigned char c) { return std::islower(c) || c == '_' || c == '.'; });
+}
+
+/// The text as it stands between the quotes of JSON and of TOML's basic strings.
+std::string escaped(const std::string& text) {
+  const auto quoted = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+std::string without_quotes(const std::string& text) {
+  const bool quoted = text.size() > 1 && (text[0] == '"' || text[0] == '\'') && text.back() == text[0];
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+/// The part of a URL's user and password that is secret, in a word that goes on after "://" at `begin`: {begin, end}.
+std::optional<std::pair<size_t, size_t>> secret_of_url(std::string_view text, size_t begin) {
+  constexpr size_t shortest_token = 20;
+  const size_t end = std::min(text.size(), text.find_first_of(" \t\r\n\"'<>`", begin));
+  const auto word = text.substr(begin, end - begin);
+  const size_t at = word.rfind('@');  // a password may have another one
+  if (at == std::string_view::npos) return std::nullopt;
+  const size_t host_end = std::min(word.find_first_of("/?#"), word.size());
+  const size_t colon = word.find(':');
+  const bool port = colon < host_end && word.substr(colon + 1, host_end - colon - 1).find_first_not_of("0123456789") ==
+                                            std::string_view::npos;
+  if (word.find('@') > host_end && (colon >= host_end || port)) return std::nullopt;  // an @ of the path
+  if (colon + 1 < word.size() && word[colon + 1] == '$') return std::nullopt;         // a variable
+  if (colon < at) return std::pair(begin + colon + 1, begin + at);
+  return at >= shortest_token ? std::optional(std::pair(begin, begin + at)) : std::nullopt;
 }
 
 }  // namespace
 
-bool is_secret_name(std::string_view name) {
-  const auto words = words_of(name);
-  if (words.empty()) return false;
-  for (const auto& word : words)
-    if (word.ends_with("password") ||
-        any_of(word, {"passwd", "passphrase", "passcode", "secret", "secrets", "credential", "credentials", "auth",
-                      "authorization", "apikey", "authtoken", "bearer", "webhook"}))
-      return true;
-  const std::string& last = words.back();
-  if (words.size() == 1) return last == "token";
-  if (last == "key" || last == "token") return !is_harmless_kind(words[words.size() - 2]);
-  if (last == "pwd" || last == "pass") return words[0] != "old";
-  const bool key_id = words.size() > 2 && last == "id" && words[words.size() - 2] == "key";
-  return key_id && any_of(words[words.size() - 3], {"access", "api"});
+std::string without_url_passwords(std::string text) {
+  constexpr std::string_view scheme_end = "://";
+  for (size_t at = text.find(scheme_end); at != std::string::npos; at = text.find(scheme_end, at + 1))
+    if (const auto secret = secret_of_url(text, at + scheme_end.size()))
+      text.replace(secret->first, secret->second - secret->first, redacted);
+  return text;
 }
 
 void Secrets::add(const std::string& value) {
-  if (value.size() >= shortest_searched && value != redacted) values_.insert(value);
+  if (value.size() < shortest_searched || value == redacted) return;
+  values_.insert(value);
+  values_.insert(escaped(value));
 }
 
 void Secrets::add_environment() {
   for (char** entry = environment(); entry && *entry; ++entry) {
     const std::string_view text = *entry;
     const size_t equals = text.find('=');
-    if (equals == std::string_view::npos || !is_secret_name(text.substr(0, equals))) continue;
+    if (equals == std::string_view::npos || !is_secret_variable(text.substr(0, equals))) continue;
     const std::string value(text.substr(equals + 1));
-    if (!value.starts_with('/')) add(value);
+    if (!is_path(value) && !is_plain_word(value)) add(value);
   }
 }
 
+json Secrets::hide(json value, Secrecy secrecy, bool& found) {
+  if (value.is_structured())
+    for (auto& element : value) element = hide(std::move(element), secrecy, found);
+  std::string secret;
+  if (value.is_string()) secret = value.get<std::string>();
+  if (value.is_number() && secrecy == Secrecy::number) secret = value.dump();
+  if (secret.empty() || names_variable(secret)) return value;
+  add(secret);
+  found = true;
+  return redacted;
+}
+
 json Secrets::take_from(json object, std::vector<std::string>& keys, const std::string& prefix) {
-  if (object.is_array())
+  bool found = false;
+  if (object.is_array()) {
     for (auto& element : object) element = take_from(std::move(element), keys, prefix);
-  if (!object.is_object()) return object;
-  for (auto& [name, value] : object.items()) {
-    const std::string key = prefix.empty() ? name : prefix + "." + name;
-    // A value with ${env:NAME} has its secret in the environment.
-    const bool text = value.is_string() && !value.get<std::string>().empty();
-    if (text && is_secret_name(name) && value.get<std::string>().find("${env:") == std::string::npos) {
-      add(value.get<std::string>());
-      value = redacted;
-      keys.push_back(key);
-    } else {
-      value = take_from(std::move(value), keys, key);
+  } else if (object.is_object()) {
+    for (auto& [name, value] : object.items()) {
+      const std::string key = prefix.empty() ? name : prefix + "." + name;
+      const auto secrecy = secrecy_of_name(name);
+      bool secret = false;
+      value =
+          secrecy == Secrecy::none ? take_from(std::move(value), keys, key) : hide(std::move(value), secrecy, secret);
+      if (secret) keys.push_back(key);
     }
+  } else if (object.is_string()) {
+    const auto text = object.get<std::string>();
+    object = take_from(text);
+    found = object != text;
   }
+  if (found && std::ranges::find(keys, prefix) == keys.end()) keys.push_back(prefix);
   return object;
+}
+
+std::string Secrets::take_from(std::string text) {
+  for (const auto& mark : secret_marks(text)) {  // the last one first, so that the others keep their places
+    add(text.substr(mark.begin, mark.size));
+    text.replace(mark.begin, mark.size, redacted);
+  }
+  return text;
+}
+
+std::string Secrets::word_without(const std::string& word) {
+  constexpr std::string_view set = "--set=";
+  if (word.starts_with(set)) return std::string(set) + word_without(word.substr(set.size()));
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  if (equals == std::string::npos || !is_secret_name(name.substr(name.rfind('.') + 1))) return take_from(word);
+  const std::string value = word.substr(equals + 1);
+  if (value.empty() || names_variable(value)) return word;
+  add(without_quotes(value));
+  return word.substr(0, equals + 1) + redacted;
 }
 
 std::vector<std::string> Secrets::take_from(std::vector<std::string> words) {
   for (size_t i = 0; i < words.size(); ++i) {
-    const size_t equals = words[i].find('=');
-    const std::string name = words[i].substr(0, equals);
-    const auto last_part = name.substr(name.rfind('.') + 1);
-    if (!is_secret_name(last_part)) continue;
-    if (equals != std::string::npos) {
-      std::string value = words[i].substr(equals + 1);
-      words[i] = words[i].substr(0, equals + 1) + redacted;
-      if (value.size() > 1 && (value[0] == '"' || value[0] == '\'') && value.back() == value[0])
-        value = value.substr(1, value.size() - 2);
-      add(value);
-    } else if (name.starts_with("-") && i + 1 < words.size() && !words[i + 1].starts_with("-")) {
-      add(words[++i]);
-      words[i] = redacted;
-    }
+    const bool option = words[i].starts_with("-") && words[i].find('=') == std::string::npos;
+    words[i] = word_without(words[i]);
+    if (!option || !is_secret_name(words[i]) || i + 1 == words.size() || words[i + 1].starts_with("-")) continue;
+    add(words[++i]);
+    words[i] = redacted;
   }
   return words;
 }

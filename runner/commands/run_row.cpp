@@ -4,6 +4,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/secret_texts.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/selection/script_strategy.hpp"
 
@@ -26,8 +27,9 @@ NewRun run_row(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.notes = recipe.run.notes;
   run.group = recipe.run.group;
   run.run_dir_root = (fs::absolute(home) / "runs").string();
-  run.recipe_source = read_file(options.recipe_file);
-  run.resolved = print_recipe(plan.recipe);
+  Secrets secrets;
+  run.recipe_source = recipe_without_secrets(read_file(options.recipe_file), secrets);
+  run.resolved = recipe_without_secrets(print_recipe(plan.recipe), secrets);
   run.config = recipe_to_json(plan.recipe);
   run.origins = origins_to_json(plan.recipe);
   run.plan = plan.to_json();

@@ -84,6 +84,15 @@ int change_archived(sqlite::Database& database, int64_t run, bool archived) {
   return 1;
 }
 
+RunEdit edit_without_secrets(RunEdit edit, Secrets& secrets) {
+  const auto clean = [&](std::string& text) { text = secrets.without(secrets.take_from(std::move(text))); };
+  for (auto* text : {&edit.name, &edit.group, &edit.notes})
+    if (*text) clean(**text);
+  clean(edit.appended_notes);
+  for (auto* tags : {&edit.added_tags, &edit.removed_tags}) std::ranges::for_each(*tags, clean);
+  return edit;
+}
+
 }  // namespace
 
 int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit) {
@@ -144,8 +153,9 @@ json read_changes(sqlite::Database& database, int64_t run) {
 int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit) {
   int changed = 0;
   if (!impl_->database) return changed;
+  const RunEdit clean = edit_without_secrets(edit, impl_->secrets);
   sqlite::Transaction transaction(*impl_->database);
-  for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), edit) > 0 ? 1 : 0;
+  for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), clean) > 0 ? 1 : 0;
   transaction.commit();
   return changed;
 }

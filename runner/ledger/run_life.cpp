@@ -107,6 +107,7 @@ NewRun Ledger::Impl::without_secrets(NewRun run) {
   std::vector<std::string> keys;
   run.config = secrets.take_from(std::move(run.config), keys);
   run.argv = secrets.without(secrets.take_from(std::move(run.argv)));
+  for (auto* text : {&run.name, &run.notes}) *text = secrets.take_from(std::move(*text));
   for (auto* text : {&run.name, &run.notes, &run.recipe_source, &run.resolved})
     *text = secrets.without(std::move(*text));
   for (auto* value : {&run.config, &run.origins, &run.plan, &run.git, &run.host, &run.annotations})

@@ -70,3 +70,23 @@ TEST_CASE("a run without secrets is stored as it is") {
   CHECK(run["config"] == given.config);
   CHECK_FALSE(run.contains("redacted"));
 }
+
+TEST_CASE("edits keep no secrets") {
+  const std::string of_environment = "xyzzy-xyzzy-xyzzy";
+  ::setenv("MY_SERVICE_TOKEN", of_environment.c_str(), 1);
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  ::unsetenv("MY_SERVICE_TOKEN");
+  const std::string id = ledger.begin_run(new_run(folder, "a"));
+  ledger.edit({id}, {.name = "b " + of_environment,
+                     .notes = "key " + of_environment,
+                     .appended_notes = "password=abc",
+                     .added_tags = {of_environment, "kept"}});
+  const json run = ledger.show(id);
+  CHECK(run["name"] == "b ***");
+  CHECK(run["notes"] == "key ***\npassword=***");
+  CHECK(run["tags"] == json{"***", "kept"});
+  ledger.edit({id}, {.removed_tags = {of_environment}});
+  CHECK(ledger.show(id)["tags"] == json{"kept"});
+  CHECK(bytes_of(folder).find(of_environment) == std::string::npos);
+}

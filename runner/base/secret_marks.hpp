@@ -1,0 +1,18 @@
+// Finds secrets in commands and other texts by what stands before them.
+#pragma once
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace runner {
+
+/// Bytes of a text.
+struct SecretMark {
+  size_t begin, size;
+};
+
+/// The values in "Bearer V", "Authorization: V", "-u USER:V", "NAME=V", and "X-NAME: V" or "\"NAME\": \"V\"", where NAME is a secret name.
+/// The last one comes first. Not references to variables ($NAME, ${env:NAME}), and not "***".
+std::vector<SecretMark> secret_marks(std::string_view text);
+
+}  // namespace runner
