@@ -2,32 +2,70 @@
 
 #include <algorithm>
 
+#include "runner/base/text.hpp"
+
 namespace runner {
 
+namespace {
+
+/// Names with these words at that place have larger values that are better. Upper and lower case are the same.
+struct NamePattern {
+  enum class At { anywhere, end, whole };
+  At at;
+  std::string_view text;
+
+  bool matches(std::string_view name) const {
+    return at == At::anywhere ? name.find(text) != std::string_view::npos
+           : at == At::end    ? name.ends_with(text)
+                              : name == text;
+  }
+  std::string like() const {
+    std::string out = at == At::whole ? "" : "%";
+    for (const char c : text) out += (c == '_' || c == '%' || c == '!' ? "!" : "") + std::string(1, c);
+    return out + (at == At::anywhere ? "%" : "");
+  }
+};
+
+constexpr NamePattern higher_patterns[] = {
+    {NamePattern::At::anywhere, "accuracy"},
+    {NamePattern::At::whole, "acc"},
+    {NamePattern::At::end, "/acc"},
+    {NamePattern::At::end, "_acc"},
+    {NamePattern::At::end, "f1"},
+    {NamePattern::At::end, "auc"},
+    {NamePattern::At::end, "r2"},
+    {NamePattern::At::end, "precision"},
+    {NamePattern::At::end, "recall"},
+    {NamePattern::At::anywhere, "bleu"},
+    {NamePattern::At::anywhere, "rouge"},
+    {NamePattern::At::anywhere, "reward"},
+    {NamePattern::At::end, "_per_s"},
+};
+
+}  // namespace
+
 const std::vector<MetricInfo>& metric_table() {
-  using enum MetricInfo::Better;
   using enum MetricInfo::Of;
   static const std::vector<MetricInfo> table = {
-      {metric::loss, "", lower, step, "Mean training loss over the tokens or samples of the step."},
-      {metric::val_loss, "", lower, validation, "Mean loss over the validation data."},
-      {metric::lr, "", neither, step, "Learning rate of the step."},
-      {metric::grad_norm, "", neither, step, "2-norm of all gradients, before clipping."},
-      {metric::tokens_per_s, "tokens/s", higher, step, "Tokens of the step divided by its time, over all ranks."},
-      {metric::samples_per_s, "samples/s", higher, step, "Samples of the step divided by its time, over all ranks."},
-      {metric::step_seconds, "s", lower, step, "Time of the step."},
-      {metric::data_wait_share, "", lower, step, "Share of the step's time in which rank 0 waited for data, 0 to 1."},
-      {metric::epoch, "", neither, step, "Epoch of the step, from 0."},
-      {metric::tokens, "tokens", neither, step, "Tokens trained on so far, over all ranks and attempts."},
-      {metric::samples, "samples", neither, step, "Samples trained on so far, over all ranks and attempts."},
-      {metric::seconds, "s", neither, step,
-       "Time of training so far, over all attempts and without the pauses between."},
-      {metric::memory_bytes, "bytes", lower, step, "Largest number of tensor bytes so far on the device of rank 0."},
-      {metric::val_accuracy, "", higher, task, "Share of validation samples with the right label, 0 to 1."},
-      {metric::val_top5_accuracy, "", higher, task, "Share whose label is one of the five most probable, 0 to 1."},
-      {metric::val_f1, "", higher, task, "F1 score, 0 to 1."},
-      {metric::val_auc, "", higher, task, "Area under the ROC curve, 0 to 1."},
-      {metric::val_mae, "", lower, task, "Mean absolute error, in the unit of the target."},
-      {metric::val_r2, "", higher, task, "Coefficient of determination; 1 is perfect."},
+      {metric::loss, "", step, "Mean training loss over the tokens or samples of the step."},
+      {metric::val_loss, "", validation, "Mean loss over the validation data."},
+      {metric::lr, "", step, "Learning rate of the step."},
+      {metric::grad_norm, "", step, "2-norm of all gradients, before clipping."},
+      {metric::tokens_per_s, "tokens/s", step, "Tokens of the step divided by its time, over all ranks."},
+      {metric::samples_per_s, "samples/s", step, "Samples of the step divided by its time, over all ranks."},
+      {metric::step_seconds, "s", step, "Time of the step."},
+      {metric::data_wait_share, "", step, "Share of the step's time in which rank 0 waited for data, 0 to 1."},
+      {metric::epoch, "", step, "Epoch of the step, from 0."},
+      {metric::tokens, "tokens", step, "Tokens trained on so far, over all ranks and attempts."},
+      {metric::samples, "samples", step, "Samples trained on so far, over all ranks and attempts."},
+      {metric::seconds, "s", step, "Time of training so far, over all attempts and without the pauses between."},
+      {metric::memory_bytes, "bytes", step, "Largest number of tensor bytes so far on the device of rank 0."},
+      {metric::val_accuracy, "", task, "Share of validation samples with the right label, 0 to 1."},
+      {metric::val_top5_accuracy, "", task, "Share whose label is one of the five most probable, 0 to 1."},
+      {metric::val_f1, "", task, "F1 score, 0 to 1."},
+      {metric::val_auc, "", task, "Area under the ROC curve, 0 to 1."},
+      {metric::val_mae, "", task, "Mean absolute error, in the unit of the target."},
+      {metric::val_r2, "", task, "Coefficient of determination; 1 is perfect."},
   };
   return table;
 }
@@ -35,6 +73,17 @@ const std::vector<MetricInfo>& metric_table() {
 const MetricInfo* find_metric(std::string_view name) {
   const auto found = std::ranges::find(metric_table(), name, &MetricInfo::name);
   return found != metric_table().end() ? &*found : nullptr;
+}
+
+bool higher_is_better(std::string_view name) {
+  const std::string low = lower(name);
+  return std::ranges::any_of(higher_patterns, [&](const auto& pattern) { return pattern.matches(low); });
+}
+
+std::vector<std::string> higher_is_better_patterns() {
+  std::vector<std::string> list;
+  for (const auto& pattern : higher_patterns) list.push_back(pattern.like());
+  return list;
 }
 
 void sort_metrics(std::vector<std::string>& names) {

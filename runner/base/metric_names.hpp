@@ -1,5 +1,5 @@
-// The metrics that a training records by itself: name, unit, better direction and meaning of each. Every other file takes the names
-// from here.
+// The metrics that a training records by itself: name, unit and meaning of each, and the direction that is better of all metrics. Every
+// other file takes the names from here.
 #pragma once
 #include <string>
 #include <string_view>
@@ -33,13 +33,11 @@ inline constexpr const char* group_lr_prefix = "lr/";
 }  // namespace metric
 
 struct MetricInfo {
-  enum class Better { lower, higher, neither };
   /// When it is recorded: at logged steps, by validation, or by validation of models of labels or numbers.
   enum class Of { step, validation, task };
 
   std::string_view name;
   std::string_view unit;  ///< "" for plain numbers
-  Better better;
   Of of;
   std::string_view meaning;  ///< a sentence
 };
@@ -48,6 +46,10 @@ struct MetricInfo {
 const std::vector<MetricInfo>& metric_table();
 /// nullptr for other names, which hooks log.
 const MetricInfo* find_metric(std::string_view name);
+/// Whether a larger value of a metric is better: accuracies, F1, rewards, rates, ... Also of those that hooks log, by their name.
+bool higher_is_better(std::string_view name);
+/// The names for which it is, as patterns of SQL's LIKE with the escape character "!". The ledger takes them from here.
+std::vector<std::string> higher_is_better_patterns();
 /// Sorts names in reading order; those that are not in the table are last, in the order that they had.
 void sort_metrics(std::vector<std::string>& names);
 

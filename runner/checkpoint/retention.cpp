@@ -6,9 +6,9 @@
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/manifest.hpp"
-#include "runner/config/validation_metrics.hpp"
 
 namespace runner {
 

@@ -5,11 +5,11 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/stored_model.hpp"
 #include "runner/commands/needed_folder.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/ledger/ledger.hpp"
 
 namespace runner {

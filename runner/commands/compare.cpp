@@ -7,11 +7,11 @@
 #include <memory>
 
 #include "runner/base/log.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/comparison.hpp"
 #include "runner/report/csv.hpp"

@@ -8,8 +8,8 @@
 
 #include "runner/base/disk_usage.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/ledger/orphans.hpp"
 #include "runner/ledger/trash.hpp"
 

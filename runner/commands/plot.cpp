@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
+#include "runner/commands/readings.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -25,7 +26,7 @@ namespace {
 struct PlotOptions {
   std::vector<std::string> runs = {"last"};
   std::vector<std::string> metrics;
-  std::string x = "step", output, title;
+  std::string x, output, title;  ///< x: empty: seconds for readings of the machine, otherwise step
   double smooth = 0;
   bool log_x = false, log_y = false, memory = false;
   int width = 0, height = 0;  ///< 0: the terminal's, or that of ImageSize
@@ -48,31 +49,39 @@ std::vector<std::string> metrics_of(const PlotOptions& options) {
   return options.metrics.empty() ? std::vector<std::string>{"loss"} : options.metrics;
 }
 
+ChartPoints points_of(const Ledger& ledger, const std::string& run, const std::string& metric, const std::string& x) {
+  if (is_reading(ledger, run, metric)) {
+    if (x != "seconds")
+      throw usage_error("{} is a reading of the machine over time, so it is drawn with --x seconds, not {}", metric, x);
+    return ledger.system_over_seconds(run, metric);
+  }
+  const auto points = ledger.points(run, metric);
+  if (x != "step") return on_axis(points, ledger.points(run, x));
+  return {points.begin(), points.end()};
+}
+
 Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const PlotOptions& options) {
   const auto metrics = metrics_of(options);
   const auto names = short_names(ledger, runs);
-  Chart chart{.title = options.title, .x_label = options.x, .y_label = metrics.size() == 1 ? metrics[0] : ""};
+  const std::string x = !options.x.empty() ? options.x : are_readings(ledger, runs, metrics) ? "seconds" : "step";
+  Chart chart{.title = options.title, .x_label = x, .y_label = metrics.size() == 1 ? metrics[0] : ""};
   chart.log_x = options.log_x;
   chart.log_y = options.log_y;
-  std::string problem;
   for (size_t i = 0; i < runs.size(); ++i)
     for (const auto& metric : metrics) {
       ChartLine line{.label = metrics.size() == 1 ? names[i] : runs.size() == 1 ? metric : names[i] + " " + metric};
       const auto known = ledger.metric_names(runs[i]);
       // Of several runs, those without the metric are left out.
-      if (runs.size() > 1 && std::ranges::find(known, metric) == known.end()) {
+      if (runs.size() > 1 && std::ranges::find(known, metric) == known.end() && !is_reading(ledger, runs[i], metric)) {
         log::warning("run {} has no metric \"{}\", so it is left out", runs[i], metric);
         continue;
       }
-      if (runs.size() > 1 && options.x != "step" && std::ranges::find(known, options.x) == known.end()) {
+      const bool lacks_x = std::ranges::find(known, options.x) == known.end();
+      if (runs.size() > 1 && options.x != "step" && lacks_x) {
         log::warning("run {} has no metric \"{}\" for the horizontal axis, so it is left out", runs[i], options.x);
         continue;
       }
-      const auto points = ledger.points(runs[i], metric);
-      if (options.x == "step")
-        for (const auto& [step, value] : points) line.points.emplace_back(static_cast<double>(step), value);
-      else
-        line.points = on_axis(points, ledger.points(runs[i], options.x));
+      line.points = points_of(ledger, runs[i], metric, x);
       if (options.smooth > 0) line.smooth = smoothed(line.points, options.smooth);
       chart.lines.push_back(std::move(line));
     }
@@ -150,13 +159,15 @@ ExitCode plot(const PlotOptions& options) {
 Action setup_plot(CLI::App& app) {
   auto options = std::make_shared<PlotOptions>();
   add_runs_option(app, options->runs);
-  app.add_option("--metric", options->metrics, "The metric to draw; may be given several times; default loss")
+  app.add_option("--metric", options->metrics,
+                 "The metric or reading of the machine to draw; may be given several times; default loss")
       ->type_name("NAME")
       ->allow_extra_args(false);
-  app.add_option("--x", options->x,
-                 "What the horizontal axis counts: step, tokens, seconds, epoch, or any other metric")
-      ->type_name("NAME")
-      ->capture_default_str();
+  app.add_option(
+         "--x", options->x,
+         "What the horizontal axis counts: step, tokens, seconds, epoch, or any other metric; default step, and "
+         "seconds for\nreadings of the machine")
+      ->type_name("NAME");
   app.add_option("-o,--output", options->output, "Write this file instead, .svg or .png; needs gnuplot")
       ->type_name("FILE");
   app.add_option("--smooth", options->smooth, "Exponential moving average with this weight, as in TensorBoard")

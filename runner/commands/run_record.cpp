@@ -23,7 +23,11 @@ double number(const json& value) { return value.is_number() ? value.get<double>(
 
 /// What is read of this machine: the ranks on this node and their GPUs.
 SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
-  SystemWatch::Options options{.gpus = {}, .local_ranks = plan.job.local_size};
+  constexpr double milliseconds = 1000;
+  SystemWatch::Options options{
+      .every = std::chrono::milliseconds(std::llround(milliseconds * recipe.logging.system_interval_s)),
+      .gpus = {},
+      .local_ranks = plan.job.local_size};
   if (!plan.job.accelerator.own_memory) return options;
   const Facts facts = read_facts();
   for (const int index : choose_devices(recipe.devices, facts).cuda_indices)
@@ -61,8 +65,10 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   if (recipe.run.fast_dev_run == 0)
-    for (auto& logger : make_loggers(recipe, run_dir_)) listeners_.add(std::move(logger));
-  listeners_.add(std::make_shared<SystemWatch>(ledger_.ledger(), watched(recipe, plan)));
+    for (auto& logger : make_loggers(recipe, run_dir_, ledger_.ledger(), !options.sweep.empty()))
+      listeners_.add(std::move(logger));
+  if (recipe.logging.system_interval_s > 0)
+    listeners_.add(std::make_shared<SystemWatch>(ledger_.ledger(), watched(recipe, plan)));
   if (!options.report_metric.empty()) listeners_.add(std::make_shared<ReportedMetric>(options.report_metric));
   result_ = std::make_shared<RunResult>(ledger_.run(), run_dir_, recipe, plan, options, started);
   progress_ = std::make_shared<RunProgress>(recipe, plan, [this] { return listeners_.places(); });
@@ -152,7 +158,8 @@ void RunRecord::on_hook_metrics(const json& event) {
   const int64_t step = event.at("step");
   PointGroup group{.from = PointGroup::From::hook, .step = step, .points = {}, .event = event};
   for (const auto& [name, value] : event.at("values").items())
-    if (value.is_number()) group.points.push_back({name, step, value, event.value("at_end", false)});
+    if (value.is_number() || value.is_null())
+      group.points.push_back({name, step, number(value), event.value("at_end", false)});
   listeners_.points(group);
 }
 

@@ -133,6 +133,12 @@ std::string edge_line(const json& edges, bool trainings) {
   return join(words, ", ");
 }
 
+/// The run on the MLflow server: "0a1b2c at http://127.0.0.1:5000/#/experiments/0/runs/0a1b2c".
+std::string mlflow_line(const json& run) {
+  const json there = run.value("mlflow", json());
+  return there.is_object() ? fmt::format("{} at {}", field(there, "run"), field(there, "url")) : "";
+}
+
 /// "checkpoints/step-000400, val_loss 1.23"; "" if no checkpoint has a value of the metric.
 std::string best_line(const json& best) {
   if (best.is_null()) return "";
@@ -166,6 +172,7 @@ void print_head(const json& run, double now) {
                {"data", field(run, "data_summary")},
                {"restarts", restarts == "0" ? "" : restarts},
                {"group", field(run, "group")},
+               {"mlflow", mlflow_line(run)},
                {"archived", run.value("archived", json()) == true ? "yes" : ""},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
@@ -210,6 +217,23 @@ void print_prediction(const json& run) {
         rows.push_back({"  " + name, quantity(name, value) + bar, quantity(name, measured)});
       }
   print_section("prediction", {{}, {"predicted", true}, {"measured", true}}, rows);
+}
+
+/// The use of the machine, over all readings.
+void print_system(const json& run) {
+  Rows rows;
+  int64_t readings = 0;
+  for (const auto& [name, value] : run["system"].items()) {
+    readings = std::max(readings, value["count"].get<int64_t>());
+    if (name.ends_with("/throttled"))
+      rows.push_back(
+          {"  " + name + ", of the time", fmt::format("{:.0f} %", 100 * value["mean"].get<double>()), "", ""});
+    else
+      rows.push_back(
+          {"  " + name, quantity(name, value["mean"]), quantity(name, value["min"]), quantity(name, value["max"])});
+  }
+  print_section(fmt::format("system ({})", counted(readings, "reading")),
+                {{}, {"mean", true}, {"least", true}, {"peak", true}}, rows);
 }
 
 void print_checkpoints(const json& run, double now) {
@@ -308,6 +332,7 @@ void print_run(const Ledger& ledger, const json& run) {
   print_curve(ledger, run, "loss");
   print_curve(ledger, run, "val_loss");
   print_metrics(run);
+  print_system(run);
   print_prediction(run);
   print_profile(run);
   print_checkpoints(run, now);

@@ -17,6 +17,7 @@
 #include "runner/commands/sweep_loading.hpp"
 #include "runner/config/config.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/logging/notifier.hpp"
 #include "runner/report/sweep_progress.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -99,14 +100,34 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
   if (row.status != "finished") log::info("continue with: runner sweep resume {}", row.id);
 }
 
+/// Tells the targets of logging.notify that the sweep has ended.
+void notify_end(const Recipe& recipe, const SweepRow& row, const std::vector<TrialRow>& trials,
+                const sweep::SweepFile& file, ExitCode code) {
+  SweepEnd end{.sweep = row.id,
+               .name = row.name,
+               .folder = row.folder,
+               .status = row.status,
+               .message = row.message,
+               .failed = row.status == "failed" || code == ExitCode::run_failed,
+               .counts = sweep_json(row, trials).at("counts")};
+  if (const auto* best = best_trial(row, trials))
+    end.best = {{"trial", best->number}, {"run", best->run}, {"metric", file.metric}, {"value", *best->value}};
+  try {
+    notify_sweep(recipe.logging.notify, end);
+  } catch (const Error& error) {  // the system has no libcurl
+    log::warning("the end of the sweep is not told: {}", error.what());
+  }
+}
+
 /// Executes a sweep that this process owns, until its end or an interruption.
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
                          const SweepOptions& options, std::vector<int64_t> again = {}) {
   sweep::Execution execution{.home = home, .program = own_program(), .sweep = id, .again = std::move(again)};
   const double begun = steady_seconds(), seconds_before = store.find(id).seconds;  // heartbeats update this value
   sweep::ExecutionEnd end;
+  Recipe recipe;
   try {
-    Recipe recipe = load_whole_recipe(file.recipe, {});
+    recipe = load_whole_recipe(file.recipe, {});
     execution.slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
     SweepProgress progress;
     execution.hooks = hooks_of(file, progress);
@@ -122,7 +143,9 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
   const auto trials = store.trials(id);
   tell_end(row, trials, file);
   if (options.json) std::printf("%s\n", json{{"schema", 1}, {"sweep", sweep_json(row, trials)}}.dump().c_str());
-  return exit_code(end, trials);
+  const ExitCode code = exit_code(end, trials);
+  notify_end(recipe, row, trials, file, code);
+  return code;
 }
 
 /// Loads the file with the checks of `runner check`.

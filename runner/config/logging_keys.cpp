@@ -46,14 +46,15 @@ std::optional<std::string> webhook_url(json& value) {
 }
 
 std::optional<std::string> known_moments(json& names) {
-  static const std::vector<std::string> known = {"end", "failure", "alert"};
-  if (names.empty()) return "`on` is empty: it can have end, failure and alert";
+  static const std::vector<std::string> known = {"end", "failure", "alert", "trial"};
+  if (names.empty()) return "`on` is empty: it can have end, failure, alert and trial";
   for (const auto& name : names)
     if (std::ranges::find(known, name.get<std::string>()) == known.end()) {
       const auto near = nearest(name.get<std::string>(), known);
-      return fmt::format("`on` has no \"{}\": it can have end, failure and alert{}", name.get<std::string>(),
+      return fmt::format("`on` has no \"{}\": it can have end, failure, alert and trial{}", name.get<std::string>(),
                          near ? "; did you mean \"" + *near + "\"?" : "");
     }
+  if (names == json{"trial"}) return "`on` has only \"trial\": add what the trials tell, end, failure or alert";
   return std::nullopt;
 }
 
@@ -64,6 +65,13 @@ std::optional<std::string> one_place_each(json& targets) {
   return std::nullopt;
 }
 
+std::optional<std::string> system_interval(json& value) {
+  constexpr double least = 0.1;
+  const auto seconds = value.get<double>();
+  if (seconds == 0 || seconds >= least) return std::nullopt;
+  return fmt::format("`system_interval_s` must be 0 (no readings) or at least {}, not {}", least, value_text(value));
+}
+
 void add_notify(Adder<Recipe::Logging>& add) {
   using Notify = Recipe::Logging::Notify;
   OptionTable<Notify> target;
@@ -72,7 +80,8 @@ void add_notify(Adder<Recipe::Logging>& add) {
       .add({.name = "webhook", .type = T::text, .fits = webhook_url}, &Notify::webhook);
   add({.name = "notify", .type = T::tables,
        .help = "Commands and webhooks that get messages about the run: { on, command } or { on, webhook }. on: end (of any kind), "
-               "failure, alert (see [health]; also a restart); default: all three. command: a line for /bin/sh that reads one line of JSON. webhook: a "
+               "failure, alert (see [health]; also a restart); default: these three. Of a sweep, only its end is told; with trial in on, its "
+               "trials tell theirs, too. command: a line for /bin/sh that reads one line of JSON. webhook: a "
                "URL that gets the JSON by POST; Slack, Mattermost, Teams and Discord show it. Write a secret as ${env:NAME}: its "
                "value is in no record.",
        .wanted = "a table of on and command, or of on and webhook, or a list of them", .fits = one_place_each},
@@ -100,6 +109,10 @@ void add_logging(std::vector<Key>& keys) {
        .help = "User or team of Weights & Biases. Default: the variable WANDB_ENTITY, or the user of `wandb sync`."},
       &L::wandb_entity);
   add_notify(add);
+  add({.name = "system_interval_s", .type = T::number,
+       .help = "Seconds between readings of this machine, which `runner show` sums up: CPU, memory, disk, network and GPUs. The first ones "
+               "follow each other faster. 0: none.", .minimum = 0, .maximum = 3600, .fits = system_interval},
+      &L::system_interval_s, {.quiet = true});
 }
 
 void add_health(std::vector<Key>& keys) {

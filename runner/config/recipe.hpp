@@ -372,6 +372,7 @@ struct Recipe {
       std::optional<std::string> command, webhook;  ///< one of them; with ${env:NAME} as written
     };
     std::vector<Notify> notify;
+    double system_interval_s = 10;  ///< between readings of the machine; 0: none
   } logging;
 
   struct Health {

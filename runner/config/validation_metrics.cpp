@@ -27,9 +27,4 @@ std::vector<std::string> validation_metrics(const Recipe& recipe) {
   return names;
 }
 
-bool higher_is_better(const std::string& metric) {
-  const auto* known = find_metric(metric);
-  return known && known->better == MetricInfo::Better::higher;
-}
-
 }  // namespace runner

@@ -12,7 +12,4 @@ const std::vector<std::string>& all_validation_metrics();
 /// Those of train.loss and model.num_labels; of language models none. All that are possible while these are not known.
 std::vector<std::string> validation_metrics(const Recipe& recipe);
 
-/// Whether a larger value of a metric is better (base/metric_names.hpp). False for the metrics of hooks.
-bool higher_is_better(const std::string& metric);
-
 }  // namespace runner

@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
@@ -54,6 +55,18 @@ void add_spools(sqlite::Database& database, const fs::path& home, std::map<int64
       log::warning("the record in {} is not in the ledger yet: {}", file.string(), error.what());
     }
   }
+}
+
+/// Adds the patterns of metric names that this runner knows and the migrations did not (base/metric_names.hpp).
+void add_directions(sqlite::Database& database) {
+  const auto patterns = nlohmann::json(higher_is_better_patterns()).dump();
+  constexpr const char* missing = "FROM json_each(?) WHERE value NOT IN (SELECT pattern FROM higher_is_better)";
+  if (!database.query(std::string("SELECT 1 ") + missing, patterns).step()) return;
+  sqlite::Transaction transaction(database);
+  database.run(std::string("INSERT INTO higher_is_better SELECT value ") + missing, patterns);
+  database.run(
+      "UPDATE key SET higher_is_better = EXISTS (SELECT 1 FROM higher_is_better WHERE name LIKE pattern ESCAPE '!')");
+  transaction.commit();
 }
 
 /// For the file of a newer runner: migrations only add, so what this one knows can still be read.
@@ -113,6 +126,7 @@ std::unique_ptr<sqlite::Database> open_to_write(const fs::path& home, bool adopt
   const bool is_new = schema_version(*database) == 0;  // throws before anything is changed
   set_journal_mode(*database, on_network_filesystem(home.string()) ? "truncate" : "wal");
   migrate(*database);
+  add_directions(*database);
   if (is_new && adopts) merge_all_spools(*database, home);
   return database;
 }

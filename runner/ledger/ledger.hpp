@@ -76,6 +76,12 @@ struct MetricSummary {
   double last = 0, min = 0, max = 0;
 };
 
+/// A reading of the machine while a run trained: over all readings of one name.
+struct SystemSummary {
+  int64_t count = 0;
+  double mean = 0, min = 0, max = 0;
+};
+
 /// The time that the run's attempts took together, without the pauses between them.
 double seconds_taken(const RunRow& row, double now);
 
@@ -187,6 +193,9 @@ class Ledger {
   /// (Unix seconds, value) of a reading of the machine, sorted by time. Throws Error(usage) with the nearest name if the
   /// run has none of that name.
   std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
+  /// The same over the seconds that the run's attempts took until then, without the pauses between them; in milliseconds' steps.
+  std::vector<std::pair<double, double>> system_over_seconds(const std::string& run, const std::string& name) const;
+  std::map<std::string, SystemSummary> system_summaries(const std::string& run) const;
   std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order
   std::vector<std::string> metric_names() const;                        ///< of all runs, in alphabetical order
 

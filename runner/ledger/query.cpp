@@ -229,6 +229,9 @@ json Ledger::show(const std::string& run) const {
   all.update(json::parse(rest.text(14)));
   all["sweep"] = read_sweep(database, number);
   all["metrics"] = read_metrics(database, number);
+  all["system"] = json::object();
+  for (const auto& [name, values] : system_summaries(run))
+    all["system"][name] = {{"count", values.count}, {"mean", values.mean}, {"min", values.min}, {"max", values.max}};
   all["parents"] = read_edges(database, number, /*children=*/false);
   all["children"] = read_edges(database, number, /*children=*/true);
   all["attempts"] = read_attempts(database, number);
@@ -249,7 +252,9 @@ std::vector<std::pair<int64_t, double>> Ledger::points(const std::string& run, c
   if (!points.empty()) return points;
   const auto names = metric_names(run);
   if (names.empty()) throw usage_error("run {} has no metrics yet", run);
-  const auto near = nearest(metric, names);
+  auto known = system_names(run);  // of which the user may have meant one
+  known.insert(known.begin(), names.begin(), names.end());
+  const auto near = nearest(metric, known);
   throw usage_error("run {} has no metric \"{}\"{}; it has {}", run, metric,
                     near ? fmt::format(": did you mean \"{}\"?", *near) : "", join(names, ", "));
 }

@@ -1,4 +1,5 @@
 // Readings of the machine in the ledger: CPU, memory, disk, network and GPUs over time.
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/clock.hpp"
@@ -30,6 +31,41 @@ std::vector<std::pair<double, double>> Ledger::system_curve(const std::string& r
                     near            ? "; did you mean \"" + *near + "\"?"
                     : names.empty() ? ": it has none"
                                     : "; it has " + join(names, ", "));
+}
+
+std::vector<std::pair<double, double>> Ledger::system_over_seconds(const std::string& run,
+                                                                   const std::string& name) const {
+  struct Begun {
+    double at, seconds_before;  ///< of the attempts before
+  };
+  auto curve = system_curve(run, name);
+  std::vector<Begun> attempts;
+  double seconds = 0;
+  auto rows = impl_->database->query(
+      "SELECT started, ifnull(ended, heartbeat) FROM attempt WHERE run = ? ORDER BY started", impl_->row_of(run));
+  while (rows.step()) {
+    attempts.push_back({rows.real(0), seconds});
+    seconds += std::max(0.0, rows.real(1) - rows.real(0));
+  }
+  size_t next = 0;
+  for (auto& [time, value] : curve) {
+    while (next < attempts.size() && attempts[next].at <= time) ++next;
+    const double passed = next == 0 ? 0 : attempts[next - 1].seconds_before + time - attempts[next - 1].at;
+    time = std::round(1000 * passed) / 1000;
+  }
+  return curve;
+}
+
+std::map<std::string, SystemSummary> Ledger::system_summaries(const std::string& run) const {
+  std::map<std::string, SystemSummary> summaries;
+  auto rows = impl_->database->query(
+      "SELECT name, count(*), avg(value), min(value), max(value) FROM system_sample JOIN key USING (key) WHERE run = ? "
+      "GROUP BY key",
+      impl_->row_of(run));
+  while (rows.step())
+    summaries[rows.text(0)] = {
+        .count = rows.integer(1), .mean = rows.real(2), .min = rows.real(3), .max = rows.real(4)};
+  return summaries;
 }
 
 std::vector<std::string> Ledger::system_names(const std::string& run) const {

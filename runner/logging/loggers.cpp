@@ -13,10 +13,11 @@ namespace runner {
 
 namespace {
 
-std::shared_ptr<RunListener> make_logger(const std::string& name, const Recipe& recipe, const fs::path& run_dir) {
+std::shared_ptr<RunListener> make_logger(const std::string& name, const Recipe& recipe, const fs::path& run_dir,
+                                         Ledger& ledger) {
   if (name == "csv") return std::make_shared<CsvLog>(run_dir / "metrics.csv");
   if (name == "tensorboard") return std::make_shared<TensorBoardLog>(run_dir / "tensorboard");
-  if (name == "mlflow") return std::make_shared<MlflowLog>(recipe.logging);
+  if (name == "mlflow") return std::make_shared<MlflowLog>(recipe.logging, &ledger);
   if (name == "wandb") return std::make_shared<WandbLog>(run_dir / "wandb", recipe.logging);
   RUNNER_CHECK(false, "logging.loggers = \"{}\"", name);
 }
@@ -29,10 +30,12 @@ void check_loggers(const Recipe& recipe) {
   if (!recipe.logging.notify.empty()) Notifier{recipe.logging.notify};
 }
 
-std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir) {
+std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir, Ledger& ledger,
+                                                       bool trial) {
   std::vector<std::shared_ptr<RunListener>> loggers;
-  if (!recipe.logging.notify.empty()) loggers.push_back(std::make_shared<Notifier>(recipe.logging.notify));
-  for (const auto& name : recipe.logging.loggers) loggers.push_back(make_logger(name, recipe, run_dir));
+  const auto targets = trial ? of_trials(recipe.logging.notify) : recipe.logging.notify;
+  if (!targets.empty()) loggers.push_back(std::make_shared<Notifier>(targets));
+  for (const auto& name : recipe.logging.loggers) loggers.push_back(make_logger(name, recipe, run_dir, ledger));
   return loggers;
 }
 

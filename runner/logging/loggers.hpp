@@ -11,6 +11,8 @@ namespace runner {
 /// Throws Error for what is missing on this machine, before a run begins: libcurl (environment), a server in MLFLOW_TRACKING_URI (usage).
 void check_loggers(const Recipe& recipe);
 
-std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir);
+/// `ledger` gets what a logger has to record about the run. A trial of a sweep notifies only the targets that want trials.
+std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir, Ledger& ledger,
+                                                       bool trial);
 
 }  // namespace runner

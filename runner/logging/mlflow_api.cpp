@@ -46,7 +46,7 @@ MlflowRun read_mlflow_run(const json& run) {
     const int64_t number = step.is_string() ? std::stoll(step.get<std::string>()) : step.get<int64_t>();
     found.last_steps[metric.at("key")] = number;
   }
-  found.has_params = !data.value("params", json::array()).empty();
+  for (const auto& param : data.value("params", json::array())) found.params.insert(param.at("key"));
   return found;
 }
 

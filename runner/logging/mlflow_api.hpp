@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct MlflowRun {
   std::string id;
   std::map<std::string, std::string> tags = {};
   std::map<std::string, int64_t> last_steps = {};  ///< of each metric
-  bool has_params = false;
+  std::set<std::string> params = {};               ///< their names
 };
 
 /// All functions throw MlflowFailure.

@@ -66,8 +66,9 @@ std::map<std::string, std::string> tags_of(const AttemptStart& attempt, const st
 
 }  // namespace
 
-MlflowLog::MlflowLog(const Recipe::Logging& settings)
-    : uri_(without_last_slash(given_or(settings.mlflow_uri, "MLFLOW_TRACKING_URI", "http://127.0.0.1:5000"))),
+MlflowLog::MlflowLog(const Recipe::Logging& settings, Ledger* record)
+    : record_(record),
+      uri_(without_last_slash(given_or(settings.mlflow_uri, "MLFLOW_TRACKING_URI", "http://127.0.0.1:5000"))),
       experiment_name_(given_or(settings.mlflow_experiment, "MLFLOW_EXPERIMENT_NAME", "Default")),
       api_(uri_) {
   if (!uri_.starts_with("http://") && !uri_.starts_with("https://"))
@@ -90,6 +91,7 @@ std::string MlflowLog::place() const {
 }
 
 void MlflowLog::begin(const AttemptStart& attempt) {
+  recorded_run_ = attempt.run;
   if (thread_.joinable()) return;  // a restart: the same settings, so what is sent stays right
   job_ = {.home = attempt.home,
           .run = attempt.run,
@@ -108,6 +110,15 @@ void MlflowLog::points(const PointGroup& group) {
   std::lock_guard lock(mutex_);
   times_.try_emplace(group.step, milliseconds(wall_seconds()));
   if (times_.size() > most) times_.erase(times_.begin());
+}
+
+void MlflowLog::tick() {
+  json found;
+  {
+    std::lock_guard lock(mutex_);
+    found.swap(found_);
+  }
+  if (record_ && !found.is_null()) record_->annotate(recorded_run_, "mlflow", found);
 }
 
 int64_t MlflowLog::time_of(int64_t step) {
@@ -133,6 +144,7 @@ void MlflowLog::end(const RunEnd& end) {
   changed_.notify_all();
   api_.stop();
   thread_.join();
+  tick();
 }
 
 void MlflowLog::tell_lack() {
@@ -169,7 +181,10 @@ void MlflowLog::take_up(MlflowRun found) {
   }
   api_.update_run(found.id, "RUNNING", 0);
   api_.set_tags(found.id, job_.tags);
-  if (!found.has_params) api_.log_params(found.id, job_.params);
+  // Those of a request that failed, or of all. MLflow cannot change a param that it has.
+  auto missing = job_.params;
+  std::erase_if(missing, [&](const auto& param) { return found.params.contains(param.first); });
+  api_.log_params(found.id, missing);
   for (const auto& [name, step] : found.last_steps) ledger_->skip(name, step);
   there_ = std::move(found.last_steps);
   run_ = found.id;
@@ -186,7 +201,10 @@ void MlflowLog::open() {
   if (experiment_.empty()) experiment_ = api_.experiment(experiment_name_);
   auto found = api_.find_run(experiment_, run_tag, job_.run);
   found ? take_up(std::move(*found)) : make_run();
-  log::info("run in MLflow: {}/#/experiments/{}/runs/{}", origin_of_url(uri_), experiment_, run_);
+  const auto url = fmt::format("{}/#/experiments/{}/runs/{}", origin_of_url(uri_), experiment_, run_);
+  log::info("run in MLflow: {}", url);
+  std::lock_guard lock(mutex_);
+  found_ = {{"run", run_}, {"experiment", experiment_}, {"url", url}};
 }
 
 void MlflowLog::send(std::vector<MetricPoint> points) {

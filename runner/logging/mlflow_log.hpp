@@ -24,13 +24,15 @@ namespace runner {
 /// the ledger, and the earlier one gets the status KILLED.
 class MlflowLog final : public RunListener {
  public:
-  explicit MlflowLog(const Recipe::Logging& settings);
+  /// `record`: gets the annotation "mlflow" of the run: {run, experiment, url}, which `runner show` prints.
+  explicit MlflowLog(const Recipe::Logging& settings, Ledger* record = nullptr);
   ~MlflowLog() override;
   std::string title() const override { return "MLflow"; }
   std::string place() const override;
   void begin(const AttemptStart& attempt) override;
   /// Remembers the time of the step.
   void points(const PointGroup& group) override;
+  void tick() override;
   /// Waits until the rest is sent, at most 10 s; not if the server does not answer.
   void end(const RunEnd& end) override;
 
@@ -63,6 +65,8 @@ class MlflowLog final : public RunListener {
   void tell_trouble(const std::string& problem);
   void tell_lack();
 
+  Ledger* record_;  ///< used by the thread of the training only, as the next one
+  std::string recorded_run_;
   const std::string uri_, experiment_name_;
   MlflowApi api_;
 
@@ -79,6 +83,7 @@ class MlflowLog final : public RunListener {
   std::condition_variable changed_;
   std::optional<End> end_;
   bool give_up_ = false, done_ = false;
+  nlohmann::json found_;              ///< the run on the server, until it is recorded; null: none
   std::map<int64_t, int64_t> times_;  ///< step -> milliseconds, of the newest steps
   std::thread thread_;
 };

@@ -92,6 +92,19 @@ std::unique_ptr<Delivery> make_delivery(const Recipe::Logging::Notify& target, R
       [stop] { *stop = true; }, retries);
 }
 
+std::string host_name() {
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  return host;
+}
+
+bool contains(const std::vector<std::string>& on, const char* kind) { return std::ranges::find(on, kind) != on.end(); }
+
+/// What a target is told at an end: "failure", "end", or nothing. One that wants both gets one notification.
+const char* kind_of_end(const std::vector<std::string>& on, bool failed) {
+  return failed && contains(on, "failure") ? "failure" : contains(on, "end") ? "end" : nullptr;
+}
+
 /// "loss 1.7011, val_loss 1.6823".
 std::string in_words(const json& metrics) {
   std::vector<std::string> parts;
@@ -112,12 +125,10 @@ Notifier::Notifier(const std::vector<Recipe::Logging::Notify>& targets, Retries 
 }
 
 void Notifier::begin(const AttemptStart& attempt) {
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
   run_ = {{"schema", 1},
           {"run", attempt.run},
           {"name", attempt.row.name},
-          {"host", host},
+          {"host", host_name()},
           {"folder", attempt.folder.string()}};
   step_ = attempt.from_step;
 }
@@ -144,7 +155,7 @@ void Notifier::event(const std::string& kind, const json& fields) {
   event["event"] = kind;
   const std::string message = fields.value("message", fields.value("why", ""));
   for (auto& target : targets_)
-    if (target.wants("alert"))
+    if (contains(target.on, "alert"))
       send(target, "alert", fmt::format("{}: {}: {}", who(), kind, message), {{"event", event}});
 }
 
@@ -155,18 +166,42 @@ void Notifier::end(const RunEnd& end) {
   const std::string text = fmt::format("{}: {} after {}{}{}", who(), status, counted(step_, "step"), why,
                                        metrics.empty() ? "" : ": " + metrics);
   const json more = {{"status", status}, {"message", end.message}, {"steps", step_}, {"metrics", metrics_}};
-  for (auto& target : targets_) {  // one that wants both gets one notification
-    if (status == "failed" && target.wants("failure"))
-      send(target, "failure", text, more);
-    else if (target.wants("end"))
-      send(target, "end", text, more);
-  }
+  for (auto& target : targets_)
+    if (const char* kind = kind_of_end(target.on, status == "failed")) send(target, kind, text, more);
   const auto deadline = std::chrono::steady_clock::now() + time_at_the_end;
   for (auto& target : targets_) target.delivery->finish(deadline);
 }
 
 std::string Notifier::who() const { return fmt::format("{} ({})", run_.value("name", ""), run_.value("run", "")); }
 
-bool Notifier::Target::wants(const char* kind) const { return std::ranges::find(on, kind) != on.end(); }
+std::vector<Recipe::Logging::Notify> of_trials(std::vector<Recipe::Logging::Notify> targets) {
+  std::erase_if(targets, [](const auto& target) { return !contains(target.on, "trial"); });
+  return targets;
+}
+
+void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const SweepEnd& end, Retries retries) {
+  std::vector<std::string> parts;
+  for (const auto& [status, number] : end.counts.items())
+    if (number != 0) parts.push_back(fmt::format("{} {}", number.get<int64_t>(), status));
+  std::string text =
+      fmt::format("sweep {} ({}): {}{}: {}", end.name, end.sweep, end.status,
+                  end.message.empty() ? "" : " (" + end.message + ")", parts.empty() ? "no trials" : join(parts, ", "));
+  if (end.best.is_object())
+    text += fmt::format("; best {} {:.4f}, trial {}", end.best.at("metric").get<std::string>(),
+                        end.best.at("value").get<double>(), end.best.at("trial").get<int64_t>());
+  json message = {{"schema", 1},          {"sweep", end.sweep},   {"name", end.name},
+                  {"host", host_name()},  {"folder", end.folder}, {"text", text},
+                  {"content", text},      {"status", end.status}, {"message", end.message},
+                  {"trials", end.counts}, {"best", end.best}};
+  std::vector<std::unique_ptr<Delivery>> deliveries;
+  for (const auto& target : targets)
+    if (const char* kind = kind_of_end(target.on, end.failed)) {
+      message["kind"] = kind;
+      deliveries.push_back(make_delivery(target, retries));
+      deliveries.back()->add(message.dump(-1, ' ', false, invalid_utf8));
+    }
+  const auto deadline = std::chrono::steady_clock::now() + time_at_the_end;
+  for (auto& delivery : deliveries) delivery->finish(deadline);
+}
 
 }  // namespace runner

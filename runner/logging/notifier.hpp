@@ -14,7 +14,7 @@ namespace runner {
 ///   {"schema": 1, "kind": "end" | "failure" | "alert", "run", "name", "host", "folder", "text", "content",
 ///    "status", "message", "steps", "metrics"}     of end and failure; message: why it ended
 ///   {..., "event": {"event": kind, ...}}          of alert: the event as in the ledger
-/// `text` is a sentence. Slack, Mattermost and Teams show it; Discord shows `content`, which is the same. A command, run by /bin/sh,
+/// Those of a sweep are described at notify_sweep(). `text` is a sentence. Slack, Mattermost and Teams show it; Discord shows `content`, which is the same. A command, run by /bin/sh,
 /// reads the line from its standard input. A webhook gets it by POST. ${env:NAME} in both is the variable's value, which is in no
 /// record and no message.
 class Notifier final : public RunListener {
@@ -33,7 +33,6 @@ class Notifier final : public RunListener {
   struct Target {
     std::vector<std::string> on;
     std::unique_ptr<Delivery> delivery;
-    bool wants(const char* kind) const;
   };
   void send(Target& target, const char* kind, const std::string& text, const nlohmann::json& more);
   /// "NAME (ID)" of the run.
@@ -44,6 +43,20 @@ class Notifier final : public RunListener {
   nlohmann::json metrics_ = nlohmann::json::object();  ///< the last values of loss and of the metrics of validation
   int64_t step_ = 0;
 };
+
+/// The targets of `notify` that want the notifications of a sweep's trials, too.
+std::vector<Recipe::Logging::Notify> of_trials(std::vector<Recipe::Logging::Notify> targets);
+
+/// The end of a sweep, for one notification to each target that wants the end or the failure.
+struct SweepEnd {
+  std::string sweep, name, folder, status, message;
+  bool failed = false;                               ///< the sweep, or all of its trials
+  nlohmann::json counts = nlohmann::json::object();  ///< status -> number of trials
+  nlohmann::json best = nullptr;                     ///< {trial, run, metric, value}
+};
+/// {"schema": 1, "kind": "end" | "failure", "sweep", "name", "host", "folder", "text", "content", "status", "message", "trials": counts,
+/// "best"}. Waits until all are delivered, at most 20 s.
+void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const SweepEnd& end, Retries retries = {});
 
 /// Whether an event is an alert: nonfinite, loss_spike, stall, restart.
 bool is_alert(const std::string& kind);

@@ -1,4 +1,4 @@
-// Records how busy the machine is while a run trains: the listener behind `logging.system_every`.
+// Records how busy the machine is while a run trains: the listener behind `logging.system_interval_s`.
 #pragma once
 #include <chrono>
 #include <map>

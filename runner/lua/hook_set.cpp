@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/lua/script_error.hpp"
 
 namespace runner::lua {

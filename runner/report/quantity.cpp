@@ -2,16 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "runner/base/text.hpp"
 
 namespace runner {
+
+namespace {
+constexpr std::pair<const char*, const char*> units[] = {
+    {"percent", "%"}, {"_watts", "W"}, {"_celsius", "C"}, {"_mhz", "MHz"}};
+}  // namespace
 
 std::string plain(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 std::string quantity(const std::string& name, const nlohmann::json& value) {
   if (!value.is_number()) return value.is_null() ? "-" : plain(value);
   const double number = value.get<double>();
+  if (name.ends_with("bytes_per_s")) return format_bytes(number) + "/s";
   if (name.find("bytes") != std::string::npos) return format_bytes(number);
+  for (const auto& [ending, unit] : units)
+    if (name.ends_with(ending)) return fmt::format("{:.0f} {}", number, unit);
   if (name.ends_with("_s") && !name.ends_with("per_s")) return format_duration(number);
   if (name.ends_with("seconds")) return format_duration(number);
   return value.is_number_integer() ? std::to_string(value.get<int64_t>()) : fmt::format("{:.6g}", number);

@@ -8,7 +8,8 @@ namespace runner {
 /// A string without quotes, any other value as JSON.
 std::string plain(const nlohmann::json& value);
 
-/// A number of the ledger as text, "-" for null. Its name determines the unit: bytes, seconds or none.
+/// A number of the ledger as text, "-" for null. Its name determines the unit: bytes, seconds, %, W, C (degrees Celsius),
+/// MHz or none.
 std::string quantity(const std::string& name, const nlohmann::json& value);
 
 }  // namespace runner

@@ -2,8 +2,8 @@
 
 #include <map>
 
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
-#include "runner/config/validation_metrics.hpp"
 
 namespace runner {
 

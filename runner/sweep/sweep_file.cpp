@@ -3,12 +3,12 @@
 #include <chrono>
 
 #include "runner/base/files.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_toml.hpp"
 #include "runner/config/sweep_keys.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_method.hpp"

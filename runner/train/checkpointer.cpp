@@ -1,7 +1,7 @@
 #include "runner/train/checkpointer.hpp"
 
 #include <fmt/ranges.h>
-#include "runner/config/validation_metrics.hpp"
+#include "runner/base/metric_names.hpp"
 
 #include <algorithm>
 #include <bit>

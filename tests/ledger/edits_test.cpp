@@ -3,8 +3,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <regex>
+#include <set>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/ledger/changes.hpp"
 #include "support.hpp"
 
@@ -194,4 +196,41 @@ TEST_CASE("a filter is completed with fields, values of the ledger and metrics")
   CHECK(complete("tag:\"two w") == Texts{"tag:\"two words\""});
   CHECK(complete("archived:") == Texts{"archived:yes", "archived:no", "archived:any"});
   CHECK(ledger.complete_filter("status:f tag:x", 8).place.offset == 7);
+}
+
+TEST_CASE("the directions of metrics are those of the table of names, also in a ledger of an older program") {
+  LedgerFolder folder;
+  { Ledger(folder.home(), Ledger::Mode::write); }
+  const auto stored = [&] {
+    std::set<std::string> patterns;
+    auto file = folder.raw();
+    auto rows = file.query("SELECT pattern FROM higher_is_better");
+    while (rows.step()) patterns.insert(rows.text(0));
+    return patterns;
+  };
+  const auto list = higher_is_better_patterns();
+  const std::set<std::string> known(list.begin(), list.end());
+  CHECK(stored() == known);
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string id = ledger.begin_run(new_run(folder));
+    for (const char* name : {"my_reward", "Val_F1", "top/acc", "accident", "perplexity", "tokens_per_s"})
+      ledger.metrics(id, {{name, 1, 1.0}});
+    ledger.finish_run(id, "finished", 0, "");
+  }
+  {
+    auto file = folder.raw();  // as an older program has left it
+    file.run("DELETE FROM higher_is_better WHERE pattern LIKE '%reward%'");
+    file.run("UPDATE key SET higher_is_better = 0 WHERE name = 'my_reward'");
+  }
+  { Ledger(folder.home(), Ledger::Mode::write); }
+  CHECK(stored() == known);
+  auto file = folder.raw();
+  auto keys = file.query("SELECT name, higher_is_better FROM key");
+  int64_t higher = 0;
+  while (keys.step()) {
+    CHECK(higher_is_better(keys.text(0)) == (keys.integer(1) == 1));
+    higher += keys.integer(1);
+  }
+  CHECK(higher == 4);
 }

@@ -136,3 +136,39 @@ TEST_CASE("a command that fails, and a server that is not there, are given up wi
   notifier.end({.outcome = {.code = ExitCode::done, .status = "finished", .first_cause = ""}});
   CHECK(read_file(file) == "x\nx\nx\n");
 }
+
+TEST_CASE("trials notify only targets that want them, and a sweep notifies once") {
+  using Notify = Recipe::Logging::Notify;
+  const Notify ends{.on = {"end"}, .command = "a", .webhook = {}},
+      trials{.on = {"failure", "trial"}, .command = "b", .webhook = {}};
+  const auto kept = of_trials({ends, trials});
+  REQUIRE(kept.size() == 1);
+  CHECK(kept[0].command == "b");
+  CHECK(of_trials({Notify{.command = "c", .webhook = {}}}).empty());  // by default, trials are silent
+
+  const TemporaryFolder folder;
+  const auto said = folder.path / "said";
+  SweepEnd end{.sweep = "20260101-000000-abcd",
+               .name = "lr",
+               .folder = "sweeps/x",
+               .status = "finished",
+               .message = "",
+               .counts = {{"finished", 2}, {"failed", 1}, {"pruned", 0}},
+               .best = {{"trial", 1}, {"run", "r"}, {"metric", "val_loss"}, {"value", 0.25}}};
+  const std::vector<Notify> targets = {{.on = {"end", "failure"}, .command = "cat >>" + said.string(), .webhook = {}},
+                                       {.on = {"alert"}, .command = "cat >>" + said.string(), .webhook = {}}};
+  notify_sweep(targets, end, fast);
+  end.failed = true;
+  end.best = nullptr;
+  notify_sweep(targets, end, fast);
+  const auto lines = lines_in(said);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0]["kind"] == "end");
+  CHECK(lines[0]["sweep"] == "20260101-000000-abcd");
+  CHECK(lines[0]["trials"]["failed"] == 1);
+  CHECK(lines[0]["best"]["value"] == 0.25);
+  CHECK(lines[0]["text"] ==
+        "sweep lr (20260101-000000-abcd): finished: 1 failed, 2 finished; best val_loss 0.2500, trial 1");
+  CHECK(lines[1]["kind"] == "failure");
+  CHECK(lines[1]["best"].is_null());
+}

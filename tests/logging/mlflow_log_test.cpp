@@ -98,6 +98,44 @@ TEST_CASE("MLflow: after a kill, a resume with the same settings continues the r
   CHECK(runs[0]["metrics"]["lr/a_b"].size() == 9);
 }
 
+TEST_CASE("MLflow: params of a request that failed are sent again") {
+  LoggedRun logged;
+  for (int i = 0; i < 150; ++i) logged.row.config["model"]["key_" + std::to_string(i)] = i;
+  const MlflowServer server(logged.folder.path, MlflowServer::Kind::stub);
+  const auto settings = settings_for(server, "busy");
+  const auto busy = logged.folder.path / "mlflow" / "busy";
+  write_file_atomic(busy, "");
+  const auto params = [&] {
+    const json runs = server.runs(logged.run, *settings.mlflow_experiment);
+    return runs.empty() ? 0 : runs[0]["params"].size();
+  };
+  MlflowLog log(settings);
+  log.begin(logged.attempt());
+  REQUIRE(wait_until([&] { return params() == 100; }, 60));
+  fs::remove(busy);
+  CHECK(wait_until([&] { return params() == 150; }, 60));
+  log.end({.outcome = finished_run});
+  CHECK(server.runs(logged.run, *settings.mlflow_experiment).size() == 1);
+}
+
+TEST_CASE("MLflow: the ledger has the run's id and address on the server") {
+  LoggedRun logged;
+  const MlflowServer server(logged.folder.path, MlflowServer::Kind::stub);
+  const auto settings = settings_for(server, "recorded");
+  MlflowLog log(settings, &logged.ledger);
+  log.begin(logged.attempt());
+  const auto recorded = [&] {
+    log.tick();
+    logged.ledger.flush();
+    return logged.ledger.show(logged.run).value("mlflow", json());
+  };
+  REQUIRE(wait_until([&] { return recorded().is_object(); }, 60));
+  const json there = recorded();
+  CHECK(there["url"] == server.uri() + "/#/experiments/" + there["experiment"].get<std::string>() + "/runs/" +
+                            there["run"].get<std::string>());
+  log.end({.outcome = finished_run});
+}
+
 TEST_CASE("MLflow: with other settings, steps that it has begin a new run with all points") {
   LoggedRun logged;
   const MlflowServer server(logged.folder.path);

@@ -133,6 +133,6 @@ TEST_CASE("metrics are sorted in reading order, and others keep their order at t
   sort_metrics(names);
   CHECK(names == std::vector<std::string>{"loss", "val_loss", "lr", "epoch", "aux", "lr/head"});
   REQUIRE(find_metric("val_accuracy"));
-  CHECK(find_metric("val_accuracy")->better == MetricInfo::Better::higher);
+  CHECK(higher_is_better("val_accuracy"));
   CHECK(find_metric("aux") == nullptr);
 }

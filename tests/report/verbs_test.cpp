@@ -292,6 +292,21 @@ TEST_CASE("show prints the command that began a run and the one that resumed it"
         std::string::npos);
 }
 
+TEST_CASE("show prints the run on an MLflow server") {
+  LedgerFolder folder;
+  Variable home{"RUNNER_HOME", folder.home()};
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string run = ledger.begin_run(new_run(folder, "good"));
+    ledger.annotate(run, "mlflow",
+                    {{"run", "0a1b"}, {"experiment", "3"}, {"url", "http://127.0.0.1:5000/#/experiments/3/runs/0a1b"}});
+    ledger.finish_run(run, "finished", 0, "");
+  }
+  CHECK(run_verb(setup_show, "last")
+            .out.find("\n  mlflow    0a1b at http://127.0.0.1:5000/#/experiments/3/runs/0a1b\n") != std::string::npos);
+  CHECK(json::parse(run_verb(setup_show, "last --json").out)["mlflow"]["run"] == "0a1b");
+}
+
 TEST_CASE("show --json has all keys that scripts rely on") {
   ThreeRuns runs;
   const json all = json::parse(run_verb(setup_show, "good --json").out);

@@ -3,7 +3,7 @@
     python mlflow_stub.py FOLDER [--hang]
 
 Writes its port to FOLDER/port. It checks types, required fields and limits of each request, and answers others with status 400. --hang:
-accepts connections and never answers.
+accepts connections and never answers. While there is a file FOLDER/busy, a run that has params gets no more: status 503.
 """
 import json
 import os
@@ -99,6 +99,8 @@ def answer(method, call, fields):
         for point in metrics:
             need(isinstance(point.get("key"), str) and isinstance(point.get("timestamp"), int)
                  and isinstance(point.get("step"), int) and isinstance(number(point.get("value")), (int, float)), "metric")
+        if params and run["params"] and os.path.exists(os.path.join(sys.argv[1], "busy")):
+            raise Refusal(503, "TEMPORARILY_UNAVAILABLE", "busy")
         for param in params:
             need(isinstance(param["value"], str) and len(param["value"]) <= 500, "param")
             need(run["params"].get(param["key"], param["value"]) == param["value"], "Changing param values is not allowed")
