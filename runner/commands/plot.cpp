@@ -76,9 +76,9 @@ Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const P
         log::warning("run {} has no metric \"{}\", so it is left out", runs[i], metric);
         continue;
       }
-      const bool lacks_x = std::ranges::find(known, options.x) == known.end();
-      if (runs.size() > 1 && options.x != "step" && lacks_x) {
-        log::warning("run {} has no metric \"{}\" for the horizontal axis, so it is left out", runs[i], options.x);
+      const bool lacks_x = x != "step" && std::ranges::find(known, x) == known.end();
+      if (runs.size() > 1 && lacks_x && !is_reading(ledger, runs[i], metric)) {
+        log::warning("run {} has no metric \"{}\" for the horizontal axis, so it is left out", runs[i], x);
         continue;
       }
       line.points = points_of(ledger, runs[i], metric, x);

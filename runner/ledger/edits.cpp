@@ -49,8 +49,8 @@ void check_name(sqlite::Database& database, int64_t run, const std::string& name
   if (name == "last") throw usage_error("a run cannot be named \"last\", which means the newest run");
   if (name[0] == '-' || name[0] == '!')
     throw usage_error("a run cannot be named \"{}\", which looks like an option", name);
-  if (name.find_first_of(":<>=*") != std::string::npos)
-    throw usage_error("a run cannot be named \"{}\", which looks like a filter: leave out : < > = and *", name);
+  if (name.find_first_of(":<>=") != std::string::npos)
+    throw usage_error("a run cannot be named \"{}\", which looks like a filter: leave out : < > and =", name);
   if (database.query("SELECT 1 FROM run WHERE id = ? AND run <> ?", name, run).step())
     throw usage_error("a run cannot be named \"{}\", which is the id of another run", name);
   auto same = database.query("SELECT id FROM run WHERE name = ? AND run <> ? AND deleted IS NULL ORDER BY started DESC",

@@ -45,7 +45,7 @@ TEST_CASE("a name that looks like something else, and texts that are not UTF-8, 
   CHECK(rename(" ") == "2: the name of a run cannot be empty");
   CHECK(rename("a\nb") == "2: the name of a run cannot have line ends or other control characters");
   CHECK(rename("status:failed") ==
-        "2: a run cannot be named \"status:failed\", which looks like a filter: leave out : < > = and *");
+        "2: a run cannot be named \"status:failed\", which looks like a filter: leave out : < > and =");
   CHECK(rename("-x") == "2: a run cannot be named \"-x\", which looks like an option");
   CHECK(rename(other) == "2: a run cannot be named \"" + other + "\", which is the id of another run");
   CHECK(rename("n\xff") == "2: the name of a run must be UTF-8: byte 2 is 0xFF");
