@@ -35,7 +35,7 @@ void set_journal_mode(sqlite::Database& database, const char* mode) {
 void add_spools(sqlite::Database& database, const fs::path& home, std::map<int64_t, double>& lost) {
   for (auto run = lost.begin(); run != lost.end();) {
     auto row = database.query("SELECT folder, id FROM run WHERE run = ?", run->first);
-    const fs::path file = row.step() ? spool_in(home / row.text(0)) : fs::path();
+    const fs::path file = row.step() ? find_spool(home, home / row.text(0)) : fs::path();
     const std::string id = file.empty() ? "" : row.text(1);
     row = database.query("SELECT 1");
     const auto number = (run++)->first;

@@ -1,6 +1,10 @@
 #include "runner/ledger/spool.hpp"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 
 #include "runner/base/clock.hpp"
@@ -8,6 +12,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/ledger/backup.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
@@ -122,6 +127,30 @@ bool is_in_use(const fs::path& file) {
 
 fs::path spool_in(const fs::path& run_folder) { return run_folder / "ledger-spool.db"; }
 
+namespace {
+
+/// Files in memory of this user; the folder is made when it is needed.
+fs::path memory_folder() {
+  const char* named = std::getenv("RUNNER_SPOOL_FOLDER");
+  return fs::path(named && *named ? named : "/dev/shm") / ("runner-" + std::to_string(::geteuid()));
+}
+
+/// The beginning of the names of files that belong to one ledger.
+std::string memory_prefix(const fs::path& home) { return xxh3_hex(real_path(home).string()) + "-"; }
+
+}  // namespace
+
+std::vector<fs::path> spool_places(const fs::path& home, const fs::path& run_folder) {
+  return {spool_in(run_folder), memory_folder() / (memory_prefix(home) + run_folder.filename().string() + ".db")};
+}
+
+fs::path find_spool(const fs::path& home, const fs::path& run_folder) {
+  std::error_code error;
+  for (const auto& place : spool_places(home, run_folder))
+    if (fs::exists(place, error)) return place;
+  return {};
+}
+
 bool lasts(const sqlite::Failure& failure) {
   switch (failure.primary()) {
     case SQLITE_FULL:
@@ -151,8 +180,23 @@ std::unique_ptr<sqlite::Database> seed_of(const fs::path& ledger, int64_t run) {
   return seed;
 }
 
+namespace {
+
+/// Throws Error(environment) if the folder is another user's.
+void make_private(const fs::path& folder) {
+  ::mkdir(folder.c_str(), S_IRWXU);
+  struct stat found {};
+  if (::lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() ||
+      (found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    throw environment_error("cannot use the folder {}: it is not a folder that only this user can read",
+                            folder.string());
+}
+
+}  // namespace
+
 void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed, const fs::path& file) {
   const fs::path temporary = file.string() + ".tmp";
+  if (file.parent_path() == memory_folder()) make_private(file.parent_path());
   remove_database(temporary);
   try {
     try {
@@ -228,7 +272,12 @@ std::vector<fs::path> left_spools(const fs::path& home) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(home / "runs", error), end; !error && entry != end; entry.increment(error))
-    if (const fs::path file = spool_in(entry->path()); fs::exists(file) && !is_in_use(file)) found.push_back(file);
+    found.push_back(spool_in(entry->path()));
+  for (fs::directory_iterator entry(memory_folder(), error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(memory_prefix(home)) && name.ends_with(".db")) found.push_back(entry->path());
+  }
+  std::erase_if(found, [](const auto& file) { return !fs::exists(file) || is_in_use(file); });
   return found;
 }
 
@@ -240,7 +289,7 @@ void merge_all_spools(sqlite::Database& ledger, const fs::path& home) {
   for (const auto& file : left_spools(home)) {
     try {
       if (merge_spool(ledger, file, /*same_numbers=*/false))
-        log::info("the record of {} was added from {}", file.parent_path().filename().string(), file.string());
+        log::info("a run's record was added from {}", file.string());
     } catch (const Error& failure) {
       log::warning("{} was not added to the ledger: {}", file.string(), failure.what());
     }

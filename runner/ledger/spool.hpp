@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runner/ledger/sqlite.hpp"
 
@@ -12,6 +13,14 @@ namespace runner {
 
 /// RUN_DIR/ledger-spool.db
 std::filesystem::path spool_in(const std::filesystem::path& run_folder);
+
+/// Where the spool of a run may be, the best place first: in its folder; in memory (/dev/shm, a folder that only this user reads), if
+/// the run's folder is on the disk that is full. There it survives the process, but not a restart of the machine.
+/// `home`: the ledger's folder. RUNNER_SPOOL_FOLDER replaces /dev/shm in tests.
+std::vector<std::filesystem::path> spool_places(const std::filesystem::path& home,
+                                                const std::filesystem::path& run_folder);
+/// The one that exists; empty: none.
+std::filesystem::path find_spool(const std::filesystem::path& home, const std::filesystem::path& run_folder);
 
 /// Whether a failure of the ledger is one that lasts, so that the record goes on in a spool: a full disk, a file that was deleted,
 /// damaged or write-protected. Not a file that is locked.
@@ -30,7 +39,7 @@ void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed,
 /// Error(environment) if the ledger still cannot be written.
 bool merge_spool(sqlite::Database& ledger, const std::filesystem::path& file, bool same_numbers);
 
-/// The spools in the folders of `home`/runs, for a ledger that was lost with the rows of its runs.
+/// The spools of runs in `home`, for a ledger that was lost with the rows of its runs.
 void merge_all_spools(sqlite::Database& ledger, const std::filesystem::path& home);
 /// Whether there are such spools that no process writes.
 bool has_left_spools(const std::filesystem::path& home);

@@ -158,20 +158,22 @@ bool Writer::begin_spool(const sqlite::Failure& failure) {
   if (spooling_ || guarded_ == 0 || !lasts(failure)) return false;
   if (tried_ > 0 && steady_seconds() - tried_ < spool_interval) return false;
   tried_ = steady_seconds();
-  const fs::path file = spool_in(folder_);
-  try {
-    create_spool(*database_, guarded_, seed_.get(), file);
-    auto spool = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
-    if (!on_network_filesystem(folder_.string())) spool->execute("PRAGMA journal_mode = wal");
-    use(std::move(spool));
-  } catch (const Error&) {
-    return false;  // the records stay in memory
+  for (const auto& file : spool_places(home_, folder_)) {
+    try {
+      create_spool(*database_, guarded_, seed_.get(), file);
+      auto spool = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+      if (!on_network_filesystem(file.parent_path().string())) spool->execute("PRAGMA journal_mode = wal");
+      use(std::move(spool));
+    } catch (const Error&) {
+      continue;
+    }
+    spooling_ = true;
+    log::warning("{}; the training goes on, and its record goes to {} until the ledger can be written again",
+                 failure.what(), file.string());
+    fault_point("spool");
+    return true;
   }
-  spooling_ = true;
-  log::warning("{}; the training goes on, and its record goes to {} until the ledger can be written again",
-               failure.what(), file.string());
-  fault_point("spool");
-  return true;
+  return false;  // the records stay in memory
 }
 
 void Writer::end_spool() {

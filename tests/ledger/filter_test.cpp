@@ -201,13 +201,13 @@ TEST_CASE("the end of several recipe keys must be written out") {
   runs.folder.raw().execute("INSERT INTO config_key VALUES ('model.seed', '$.model.seed', 1)");
   CHECK(runs.error("seed:7") ==
         "2: \"seed\" is the end of several recipe keys: write model.seed or run.seed\n  seed:7\n  ^^^^");
-  CHECK(runs.find("run.seed:7 r1") == "r1");
+  CHECK(runs.find("run.seed:7 name:r1") == "r1");
 }
 
 TEST_CASE("columns are fields, recipe keys, and values of metrics") {
   const SixRuns runs;
   const auto rows =
-      runs.ledger->runs(parse_filter("r3"), parse_columns("name, status,lr,best(val_accuracy),last(loss),tag,shuffle"));
+      runs.ledger->runs(parse_filter("name:r3"), parse_columns("name, status,lr,best(val_accuracy),last(loss),tag,shuffle"));
   REQUIRE(rows.size() == 1);
   CHECK(nlohmann::json(rows[0].cells) ==
         nlohmann::json({"r3", "interrupted", 0.001, 0.1 * 3, 6.0, {"odd", "Big one"}, false}));
@@ -220,10 +220,10 @@ TEST_CASE("a column shows a metric that is not a number, and lists and booleans 
   const auto cells = [&](const std::string& filter, const std::string& columns) {
     return nlohmann::json(runs.ledger->runs(parse_filter(filter), parse_columns(columns)).at(0).cells);
   };
-  CHECK(cells("r5", "last(loss),best(loss),monitor") == nlohmann::json({"NaN", 1.0, "loss"}));
-  CHECK(cells("r4", "data.train,shuffle") == nlohmann::json({{"a.txt", "b.txt"}, true}));
+  CHECK(cells("name:r5", "last(loss),best(loss),monitor") == nlohmann::json({"NaN", 1.0, "loss"}));
+  CHECK(cells("name:r4", "data.train,shuffle") == nlohmann::json({{"a.txt", "b.txt"}, true}));
   runs.folder.raw().execute("DELETE FROM metric_last WHERE run = (SELECT run FROM run WHERE name = 'r4')");
-  CHECK(cells("r4", "last(loss)") == nlohmann::json::array({nullptr}));  // no points
+  CHECK(cells("name:r4", "last(loss)") == nlohmann::json::array({nullptr}));  // no points
 }
 
 TEST_CASE("nan is found as the last value, and as the best one if no point is a number") {

@@ -77,7 +77,9 @@ TEST_CASE("edits keep no secrets") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   ::unsetenv("MY_SERVICE_TOKEN");
-  const std::string id = ledger.begin_run(new_run(folder, "a"));
+  NewRun given = new_run(folder, "a");
+  given.tags.clear();
+  const std::string id = ledger.begin_run(given);
   ledger.edit({id}, {.name = "b " + of_environment,
                      .notes = "key " + of_environment,
                      .appended_notes = "password=abc",

@@ -10,6 +10,7 @@
 
 #include "runner/base/files.hpp"
 #include "support.hpp"
+#include "tests/report/capture.hpp"
 
 using namespace runner;
 
@@ -160,6 +161,35 @@ TEST_CASE("expectation 12: on a full disk the record goes on beside the run, and
   CHECK(Ledger(home, Ledger::Mode::read).points(id, "loss") == expected(3000));
   CHECK(sqlite::Database(fs::path(home) / "ledger.db", sqlite::Access::existing).text("PRAGMA integrity_check") ==
         "ok");
+}
+
+TEST_CASE("expectation 12: with the run's folder on the full disk, the record goes to memory") {
+  LedgerFolder place;
+  SmallDisk disk(place.path / "disk");
+  fs::create_directories(place.path / "memory");
+  const Variable memory("RUNNER_SPOOL_FOLDER", (place.path / "memory").string());
+  const std::string home = disk.path / "home";
+  auto run = new_run(place);
+  run.run_dir_root = home + "/runs";
+  auto ledger = std::make_unique<Ledger>(home, Ledger::Mode::write);
+  const std::string id = ledger->begin_run(run);
+  ledger->begin_attempt(id, "start");
+  ledger->metrics(id, {{"loss", 1, 1.0}});
+  ledger->flush();
+  disk.fill();
+  for (int64_t step = 2; step <= 3000; ++step) ledger->metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}});
+  ledger->flush();
+  const fs::path spool = find_spool(home, fs::path(run.run_dir_root) / id);
+  REQUIRE(spool.string().starts_with((place.path / "memory").string()));
+  ledger->finish_run(id, "finished", 0, "");
+  ledger.reset();
+  CHECK(fs::exists(spool));  // the disk is still full
+  fs::remove(disk.path / "filler");
+  sqlite::Database(fs::path(home) / "ledger.db", sqlite::Access::existing)
+      .execute("UPDATE attempt SET process_start = 1");
+  CHECK(Ledger(home, Ledger::Mode::read).runs().at(0).status == "finished");
+  CHECK_FALSE(fs::exists(spool));
+  CHECK(Ledger(home, Ledger::Mode::read).points(id, "loss") == expected(3000));
 }
 
 TEST_CASE("expectation 12: a ledger whose files are cut to nothing") {
