@@ -201,6 +201,23 @@ Candidates joined(Candidates list, const Candidates& more) {
   return list;
 }
 
+/// The candidates for the last part of "A,B,...".
+Candidates last_part(const std::string& current, const Candidates& parts) {
+  const auto comma = current.rfind(',');
+  const std::string before = comma == std::string::npos ? "" : current.substr(0, comma + 1);
+  Candidates list;
+  for (const auto& part : parts) list.push_back({before + part.text, part.about});
+  return list;
+}
+
+/// "+good" and "-good" for each tag.
+Candidates changes_of_tags() {
+  Candidates list;
+  for (const auto& tag : tags())
+    for (const char* sign : {"+", "-"}) list.push_back({sign + tag.text, ""});
+  return list;
+}
+
 /// Values of options that name something of the ledger or of recipes.
 Candidates named_values(const CLI::App& app, const std::string& option) {
   if (option == "tag") return tags();
@@ -219,11 +236,15 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (name == "set") return overrides(current);
   if (name == "unset") return keys();
   if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
+  if (name == "columns") return last_part(current, joined(fields(), joined(keys(), metrics())));
+  if (name == "keys") return last_part(current, keys());
   if (!option.get_positional()) return named_values(app, name);
   if (name == "filter") return filter_terms(current);
   if (name == "run" || name == "runs" || name == "other" || name == "model") {
+    if (app.get_name() == "tag" && current.starts_with('+')) return changes_of_tags();
     const bool filters = option.get_items_expected_max() > 1;
     auto list = joined(runs(), names());
+    if (app.get_name() == "group") list = joined(std::move(list), groups());
     return filters ? joined(std::move(list), filter_terms(current)) : list;
   }
   if (name == "tags") return tags();
@@ -248,7 +269,7 @@ class Line {
 
   Candidates next(const std::string& current) const {
     if (waiting_) return values(*app_, *waiting_, current);
-    if (current.starts_with("-")) return options();
+    if (current.starts_with("-")) return app_->get_name() == "tag" ? joined(options(), changes_of_tags()) : options();
     Candidates list;
     for (auto* verb : app_->get_subcommands([](CLI::App* sub) { return !sub->get_group().empty(); }))
       list.push_back({verb->get_name(), verb->get_description()});

@@ -1,5 +1,5 @@
-// HTTP and HTTPS requests to servers that a recipe names. The system's libcurl makes them. It is loaded at the first request, so that
-// programs start without it.
+// HTTP and HTTPS requests to servers that a recipe names. The system's libcurl makes them. It is loaded when a recipe asks for
+// requests, so that programs start without it.
 #pragma once
 #include <atomic>
 #include <chrono>

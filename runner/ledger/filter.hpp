@@ -13,7 +13,7 @@
 //
 // An OPERAND is a field, a recipe key ("optimizer.lr", or its last part "lr" if no other key has it), a metric (its last
 // value), or last(METRIC), best(METRIC), min(METRIC), max(METRIC). Archived and deleted runs match only with archived:yes|any
-// and deleted:yes|any.
+// and deleted:yes|any; the trash (deleted:yes) has archived runs, too.
 #pragma once
 #include <cstddef>
 #include <optional>

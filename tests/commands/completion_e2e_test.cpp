@@ -56,6 +56,10 @@ TEST_CASE("expectation 39: completion proposes run ids and names, tags, filters,
   CHECK(complete({"plot", "tiny", "last", "20"}) == run.id + "\ttiny, finished\n");
   CHECK_THAT(complete({"compare", "tag:"}), StartsWith("tag:night"));
   CHECK_THAT(complete({"compare", "strategy:"}), ContainsSubstring("strategy:"));
+  CHECK(complete({"tag", "last", "+n"}) == "+night\n");
+  CHECK(complete({"tag", "last", "-n"}) == "-night\n");
+  CHECK_THAT(complete({"ls", "--columns", "name,stat"}), StartsWith("name,status\t"));
+  CHECK_THAT(complete({"compare", "--keys", "optimizer.l"}), StartsWith("optimizer.lr\t"));
   CHECK(complete({"plot", "last", "--metric", "mi"}) == "mine\n");
   CHECK(complete({"plot", "last", "--x", "s"}) == "step\n");
   CHECK(complete({"metrics", "--name", "mi"}) == "mine\n");
