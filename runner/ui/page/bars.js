@@ -1,6 +1,6 @@
 // Bars that the page draws with HTML, as files: the same values drawn by ECharts, and as a table.
 import { h } from "./dom.js";
-import { axis, axisText, colour, look } from "./echarts.js";
+import { axis, axisText, binaryTicks, colour, look } from "./echarts.js";
 import { exportMenu } from "./exports.js";
 
 /** `rows`: [{name, parts: [{name, value, colour: name of a colour}]}], the parts stacked in a horizontal bar. */
@@ -13,7 +13,7 @@ function barsOption(rows, unit) {
   return {
     legend: legend.length > 1 ? { bottom: 4, left: 12, itemWidth: 10, itemHeight: 10, textStyle: { color: style.text, ...style.font }, data: legend } : { show: false },
     grid: { left: 24 + 6.5 * widest, right: 24, top: 12, bottom: legend.length > 1 ? 64 : 28 },
-    xAxis: axis("value", style, { axisLabel: { color: style.text, ...style.font, formatter: axisText(unit), hideOverlap: true } }),
+    xAxis: axis("value", style, { ...(unit === "bytes" ? binaryTicks([[0, ...rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0))]]) : {}), axisLabel: { color: style.text, ...style.font, formatter: axisText(unit), hideOverlap: true } }),
     yAxis: axis("category", style, { data: names, inverse: true, splitLine: { show: false } }),
     series,
   };
