@@ -111,7 +111,8 @@ Response get_logs(const Api& api, const Request& request, const Captures& captur
     wanted.from = 0;
     wanted.stop = true;
   } else if (wanted.search.empty()) {
-    begin = index->after_lines(file, wanted.from < 0 ? std::max<int64_t>(0, index->lines() + wanted.from) : wanted.from);
+    begin =
+        index->after_lines(file, wanted.from < 0 ? std::max<int64_t>(0, index->lines() + wanted.from) : wanted.from);
     wanted.stop = wanted.from >= 0;
     if (wanted.stop) wanted.from = 0;
   }

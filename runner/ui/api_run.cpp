@@ -23,6 +23,26 @@ std::optional<fs::path> patch_of(const fs::path& folder) {
   return file;
 }
 
+/// The readings of one series in a part of the time: together they become one point.
+struct Readings {
+  int64_t index = -1, count = 0;
+  double time = 0, value = 0, low = 0, high = 0;
+
+  void add(double at, double reading) {
+    low = count == 0 ? reading : std::min(low, reading);
+    high = count == 0 ? reading : std::max(high, reading);
+    ++count;
+    time += (at - time) / static_cast<double>(count);
+    value += (reading - value) / static_cast<double>(count);
+  }
+  void append_to(json& series) const {
+    series["time"].push_back(time);
+    series["value"].push_back(json_number(value));
+    series["low"].push_back(json_number(low));
+    series["high"].push_back(json_number(high));
+  }
+};
+
 }  // namespace
 
 Response get_run(const Api& api, const Request&, const Captures& captures) {
@@ -62,27 +82,35 @@ Response get_plan(const Api& api, const Request&, const Captures& captures) {
                         {"devices", run["config"].value("devices", json())}});
 }
 
-/// Each series has at most `points` points: the mean of the readings in a part of the time, and the least and the greatest of them.
 Response get_system(const Api& api, const Request& request, const Captures& captures) {
   const std::string id = run_id(api, captures[0]);
   const int64_t points = integer_parameter(request, "points", 600, 1, 10'000);
   const auto database = open_ledger(api);
   const int64_t run = run_row(*database, id);
+  auto ends = database->query("SELECT min(time), max(time) FROM system_sample WHERE run = ?", run);
   json series = json::object();
-  auto rows = database->query(
-      "WITH ends AS (SELECT min(time) AS low, max(time) AS high FROM system_sample WHERE run = ?1), "
-      "parts AS (SELECT key, time, value, cast((time - low) * ?2 / max(high - low, 1e-9) * 0.999999 AS INTEGER) AS part "
-      "FROM system_sample, ends WHERE run = ?1) "
-      "SELECT name, avg(time), avg(value), min(value), max(value) FROM parts JOIN key USING (key) GROUP BY name, part "
-      "ORDER BY name, part",
-      run, points);
+  if (!ends.step() || ends.is_null(0)) return json_response({{"id", id}, {"series", series}});
+  const double low = ends.real(0), width = std::max(ends.real(1) - low, 1e-9) / static_cast<double>(points);
+  sqlite::Statement name(*database, "SELECT name FROM key WHERE key = ?");
+  auto rows = database->query("SELECT key, time, value FROM system_sample WHERE run = ? ORDER BY key, time", run);
+  int64_t key = -1;
+  json* one = nullptr;
+  Readings part;
   while (rows.step()) {
-    json& one = series[rows.text(0)];
-    one["time"].push_back(rows.real(1));
-    one["value"].push_back(json_number(rows.real(2)));
-    one["low"].push_back(json_number(rows.real(3)));
-    one["high"].push_back(json_number(rows.real(4)));
+    const double time = rows.real(1);
+    const auto index = std::min(points - 1, static_cast<int64_t>((time - low) / width));
+    if (rows.integer(0) != key || index != part.index) {
+      if (one) part.append_to(*one);
+      part = {.index = index};
+    }
+    if (rows.integer(0) != key) {
+      key = rows.integer(0);
+      name.bind(key);
+      one = name.step() ? &series[name.text(0)] : nullptr;
+    }
+    part.add(time, rows.real(2));
   }
+  if (one) part.append_to(*one);
   return json_response({{"id", id}, {"series", series}});
 }
 

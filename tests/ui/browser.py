@@ -210,6 +210,13 @@ class Page:
             self.mouse("mouseMoved", x + (to_x - x) * part, y + (to_y - y) * part, "left", 0, modifiers)
         self.mouse("mouseReleased", to_x, to_y, "left", 1, modifiers)
 
+    def pinch(self, from_x, to_x, y):
+        """Two fingers move from the two places `from_x` to those of `to_x`."""
+        for part in (0, 0.5, 1):
+            points = [{"x": a + (b - a) * part, "y": y, "id": i} for i, (a, b) in enumerate(zip(from_x, to_x))]
+            self.call("Input.dispatchTouchEvent", type="touchMove" if part else "touchStart", touchPoints=points)
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     def type(self, text):
         self.call("Input.insertText", text=text)
 

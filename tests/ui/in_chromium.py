@@ -89,7 +89,7 @@ class InChromium(unittest.TestCase):
 
     def export(self, page, title, kind):
         """The chart of that title as PNG, SVG or CSV."""
-        page.run(f"[...document.querySelectorAll('.chart-head button')].find((e) => e.getAttribute('aria-label') == 'Export ' + {json.dumps(title)}).click()")
+        page.run(f"[...document.querySelectorAll('button')].find((e) => e.getAttribute('aria-label') == 'Export ' + {json.dumps(title)}).click()")
         page.wait(f"document.querySelector('[data-export={kind}]')")
         return self.download(page, f"document.querySelector('[data-export={kind}]').click()")[1]
 

@@ -45,7 +45,8 @@ void check(const Log& log, LogIndex& index) {
   REQUIRE(index.size() == std::ssize(log.text));
   REQUIRE(index.lines() == whole + (begins.back() < std::ssize(log.text) ? 1 : 0));
   for (int64_t line = 0; line <= whole; line += std::max<int64_t>(1, whole / 50)) {
-    const LogPlace by_line = index.after_lines(file, line), by_byte = index.at_byte(file, begins[static_cast<size_t>(line)]);
+    const LogPlace by_line = index.after_lines(file, line),
+                   by_byte = index.at_byte(file, begins[static_cast<size_t>(line)]);
     REQUIRE((by_line.byte == begins[static_cast<size_t>(line)] && by_line.lines == line));
     REQUIRE((by_byte.byte == by_line.byte && by_byte.lines == line));
   }

@@ -111,6 +111,24 @@ class Use(InChromium):
         page.wait("document.querySelector('.legend button').getAttribute('aria-pressed') == 'false' && document.querySelector('.plot').getAttribute('aria-label').includes('4 curves')")
         self.assert_clean(page)
 
+    def test_two_fingers_zoom_on_a_phone(self):
+        page = self.view("compare", width=390, height=844, phone=True, scale=2)
+        page.run("document.querySelector('.plot').scrollIntoView({block: 'center'})")
+        page.settle(0.3)
+        left, top, width, height = page.run("(() => { const r = document.querySelector('.plot').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
+        before = len(page.requests)
+        page.pinch((left + 150, left + 200), (left + 100, left + 300), top + height / 2)
+        page.settle(1)
+        zoomed = [url for url in page.requests[before:] if "/curves" in url and "metric=loss" in url]
+        self.assertEqual(len(zoomed), 1, page.requests[before:])
+        low, high = (float(zoomed[0].split(name + "=")[1].split("&")[0]) for name in ("from", "to"))
+        # The axis goes from 52 to width - 12 pixels; the range shrinks to a quarter, and what was at 150 is at 100.
+        whole = self.server.get("curves", filter="limit:5", metric="loss", pixels=10)["range"]
+        each = (whole[1] - whole[0]) / (width - 64)
+        self.assertAlmostEqual(high - low, (whole[1] - whole[0]) / 4, delta=5 * each)
+        self.assertAlmostEqual(low, whole[0] + (150 - 52) * each - (100 - 52) * each / 4, delta=5 * each)
+        self.assert_clean(page)
+
     def test_axes_smoothing_groups_and_bands(self):
         page = self.view("compare")
         page.run("(() => { const x = document.querySelector('select[aria-label=\"x axis\"]'); x.value = 'tokens'; x.dispatchEvent(new Event('change')); })()")

@@ -9,12 +9,15 @@ import { closeDrawer } from "./drawer.js";
 import { showRuns } from "./runs.js";
 import { loadECharts } from "./echarts.js";
 
-/** A view of a module of its own. A browser remembers that a module could not be loaded, so each further try has another address. */
+/**
+ * A view of a module of its own. A browser remembers that a module could not be loaded, so each further try has another address. If a
+ * module is missing that this one needs, or if the server is of another version now, only loading the whole page anew helps.
+ */
 function lazy(module, name) {
   let failed = 0, loaded;
   return async () => {
     loaded ??= await withTries(() => import(`./${module}.js${failed ? `?try=${failed}` : ""}`), () => ++failed > 0).catch(() => {
-      throw Object.assign(new Error("This part of the page could not be loaded: is `runner ui` still running?"), { status: 0 });
+      throw Object.assign(new Error("This part of the page could not be loaded: is `runner ui` still running?"), { status: 0, reload: true });
     });
     return loaded[name];
   };
@@ -30,6 +33,7 @@ const views = {
 
 const main = $("#content");
 let current = null;
+let failed = false;  // the view is not there, because the server did not answer
 let shown = 0;
 
 const field = filterField(parameter("filter"), (filter) => context.setFilter(filter));
@@ -56,6 +60,7 @@ export const context = {
 async function draw() {
   const { view } = place(), known = views[view];
   const mine = ++shown;
+  failed = false;
   current?.dispose?.();
   current = null;
   closeDrawer();
@@ -79,7 +84,8 @@ async function draw() {
     if (mine !== shown) made?.dispose?.();
     else current = made;
   } catch (error) {
-    if (mine === shown) replace(main, h("div.empty", h("p.empty-title", "This view could not be shown"), h("p", error.message), h("button.plain", { type: "button", onclick: draw }, "Try again")));
+    if (mine === shown) failed = error.status === 0;
+    if (mine === shown) replace(main, h("div.empty", h("p.empty-title", "This view could not be shown"), h("p", error.message), h("button.plain", { type: "button", onclick: () => (error.reload ? location.reload() : draw()) }, "Try again")));
     if (!(error.status >= 0)) throw error;
   }
 }
@@ -154,6 +160,7 @@ function showConnection() {
 listen((state) => {
   streamState = state;
   showConnection();
+  if (state === "live" && failed) draw();
 });
 onReachable((reachable) => {
   if (!reachable) $("#away").hidden = false;

@@ -3,6 +3,7 @@ import { h, debounce } from "./dom.js";
 import { getCurves } from "./api.js";
 import { axis, axisText, binaryTicks, colour, loadECharts, look } from "./echarts.js";
 import { bandOf } from "./bands.js";
+import { listenToKeys, listenToPointer } from "./chart_input.js";
 import { hideReadout, showReadout } from "./charts.js";
 import { exportMenu } from "./exports.js";
 import { integer, number, quantity, unitOf } from "./format.js";
@@ -36,7 +37,8 @@ export class CurveChart {
     this.seen.observe(this.plot);
     this.redraw = () => this.draw();
     addEventListener("themechange", this.redraw);
-    this.listen();
+    listenToPointer(this);
+    listenToKeys(this);
   }
   dispose() {
     this.abort?.abort();
@@ -250,67 +252,6 @@ export class CurveChart {
     showReadout(event, title, near.map(({ curve, y: value }) => ({ colour: group.colourOf(curve.run), text: group.names.get(curve.run) ?? curve.name, value: quantity(this.metric, value) })), values.length > shown ? `and ${values.length - shown} more` : "");
   }
 
-  listen() {
-    const { plot } = this;
-    let start = null;
-    const at = (event) => {
-      const box = plot.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    plot.addEventListener("pointermove", (event) => {
-      if (!this.chart) return;
-      const [px, py] = at(event);
-      if (start) {
-        const vertical = start.shift, a = vertical ? start.y : start.x, b = vertical ? py : px;
-        Object.assign(this.range.style, { display: "block", left: vertical ? 0 : `${Math.min(a, b)}px`, width: vertical ? "100%" : `${Math.abs(b - a)}px`, top: vertical ? `${Math.min(a, b)}px` : 0, height: vertical ? `${Math.abs(b - a)}px` : "100%" });
-        hideReadout();
-        return;
-      }
-      const x = this.toX(px), y = this.chart.convertFromPixel({ yAxisIndex: 0 }, py);
-      this.group.point(x);
-      this.tell(event, x, y);
-    });
-    plot.addEventListener("pointerleave", () => {
-      this.group.point(null);
-      hideReadout();
-    });
-    plot.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0 || event.pointerType === "touch") return;
-      const [x, y] = at(event);
-      start = { x, y, shift: event.shiftKey };
-      plot.setPointerCapture(event.pointerId);
-    });
-    plot.addEventListener("pointerup", (event) => {
-      if (!start) return;
-      const [x, y] = at(event), from = start;
-      start = null;
-      this.range.style.display = "none";
-      if (from.shift && Math.abs(y - from.y) > 6) {
-        const ends = [from.y, y].map((pixel) => this.chart.convertFromPixel({ yAxisIndex: 0 }, pixel)).sort((a, b) => a - b);
-        this.yRange = ends;
-        this.draw();
-      } else if (!from.shift && Math.abs(x - from.x) > 6) {
-        const ends = [from.x, x].map((pixel) => this.toX(pixel)).sort((a, b) => a - b);
-        this.group.zoom(ends[0], ends[1]);
-      }
-    });
-    plot.addEventListener("dblclick", () => this.reset());
-    plot.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") return this.reset();
-      if (!["ArrowLeft", "ArrowRight", "+", "-"].includes(event.key) || !this.head?.range || !this.chart) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const [low, high] = this.head.range;
-      if (event.key === "+" || event.key === "-") {
-        const middle = this.cursor ?? (low + high) / 2, half = (high - low) * (event.key === "+" ? 0.25 : 1);
-        return this.group.zoom(middle - half, middle + half);
-      }
-      this.cursor = Math.min(high, Math.max(low, (this.cursor ?? low) + ((event.key === "ArrowRight" ? 1 : -1) * (high - low)) / 50));
-      this.group.point(this.cursor);
-      const box = plot.getBoundingClientRect(), px = this.chart.convertToPixel({ xAxisIndex: 0 }, this.cursor);
-      this.tell({ clientX: box.left + px, clientY: box.top + 20 }, this.cursor, this.visible()[0]?.y[0] ?? 0);
-    });
-  }
   reset() {
     this.yRange = null;
     this.cursor = undefined;

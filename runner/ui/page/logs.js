@@ -33,7 +33,7 @@ export function logsTab(box, run) {
   }
   const file = h("select", { "aria-label": "File" }, run.logs.map((log) => h("option", { value: log.file, selected: log.file === parameter("file") }, `${log.file}, ${bytes(log.bytes)}`)));
   const search = h("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", value: parameter("search") });
-  const lines = h("div.logs", { tabIndex: 0, role: "log", "aria-label": "Log" });
+  const lines = h("div.logs", { tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Log" });
   const state = h("span.muted.small", { role: "status" });
   const earlier = h("button.plain", { type: "button" }, "Earlier lines"), later = h("button.plain", { type: "button", hidden: true }, "Later lines");
   let first = 1;         // number of the first line that is shown

@@ -1,4 +1,5 @@
 // The view Plan: was the plan right?
+import { exportBars } from "./bars.js";
 import { h, replace, empty, command } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
@@ -9,39 +10,49 @@ const partNames = { parameters: "Parameters", gradients: "Gradients", optimizer:
 const phaseNames = { data: "Data", data_wait: "Data", forward: "Forward", backward: "Backward", update: "Update", optimizer: "Optimizer", communication: "Communication", other: "Other" };
 
 function stack(parts, whole, limit) {
-  return h("div.track", h("div.stack", parts.map(({ name, value, colour }) => h("i", { vars: { "--part": value / whole, "--colour": colour }, title: `${name}: ${bytes(value)}` }))), limit && limit <= whole ? h("span.limit", { vars: { "--at": limit / whole }, title: `limit: ${bytes(limit)}` }) : null);
+  return h("div.track", h("div.stack", parts.map(({ name, value, colour }) => h("i", { vars: { "--part": value / whole, "--colour": `var(--${colour})` }, title: `${name}: ${bytes(value)}` }))), limit && limit <= whole ? h("span.limit", { vars: { "--at": limit / whole }, title: `limit: ${bytes(limit)}` }) : null);
+}
+
+/** A title, and the button that saves the bars below it. */
+function heading(title, rows, unit) {
+  return h("div.section-head", h("h2", title), h("span.spacer"), rows ? exportBars(title, rows, unit) : null);
 }
 
 function memorySection(answer) {
   const { plan, predicted, measured, host, devices } = answer;
-  const parts = Object.entries(plan?.memory_parts ?? {}).filter(([, value]) => value > 0).map(([name, value], i) => ({ name: partNames[name] ?? name, value, colour: `var(--c${i % 8})` }));
+  const parts = Object.entries(plan?.memory_parts ?? {}).filter(([, value]) => value > 0).map(([name, value], i) => ({ name: partNames[name] ?? name, value, colour: `c${i % 8}` }));
   const total = parts.reduce((sum, part) => sum + part.value, 0) || predicted?.memory_bytes_per_rank;
   const peaks = measured?.peak_memory_bytes_per_rank ?? [], most = peaks.length ? Math.max(...peaks) : measured?.memory_bytes_per_rank ?? toNumber(answer.metrics.memory_bytes?.max);
   const limit = devices?.accelerator === "cuda" ? host?.cuda?.[0]?.memory_bytes : host?.memory_bytes ? host.memory_bytes / Math.max(1, answer.world_size) : null;
-  if (!total && !most) return h("p.muted", "This run has no prediction of memory, and none was measured.");
+  if (!total && !most) return [heading("Memory per rank"), h("p.muted", "This run has no prediction of memory, and none was measured.")];
+  const predictedParts = parts.length ? parts : total ? [{ name: "memory", value: total, colour: "c0" }] : [], measuredParts = most ? [{ name: "peak", value: most, colour: "muted" }] : [];
   const whole = Math.max(total ?? 0, most ?? 0, limit && limit < 4 * Math.max(total ?? 0, most ?? 0) ? limit : 0) * 1.02;
   const off = total && most ? (most - total) / total : null;
   return [
+    heading("Memory per rank", [{ name: "Predicted", parts: predictedParts }, { name: "Measured", parts: measuredParts }], "bytes"),
     h("div.bars", { role: "img", "aria-label": `Memory per rank: predicted ${bytes(total)}, measured ${most ? bytes(most) : "not yet"}` },
-      h("span", "Predicted"), stack(parts.length ? parts : [{ name: "memory", value: total, colour: "var(--c0)" }], whole, limit), h("span.num", bytes(total)),
-      h("span", "Measured"), most ? stack([{ name: "peak", value: most, colour: "var(--muted)" }], whole, limit) : h("span.muted", answer.status === "running" ? "not yet" : "not measured"), h("span.num", most ? bytes(most) : "", off !== null ? h("span.small", { style: { color: Math.abs(off) > 0.15 ? "var(--warn)" : "var(--muted)" } }, ` ${off >= 0 ? "+" : "−"}${Math.abs(off * 100).toFixed(1)} %`) : null)),
-    h("div.parts", parts.map((part) => h("span", h("span.swatch", { vars: { "--colour": part.colour } }), part.name, h("b", bytes(part.value)))), limit ? h("span.muted", `limit ${bytes(limit)} per rank`) : null),
+      h("span", "Predicted"), stack(predictedParts, whole, limit), h("span.num", bytes(total)),
+      h("span", "Measured"), most ? stack(measuredParts, whole, limit) : h("span.muted", answer.status === "running" ? "not yet" : "not measured"), h("span.num", most ? bytes(most) : "", off !== null ? h("span.small", { style: { color: Math.abs(off) > 0.15 ? "var(--warn)" : "var(--muted)" } }, ` ${off >= 0 ? "+" : "−"}${Math.abs(off * 100).toFixed(1)} %`) : null)),
+    h("div.parts", parts.map((part) => h("span", h("span.swatch", { vars: { "--colour": `var(--${part.colour})` } }), part.name, h("b", bytes(part.value)))), limit ? h("span.muted", `limit ${bytes(limit)} per rank`) : null),
   ];
 }
 
 function timeSection(answer) {
   const { plan, measured, profile, metrics } = answer;
   const predicted = plan?.step_seconds, real = measured?.step_seconds ?? toNumber(metrics.step_seconds?.last), error = plan?.step_seconds_error;
-  const phases = profile?.phases && typeof profile.phases === "object" ? Object.entries(profile.phases).filter(([, value]) => typeof value === "number" && value > 0).map(([name, value], i) => ({ name: phaseNames[name] ?? name, value, colour: `var(--c${i % 8})` })) : [];
-  if (!predicted && !real) return h("p.muted", "No time of a step was predicted or measured: a machine is measured once with runner doctor --calibrate.");
+  const phases = profile?.phases && typeof profile.phases === "object" ? Object.entries(profile.phases).filter(([, value]) => typeof value === "number" && value > 0).map(([name, value], i) => ({ name: phaseNames[name] ?? name, value, colour: `c${i % 8}` })) : [];
+  if (!predicted && !real) return [heading("Time of a step"), h("p.muted", "No time of a step was predicted or measured: a machine is measured once with runner doctor --calibrate.")];
   const sum = phases.reduce((all, phase) => all + phase.value, 0), scale = real && sum ? real / sum : 1;
   const whole = Math.max(predicted ?? 0, real ?? 0, sum * scale) * 1.05;
-  const bar = (parts) => h("div.track", h("div.stack", parts.map(({ name, value, colour }) => h("i", { vars: { "--part": value / whole, "--colour": colour }, title: `${name}: ${duration(value)}` }))));
+  const predictedParts = predicted ? [{ name: "step", value: predicted, colour: "c0" }] : [];
+  const measuredParts = phases.length && real ? phases.map((phase) => ({ ...phase, value: phase.value * scale })) : real ? [{ name: "step", value: real, colour: "muted" }] : [];
+  const bar = (parts) => h("div.track", h("div.stack", parts.map(({ name, value, colour }) => h("i", { vars: { "--part": value / whole, "--colour": `var(--${colour})` }, title: `${name}: ${duration(value)}` }))));
   return [
+    heading("Time of a step", [{ name: "Predicted", parts: predictedParts }, { name: "Measured", parts: measuredParts }], "seconds"),
     h("div.bars", { role: "img", "aria-label": `Time of a step: predicted ${duration(predicted)}, measured ${duration(real)}` },
-      h("span", "Predicted"), predicted ? bar([{ name: "step", value: predicted, colour: "var(--c0)" }]) : h("span.muted", "not predicted"), h("span.num", predicted ? duration(predicted) : "", error ? h("span.small.muted", ` ± ${(100 * error).toFixed(0)} %`) : null),
-      h("span", "Measured"), real ? bar(phases.length ? phases.map((phase) => ({ ...phase, value: phase.value * scale })) : [{ name: "step", value: real, colour: "var(--muted)" }]) : h("span.muted", "not yet"), h("span.num", real ? duration(real) : "", predicted && real ? h("span.small.muted", ` ${real >= predicted ? "+" : "−"}${Math.abs(100 * (real / predicted - 1)).toFixed(1)} %`) : null)),
-    phases.length ? h("div.parts", phases.map((phase) => h("span", h("span.swatch", { vars: { "--colour": phase.colour } }), phase.name, h("b", `${((100 * phase.value) / sum).toFixed(0)} %`)))) : null,
+      h("span", "Predicted"), predicted ? bar(predictedParts) : h("span.muted", "not predicted"), h("span.num", predicted ? duration(predicted) : "", error ? h("span.small.muted", ` ± ${(100 * error).toFixed(0)} %`) : null),
+      h("span", "Measured"), real ? bar(measuredParts) : h("span.muted", "not yet"), h("span.num", real ? duration(real) : "", predicted && real ? h("span.small.muted", ` ${real >= predicted ? "+" : "−"}${Math.abs(100 * (real / predicted - 1)).toFixed(1)} %`) : null)),
+    phases.length ? h("div.parts", phases.map((phase) => h("span", h("span.swatch", { vars: { "--colour": `var(--${phase.colour})` } }), phase.name, h("b", `${((100 * phase.value) / sum).toFixed(0)} %`)))) : null,
   ];
 }
 
@@ -89,8 +100,8 @@ export async function showPlan(view) {
     h("div.head", h("h1", "Plan"), chooser, h("span.spacer"), h("a", { href: address("run", answer.id) }, "Open the run")),
     h("p", h("b", `${plan.strategy ?? ""}${answer.world_size > 1 ? ` on ${answer.world_size} ranks` : ""}`), plan.reason ? h("span.muted", `: ${plan.reason}`) : null),
     plan.parameters ? h("p.muted.small", `${count(plan.parameters)} parameters, ${plan.precision}, micro-batch ${plan.micro_batch_size}${plan.accumulation > 1 ? ` × ${plan.accumulation} accumulated` : ""}`) : null,
-    h("div.section", h("h2", "Memory per rank"), memorySection(answer)),
-    h("div.section", h("h2", "Time of a step"), timeSection(answer)),
+    h("div.section", memorySection(answer)),
+    h("div.section", timeSection(answer)),
     traffic(plan),
     h("div.section", h("h2", "What if"), h("form.form", { onsubmit: (event) => (event.preventDefault(), ask()) }, h("label.field", "on", kind), h("label.field", amount, "devices"), h("label.field", nodes, "nodes"), button), result));
   if (parameter("device")) ask();

@@ -5,6 +5,7 @@ import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
 import { ago, duration, integer, number, plain, short, toNumber } from "./format.js";
 import { axis, axisText, colour } from "./echarts.js";
+import { exportBars } from "./bars.js";
 import { plainChart, showReadout } from "./charts.js";
 
 const valueText = (value) => (typeof value === "number" ? short(value) : plain(value));
@@ -64,7 +65,7 @@ function bestSoFar(sweep, trials) {
 
 function importance(sweep) {
   const list = Object.entries(sweep.importance ?? {}).sort((a, b) => b[1] - a[1]);
-  return h("div", h("h2", { style: { marginBottom: "8px" } }, "Importance"), list.length ? [h("div.share", list.flatMap(([name, share]) => [h("span.mono", name), h("i", { vars: { "--part": Math.max(0, share) } }), h("span.num", `${Math.round(100 * share)} %`)])), h("p.small.muted", { style: { marginTop: "8px" } }, `share of the variance of ${sweep.metric} that each key explains by itself`)] : h("p.muted", "Needs at least 8 finished trials."));
+  return h("div", h("div.section-head", h("h2", "Importance"), h("span.spacer"), list.length ? exportBars("Importance", list.map(([name, share]) => ({ name, parts: [{ name: "share of the variance", value: share, colour: "accent" }] })), "share") : null), list.length ? [h("div.share", list.flatMap(([name, share]) => [h("span.mono", name), h("i", { vars: { "--part": Math.max(0, share) } }), h("span.num", `${Math.round(100 * share)} %`)])), h("p.small.muted", { style: { marginTop: "8px" } }, `share of the variance of ${sweep.metric} that each key explains by itself`)] : h("p.muted", "Needs at least 8 finished trials."));
 }
 
 function trialTable(sweep, names) {
