@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes a ledger with realistic runs, for the tests and the benchmark of `runner ui`.
 
-    tests/ui/demo_ledger.py HOME [--runs N] [--points N] [--long N] [--sweep N] [--seed N]
+    tests/ui/demo_ledger.py HOME [--runs N] [--points N] [--long N] [--long-points N] [--sweep N] [--seed N]
 
 HOME/ledger.db gets the schema of schemas/ledger. --runs: number of runs (default 40); --points: points of each metric (default 400);
---long: the newest N runs have 10,000 points of the loss. The curves are those of trainings: a fast descent, a plateau that depends on
+--long: the newest N runs have --long-points points of the loss (default 10,000). The curves are those of trainings: a fast descent, a plateau that depends on
 the learning rate, noise that shrinks, spikes, and a run that diverges to NaN.
 """
 import argparse
@@ -251,7 +251,7 @@ class Demo:
         self.database.close()
 
 
-def make(home, runs=40, points=400, long=0, sweep=24, seed=7):
+def make(home, runs=40, points=400, long=0, sweep=24, seed=7, long_points=10_000):
     demo = Demo(home, seed)
     demo.database.execute("BEGIN")
     newest = None
@@ -262,7 +262,7 @@ def make(home, runs=40, points=400, long=0, sweep=24, seed=7):
         left = runs - i
         newest = demo.run(i, points, age if left > 2 else 600.0 * left, status="running" if left <= 2 and not long else "finished" if left <= long else None, cheap=points < 50)
         if left <= long:
-            demo.lengthen(newest[0], 10_000)
+            demo.lengthen(newest[0], long_points)
     demo.finish()
     return newest
 
@@ -270,6 +270,6 @@ def make(home, runs=40, points=400, long=0, sweep=24, seed=7):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("home")
-    for option, default in (("runs", 40), ("points", 400), ("long", 0), ("sweep", 24), ("seed", 7)):
+    for option, default in (("runs", 40), ("points", 400), ("long", 0), ("long-points", 10_000), ("sweep", 24), ("seed", 7)):
         parser.add_argument(f"--{option}", type=int, default=default)
     print(make(**vars(parser.parse_args())))
