@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <random>
+#include <set>
 
 #include "runner/ledger/bundle.hpp"
 #include "runner/ledger/migrations.hpp"
@@ -20,6 +21,8 @@ void kill_repeatedly(const Workplace& place, const std::vector<std::string>& com
                      const std::function<void()>& restart) {
   std::mt19937 random(7);
   int done = 0, tries = 0;
+  size_t faulted = 0;
+  std::set<std::string> killed_at;
   std::chrono::milliseconds longest(50);
   while (done < kills && tries < 20 * kills) {
     const size_t next = static_cast<size_t>(tries++);
@@ -33,8 +36,11 @@ void kill_repeatedly(const Workplace& place, const std::vector<std::string>& com
       if (result.code == 0)
         longest = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
     } else {
-      const std::string fault = faults[next % faults.size()] + ":" + std::to_string(1 + random() % 4);
-      result = place.run(command, {{"RUNNER_FAULT", fault}});
+      // The first time at each fault, then also later.
+      const std::string& name = faults[faulted % faults.size()];
+      const auto time = faulted++ < faults.size() ? 1 : 1 + random() % 4;
+      result = place.run(command, {{"RUNNER_FAULT", name + ":" + std::to_string(time)}});
+      if (result.code == 128 + SIGKILL) killed_at.insert(name);
     }
     INFO(result.err);
     REQUIRE((result.code == 0 || result.code == 128 + SIGKILL));
@@ -45,6 +51,7 @@ void kill_repeatedly(const Workplace& place, const std::vector<std::string>& com
       ++done;
   }
   CHECK(done == kills);
+  CHECK(killed_at == std::set<std::string>(faults.begin(), faults.end()));
 }
 
 int kills() {
