@@ -115,6 +115,13 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
   return database;
 }
 
+namespace {
+
+/// A file that exists from before a new ledger is made until it has the records that outlived the earlier one.
+fs::path spools_wait(const fs::path& home) { return home / "spools-wait"; }
+
+}  // namespace
+
 std::unique_ptr<sqlite::Database> open_to_write(const fs::path& home, bool adopts) {
   std::error_code error;
   const bool created = fs::create_directories(home, error);
@@ -122,18 +129,23 @@ std::unique_ptr<sqlite::Database> open_to_write(const fs::path& home, bool adopt
   // Git must ignore the ledger. An existing folder with another name may belong to the user, so it gets no .gitignore.
   const bool ours = created || home.filename() == ".runner";
   if (ours && !fs::exists(home / ".gitignore")) write_file_atomic(home / ".gitignore", "*\n");
-  auto database = std::make_unique<sqlite::Database>(home / "ledger.db", sqlite::Access::create);
-  const bool is_new = schema_version(*database) == 0;  // throws before anything is changed
+  const fs::path file = home / "ledger.db";
+  if (!fs::exists(file) && has_spools(home)) write_file_atomic(spools_wait(home), "");
+  auto database = std::make_unique<sqlite::Database>(file, sqlite::Access::create);
+  (void)schema_version(*database);  // throws before anything is changed
   set_journal_mode(*database, on_network_filesystem(home.string()) ? "truncate" : "wal");
   migrate(*database);
   add_directions(*database);
-  if (is_new && adopts) merge_all_spools(*database, home);
+  if (adopts && fs::exists(spools_wait(home))) {
+    merge_all_spools(*database, home);
+    if (!has_spools(home)) fs::remove(spools_wait(home), error);
+  }
   return database;
 }
 
 Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
   // The record of a run that outlived its ledger is brought back at once, also for a command that only reads.
-  const bool writes = mode == Mode::write || (!fs::exists(path) && has_left_spools(home));
+  const bool writes = mode == Mode::write || fs::exists(spools_wait(home)) || (!fs::exists(path) && has_spools(home));
   database = writes ? open_to_write(home) : open_to_read(path);
   if (database) mark_lost();
   secrets.add_environment();

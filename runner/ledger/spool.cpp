@@ -24,6 +24,7 @@ namespace runner {
 
 namespace {
 
+/// The main file first: without it, the others mean nothing.
 void remove_database(const fs::path& file) {
   std::error_code ignored;
   for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(file.string() + end, ignored);
@@ -223,6 +224,8 @@ void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed,
     }
     sync_path(temporary);
     std::error_code error;
+    // Logs of an earlier spool whose removal was killed would be taken for this one's.
+    for (const char* end : {"-wal", "-shm", "-journal"}) fs::remove(file.string() + end, error);
     fs::rename(temporary, file, error);
     if (error) throw environment_error("cannot write {}: {}", file.string(), error.message());
     sync_path(file.parent_path());
@@ -268,7 +271,7 @@ bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbe
 
 namespace {
 
-std::vector<fs::path> left_spools(const fs::path& home) {
+std::vector<fs::path> all_spools(const fs::path& home) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(home / "runs", error), end; !error && entry != end; entry.increment(error))
@@ -277,16 +280,17 @@ std::vector<fs::path> left_spools(const fs::path& home) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with(memory_prefix(home)) && name.ends_with(".db")) found.push_back(entry->path());
   }
-  std::erase_if(found, [](const auto& file) { return !fs::exists(file) || is_in_use(file); });
+  std::erase_if(found, [](const auto& file) { return !fs::exists(file); });
   return found;
 }
 
 }  // namespace
 
-bool has_left_spools(const fs::path& home) { return !left_spools(home).empty(); }
+bool has_spools(const fs::path& home) { return !all_spools(home).empty(); }
 
 void merge_all_spools(sqlite::Database& ledger, const fs::path& home) {
-  for (const auto& file : left_spools(home)) {
+  for (const auto& file : all_spools(home)) {
+    if (is_in_use(file)) continue;
     try {
       if (merge_spool(ledger, file, /*same_numbers=*/false))
         log::info("a run's record was added from {}", file.string());

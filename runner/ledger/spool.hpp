@@ -41,7 +41,7 @@ bool merge_spool(sqlite::Database& ledger, const std::filesystem::path& file, bo
 
 /// The spools of runs in `home`, for a ledger that was lost with the rows of its runs.
 void merge_all_spools(sqlite::Database& ledger, const std::filesystem::path& home);
-/// Whether there are such spools that no process writes.
-bool has_left_spools(const std::filesystem::path& home);
+/// Whether there are spools of runs in `home`, also of running ones.
+bool has_spools(const std::filesystem::path& home);
 
 }  // namespace runner
