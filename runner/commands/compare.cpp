@@ -12,7 +12,7 @@
 #include "runner/config/validation_metrics.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/comparison.hpp"
-#include "runner/report/csv.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"

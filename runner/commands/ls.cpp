@@ -12,7 +12,7 @@
 #include "runner/commands/filter_words.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/csv.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"

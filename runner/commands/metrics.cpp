@@ -13,7 +13,7 @@
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/csv.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {

@@ -9,7 +9,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/user_query.hpp"
-#include "runner/report/csv.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {

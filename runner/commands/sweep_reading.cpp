@@ -13,7 +13,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
-#include "runner/report/csv.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/sweep/importance.hpp"

@@ -11,7 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/exchange/tensorboard_files.hpp"
 #include "runner/parquet/module.hpp"
-#include "runner/report/csv.hpp"
+#include "runner/base/csv.hpp"
 
 namespace runner {
 

@@ -26,12 +26,14 @@ std::shared_ptr<RunListener> make_logger(const std::string& name, const Recipe& 
 void check_loggers(const Recipe& recipe) {
   const auto& loggers = recipe.logging.loggers;
   if (std::ranges::find(loggers, "mlflow") != loggers.end()) MlflowLog{recipe.logging};
-  if (!recipe.logging.notify.empty()) Notifier{recipe.logging.notify};
+  check_targets(recipe.logging.notify);
 }
 
-std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir) {
+std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir,
+                                                       const Ledger& ledger, const std::string& run) {
   std::vector<std::shared_ptr<RunListener>> loggers;
-  if (!recipe.logging.notify.empty()) loggers.push_back(std::make_shared<Notifier>(recipe.logging.notify));
+  if (!recipe.logging.notify.empty())
+    loggers.push_back(std::make_shared<Notifier>(recipe.logging.notify, ledger, run, run_dir));
   for (const auto& name : recipe.logging.loggers) loggers.push_back(make_logger(name, recipe, run_dir));
   return loggers;
 }

@@ -11,6 +11,8 @@ namespace runner {
 /// Throws Error for what is missing on this machine, before a run begins: libcurl (environment), a server in MLFLOW_TRACKING_URI (usage).
 void check_loggers(const Recipe& recipe);
 
-std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir);
+/// Of the run with this id and folder. `ledger` must outlive them.
+std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir,
+                                                       const Ledger& ledger, const std::string& run);
 
 }  // namespace runner
