@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "runner/base/csv.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
@@ -14,7 +15,6 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/comparison.hpp"
-#include "runner/report/csv.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"

@@ -317,7 +317,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
   StopSignals signals;  // from here on, a signal ends the run in order
-  RunRecord record(home, recipe, plan, options, start, code, started);
+  RunRecord record(home, recipe, plan, options, start, code, signals, started);
   std::optional<RunFolder> folder;
   Outcome outcome;
   try {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -13,7 +14,6 @@
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/csv.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "runner/base/csv.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/commands/command.hpp"
@@ -14,7 +15,6 @@
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/csv.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {

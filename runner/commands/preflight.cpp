@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/base/environment_text.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
@@ -139,8 +140,24 @@ Recipe with_data_facts(Recipe recipe) {
 
 std::string data_cache() { return (fs::absolute(ledger_home()) / "cache").string(); }
 
+namespace {
+
+/// Variables that notifications need when they are sent. Commands that train nothing do not ask for them.
+void check_variables(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  for (const auto& target : recipe.logging.notify)
+    for (const auto& name : missing_variables(target.command.value_or("") + target.webhook.value_or("")))
+      diagnostics.push_back(
+          {recipe.origin("logging.notify"), "missing-env",
+           fmt::format("the environment variable `{}` is not set (${{env:{}:-default}} would give it a "
+                       "default, and --unset logging.notify does without notifications)",
+                       name, name)});
+}
+
+}  // namespace
+
 void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
   Recipe recipe = given;
+  check_variables(recipe, diagnostics);
   const bool sound = diagnostics.empty();
   const bool data_sound = std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
     return diagnostic.section == "data" || diagnostic.section.empty();

@@ -4,12 +4,12 @@
 #include <iterator>
 #include <memory>
 
+#include "runner/base/csv.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/user_query.hpp"
-#include "runner/report/csv.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {

@@ -1,5 +1,6 @@
 #include "runner/commands/run_record.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/fault_point.hpp"
@@ -35,11 +36,16 @@ SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
   return options;
 }
 
+bool asks_to_stop(const std::vector<int>& signals) {
+  return std::ranges::any_of(signals, [](int signal) { return signal != SIGTSTP; });
+}
+
 }  // namespace
 
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-                     const StartPoint& start, CodeReader& code, double started)
+                     const StartPoint& start, CodeReader& code, StopSignals& signals, double started)
     : home_(home),
+      signals_(signals),
       options_(options),
       unit_(unit_of(plan)),
       row_(run_row(home, recipe, plan, options)),
@@ -65,7 +71,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   if (recipe.run.fast_dev_run == 0)
-    for (auto& logger : make_loggers(recipe, run_dir_, ledger_.ledger(), !options.sweep.empty()))
+    for (auto& logger : make_loggers(recipe, run_dir_, ledger_.ledger(), ledger_.run(), !options.sweep.empty()))
       listeners_.add(std::move(logger));
   if (recipe.logging.system_interval_s > 0)
     listeners_.add(std::make_shared<SystemWatch>(ledger_.ledger(), watched(recipe, plan)));
@@ -183,10 +189,14 @@ void RunRecord::put_back() noexcept {
 }
 
 void RunRecord::end(const Outcome& outcome, bool caller_tells_why) {
+  // A launcher kills what does not end soon after its signal.
+  const bool stopped = outcome.status == "preempted" || outcome.status == "interrupted";
   listeners_.end({.outcome = outcome,
                   .message = result_->why(outcome),
                   .measured = result_->measured(outcome),
-                  .caller_tells_why = caller_tells_why});
+                  .caller_tells_why = caller_tells_why,
+                  .patience = {.deadline = Patience::Clock::now() + std::chrono::seconds(stopped ? 5 : 20),
+                               .stop = [this] { return stop_seen_ = stop_seen_ || asks_to_stop(signals_.take()); }}});
 }
 
 void RunRecord::fail(const Outcome& outcome) noexcept {

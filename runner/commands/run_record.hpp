@@ -11,6 +11,7 @@
 #include "runner/commands/run_progress.hpp"
 #include "runner/commands/run_result.hpp"
 #include "runner/commands/start_point.hpp"
+#include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/logging/ledger_listener.hpp"
 #include "runner/selection/plan.hpp"
@@ -19,10 +20,10 @@ namespace runner {
 
 class RunRecord {
  public:
-  /// Commits the run's row, or reopens it on resume. `code` must outlive the record. `started`: steady_seconds() at the start of the
-  /// command.
+  /// Commits the run's row, or reopens it on resume. `code` and `signals` must outlive the record: a signal ends the wait for servers and
+  /// other programs at the end. `started`: steady_seconds() at the start of the command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-            const StartPoint& start, CodeReader& code, double started);
+            const StartPoint& start, CodeReader& code, StopSignals& signals, double started);
 
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.ledger().attempts(ledger_.run()); }
@@ -58,6 +59,8 @@ class RunRecord {
   void end(const Outcome& outcome, bool caller_tells_why);
 
   std::string home_;
+  StopSignals& signals_;
+  bool stop_seen_ = false;  ///< a signal came while the end waited
   const LaunchOptions& options_;
   std::string unit_;  ///< of what the model is trained on
   NewRun row_;

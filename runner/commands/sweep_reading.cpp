@@ -7,13 +7,13 @@
 #include <thread>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/csv.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
-#include "runner/report/csv.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/sweep/importance.hpp"

@@ -1,4 +1,5 @@
 // `runner tag`: adds tags to runs and removes them.
+#include <algorithm>
 #include <memory>
 
 #include "runner/base/log.hpp"
@@ -16,12 +17,20 @@ struct TagOptions {
   bool json = false;
 };
 
+/// Whether any run has the tag, which may look like a term of a filter ("lr=1e-3").
+bool is_tag(const std::string& text) {
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  return std::ranges::any_of(ledger.runs(),
+                             [&](const RunRow& run) { return std::ranges::find(run.tags, text) != run.tags.end(); });
+}
+
 ExitCode tag(const TagOptions& options) {
   std::vector<std::string> runs;
   RunEdit edit;
   for (const auto& word : options.words) {
     // The front turns -TAG into !TAG. A negated term of a filter has a ":" or another operator.
-    const bool removes = word.starts_with('!') && word.find_first_of(":=<>") == std::string::npos;
+    const bool removes =
+        word.starts_with('!') && (word.find_first_of(":=<>") == std::string::npos || is_tag(word.substr(1)));
     if (word.starts_with('+'))
       edit.added_tags.push_back(word.substr(1));
     else if (removes)

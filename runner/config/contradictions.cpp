@@ -85,6 +85,11 @@ class Finder {
   void run() {
     if (recipe_.run.name == "last")
       report("run.name", "a run cannot be named `last`, which means the newest run; set run.name to another name");
+    for (const auto& tag : recipe_.run.tags)
+      if (tag.empty() || tag == "none")
+        report("run.tags", fmt::format("a tag cannot be \"{}\": the filter tag:none finds runs without tags", tag));
+    if (recipe_.run.group == "none")
+      report("run.group", "a group cannot be \"none\": the filter group:none finds runs without a group");
     if (recipe_.run.profiler == "trace" && recipe_.run.fast_dev_run > 0)
       report("run.profiler",
              "fast_dev_run keeps no files, so it cannot keep a trace; profiler = \"simple\" prints a table",

@@ -16,6 +16,23 @@ std::string ungrouped(const Recipe::Data& data) {
   return data.shuffle ? "" : "data.shuffle = false keeps the order of the files";
 }
 
+/// Notes about settings of loggers that are not used, and about secrets in the recipe.
+void note_logging(const Recipe& recipe, std::vector<std::string>& notes) {
+  const auto& logging = recipe.logging;
+  for (const auto& [logger, keys] : {std::pair("mlflow", std::vector{"mlflow_uri", "mlflow_experiment"}),
+                                     std::pair("wandb", std::vector{"wandb_project", "wandb_entity"})})
+    for (const char* key : keys)
+      if (recipe.origins.contains(std::string("logging.") + key) &&
+          std::ranges::find(logging.loggers, logger) == logging.loggers.end())
+        notes.push_back(fmt::format("logging.{} has no effect: `loggers` has no \"{}\"", key, logger));
+  for (const auto& target : logging.notify)
+    if (target.webhook && target.webhook->find("${env:") == std::string::npos)
+      notes.push_back(
+          "logging.notify has the URL of a webhook, which whoever reads the recipe can use: put it into a variable, "
+          "and "
+          "write webhook = \"${env:NAME}\"");
+}
+
 }  // namespace
 
 std::vector<std::string> idle_switches(const Recipe& recipe) {
@@ -47,6 +64,7 @@ std::vector<std::string> idle_switches(const Recipe& recipe) {
                     schedule));
   if (recipe.hooks.trusted && recipe.hooks.files.empty())
     notes.push_back("hooks.trusted has no effect: there are no hooks (hooks.files)");
+  note_logging(recipe, notes);
   return notes;
 }
 

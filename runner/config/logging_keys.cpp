@@ -1,5 +1,6 @@
 // The keys of [logging] and [health].
 #include <algorithm>
+#include <set>
 
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
@@ -13,15 +14,24 @@ using nlohmann::json;
 
 namespace {
 
-std::optional<std::string> known_loggers(json& names) {
-  static const std::vector<std::string> known = {"csv", "tensorboard", "mlflow", "wandb"};
-  for (const auto& name : names)
-    if (std::ranges::find(known, name.get<std::string>()) == known.end()) {
-      const auto near = nearest(name.get<std::string>(), known);
-      return fmt::format("`loggers` has no \"{}\": it can have {}{}", name.get<std::string>(), "csv, tensorboard, mlflow and wandb",
+/// What is wrong with a list that may have each of the `known` names once.
+std::optional<std::string> check_names(const std::string& key, const json& names, const std::vector<std::string>& known) {
+  const auto list = join({known.begin(), known.end() - 1}, ", ") + " and " + known.back();
+  std::set<std::string> seen;
+  if (names.empty()) return fmt::format("`{}` is empty: it can have {}", key, list);
+  for (const std::string name : names) {
+    if (std::ranges::find(known, name) == known.end()) {
+      const auto near = nearest(name, known);
+      return fmt::format("`{}` has no \"{}\": it can have {}{}", key, name, list,
                          near ? "; did you mean \"" + *near + "\"?" : "");
     }
+    if (!seen.insert(name).second) return fmt::format("`{}` has \"{}\" twice", key, name);
+  }
   return std::nullopt;
+}
+
+std::optional<std::string> known_loggers(json& names) {
+  return names.empty() ? std::nullopt : check_names("loggers", names, {"csv", "tensorboard", "mlflow", "wandb"});
 }
 
 /// A URL with a scheme of HTTP, or one that a variable begins. Passwords are in variables.
@@ -46,14 +56,7 @@ std::optional<std::string> webhook_url(json& value) {
 }
 
 std::optional<std::string> known_moments(json& names) {
-  static const std::vector<std::string> known = {"end", "failure", "alert", "trial"};
-  if (names.empty()) return "`on` is empty: it can have end, failure, alert and trial";
-  for (const auto& name : names)
-    if (std::ranges::find(known, name.get<std::string>()) == known.end()) {
-      const auto near = nearest(name.get<std::string>(), known);
-      return fmt::format("`on` has no \"{}\": it can have end, failure, alert and trial{}", name.get<std::string>(),
-                         near ? "; did you mean \"" + *near + "\"?" : "");
-    }
+  if (auto problem = check_names("on", names, {"end", "failure", "alert", "trial"})) return problem;
   if (names == json{"trial"}) return "`on` has only \"trial\": add what the trials tell, end, failure or alert";
   return std::nullopt;
 }

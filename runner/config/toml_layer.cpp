@@ -55,9 +55,10 @@ void TomlLayer::read_section(const Section& section, const toml::table& table, c
       diagnostics_.push_back(unknown_key(section.name, name, at_key, names_));
       continue;
     }
-    const json written = to_json(node), expanded = expand(written, at_value, section.name);
-    auto& located = layer[dotted] = {
-        .value = key && key->secret ? written : expanded, .origin = key ? at_value : at_key, .folder = folder};
+    // Variables of secret keys are read when they are used.
+    json value = to_json(node);
+    if (!key || !key->secret) value = expand(std::move(value), at_value, section.name);
+    auto& located = layer[dotted] = {.value = std::move(value), .origin = key ? at_value : at_key, .folder = folder};
     if (dotted == "strategy.config" && node.is_table())
       located.tree = std::make_shared<LocatedJson>(to_tree(node, located.value, at_key, source));
   }

@@ -86,23 +86,24 @@ void SystemReader::read_processes(const std::vector<int64_t>& processes, Counter
   double resident = 0;
   // The counters of a process that ends would be missing in the sums, so the sums are made of differences.
   std::map<std::string, double> sums = {{run_cpu, 0}, {run_read, 0}, {run_write, 0}};
-  std::map<int64_t, std::map<std::string, double>> now;
+  std::map<Process, std::map<std::string, double>> now;
   for (const auto process : processes) {
     const fs::path folder = proc_ / std::to_string(process);
     const std::string stat = read_proc((folder / "stat").string());
     const auto end = stat.rfind(')');
     if (end == std::string::npos) continue;
     const auto fields = split(std::string_view(stat).substr(end + 1), ' ');
-    constexpr size_t user = 12, system = 13, pages = 22;  // fields 14, 15 and 24 of proc(5)
+    constexpr size_t user = 12, system = 13, start = 20, pages = 22;  // fields 14, 15, 22 and 24 of proc(5)
     if (fields.size() <= pages) continue;
     resident += std::strtod(fields[pages].c_str(), nullptr) * page_bytes;
-    auto& values = now[process];
+    const Process self(process, fields[start]);
+    auto& values = now[self];
     values[run_cpu] =
         (std::strtod(fields[user].c_str(), nullptr) + std::strtod(fields[system].c_str(), nullptr)) / ticks_per_second;
     const auto io = read_fields(folder / "io");
     if (io.contains("read_bytes")) values[run_read] = io.at("read_bytes");
     if (io.contains("write_bytes")) values[run_write] = io.at("write_bytes");
-    if (const auto before = processes_before_.find(process); before != processes_before_.end())
+    if (const auto before = processes_before_.find(self); before != processes_before_.end())
       for (const auto& [name, value] : values) sums[name] += value - before->second[name];
   }
   if (!now.empty()) reading.emplace_back("memory/run_bytes", resident);

@@ -58,7 +58,8 @@ class SystemReader {
   std::vector<WatchedGpu> gpus_;
   std::optional<Nvml> nvml_;  ///< empty if there are no GPUs to read
   std::optional<Counters> before_;
-  std::map<int64_t, std::map<std::string, double>> processes_before_;  ///< process id -> its counters
+  using Process = std::pair<int64_t, std::string>;  ///< id and start time, because ids are given again
+  std::map<Process, std::map<std::string, double>> processes_before_;  ///< with their counters
 };
 
 }  // namespace runner

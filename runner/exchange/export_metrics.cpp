@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <functional>
 
+#include "runner/base/csv.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/tensorboard_files.hpp"
 #include "runner/parquet/module.hpp"
-#include "runner/report/csv.hpp"
 
 namespace runner {
 

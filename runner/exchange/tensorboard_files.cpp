@@ -1,7 +1,6 @@
 #include "runner/exchange/tensorboard_files.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "runner/base/files.hpp"
 #include "runner/logging/tensorboard_log.hpp"
@@ -15,13 +14,9 @@ ExportedMetrics export_tensorboard(const Ledger& ledger, const std::vector<std::
     const auto shown = ledger.show(run);
     std::string folder = shown.at("name").get<std::string>() + "-" + run.substr(run.rfind('-') + 1);
     std::ranges::replace(folder, '/', '_');
-    std::map<int64_t, std::vector<MetricPoint>> steps;
     for (const auto& name : ledger.metric_names(run)) {
       ++written.metrics;
-      for (const auto& [step, value] : ledger.points(run, name)) {
-        steps[step].push_back({.name = name, .step = step, .value = value});
-        ++written.points;
-      }
+      written.points += std::ssize(ledger.points(run, name));
     }
     NewRun row;
     row.resolved = shown.at("resolved");
@@ -29,9 +24,6 @@ ExportedMetrics export_tensorboard(const Ledger& ledger, const std::vector<std::
     const std::string no_home;
     log.begin(
         {.home = no_home, .run = run, .folder = {}, .row = row, .reason = "export", .from_step = -1, .ledger = ledger});
-    const nlohmann::json no_event;
-    for (const auto& [step, points] : steps)
-      log.points({.from = PointGroup::From::step, .step = step, .points = points, .event = no_event});
   }
   return written;
 }

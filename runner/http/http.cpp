@@ -4,6 +4,8 @@
 #include <curl/curl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 
 namespace runner {
@@ -55,11 +57,13 @@ const Curl& curl() {
   return loaded;
 }
 
-/// A function for libcurl, which appends to a string and ignores what is above a MiB.
+constexpr size_t longest_body = 16 << 20;
+
+/// A function for libcurl, which appends to a string. A result other than the size ends the request.
 size_t append_body(const char* bytes, size_t size, size_t count, void* body) {
-  constexpr size_t most = 1 << 20;
   auto& text = *static_cast<std::string*>(body);
-  text.append(bytes, std::min(size * count, most - std::min(most, text.size())));
+  if (text.size() + size * count > longest_body) return 0;
+  text.append(bytes, size * count);
   return size * count;
 }
 
@@ -106,7 +110,8 @@ HttpReply HttpClient::send(const HttpRequest& request) {
   const CURLcode result = curl().easy_perform(handle_);
   curl().slist_free_all(headers);
   if (result != CURLE_OK) {
-    reply.problem = curl().easy_strerror(result);
+    reply.problem = result == CURLE_WRITE_ERROR ? "the reply is longer than 16 MiB" : curl().easy_strerror(result);
+    reply.body.clear();
     return reply;
   }
   long status = 0;
@@ -115,13 +120,27 @@ HttpReply HttpClient::send(const HttpRequest& request) {
   return reply;
 }
 
-std::string origin_of_url(const std::string& url) {
+namespace {
+
+size_t host_of_url(const std::string& url) {
   const auto scheme = url.find("://");
-  const size_t host = scheme == std::string::npos ? 0 : scheme + 3;
-  const auto end = url.find_first_of("/?#", host);
-  std::string origin = url.substr(0, end);
-  if (const auto at = origin.rfind('@'); at != std::string::npos && at >= host) origin.erase(host, at + 1 - host);
-  return origin;
+  return scheme == std::string::npos ? 0 : scheme + 3;
 }
+
+/// The URL up to `end`, without the user and the password.
+std::string url_until(std::string url, size_t end) {
+  const size_t host = host_of_url(url);
+  const size_t authority_end = std::min(url.find_first_of("/?#", host), end);
+  url.resize(std::min(end, url.size()));
+  const auto at = url.rfind('@', authority_end);
+  if (at != std::string::npos && at >= host && at < authority_end) url.erase(host, at + 1 - host);
+  return url;
+}
+
+}  // namespace
+
+std::string origin_of_url(const std::string& url) { return url_until(url, url.find_first_of("/?#", host_of_url(url))); }
+
+std::string page_of_url(const std::string& url) { return url_until(url, url.find_first_of("?#")); }
 
 }  // namespace runner

@@ -20,7 +20,7 @@ struct HttpRequest {
 
 struct HttpReply {
   int status = 0;       ///< 0: there is no reply
-  std::string body;     ///< the first MiB
+  std::string body;     ///< at most 16 MiB; a longer one is no reply
   std::string problem;  ///< why there is none: "Could not connect to server"; empty: there is one
   bool ok() const { return status >= 200 && status < 300; }
   /// Whether the same request may succeed later: no reply, 408, 429, or an error of the server.
@@ -46,5 +46,7 @@ class HttpClient {
 
 /// "https://localhost:80" of "https://localhost:80/path?query": what may be shown to people, because paths and queries may have secrets.
 std::string origin_of_url(const std::string& url);
+/// The same with the path: "https://localhost:80/path".
+std::string page_of_url(const std::string& url);
 
 }  // namespace runner

@@ -1,12 +1,10 @@
 // LSF: jsrun starts one process for each task and sets the ranks (JSM_NAMESPACE_*). The job's rank file contains the hosts.
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <utility>
 
 #include "runner/base/error.hpp"
+#include "runner/base/host_name.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/variables.hpp"
 
@@ -39,8 +37,7 @@ std::vector<std::string> compute_hosts(const Variables& variables) {
 
 std::string own_host(const Variables& variables) {
   if (auto host = variables.text({"HOSTNAME"})) return *host;
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+  return host_name();
 }
 
 /// The host name without its domain.

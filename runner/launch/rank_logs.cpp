@@ -56,7 +56,8 @@ void RankLogReader::read(const std::function<void(const RankLogLine&)>& line, bo
   if (!log) return;
   std::error_code error;
   if (const auto size = fs::file_size(file_, error); !error && size < offset_) {
-    offset_ = 0;
+    // The middle of a long log was removed: what was at its end has been read.
+    offset_ = size;
     partial_.clear();
   }
   log.seekg(static_cast<std::streamoff>(offset_));

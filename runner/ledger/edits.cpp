@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/ledger/changes.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/migrations.hpp"
 
 namespace runner {
 
@@ -153,6 +154,9 @@ json read_changes(sqlite::Database& database, int64_t run) {
 int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit) {
   int changed = 0;
   if (!impl_->database) return changed;
+  if (const auto newest = std::ssize(migrations()); impl_->database->integer("PRAGMA user_version") > newest)
+    throw environment_error("the ledger {} was written by a newer runner, which alone can change it",
+                            impl_->path.string());
   const RunEdit clean = edit_without_secrets(edit, impl_->secrets);
   sqlite::Transaction transaction(*impl_->database);
   for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), clean) > 0 ? 1 : 0;

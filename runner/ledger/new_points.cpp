@@ -1,17 +1,39 @@
 #include "runner/ledger/new_points.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "runner/ledger/ledger_impl.hpp"
 
 namespace runner {
 
-NewPoints::NewPoints(const std::string& home, const std::string& run)
-    : database_(open_to_read(std::filesystem::path(home) / "ledger.db")) {
+NewPoints::NewPoints(const std::string& home, const std::string& run) : home_(home), id_(run) {
+  const bool known = follow_file();
   if (!database_) throw environment_error("there is no ledger in {}", home);
-  auto row = database_->query("SELECT run FROM run WHERE id = ?", run);
-  if (!row.step()) throw usage_error("there is no run {} in {}", run, home);
-  run_ = row.integer(0);
+  if (!known) throw usage_error("there is no run {} in {}", run, home);
+}
+
+bool NewPoints::follow_file() {
+  const auto path = std::filesystem::path(home_) / "ledger.db";
+  struct stat now {};
+  // A file that was deleted keeps what it had, until there is another one.
+  if (::stat(path.c_str(), &now) == 0 && file_ != std::pair<uint64_t, uint64_t>(now.st_dev, now.st_ino)) {
+    run_ = 0;
+    database_ = open_to_read(path);
+    if (database_) file_ = {now.st_dev, now.st_ino};  // a new file may have no tables yet
+  }
+  if (!database_ || run_ != 0) return run_ != 0;
+  auto row = database_->query("SELECT run FROM run WHERE id = ?", id_);
+  if (row.step()) run_ = row.integer(0);
+  return run_ != 0;
+}
+
+std::optional<double> NewPoints::value(const std::string& metric, int64_t step) {
+  if (!follow_file()) return std::nullopt;
+  auto row = database_->query("SELECT value FROM metric JOIN key USING (key) WHERE run = ? AND name = ? AND step = ?",
+                              run_, metric, step);
+  return row.step() ? std::optional(metric_value(row, 0)) : std::nullopt;
 }
 
 NewPoints::~NewPoints() = default;
@@ -27,6 +49,7 @@ std::vector<MetricPoint> NewPoints::next(size_t most) {
     std::string name;
     int64_t read;
   };
+  if (!follow_file()) return {};
   std::vector<Behind> behind;
   auto last = database_->query("SELECT key, name, step FROM metric_last JOIN key USING (key) WHERE run = ?", run_);
   while (last.step()) {

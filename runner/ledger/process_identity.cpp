@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "runner/base/host_name.hpp"
 #include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 
@@ -19,9 +20,7 @@ std::string boot_id() { return std::string(trim(read_proc("/proc/sys/kernel/rand
 
 ProcessIdentity this_process() {
   ProcessIdentity me;
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  me.host = host;
+  me.host = host_name();
   me.machine = std::string(trim(read_proc("/etc/machine-id")));
   me.boot_id = boot_id();
   std::error_code ignored;

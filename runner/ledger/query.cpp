@@ -114,12 +114,16 @@ bool reads_a_model(const std::string& strategy) {
 /// Throws Error(usage) if `text` is the id or the name of a run in the trash, or the id of one that was purged.
 void refuse_hidden(sqlite::Database& database, const std::string& text) {
   auto trashed = database.query(
-      "SELECT id FROM run WHERE deleted IS NOT NULL AND (id = ?1 OR name = ?1 OR id LIKE '%-' || ?1) ORDER BY deleted "
+      "SELECT id FROM run WHERE deleted IS NOT NULL AND (id = ?1 OR name = ?1 OR substr(id, -length(?1) - 1) = '-' || "
+      "?1) ORDER BY deleted "
       "DESC",
       text);
   if (trashed.step())
     throw usage_error("run {} is in the trash: `runner restore {}` brings it back", trashed.text(0), trashed.text(0));
-  auto purged = database.query("SELECT id, time, who FROM purged WHERE id = ?1 OR id LIKE '%-' || ?1", text);
+  auto purged = database.query(
+      "SELECT id, time, who FROM purged WHERE id = ?1 OR name = ?1 OR substr(id, -length(?1) - 1) = '-' || ?1 "
+      "ORDER BY time DESC",
+      text);
   if (purged.step())
     throw usage_error("run {} was deleted for good at {} by {}", purged.text(0), format_time(purged.real(1)),
                       purged.text(2));
@@ -141,8 +145,9 @@ std::string Ledger::find_run(const std::string& text) const {
   std::string newest_of_name, newest_training, newest_begun;
   int of_name = 0;
   if (impl_->database) {
-    auto rows =
-        impl_->database->query("SELECT id, name, strategy FROM run WHERE deleted IS NULL ORDER BY started, run");
+    auto rows = impl_->database->query(
+        "SELECT id, name, strategy, EXISTS (SELECT 1 FROM imported WHERE imported.run = run.run AND kind <> 'bundle') "
+        "FROM run WHERE deleted IS NULL ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
@@ -156,7 +161,7 @@ std::string Ledger::find_run(const std::string& text) const {
         newest_begun = id;
       }
       ids.push_back(id);
-      if (!reads_a_model(rows.text(2))) newest_training = id;
+      if (!reads_a_model(rows.text(2)) && rows.integer(3) == 0) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }

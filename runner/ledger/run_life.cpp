@@ -110,6 +110,8 @@ NewRun Ledger::Impl::without_secrets(NewRun run) {
   for (auto* text : {&run.name, &run.notes}) *text = secrets.take_from(std::move(*text));
   for (auto* text : {&run.name, &run.notes, &run.recipe_source, &run.resolved})
     *text = secrets.without(std::move(*text));
+  for (auto& origin : run.origins)
+    if (origin.is_string()) origin = secrets.take_from(origin.get<std::string>());
   for (auto* value : {&run.config, &run.origins, &run.plan, &run.git, &run.host, &run.annotations})
     *value = secrets.json_without(std::move(*value));
   run.tags = secrets.without(std::move(run.tags));

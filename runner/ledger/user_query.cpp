@@ -86,7 +86,7 @@ std::string with_nearest(sqlite::Database& database, const std::string& message)
   std::string name = name_after(message, "no such table: ");
   std::vector<std::string> known;
   if (!name.empty())
-    known = names(database, "SELECT name FROM sqlite_schema WHERE type IN ('view', 'table')");
+    known = names(database, "SELECT name FROM sqlite_schema WHERE type = 'view'");
   else if (name = name_after(message, "no such column: "); !name.empty())
     known =
         names(database,

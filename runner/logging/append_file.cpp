@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,13 @@ void AppendFile::append(std::string_view bytes) {
     if (written < 0) throw environment_error("cannot write {}: {}", path_.string(), std::strerror(errno));
     bytes.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+void AppendFile::replace_last(size_t old_size, std::string_view bytes) {
+  const off_t size = ::lseek(descriptor_.get(), 0, SEEK_END);
+  if (size < 0 || ::ftruncate(descriptor_.get(), std::max<off_t>(0, size - static_cast<off_t>(old_size))) != 0)
+    throw environment_error("cannot write {}: {}", path_.string(), std::strerror(errno));
+  append(bytes);
 }
 
 }  // namespace runner

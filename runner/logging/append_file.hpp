@@ -13,7 +13,8 @@ class AppendFile {
   /// Creates the file and its folder if they do not exist. Throws Error(environment).
   explicit AppendFile(const fs::path& path);
   void append(std::string_view bytes);
-  const fs::path& path() const { return path_; }
+  /// Puts `bytes` in place of the last `old_size` bytes. A kill may leave out both.
+  void replace_last(size_t old_size, std::string_view bytes);
 
  private:
   fs::path path_;

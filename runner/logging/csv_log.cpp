@@ -3,27 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
-#include "runner/base/text.hpp"
+#include "runner/base/csv.hpp"
 
 namespace runner {
 
-namespace {
-
-/// A field; names with a comma, a quote or a line end are quoted (RFC 4180).
-std::string field(const std::string& name) {
-  if (name.find_first_of(",\"\n\r") == std::string::npos) return name;
-  std::string quoted = "\"";
-  for (char c : name) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
-}  // namespace
-
 std::string CsvLog::header() const {
   std::string text = "step";
-  for (const auto& column : columns_) text += "," + field(column);
+  for (const auto& column : columns_) text += "," + csv_cell(column);
   return text + "\n";
 }
 
@@ -35,21 +22,30 @@ void CsvLog::write_again(const std::string& rows) {
   file_.emplace(path_);
 }
 
+std::string CsvLog::row(int64_t step, const StepValues& values) const {
+  std::string text = std::to_string(step);
+  for (const auto& column : columns_) {
+    const auto found = values.find(column);
+    text += found == values.end() ? "," : fmt::format(",{}", found->second);
+  }
+  return text + "\n";
+}
+
 void CsvLog::begin(const AttemptStart& attempt) {
   columns_ = attempt.ledger.metric_names(attempt.run);
-  std::map<int64_t, std::vector<std::string>> rows;
-  for (size_t i = 0; i < columns_.size(); ++i)
-    for (const auto& [step, value] : attempt.ledger.points(attempt.run, columns_[i]))
-      rows.try_emplace(step, columns_.size()).first->second[i] = fmt::format("{}", value);
-  std::string text;
-  for (const auto& [step, cells] : rows) text += fmt::format("{},{}\n", step, join(cells, ","));
-  write_again(text);
+  last_step_.reset();
+  std::string rows;
+  for (auto& [step, values] : recorded_history(attempt)) {
+    rows += row(step, values);
+    last_step_ = step;
+    last_values_ = values;
+  }
+  write_again(rows);
 }
 
 void CsvLog::points(const PointGroup& group) {
-  const auto& points = group.points;
   const auto known = std::ssize(columns_), header_bytes = std::ssize(header());
-  for (const auto& point : points)
+  for (const auto& point : group.points)
     if (std::ranges::find(columns_, point.name) == columns_.end()) columns_.push_back(point.name);
   if (const auto added = std::ssize(columns_) - known; added > 0) {
     auto rows = read_file(path_).substr(static_cast<size_t>(header_bytes));
@@ -58,11 +54,11 @@ void CsvLog::points(const PointGroup& group) {
       rows.insert(end, static_cast<size_t>(added), ',');
     write_again(rows);
   }
-  std::vector<std::string> cells(columns_.size());
-  for (const auto& point : points)
-    cells[static_cast<size_t>(std::ranges::find(columns_, point.name) - columns_.begin())] =
-        fmt::format("{}", point.value);
-  file_->append(fmt::format("{},{}\n", group.step, join(cells, ",")));
+  const size_t replaced = last_step_ == group.step ? row(group.step, last_values_).size() : 0;
+  if (replaced == 0) last_values_.clear();
+  last_step_ = group.step;
+  for (const auto& point : group.points) last_values_[point.name] = point.value;
+  file_->replace_last(replaced, row(group.step, last_values_));
 }
 
 }  // namespace runner

@@ -34,9 +34,10 @@ void Delivery::add(std::string message) {
   changed_.notify_all();
 }
 
-void Delivery::finish(std::chrono::steady_clock::time_point deadline) {
+void Delivery::finish(const Patience& patience) {
   std::unique_lock lock(mutex_);
-  if (changed_.wait_until(lock, deadline, [this] { return queue_.empty(); })) return;
+  const auto what = fmt::format("{} to be delivered to {}", counted(std::ssize(queue_), "notification"), place_);
+  if (patience.wait(changed_, lock, what, [this] { return queue_.empty(); })) return;
   stop_ = true;
   changed_.notify_all();
   log::warning("{} could not be delivered to {} in time", counted(std::ssize(queue_), "notification"), place_);

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "runner/logging/patience.hpp"
+
 namespace runner {
 
 /// Pauses between tries: 1 s, 2 s, 4 s ...
@@ -32,10 +34,10 @@ class Delivery {
   ~Delivery();  ///< gives up what is not delivered
   Delivery(const Delivery&) = delete;
 
-  /// If the queue is full, the oldest message is left out.
+  /// If 64 messages wait, the oldest one is left out.
   void add(std::string message);
-  /// Waits until everything is delivered or given up, at most until `deadline`. What is left then is given up, with a warning.
-  void finish(std::chrono::steady_clock::time_point deadline);
+  /// Waits until everything is delivered or given up. What is left when the patience is over is given up, with a warning.
+  void finish(const Patience& patience);
 
  private:
   void loop();

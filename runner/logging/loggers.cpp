@@ -27,14 +27,14 @@ std::shared_ptr<RunListener> make_logger(const std::string& name, const Recipe& 
 void check_loggers(const Recipe& recipe) {
   const auto& loggers = recipe.logging.loggers;
   if (std::ranges::find(loggers, "mlflow") != loggers.end()) MlflowLog{recipe.logging};
-  if (!recipe.logging.notify.empty()) Notifier{recipe.logging.notify};
+  check_targets(recipe.logging.notify);
 }
 
 std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir, Ledger& ledger,
-                                                       bool trial) {
+                                                       const std::string& run, bool trial) {
   std::vector<std::shared_ptr<RunListener>> loggers;
   const auto targets = trial ? of_trials(recipe.logging.notify) : recipe.logging.notify;
-  if (!targets.empty()) loggers.push_back(std::make_shared<Notifier>(targets));
+  if (!targets.empty()) loggers.push_back(std::make_shared<Notifier>(targets, ledger, run, run_dir));
   for (const auto& name : recipe.logging.loggers) loggers.push_back(make_logger(name, recipe, run_dir, ledger));
   return loggers;
 }

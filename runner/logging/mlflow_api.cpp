@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -11,8 +12,6 @@ namespace runner {
 using nlohmann::json;
 
 namespace {
-
-constexpr auto replaced_utf8 = json::error_handler_t::replace;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -36,35 +35,33 @@ json key_values(const std::map<std::string, std::string>& values) {
   return list;
 }
 
+/// 64-bit integers, and numbers that are not finite, are texts in protobuf's JSON.
+double number_of(const json& value) {
+  return value.is_string() ? std::strtod(value.get<std::string>().c_str(), nullptr) : value.get<double>();
+}
+
 MlflowRun read_mlflow_run(const json& run) {
   MlflowRun found{.id = run.at("info").at("run_id")};
   const json data = run.value("data", json::object());
   for (const auto& tag : data.value("tags", json::array())) found.tags[tag.at("key")] = tag.value("value", "");
-  for (const auto& metric : data.value("metrics", json::array())) {
-    // 64-bit integers are numbers or texts in protobuf's JSON.
-    const json step = metric.value("step", json(0));
-    const int64_t number = step.is_string() ? std::stoll(step.get<std::string>()) : step.get<int64_t>();
-    found.last_steps[metric.at("key")] = number;
-  }
-  for (const auto& param : data.value("params", json::array())) found.params.insert(param.at("key"));
+  for (const auto& param : data.value("params", json::array()))
+    found.params[param.at("key")] = param.value("value", "");
+  for (const auto& metric : data.value("metrics", json::array()))
+    found.last[metric.at("key")] = {.step = static_cast<int64_t>(number_of(metric.value("step", json(0)))),
+                                    .value = number_of(metric.value("value", json(0)))};
   return found;
 }
 
-}  // namespace
-
-std::string mlflow_name(std::string name) {
-  for (char& c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80 && !std::isalnum(byte) && std::string_view("_-. /").find(c) == std::string_view::npos) c = '_';
-  }
-  // MLflow refuses names that are no normal relative paths.
-  const bool path = !name.starts_with('/') && !name.ends_with('/') && name.find("//") == std::string::npos &&
-                    name.find("./") == std::string::npos && !name.starts_with("..") && name != ".";
-  if (!path) std::ranges::replace(name, '/', '_');
-  if (!path && name.starts_with('.')) name[0] = '_';
-  constexpr size_t longest = 250;
-  return name.substr(0, longest);
+/// Calls `send` with parts of a list that MLflow accepts in one request.
+template <typename Send>
+void in_parts(const json& list, Send&& send) {
+  constexpr size_t most = 100;
+  for (size_t begin = 0; begin < list.size(); begin += most)
+    send(json(list.begin() + static_cast<std::ptrdiff_t>(begin),
+              list.begin() + static_cast<std::ptrdiff_t>(std::min(begin + most, list.size()))));
 }
+
+}  // namespace
 
 MlflowApi::MlflowApi(std::string uri)
     : base_(std::move(uri) + "/api/2.0/mlflow/"),
@@ -77,18 +74,19 @@ MlflowApi::MlflowApi(std::string uri)
 json MlflowApi::call(const std::string& method, const std::string& what, const json& body) {
   const auto reply = client_.send({.method = method,
                                    .url = base_ + what,
-                                   .body = body.is_null() ? "" : body.dump(-1, ' ', false, replaced_utf8),
+                                   .body = body.is_null() ? "" : json_text(body),
                                    .headers = headers_,
                                    .user = user_,
                                    .password = password_});
-  if (reply.status == 0) throw MlflowFailure(reply.problem, /*may_recover=*/true);
+  if (reply.status == 0) throw MlflowFailure(reply.problem, 0, /*may_recover=*/true);
   const json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (reply.ok() && answer.is_object()) return answer;
   const std::string operation = what.substr(0, what.find('?'));
-  if (reply.ok()) throw MlflowFailure(operation + " is not answered with JSON: this is no MLflow server", false);
+  if (reply.ok())
+    throw MlflowFailure(operation + " is not answered with JSON: this is no MLflow server", reply.status, false);
   const std::string message = answer.is_object() ? first_line(answer.value("message", "")) : "";
   throw MlflowFailure(fmt::format("{}: status {}{}", operation, reply.status, message.empty() ? "" : ": " + message),
-                      reply.may_recover());
+                      reply.status, reply.may_recover());
 }
 
 std::string MlflowApi::experiment(const std::string& name) {
@@ -97,8 +95,8 @@ std::string MlflowApi::experiment(const std::string& name) {
   try {
     found = look();
   } catch (const MlflowFailure& failure) {
-    // MLflow answers 404 if there is no such experiment.
-    if (failure.may_recover() || std::string(failure.what()).find("status 404") == std::string::npos) throw;
+    constexpr int not_found = 404;
+    if (failure.status() != not_found) throw;
     try {
       return call("POST", "experiments/create", {{"name", name}}).at("experiment_id");
     } catch (const MlflowFailure& refused) {
@@ -109,7 +107,7 @@ std::string MlflowApi::experiment(const std::string& name) {
   const json& experiment = found.at("experiment");
   if (experiment.value("lifecycle_stage", "active") != "active")
     throw MlflowFailure(
-        fmt::format("the experiment \"{}\" was deleted: restore it, or set logging.mlflow_experiment", name), false);
+        fmt::format("the experiment \"{}\" was deleted: restore it, or set logging.mlflow_experiment", name), 0, false);
   return experiment.at("experiment_id");
 }
 
@@ -130,11 +128,18 @@ MlflowRun MlflowApi::run(const std::string& id) {
 
 std::string MlflowApi::create_run(const std::string& experiment, const std::string& name, int64_t start_ms,
                                   const std::map<std::string, std::string>& tags) {
-  return call("POST", "runs/create",
-              {{"experiment_id", experiment}, {"run_name", name}, {"start_time", start_ms}, {"tags", key_values(tags)}})
-      .at("run")
-      .at("info")
-      .at("run_id");
+  std::string id;
+  in_parts(key_values(tags), [&](const json& part) {
+    if (id.empty())
+      id = call("POST", "runs/create",
+                {{"experiment_id", experiment}, {"run_name", name}, {"start_time", start_ms}, {"tags", part}})
+               .at("run")
+               .at("info")
+               .at("run_id");
+    else
+      call("POST", "runs/log-batch", {{"run_id", id}, {"tags", part}});
+  });
+  return id;
 }
 
 void MlflowApi::update_run(const std::string& id, const std::string& status, int64_t end_ms) {
@@ -144,24 +149,22 @@ void MlflowApi::update_run(const std::string& id, const std::string& status, int
 }
 
 void MlflowApi::set_tags(const std::string& id, const std::map<std::string, std::string>& tags) {
-  call("POST", "runs/log-batch", {{"run_id", id}, {"tags", key_values(tags)}});
+  in_parts(key_values(tags), [&](const json& part) {
+    call("POST", "runs/log-batch", {{"run_id", id}, {"tags", part}});
+  });
 }
 
 void MlflowApi::log_params(const std::string& id, const std::map<std::string, std::string>& params) {
-  constexpr size_t most = 100;
-  auto list = key_values(params);
-  for (size_t begin = 0; begin < list.size(); begin += most)
-    call("POST", "runs/log-batch",
-         {{"run_id", id},
-          {"params", json(list.begin() + static_cast<std::ptrdiff_t>(begin),
-                          list.begin() + static_cast<std::ptrdiff_t>(std::min(begin + most, list.size())))}});
+  in_parts(key_values(params), [&](const json& part) {
+    call("POST", "runs/log-batch", {{"run_id", id}, {"params", part}});
+  });
 }
 
 void MlflowApi::log_metrics(const std::string& id, const std::vector<MetricPoint>& points,
                             const std::vector<int64_t>& times) {
   auto metrics = json::array();
   for (size_t i = 0; i < points.size(); ++i)
-    metrics.push_back({{"key", mlflow_name(points[i].name)},
+    metrics.push_back({{"key", points[i].name},
                        {"value", json_number(points[i].value)},
                        {"timestamp", times[i]},
                        {"step", points[i].step}});

@@ -16,12 +16,14 @@ namespace runner {
 /// A call that failed.
 class MlflowFailure : public Error {
  public:
-  MlflowFailure(const std::string& message, bool may_recover)
-      : Error(ExitCode::environment, message), may_recover_(may_recover) {}
+  MlflowFailure(const std::string& message, int status, bool may_recover)
+      : Error(ExitCode::environment, message), status_(status), may_recover_(may_recover) {}
+  int status() const { return status_; }  ///< of HTTP; 0: there was no reply
   /// Whether the same call may succeed later.
   bool may_recover() const { return may_recover_; }
 
  private:
+  int status_;
   bool may_recover_;
 };
 
@@ -29,8 +31,12 @@ class MlflowFailure : public Error {
 struct MlflowRun {
   std::string id;
   std::map<std::string, std::string> tags = {};
-  std::map<std::string, int64_t> last_steps = {};  ///< of each metric
-  std::set<std::string> params = {};               ///< their names
+  struct Point {
+    int64_t step = 0;
+    double value = 0;
+  };
+  std::map<std::string, Point> last = {};  ///< of each metric, by its name on the server
+  std::map<std::string, std::string> params = {};
 };
 
 /// All functions throw MlflowFailure.
@@ -43,13 +49,14 @@ class MlflowApi {
   /// The newest run of the experiment with this tag.
   std::optional<MlflowRun> find_run(const std::string& experiment, const std::string& tag, const std::string& value);
   MlflowRun run(const std::string& id);
+  /// `tags`: at least one.
   std::string create_run(const std::string& experiment, const std::string& name, int64_t start_ms,
                          const std::map<std::string, std::string>& tags);
   /// `status`: RUNNING, FINISHED, FAILED or KILLED. `end_ms`: 0 for RUNNING.
   void update_run(const std::string& id, const std::string& status, int64_t end_ms);
   void set_tags(const std::string& id, const std::map<std::string, std::string>& tags);
   void log_params(const std::string& id, const std::map<std::string, std::string>& params);
-  /// At most 1,000 points; `times`: of each, in milliseconds since 1970.
+  /// At most 1,000 points with names that MLflow accepts; `times`: of each, in milliseconds since 1970.
   void log_metrics(const std::string& id, const std::vector<MetricPoint>& points, const std::vector<int64_t>& times);
   /// See HttpClient::stop().
   void stop() { client_.stop(); }
@@ -62,8 +69,5 @@ class MlflowApi {
   std::string user_, password_;
   HttpClient client_;
 };
-
-/// A name that MLflow accepts: letters, digits, and _ - . / and spaces; others become _.
-std::string mlflow_name(std::string name);
 
 }  // namespace runner

@@ -13,7 +13,10 @@
 
 #include "runner/base/child_process.hpp"
 #include "runner/base/environment_text.hpp"
+#include "runner/base/host_name.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/http/http.hpp"
 
@@ -23,8 +26,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::chrono::seconds time_of_a_command{30}, time_at_the_end{20};
-constexpr auto invalid_utf8 = json::error_handler_t::replace;
+constexpr std::chrono::seconds time_of_a_command{30};
 
 /// A file without a name that has the text, to be read from its beginning.
 Descriptor file_with(const std::string& text) {
@@ -39,7 +41,7 @@ Descriptor file_with(const std::string& text) {
 Delivery::Result run_command(const std::string& command, const std::string& message, const std::atomic<bool>& stop) {
   const Descriptor in = file_with(message + "\n"), out = file_with("");
   const pid_t pid = start_child({.program = "/bin/sh",
-                                 .arguments = {"-c", expand_environment(command)},
+                                 .arguments = {"-c", shell_references(command)},
                                  .out = out.get(),
                                  .log = out.get(),
                                  .in = in.get()});
@@ -54,15 +56,18 @@ Delivery::Result run_command(const std::string& command, const std::string& mess
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (status == 0) return {};
+  // The shell does not understand the command, may not run it, or does not find it.
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  const bool hopeless = code == 2 || code == 126 || code == 127;
   char last[201] = {};
   const off_t size = ::lseek(out.get(), 0, SEEK_END);
   [[maybe_unused]] const ssize_t n = ::pread(out.get(), last, sizeof(last) - 1, std::max<off_t>(0, size - 200));
   const auto said = trim(last);
   return {.problem = fmt::format("{}{}{}",
-                                 WIFEXITED(status) ? fmt::format("exit code {}", WEXITSTATUS(status))
+                                 WIFEXITED(status) ? fmt::format("exit code {}", code)
                                                    : fmt::format("ended by signal {}", WTERMSIG(status)),
                                  said.empty() ? "" : ": ", said),
-          .again = true};
+          .again = !hopeless};
 }
 
 Delivery::Result post(HttpClient& client, const std::string& url, const std::string& message) {
@@ -85,17 +90,11 @@ std::unique_ptr<Delivery> make_delivery(const Recipe::Logging::Notify& target, R
   }
   auto stop = std::make_shared<std::atomic<bool>>(false);
   return std::make_unique<Delivery>(
-      "the command `" + target.command.value_or("") + "`",
+      "the command `" + Secrets().take_from(target.command.value_or("")) + "`",
       [stop, command = target.command.value_or("")](const std::string& message) {
         return run_command(command, message, *stop);
       },
       [stop] { *stop = true; }, retries);
-}
-
-std::string host_name() {
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
-  return host;
 }
 
 bool contains(const std::vector<std::string>& on, const char* kind) { return std::ranges::find(on, kind) != on.end(); }
@@ -120,18 +119,17 @@ bool is_alert(const std::string& kind) {
   return kind == "nonfinite" || kind == "loss_spike" || kind == "stall" || kind == "restart";
 }
 
-Notifier::Notifier(const std::vector<Recipe::Logging::Notify>& targets, Retries retries) {
+void check_targets(const std::vector<Recipe::Logging::Notify>& targets) {
+  if (std::ranges::any_of(targets, [](const auto& target) { return target.webhook.has_value(); })) HttpClient();
+}
+
+Notifier::Notifier(const std::vector<Recipe::Logging::Notify>& targets, const Ledger& ledger, const std::string& run,
+                   const fs::path& folder, Retries retries)
+    : ledger_(ledger), run_({{"schema", 1}, {"run", run}, {"host", host_name()}, {"folder", folder.string()}}) {
   for (const auto& target : targets) targets_.push_back({target.on, make_delivery(target, retries)});
 }
 
-void Notifier::begin(const AttemptStart& attempt) {
-  run_ = {{"schema", 1},
-          {"run", attempt.run},
-          {"name", attempt.row.name},
-          {"host", host_name()},
-          {"folder", attempt.folder.string()}};
-  step_ = attempt.from_step;
-}
+void Notifier::begin(const AttemptStart& attempt) { step_ = attempt.from_step; }
 
 void Notifier::points(const PointGroup& group) {
   step_ = std::max(step_, group.step);
@@ -146,7 +144,7 @@ void Notifier::send(Target& target, const char* kind, const std::string& text, c
   json message = run_;
   message.update({{"kind", kind}, {"text", text}, {"content", text}});
   message.update(more);
-  target.delivery->add(message.dump(-1, ' ', false, invalid_utf8));
+  target.delivery->add(json_text(message));
 }
 
 void Notifier::event(const std::string& kind, const json& fields) {
@@ -168,11 +166,16 @@ void Notifier::end(const RunEnd& end) {
   const json more = {{"status", status}, {"message", end.message}, {"steps", step_}, {"metrics", metrics_}};
   for (auto& target : targets_)
     if (const char* kind = kind_of_end(target.on, status == "failed")) send(target, kind, text, more);
-  const auto deadline = std::chrono::steady_clock::now() + time_at_the_end;
-  for (auto& target : targets_) target.delivery->finish(deadline);
+  for (auto& target : targets_) target.delivery->finish(end.patience);
 }
 
-std::string Notifier::who() const { return fmt::format("{} ({})", run_.value("name", ""), run_.value("run", "")); }
+std::string Notifier::who() {
+  try {
+    run_["name"] = ledger_.row(run_.at("run")).name;
+  } catch (const std::exception&) {  // the ledger is away: the name that it had last
+  }
+  return fmt::format("{} ({})", run_.value("name", ""), run_.at("run").get<std::string>());
+}
 
 std::vector<Recipe::Logging::Notify> of_trials(std::vector<Recipe::Logging::Notify> targets) {
   std::erase_if(targets, [](const auto& target) { return !contains(target.on, "trial"); });
@@ -198,10 +201,10 @@ void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const Swe
     if (const char* kind = kind_of_end(target.on, end.failed)) {
       message["kind"] = kind;
       deliveries.push_back(make_delivery(target, retries));
-      deliveries.back()->add(message.dump(-1, ' ', false, invalid_utf8));
+      deliveries.back()->add(message.dump(-1, ' ', false, json::error_handler_t::replace));
     }
-  const auto deadline = std::chrono::steady_clock::now() + time_at_the_end;
-  for (auto& delivery : deliveries) delivery->finish(deadline);
+  const Patience patience;
+  for (auto& delivery : deliveries) delivery->finish(patience);
 }
 
 }  // namespace runner

@@ -14,19 +14,21 @@ namespace runner {
 ///   {"schema": 1, "kind": "end" | "failure" | "alert", "run", "name", "host", "folder", "text", "content",
 ///    "status", "message", "steps", "metrics"}     of end and failure; message: why it ended
 ///   {..., "event": {"event": kind, ...}}          of alert: the event as in the ledger
-/// Those of a sweep are described at notify_sweep(). `text` is a sentence. Slack, Mattermost and Teams show it; Discord shows `content`, which is the same. A command, run by /bin/sh,
-/// reads the line from its standard input. A webhook gets it by POST. ${env:NAME} in both is the variable's value, which is in no
-/// record and no message.
+/// Those of a sweep are described at notify_sweep(). `text` is a sentence. Slack, Mattermost and Teams show it; Discord shows `content`,
+/// which is the same. A command, run by /bin/sh, reads the line from its standard input; it is tried again unless its exit code says that
+/// it cannot run (2, 126, 127). A webhook gets the line by POST. ${env:NAME} in both is the variable's value, which is in no record and no
+/// message.
 class Notifier final : public RunListener {
  public:
-  /// `retries`: of each notification.
-  explicit Notifier(const std::vector<Recipe::Logging::Notify>& targets, Retries retries = {});
+  /// `ledger`: knows the run's name at each time. `retries`: of each notification.
+  Notifier(const std::vector<Recipe::Logging::Notify>& targets, const Ledger& ledger, const std::string& run,
+           const fs::path& folder, Retries retries = {});
 
   std::string title() const override { return "notifications"; }
   void begin(const AttemptStart& attempt) override;
   void points(const PointGroup& group) override;
   void event(const std::string& kind, const nlohmann::json& fields) override;
-  /// Waits until all notifications are delivered, at most 20 s.
+  /// Waits until all notifications are delivered, as long as RunEnd::patience.
   void end(const RunEnd& end) override;
 
  private:
@@ -35,9 +37,10 @@ class Notifier final : public RunListener {
     std::unique_ptr<Delivery> delivery;
   };
   void send(Target& target, const char* kind, const std::string& text, const nlohmann::json& more);
-  /// "NAME (ID)" of the run.
-  std::string who() const;
+  /// "NAME (ID)" of the run, which may have a new name.
+  std::string who();
 
+  const Ledger& ledger_;
   std::vector<Target> targets_;
   nlohmann::json run_;                                 ///< the fields that all notifications have
   nlohmann::json metrics_ = nlohmann::json::object();  ///< the last values of loss and of the metrics of validation
@@ -57,6 +60,8 @@ struct SweepEnd {
 /// {"schema": 1, "kind": "end" | "failure", "sweep", "name", "host", "folder", "text", "content", "status", "message", "trials": counts,
 /// "best"}. Waits until all are delivered, at most 20 s.
 void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const SweepEnd& end, Retries retries = {});
+/// Throws Error(environment) if a webhook needs libcurl, which is not installed.
+void check_targets(const std::vector<Recipe::Logging::Notify>& targets);
 
 /// Whether an event is an alert: nonfinite, loss_spike, stall, restart.
 bool is_alert(const std::string& kind);

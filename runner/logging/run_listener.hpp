@@ -8,6 +8,7 @@
 #include "runner/base/files.hpp"
 #include "runner/launch/outcome.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/logging/patience.hpp"
 
 namespace runner {
 
@@ -47,6 +48,7 @@ struct RunEnd {
   std::string message = {};       ///< why it ended; empty after its last step
   nlohmann::json measured = {};   ///< see RunResult
   bool caller_tells_why = false;  ///< an error of which the caller prints the message
+  Patience patience = {};         ///< for servers and other programs
 };
 
 /// A function that throws gives one warning, and the listener gets no further calls. The training goes on. Only the ledger ends it.
@@ -66,6 +68,7 @@ class RunListener {
   virtual void artifact(const std::string& /*kind*/, const std::string& /*path*/, const nlohmann::json& /*fields*/) {}
   /// Called at least 5 times a second.
   virtual void tick() {}
+  /// Also called if begin() was not, because the run failed before its first attempt.
   virtual void end(const RunEnd&) {}
 };
 

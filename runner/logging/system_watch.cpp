@@ -9,20 +9,29 @@
 
 #include "runner/base/blocked_signals.hpp"
 #include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
 
 namespace runner {
 
 struct SystemWatch::Shared {
-  Shared(const fs::path& folder, const std::vector<WatchedGpu>& gpus) : reader(folder, gpus) {}
-
-  SystemReader reader;  ///< used by the thread only
-  std::mutex mutex;     ///< guards what follows
+  std::mutex mutex;  ///< guards what follows
   std::condition_variable wake;
   std::vector<int64_t> processes;
   std::vector<SystemReading> readings;  ///< not recorded yet
+  std::string problem;                  ///< why there are no more readings
   bool stop = false;
 
-  void loop(std::chrono::milliseconds every) {
+  void run(const OpenReader& open, std::chrono::milliseconds every) {
+    try {
+      const auto reader = open();
+      loop(*reader, every);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex);
+      problem = error.what();
+    }
+  }
+
+  void loop(SystemReader& reader, std::chrono::milliseconds every) {
     std::unique_lock lock(mutex);
     // The first readings follow each other soon, so that a short run has some.
     for (auto pause = std::min<std::chrono::milliseconds>(every, std::chrono::seconds(1)); !stop;
@@ -61,12 +70,15 @@ void SystemWatch::begin(const AttemptStart& attempt) {
   run_ = attempt.run;
   processes_.clear();
   const bool first = !shared_;
-  if (first) shared_ = std::make_shared<Shared>(attempt.folder, options_.gpus);
+  if (first) shared_ = std::make_shared<Shared>();
   tell_processes();
   if (!first) return;
   const BlockedSignals blocked;  // signals are for the thread that supervises
-  // The thread is not joined: a driver that hangs must not keep the run from ending.
-  std::thread([shared = shared_, every = options_.every] { shared->loop(every); }).detach();
+  // The thread opens the reader, and is not joined: a driver that hangs must keep the run neither from starting nor from ending.
+  const OpenReader open = options_.open ? options_.open : [folder = attempt.folder, gpus = options_.gpus] {
+    return std::make_unique<SystemReader>(folder, gpus);
+  };
+  std::thread([shared = shared_, open, every = options_.every] { shared->run(open, every); }).detach();
 }
 
 void SystemWatch::event(const std::string& kind, const nlohmann::json& fields) {
@@ -78,11 +90,14 @@ void SystemWatch::event(const std::string& kind, const nlohmann::json& fields) {
 void SystemWatch::tick() {
   if (!shared_) return;
   std::vector<SystemReading> readings;
+  std::string problem;
   {
     const std::lock_guard lock(shared_->mutex);
     readings.swap(shared_->readings);
+    problem = shared_->problem;
   }
   for (auto& reading : readings) ledger_.system_samples(run_, std::move(reading));
+  if (!problem.empty()) throw environment_error("this machine cannot be read: {}", problem);
 }
 
 void SystemWatch::end(const RunEnd&) {

@@ -1,6 +1,7 @@
 // Records how busy the machine is while a run trains: the listener behind `logging.system_interval_s`.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,10 +16,12 @@ namespace runner {
 /// readings go to the ledger (Ledger::system_samples). A thread reads, because the GPU driver may answer late.
 class SystemWatch : public RunListener {
  public:
+  using OpenReader = std::function<std::unique_ptr<SystemReader>()>;
   struct Options {
     std::chrono::milliseconds every{10000};
     std::vector<WatchedGpu> gpus;
-    int local_ranks = 1;  ///< ranks 0 to local_ranks - 1 are processes of this machine
+    int local_ranks = 1;   ///< ranks 0 to local_ranks - 1 are processes of this machine
+    OpenReader open = {};  ///< in tests, another reader
   };
   SystemWatch(Ledger& ledger, Options options);
   ~SystemWatch() override;
@@ -39,8 +42,7 @@ class SystemWatch : public RunListener {
   Options options_;
   std::string run_;
   std::map<int, int64_t> processes_;  ///< rank -> process id
-  std::shared_ptr<Shared>
-      shared_;  ///< with the thread, which may outlive this object; null before begin() and after end()
+  std::shared_ptr<Shared> shared_;    ///< with the thread, which may outlive this object; null before begin()
 };
 
 }  // namespace runner

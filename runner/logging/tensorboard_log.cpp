@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
-#include <chrono>
+#include <cstdlib>
 
+#include "runner/base/clock.hpp"
+#include "runner/base/host_name.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/logging/crc32.hpp"
 #include "runner/logging/protobuf.hpp"
+#include "runner/logging/recorded_history.hpp"
 
 namespace runner {
 
@@ -23,14 +28,13 @@ namespace value {
 constexpr int list = 1, tag = 1, simple_value = 2, tensor = 8, metadata = 9;
 }
 
-std::string event_at(int64_t step, const std::string& rest) {
-  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return double_field(event::wall_time, now) + number_field(event::step, step) + rest;
+std::string event_at(double time, int64_t step, const std::string& rest) {
+  return double_field(event::wall_time, time) + number_field(event::step, step) + rest;
 }
 
-std::string scalar(const MetricPoint& point) {
-  return message_field(value::list, message_field(value::tag, point.name) +
-                                        float_field(value::simple_value, static_cast<float>(point.value)));
+std::string scalar(const std::string& name, double number) {
+  return message_field(value::list,
+                       message_field(value::tag, name) + float_field(value::simple_value, static_cast<float>(number)));
 }
 
 /// A value that the text plugin shows, as Markdown.
@@ -42,9 +46,30 @@ std::string text_value(const std::string& tag, const std::string& text) {
                                         message_field(value::metadata, metadata));
 }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "host";
+/// An event with its length and checksums.
+std::string framed(const std::string& event) {
+  const auto length = bytes_of(static_cast<uint64_t>(event.size()));
+  return length + bytes_of(masked_checksum(length)) + event + bytes_of(masked_checksum(event));
+}
+
+/// The events with which an attempt begins.
+std::string first_events(const AttemptStart& attempt) {
+  constexpr int status = 1, start = 1;
+  const auto history = recorded_history(attempt);
+  const int64_t first_step = history.empty() ? 0 : std::min<int64_t>(0, history.begin()->first);
+  const double started = start_of_run(attempt.run), now = wall_seconds();
+  std::string bytes = framed(event_at(now, 0, message_field(event::file_version, "brain.Event:2")));
+  bytes += framed(event_at(now, first_step, message_field(event::session_log, number_field(status, start))));
+  const auto recipe = text_value("recipe", "```toml\n" + attempt.row.resolved + "\n```");
+  bytes += framed(event_at(started, 0, message_field(event::summary, recipe)));
+  double seconds = 0;
+  for (const auto& [step, values] : history) {
+    if (const auto found = values.find(metric::seconds); found != values.end()) seconds = found->second;
+    std::string scalars;
+    for (const auto& [name, number] : values) scalars += scalar(name, number);
+    bytes += framed(event_at(started + seconds, step, message_field(event::summary, scalars)));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -53,31 +78,37 @@ uint32_t masked_checksum(std::string_view bytes) {
   return std::rotr(crc32<castagnoli_polynomial>(bytes), 15) + 0xa282ead8u;
 }
 
-void TensorBoardLog::append(const std::string& event) {
-  const auto length = bytes_of(static_cast<uint64_t>(event.size()));
-  file_->append(length + bytes_of(masked_checksum(length)) + event + bytes_of(masked_checksum(event)));
+fs::path TensorBoardLog::next_path() const {
+  // Two attempts may begin within a second.
+  auto seconds = static_cast<int64_t>(wall_seconds());
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
+    const std::string name = entry.path().filename();
+    constexpr std::string_view prefix = "events.out.tfevents.";
+    if (name.starts_with(prefix))
+      seconds = std::max<int64_t>(seconds, std::strtoll(name.c_str() + prefix.size(), nullptr, 10) + 1);
+  }
+  return folder_ / fmt::format("events.out.tfevents.{:010}.{}.{}.0", seconds, host_name(), ::getpid());
 }
 
 void TensorBoardLog::begin(const AttemptStart& attempt) {
-  const bool first = !fs::exists(folder_) || fs::is_empty(folder_);
-  const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  fs::path path;
-  int number = 0;
-  do path = folder_ / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host_name(), ::getpid(), number++);
-  while (fs::exists(path));
+  std::error_code ignored;  // writing reports it
+  fs::create_directories(folder_, ignored);
+  const auto path = next_path();
+  file_.reset();
+  // TensorBoard must not see half a file: it would drop the values of the others. It reads all files whose names have "tfevents".
+  const auto beside = folder_.parent_path() / fmt::format(".{}.{}.tmp", folder_.filename().string(), ::getpid());
+  write_file_atomic(beside, first_events(attempt));
+  std::error_code failed;
+  fs::rename(beside, path, failed);
+  if (failed) throw environment_error("cannot write {}: {}", path.string(), failed.message());
   file_.emplace(path);
-  append(event_at(0, message_field(event::file_version, "brain.Event:2")));
-  constexpr int status = 1, start = 1;
-  append(event_at(attempt.from_step + 1, message_field(event::session_log, number_field(status, start))));
-  const auto& recipe = attempt.row.resolved;
-  if (first) append(event_at(0, message_field(event::summary, text_value("recipe", "```toml\n" + recipe + "\n```"))));
 }
 
 void TensorBoardLog::points(const PointGroup& group) {
   std::string values;
-  for (const auto& point : group.points) values += scalar(point);
-  append(event_at(group.step, message_field(event::summary, values)));
+  for (const auto& point : group.points) values += scalar(point.name, point.value);
+  file_->append(framed(event_at(wall_seconds(), group.step, message_field(event::summary, values))));
 }
 
 }  // namespace runner

@@ -9,8 +9,10 @@ namespace runner {
 
 /// One folder per run, and one file events.out.tfevents.SECONDS.HOST.PID.N per attempt. A record is the length of its event
 /// (uint64), a checksum of these bytes, the event, and its checksum; the event is a protocol buffer `Event` (TensorFlow,
-/// core/util/event.proto, core/framework/summary.proto). An attempt begins with SessionLog START: TensorBoard then drops values of
-/// later steps from earlier files. The first attempt writes the resolved recipe, which TensorBoard shows as text.
+/// core/util/event.proto, core/framework/summary.proto). An attempt begins with SessionLog START at the first step, so TensorBoard drops
+/// all values of earlier files, then the resolved recipe, which it shows as text, then all points that the ledger has. So what a resume
+/// has taken back is gone, and nothing is missing if this logger was off for a while. Times of these points are the run's start and
+/// their metric `seconds`.
 class TensorBoardLog final : public RunListener {
  public:
   explicit TensorBoardLog(fs::path folder) : folder_(std::move(folder)) {}
@@ -19,7 +21,8 @@ class TensorBoardLog final : public RunListener {
   void points(const PointGroup& group) override;
 
  private:
-  void append(const std::string& event);
+  /// The name of a file that comes after all others in alphabetical order, in which TensorBoard reads them.
+  fs::path next_path() const;
   fs::path folder_;
   std::optional<AppendFile> file_;
 };

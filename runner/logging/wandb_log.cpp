@@ -1,15 +1,15 @@
 #include "runner/logging/wandb_log.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <ctime>
 #include <utility>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/environment_text.hpp"
+#include "runner/base/host_name.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/logging/crc32.hpp"
@@ -27,7 +27,8 @@ namespace record {
 constexpr int num = 1, history = 2, summary = 3, run = 17, exit = 18, header = 21;
 }
 namespace run_field {
-constexpr int id = 1, entity = 2, project = 3, config = 4, name = 8, notes = 9, tags = 10, host = 13, start_time = 17;
+constexpr int id = 1, entity = 2, project = 3, config = 4, group = 6, name = 8, notes = 9, tags = 10, host = 13,
+              start_time = 17;
 }
 constexpr int item = 1, history_step = 2;  // of history; `item` is also `update` of summary and config
 constexpr int item_key = 1, item_nested_key = 2, item_json = 16;
@@ -50,22 +51,8 @@ std::string item_of(const std::string& name, const std::string& value) {
 std::string config_items(const json& config) {
   std::string items;
   for (const auto& [key, value] : config.items())
-    items +=
-        message_field(item, message_field(item_key, key) +
-                                message_field(item_json, value.dump(-1, ' ', false, json::error_handler_t::replace)));
+    items += message_field(item, message_field(item_key, key) + message_field(item_json, json_text(value)));
   return items;
-}
-
-/// The Unix time in a run's id, "20261121-065403-k3f9"; now for other texts.
-double time_in(const std::string& run) {
-  std::tm utc{};
-  const char* end = ::strptime(run.c_str(), "%Y%m%d-%H%M%S-", &utc);
-  return end ? static_cast<double>(::timegm(&utc)) : wall_seconds();
-}
-
-std::string setting(const std::optional<std::string>& given, const char* variable, const std::string& otherwise) {
-  const char* found = std::getenv(variable);
-  return given ? *given : found && *found ? found : otherwise;
 }
 
 }  // namespace
@@ -93,24 +80,23 @@ std::string WandbLog::framed(const std::string& content) {
 }
 
 std::string WandbLog::run_record(const AttemptStart& attempt) const {
-  char host[256] = {};
-  ::gethostname(host, sizeof(host) - 1);
   const auto& row = attempt.row;
   std::string fields = message_field(run_field::id, id_);
-  if (const auto entity = setting(settings_.wandb_entity, "WANDB_ENTITY", ""); !entity.empty())
+  if (const auto entity = given_or_variable(settings_.wandb_entity, "WANDB_ENTITY", ""); !entity.empty())
     fields += message_field(run_field::entity, entity);
-  fields += message_field(run_field::project, setting(settings_.wandb_project, "WANDB_PROJECT", "runner"));
+  fields += message_field(run_field::project, given_or_variable(settings_.wandb_project, "WANDB_PROJECT", "runner"));
   fields += message_field(run_field::config, config_items(row.config));
   fields += message_field(run_field::name, row.name);
+  if (!row.group.empty()) fields += message_field(run_field::group, row.group);
   if (!row.notes.empty()) fields += message_field(run_field::notes, row.notes);
   for (const auto& tag : row.tags) fields += message_field(run_field::tags, tag);
-  fields += message_field(run_field::host, host);
+  fields += message_field(run_field::host, host_name());
   constexpr int seconds = 1;
   fields += message_field(run_field::start_time, number_field(seconds, static_cast<int64_t>(started_)));
   return message_field(record::run, fields);
 }
 
-std::string WandbLog::history(int64_t step, const Row& row, std::optional<double> wall_time) {
+std::string WandbLog::history(int64_t step, const StepValues& row, std::optional<double> wall_time) {
   if (const auto seconds = row.find(metric::seconds); seconds != row.end()) last_runtime_ = seconds->second;
   std::string items;
   for (const auto& [name, value] : row) items += item_of(name, number_json(value));
@@ -132,10 +118,7 @@ std::string WandbLog::records_of(const AttemptStart& attempt) {
       message_field(record::header, message_field(version_info, message_field(producer_field, producer) +
                                                                     message_field(min_consumer_field, min_consumer))));
   bytes += framed(run_record(attempt));
-  std::map<int64_t, Row> rows;
-  for (const auto& name : attempt.ledger.metric_names(attempt.run))
-    for (const auto& [step, value] : attempt.ledger.points(attempt.run, name)) rows[step][name] = value;
-  for (const auto& [step, row] : rows) bytes += history(step, row, std::nullopt);
+  for (const auto& [step, row] : recorded_history(attempt)) bytes += history(step, row, std::nullopt);
   return bytes;
 }
 
@@ -146,7 +129,7 @@ void WandbLog::begin(const AttemptStart& attempt) {
   std::string time = attempt.run.substr(0, attempt.run.rfind('-'));
   std::ranges::replace(time, '-', '_');
   path_ = folder_ / fmt::format("offline-run-{}-{}", time, id_) / fmt::format("run-{}.wandb", id_);
-  started_ = time_in(attempt.run);
+  started_ = start_of_run(attempt.run);
   pending_.clear();
   std::error_code ignored;  // writing reports it
   fs::create_directories(path_.parent_path() / "files", ignored);
@@ -174,6 +157,7 @@ void WandbLog::tick() {
 }
 
 void WandbLog::end(const RunEnd& end) {
+  if (!file_) return;  // no attempt has begun
   write_pending();
   constexpr int exit_code = 1, runtime = 2;
   file_->append(framed(message_field(record::exit, number_field(exit_code, static_cast<int64_t>(end.outcome.code)) +

@@ -1,10 +1,10 @@
 // Metrics as an offline run of Weights & Biases, which `wandb sync FOLDER` uploads.
 #pragma once
-#include <map>
 #include <optional>
 
 #include "runner/config/recipe.hpp"
 #include "runner/logging/append_file.hpp"
+#include "runner/logging/recorded_history.hpp"
 #include "runner/logging/run_listener.hpp"
 
 namespace runner {
@@ -28,10 +28,9 @@ class WandbLog final : public RunListener {
   void end(const RunEnd& end) override;
 
  private:
-  using Row = std::map<std::string, double>;
   std::string records_of(const AttemptStart& attempt);
   std::string run_record(const AttemptStart& attempt) const;
-  std::string history(int64_t step, const Row& row, std::optional<double> wall_time);
+  std::string history(int64_t step, const StepValues& row, std::optional<double> wall_time);
   /// The bytes that append the records to a file of `size` bytes.
   std::string framed(const std::string& record);
   void write_pending();
@@ -45,7 +44,7 @@ class WandbLog final : public RunListener {
   int64_t size_ = 0;     ///< of the file
   int64_t records_ = 0;  ///< in the file
   int64_t pending_step_ = -1;
-  Row pending_;               ///< values of pending_step_ that are not written yet
+  StepValues pending_;        ///< values of pending_step_ that are not written yet
   double pending_since_ = 0;  ///< steady_seconds()
   double last_runtime_ = 0;
 };

@@ -70,7 +70,8 @@ void HealthWatch::not_finite(int64_t step, const StepResult& result, const std::
 }
 
 void HealthWatch::validated(int64_t step, double loss) {
-  if (!watches_ || std::isfinite(loss)) return;
+  if (!watches_ || std::isfinite(loss) || !std::has_single_bit(static_cast<uint64_t>(++validations_not_finite_)))
+    return;
   events_.record(
       "nonfinite",
       {{"step", step}, {"message", fmt::format("the validation loss at step {} is {}", step, loss)}, {"value", loss}});

@@ -27,6 +27,7 @@ class HealthWatch {
   void step_ends(int64_t step, const StepResult& result);
   /// A step that stops the training, because its loss or a gradient is not finite. `message`: of the error.
   void not_finite(int64_t step, const StepResult& result, const std::string& message);
+  /// Of many losses that are not finite, the 1st, 2nd, 4th ... are reported.
   void validated(int64_t step, double loss);
 
   /// What later steps are compared with, for checkpoints.
@@ -45,6 +46,7 @@ class HealthWatch {
   const bool watches_;
   LossWatch losses_;
   int64_t not_finite_ = 0;                                 ///< steps of this attempt that were skipped
+  int64_t validations_not_finite_ = 0;                     ///< of this attempt
   std::atomic<int64_t> epoch_ = 0, first_ = 0, rows_ = 0;  ///< of the step in progress; the stall's thread reads them
   std::unique_ptr<StallWatch> stalls_;                     ///< last: its thread uses the others
 };

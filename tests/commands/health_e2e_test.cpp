@@ -38,6 +38,16 @@ TEST_CASE("expectation 27: a loss that is not finite is an event with the sample
   auto steps = json::array();
   for (const auto& event : events_of(place, "nonfinite")) steps.push_back(event.at("step"));
   CHECK(steps == json::parse("[2, 3, 5, 9, 12]"));  // the 1st, 2nd, 4th and 8th of 11, and the validation at the end
+
+  CHECK(place
+            .run({"run", "tiny.toml", "--set", "optimizer.lr=1e30", "data.shuffle=false", "train.on_nonfinite=skip",
+                  "train.val_check_interval=2"})
+            .code == 0);
+  auto validations = json::array();
+  for (const auto& event : events_of(place, "nonfinite"))
+    if (event.at("message").get<std::string>().starts_with("the validation loss"))
+      validations.push_back(event.at("step"));
+  CHECK(validations == json::parse("[2, 4, 8]"));  // the 1st, 2nd and 4th of 6
 }
 
 TEST_CASE("expectation 27: a loss spike is an event with the samples of the step, and the command of alerts gets it",

@@ -183,6 +183,21 @@ TEST_CASE("points are sent when an MLflow server comes back", "[e2e][loggers]") 
 
 TEST_CASE("an answer that is no JSON names the server, and the training goes on", "[e2e][loggers]") {
   Workplace place;
+  const MlflowServer server(place.path(), MlflowServer::Kind::not_json);
+  write_tiny_recipe(place, logging_section(fmt::format("loggers = [\"mlflow\"]\nmlflow_uri = \"{}\"\n", server.uri())));
+  const auto result = place.run({"run", "tiny.toml"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err, ContainsSubstring(fmt::format("warning: MLflow at {}: experiments/get-by-name is not answered "
+                                                       "with JSON: this is no MLflow server; the training continues "
+                                                       "without MLflow",
+                                                       server.uri())));
+  CHECK(count_of(result.err, "warning: ") == 1);
+  CHECK(losses(place).size() == 12);
+}
+
+TEST_CASE("an address that is no server's is refused", "[e2e][loggers]") {
+  Workplace place;
   write_tiny_recipe(place, logging_section("loggers = [\"mlflow\"]\nmlflow_uri = \"ftp://localhost\"\n"));
   const auto result = place.run({"run", "tiny.toml"});
   CHECK(result.code == 2);
@@ -272,7 +287,52 @@ TEST_CASE("expectation 38: the end of a run is told to a command, and a secret i
   CHECK(result.err.find(secret) == std::string::npos);
   CHECK_THAT(place.run({"show", "last", "--json"}).out, ContainsSubstring("${env:HOOK_TOKEN}"));
 
-  const auto missing = place.run({"run", "tiny.toml"});
-  CHECK(missing.code == 2);
-  CHECK_THAT(missing.err, ContainsSubstring("the environment variable `HOOK_TOKEN` is not set"));
+  // Without the variable, no training starts, and everything else works.
+  for (const char* verb : {"run", "check"}) {
+    const auto missing = place.run({verb, "tiny.toml"});
+    CHECK(missing.code == 2);
+    CHECK_THAT(missing.err, ContainsSubstring("the environment variable `HOOK_TOKEN` is not set"));
+  }
+  CHECK(place.run({"check", "tiny.toml", "--unset", "logging.notify"}).code == 0);
+  CHECK(place.run({"print", "tiny.toml"}).code == 0);
+  const auto generated = place.run({"generate", "last", "a", "--max-new-tokens", "2"});
+  INFO(generated.err);
+  CHECK(generated.code == 0);
+}
+
+TEST_CASE("a signal ends the wait for notifications and servers at the end", "[e2e][loggers]") {
+  Workplace place;
+  const MlflowServer server(place.path(), MlflowServer::Kind::hanging);
+  write_tiny_recipe(place, logging_section(fmt::format("loggers = [\"mlflow\"]\nmlflow_uri = \"{}\"\n"
+                                                       "notify = {{ on = \"end\", command = \"sleep 100\" }}\n",
+                                                       server.uri())));
+  const pid_t run = place.start({"run", "tiny.toml"});
+  const auto says = [&](const std::string& text) {
+    return wait_until([&] { return slurp(place.path() / "command.err").find(text) != std::string::npos; }, 60);
+  };
+  REQUIRE(says("waiting for the last points to reach MLflow"));
+  const auto begun = std::chrono::steady_clock::now();
+  ::kill(run, SIGINT);
+  const auto result = place.finish(run);
+  INFO(result.err);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  CHECK(result.code == 0);  // the run has finished
+  CHECK_THAT(result.err, ContainsSubstring("1 notification could not be delivered to the command `sleep 100` in time"));
+}
+
+TEST_CASE("a run that fails before its first attempt is told, and its loggers are not written", "[e2e][loggers]") {
+  Workplace place;
+  write_tiny_recipe(place, logging_section("loggers = [\"csv\", \"wandb\"]\n"
+                                           "notify = { on = \"failure\", command = \"cat >said.json\" }\n"));
+  REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
+  const auto plan = fs::path(only_run_dir(place)) / "plan.json";
+  fs::remove(plan);
+  fs::create_directory(plan);
+  const auto result = place.run({"resume", "--set", "train.max_steps=20"});
+  INFO(result.err);
+  CHECK(result.code == 4);
+  CHECK(count_of(result.err, "warning: ") == 0);
+  const json said = json::parse(slurp(place.path() / "said.json"));
+  CHECK(said.at("kind") == "failure");
+  CHECK(said.at("run") == id_of_run(place));
 }

@@ -309,6 +309,18 @@ TEST_CASE("no run can be named by the word for the newest run") {
   CHECK(refused("last.toml", "[run]\nname = \"at_last\"\n").empty());
 }
 
+TEST_CASE("a setting of a logger that is off, and a webhook that is written out, give a note") {
+  const auto notes = [](const std::string& lines) { return read("[logging]\n" + lines).notes; };
+  CHECK(notes("mlflow_uri = \"http://localhost\"\nloggers = \"wandb\"\nwandb_project = \"p\"\n") ==
+        std::vector<std::string>{"logging.mlflow_uri has no effect: `loggers` has no \"mlflow\""});
+  CHECK(notes("notify = { webhook = \"http://localhost/hooks/abc\" }\n") ==
+        std::vector<std::string>{
+            "logging.notify has the URL of a webhook, which whoever reads the recipe can use: put it "
+            "into a variable, and write webhook = \"${env:NAME}\""});
+  // The variable is asked for when the run starts, not when its recipe is read.
+  CHECK(notes("notify = { webhook = \"${env:RUNNER_NO_SUCH_VARIABLE}\" }\n").empty());
+}
+
 TEST_CASE("a note says why data.group_by_length has no effect") {
   const auto notes = [](const std::string& more, const std::string& model = "gpt") {
     const auto recipe =

@@ -30,9 +30,9 @@ struct Proc {
                                received, sent));
   }
   /// A process with a name that looks like the end of the name field.
-  void process(int id, int user, int system, int pages, int read, int written) {
+  void process(int id, int user, int system, int pages, int read, int written, int start = 500) {
     put(fmt::format("{}/stat", id),
-        fmt::format("{} (a) b) S 1 1 1 0 -1 4194304 1 1 1 1 {} {} 0 0 20 0 1 0 500 99 {} 1\n", id, user, system,
+        fmt::format("{} (a) b) S 1 1 1 0 -1 4194304 1 1 1 1 {} {} 0 0 20 0 1 0 {} 99 {} 1\n", id, user, system, start,
                     pages));
     put(fmt::format("{}/io", id), fmt::format("rchar: 1\nwchar: 2\nread_bytes: {}\nwrite_bytes: {}\n", read, written));
   }
@@ -84,6 +84,18 @@ TEST_CASE("a restarted rank is a new process, and rates stay positive") {
   const auto third = as_map(reader.read({12}, 2));
   CHECK(third.at("cpu/run_percent") == Approx(100));
   CHECK(third.at("disk/run_read_bytes_per_s") == Approx(20));
+}
+
+TEST_CASE("an id that is given again is another process") {
+  Proc proc;
+  const auto tick = static_cast<int>(::sysconf(_SC_CLK_TCK));
+  proc.process(11, 1000 * tick, 0, 1, 1 << 30, 0);
+  SystemReader reader(proc.root, {}, proc.root);
+  reader.read({11}, 0);
+  proc.process(11, 2 * tick, 0, 1, 10, 0, 900);
+  const auto second = as_map(reader.read({11}, 1));
+  CHECK(second.at("cpu/run_percent") == 0);
+  CHECK(second.at("disk/run_read_bytes_per_s") == 0);
 }
 
 TEST_CASE("a machine without these files has no readings but the free disk space") {

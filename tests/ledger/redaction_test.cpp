@@ -71,15 +71,24 @@ TEST_CASE("a run without secrets is stored as it is") {
   CHECK_FALSE(run.contains("redacted"));
 }
 
+TEST_CASE("a short secret is in none of the places that name it") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const json run = ledger.show(ledger.begin_run(with_secret(folder, "zq9")));
+  CHECK(run["config"]["hooks"]["mail"]["smtp_password"] == "***");
+  CHECK(run["argv"][3] == "hooks.mail.smtp_password=***");
+  CHECK(run["origins"]["hooks.mail.smtp_password"] == "--set hooks.mail.smtp_password=***");
+}
+
 TEST_CASE("edits keep no secrets") {
   const std::string of_environment = "xyzzy-xyzzy-xyzzy";
   ::setenv("MY_SERVICE_TOKEN", of_environment.c_str(), 1);
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
   ::unsetenv("MY_SERVICE_TOKEN");
-  NewRun given = new_run(folder, "a");
-  given.tags.clear();
-  const std::string id = ledger.begin_run(given);
+  NewRun row = new_run(folder, "a");
+  row.tags.clear();
+  const std::string id = ledger.begin_run(row);
   ledger.edit({id}, {.name = "b " + of_environment,
                      .notes = "key " + of_environment,
                      .appended_notes = "password=abc",

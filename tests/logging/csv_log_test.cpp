@@ -10,7 +10,7 @@ using namespace runner;
 
 using runner::testing::LoggedRun;
 
-TEST_CASE("a row has the metrics that were recorded together, and a new metric adds a column") {
+TEST_CASE("a step is a row, and a new metric adds a column") {
   LoggedRun logged;
   CsvLog log(logged.folder.path / "new" / "metrics.csv");
   log.begin(logged.attempt());
@@ -20,7 +20,16 @@ TEST_CASE("a row has the metrics that were recorded together, and a new metric a
   log.points(logged.group({{"val,\"loss\"", 2, -INFINITY}}));
   log.points(logged.group({{"lr", 3, 1.0 / 3}}));
   CHECK(read_file(log.place()) ==
-        "step,loss,lr,\"val,\"\"loss\"\"\"\n1,0.1,0.001,\n2,nan,5e-324,\n2,,,-inf\n3,,0.3333333333333333,\n");
+        "step,loss,lr,\"val,\"\"loss\"\"\"\n1,0.1,0.001,\n2,nan,5e-324,-inf\n3,,0.3333333333333333,\n");
+  log.points(logged.group({{"loss", 3, 12345.5}}));
+  log.points(logged.group({{"loss", 3, 1}, {"lr", 3, 2}}));  // shorter than before
+  log.points(logged.group({{"lr", 4, 0.5}}));
+  log.points(logged.group({{"loss", 3, 7}}));  // late: a row of its own
+  CHECK(read_file(log.place()).ends_with("-inf\n3,1,2,\n4,,0.5,\n3,7,,\n"));
+  CsvLog again(log.place());
+  again.begin(logged.attempt(3));
+  again.points(logged.group({{"val_loss", 4, 1.5}}));
+  CHECK(read_file(log.place()).ends_with("4,,0.5,,1.5\n"));
 }
 
 TEST_CASE("an attempt begins with the values of the ledger") {

@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/logging/notifier.hpp"
 #include "tests/logging/logged_run.hpp"
+#include "tests/report/capture.hpp"
 #include "tests/support/wait_until.hpp"
 
 using namespace runner;
@@ -47,7 +48,7 @@ TEST_CASE("a delivery is tried again, in order, and given up after the last try"
       },
       [] {}, fast);
   for (const char* message : {"first", "never", "second"}) delivery.add(message);
-  delivery.finish(seconds_from_now(10));
+  delivery.finish({.deadline = seconds_from_now(10)});
   CHECK(sent == std::vector<std::string>{"first", "second"});
 }
 
@@ -61,7 +62,7 @@ TEST_CASE("an exception while a message is sent is a failed try") {
       },
       [] {}, fast);
   delivery.add("message");
-  delivery.finish(seconds_from_now(10));
+  delivery.finish({.deadline = seconds_from_now(10)});
   CHECK(tries == 2);
 }
 
@@ -71,8 +72,25 @@ TEST_CASE("what cannot be delivered in time is given up") {
       {.tries = 5, .first_pause = std::chrono::seconds(60)});
   delivery.add("message");
   const auto begun = std::chrono::steady_clock::now();
-  delivery.finish(begun + std::chrono::milliseconds(50));
+  Capture log(2);
+  delivery.finish({.deadline = begun + std::chrono::milliseconds(50)});
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+  CHECK(log.text() == "warning: 1 notification could not be delivered to a place in time\n");
+}
+
+TEST_CASE("a wait of more than a second says what it waits for, and a signal ends it") {
+  Delivery delivery(
+      "a place", [](const std::string&) -> Delivery::Result { return {.problem = "it is down", .again = true}; }, [] {},
+      {.tries = 5, .first_pause = std::chrono::seconds(60)});
+  delivery.add("message");
+  const auto begun = std::chrono::steady_clock::now();
+  Capture log(2);
+  delivery.finish({.deadline = seconds_from_now(60),
+                   .stop = [&] { return std::chrono::steady_clock::now() - begun > std::chrono::milliseconds(1500); }});
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+  CHECK(log.text() ==
+        "waiting for 1 notification to be delivered to a place (Ctrl-C ends the wait)\n"
+        "warning: 1 notification could not be delivered to a place in time\n");
 }
 
 TEST_CASE("expectation 38: a command reads what has happened, and a variable's value is in no record") {
@@ -81,7 +99,7 @@ TEST_CASE("expectation 38: a command reads what has happened, and a variable's v
   ::setenv("RUNNER_TEST_TARGET", file.c_str(), 1);
   Notifier notifier({{.on = {"end", "failure", "alert"}, .command = "cat >>${env:RUNNER_TEST_TARGET}", .webhook = {}},
                      {.on = {"failure"}, .command = "cat >>" + file.string(), .webhook = {}}},
-                    fast);
+                    logged.ledger, logged.run, logged.folder.path, fast);
   notifier.begin(logged.attempt());
   notifier.points(logged.group({{"loss", 4, 1.5}, {"lr", 4, 0.1}}));
   notifier.event("loss_spike", {{"step", 4}, {"message", "the loss is high"}});
@@ -106,15 +124,18 @@ TEST_CASE("a failed run is a failure for those who want it, and an end for the o
   LoggedRun logged;
   const auto file = logged.folder.path / "said";
   const auto command = "cat >>" + file.string();
-  Notifier notifier({{.on = {"failure"}, .command = command, .webhook = {}}}, fast);
+  Notifier notifier({{.on = {"failure"}, .command = command, .webhook = {}}}, logged.ledger, logged.run,
+                    logged.folder.path, fast);
   notifier.begin(logged.attempt());
   notifier.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = "rank 1 died"},
                 .message = "rank 1 died\nmore"});
-  Notifier other({{.on = {"end"}, .command = command, .webhook = {}}}, fast);
+  Notifier other({{.on = {"end"}, .command = command, .webhook = {}}}, logged.ledger, logged.run, logged.folder.path,
+                 fast);
   other.begin(logged.attempt());
   other.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = "rank 1 died"},
              .message = "rank 1 died"});
-  Notifier silent({{.on = {"alert"}, .command = command, .webhook = {}}}, fast);
+  Notifier silent({{.on = {"alert"}, .command = command, .webhook = {}}}, logged.ledger, logged.run, logged.folder.path,
+                  fast);
   silent.begin(logged.attempt());
   silent.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = "rank 1 died"}});
   const auto lines = lines_in(file);
@@ -130,11 +151,50 @@ TEST_CASE("a command that fails, and a server that is not there, are given up wi
   const auto file = logged.folder.path / "tries";
   Notifier notifier(
       {{.on = {"end"}, .command = "echo x >>" + file.string() + "; echo no such user; exit 3", .webhook = {}},
-       {.on = {"end"}, .command = {}, .webhook = "http://127.0.0.1:1/secret"}},
-      fast);
+       {.on = {"end"}, .command = {}, .webhook = "http://127.0.0.1:1/secret"},
+       {.on = {"end"}, .command = "no-such-program --auth-token=abc123", .webhook = {}}},
+      logged.ledger, logged.run, logged.folder.path, fast);
+  Capture log(2);
   notifier.begin(logged.attempt());
   notifier.end({.outcome = {.code = ExitCode::done, .status = "finished", .first_cause = ""}});
+  const std::string text = log.text();
   CHECK(read_file(file) == "x\nx\nx\n");
+  CHECK_THAT(text,
+             ContainsSubstring("warning: a notification could not be delivered to the command `echo x >>" +
+                               file.string() + "; echo no such user; exit 3` (3 tries): exit code 3: no such user\n"));
+  CHECK_THAT(text, ContainsSubstring("warning: a notification could not be delivered to the webhook at "
+                                     "http://127.0.0.1:1 (3 tries): "));
+  CHECK_THAT(text, ContainsSubstring("to the command `no-such-program --auth-token=***` (1 try): exit code 127: "));
+}
+
+TEST_CASE("a run that fails before its first attempt is told, and a renamed one has its new name") {
+  LoggedRun logged;
+  const auto file = logged.folder.path / "said";
+  Notifier notifier({{.on = {"failure"}, .command = "cat >>" + file.string(), .webhook = {}}}, logged.ledger,
+                    logged.run, logged.folder.path, fast);
+  logged.ledger.edit({logged.run}, {.name = "renamed"});
+  notifier.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = ""},
+                .message = "plan.json is a folder"});
+  const auto lines = lines_in(file);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]["text"] == "renamed (" + logged.run + "): failed after 0 steps (plan.json is a folder)");
+  CHECK(lines[0]["name"] == "renamed");
+  CHECK(lines[0]["folder"] == logged.folder.path.string());
+}
+
+TEST_CASE("the value of a variable is no text for the shell, whatever quotes are around it") {
+  LoggedRun logged;
+  const auto file = logged.folder.path / "said";
+  const std::string value = "it's \"5\" $HOME; `false` \\ *";
+  const Variable variable("RUNNER_TEST_TARGET", value);
+  const std::string command =
+      "printf '%s\\n' ${env:RUNNER_TEST_TARGET} \"a ${env:RUNNER_TEST_TARGET}\" 'b "
+      "${env:RUNNER_TEST_TARGET}' ${env:RUNNER_TEST_NONE:-none} >>" +
+      file.string();
+  Notifier notifier({{.on = {"end"}, .command = command, .webhook = {}}}, logged.ledger, logged.run, logged.folder.path,
+                    fast);
+  notifier.end({.outcome = {.code = ExitCode::done, .status = "finished", .first_cause = ""}});
+  CHECK(read_file(file) == value + "\na " + value + "\nb " + value + "\nnone\n");
 }
 
 TEST_CASE("trials notify only targets that want them, and a sweep notifies once") {

@@ -1,12 +1,17 @@
 // A run that is followed on an MLflow server, which may be dead, hang or come back.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
+#include "runner/ledger/sqlite.hpp"
 #include "runner/logging/mlflow_log.hpp"
 #include "tests/logging/logged_run.hpp"
+#include "tests/report/capture.hpp"
 #include "tests/support/mlflow_server.hpp"
 
 using namespace runner;
+using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 using runner::testing::LoggedRun;
 using runner::testing::MlflowServer;
@@ -52,6 +57,7 @@ TEST_CASE("MLflow gets params, tags, every point once, and the status") {
                        {"run", {{"notes", std::string(9000, 'n')}}}};
   for (int i = 0; i < 150; ++i) logged.row.config["model"]["key_" + std::to_string(i)] = i;
   logged.row.tags = {"a", "b"};
+  logged.row.group = "baselines";
   const MlflowServer server(logged.folder.path);
   const auto settings = settings_for(server, "points");
   MlflowLog log(settings);
@@ -74,6 +80,9 @@ TEST_CASE("MLflow gets params, tags, every point once, and the status") {
   CHECK(runs[0]["params"]["run.notes"].get<std::string>().size() == 500);
   CHECK(runs[0]["tags"]["runner.run"] == logged.run);
   CHECK(runs[0]["tags"]["runner.tags"] == "a, b");
+  CHECK(runs[0]["tags"]["runner.tag.a"] == "true");
+  CHECK(runs[0]["tags"]["runner.tag.b"] == "true");
+  CHECK(runs[0]["tags"]["runner.group"] == "baselines");
 }
 
 TEST_CASE("MLflow: after a kill, a resume with the same settings continues the run, and no step is there twice") {
@@ -207,8 +216,132 @@ TEST_CASE("MLflow: a server that comes back gets all points, and a dead or hangi
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(30));
 }
 
-TEST_CASE("MLflow: an address that is no server is refused") {
-  ::setenv("MLFLOW_TRACKING_URI", "file:./mlruns", 1);
-  CHECK_THROWS(MlflowLog(Recipe::Logging()));
-  ::unsetenv("MLFLOW_TRACKING_URI");
+TEST_CASE("MLflow: a resume with other settings tags what has changed, and what the ledger has replaced") {
+  LoggedRun logged;
+  logged.row.config = {{"optimizer", {{"lr", 0.25}, {"name", "adamw"}}}, {"train", {{"max_steps", 4}}}};
+  const MlflowServer server(logged.folder.path);
+  const auto settings = settings_for(server, "changed");
+  {
+    MlflowLog log(settings);
+    log.begin(logged.attempt());
+    log_steps(log, logged, 1, 4);
+    log.points(logged.group({{"a:cc", 4, 1010}}));
+    log.points(logged.group({{"final", 4, 1}}));
+    log.end({.outcome = finished_run});
+  }
+  logged.ledger.begin_attempt(logged.run, "resume", 4);
+  logged.group({{"a:cc", 4, 10}});
+  logged.row.resolved = "a = 2";
+  logged.row.config["optimizer"]["lr"] = 0.5;
+  logged.row.config["train"]["max_steps"] = 5;
+  {
+    sqlite::Database database(fs::path(logged.home) / "ledger.db", sqlite::Access::existing);
+    database.run("DELETE FROM metric WHERE key = (SELECT key FROM key WHERE name = 'final')");
+  }
+  MlflowLog log(settings);
+  log.begin(logged.attempt(4));
+  log_steps(log, logged, 5, 5);
+  log.end({.outcome = finished_run});
+  json runs = server.runs(logged.run, *settings.mlflow_experiment);
+  REQUIRE(runs.size() == 1);
+  CHECK(runs[0]["params"]["optimizer.lr"] == "0.25");
+  CHECK(runs[0]["tags"]["runner.changed.optimizer.lr"] == "0.5");
+  CHECK(runs[0]["tags"]["runner.changed.train.max_steps"] == "5");
+  CHECK_FALSE(runs[0]["tags"].contains("runner.changed.optimizer.name"));
+  CHECK(runs[0]["tags"]["runner.replaced"] == "a_cc at step 4, final at step 4");
+  CHECK(runs[0]["metrics"]["a_cc"] == json::parse("[[4, 10.0], [4, 1010.0]]"));
+  CHECK(runs[0]["metrics"]["loss"] == losses_until(5));
+
+  // The first settings again.
+  logged.ledger.begin_attempt(logged.run, "resume", 5);
+  logged.row.resolved = "a = 1";
+  logged.row.config["optimizer"]["lr"] = 0.25;
+  MlflowLog back(settings);
+  back.begin(logged.attempt(5));
+  back.end({.outcome = finished_run});
+  runs = server.runs(logged.run, *settings.mlflow_experiment);
+  CHECK(runs[0]["tags"]["runner.changed.optimizer.lr"] == "0.25");
+  CHECK(runs[0]["metrics"]["a_cc"].size() == 2);
+}
+
+TEST_CASE("MLflow: points of a ledger that was deleted during the run arrive, and those that it lacks give a warning") {
+  LoggedRun logged;
+  const MlflowServer server(logged.folder.path, MlflowServer::Kind::stub);
+  const auto settings = settings_for(server, "deleted");
+  const auto remove_ledger = [&] {
+    for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(logged.home + "/ledger.db" + suffix);
+  };
+  MlflowLog log(settings);
+  log.begin(logged.attempt());
+  log_steps(log, logged, 1, 4);
+  REQUIRE(has_step(server, logged.run, *settings.mlflow_experiment, 4));
+  remove_ledger();
+  log_steps(log, logged, 5, 8);
+  const auto merged = [&] {
+    logged.ledger.heartbeat(logged.run);
+    logged.ledger.flush();
+    return fs::exists(logged.home + "/ledger.db") && !NewPoints(logged.home, logged.run).next(1).empty();
+  };
+  REQUIRE(wait_until(
+      [&] {
+        try {
+          return merged();
+        } catch (const Error&) {
+          return false;
+        }
+      },
+      60));
+  REQUIRE(has_step(server, logged.run, *settings.mlflow_experiment, 8));
+  // A point that no file has.
+  log.points({.from = PointGroup::From::step, .step = 9, .points = {{"loss", 9, 0.5}}, .event = logged.event});
+  Capture text(2);
+  log.end({.outcome = finished_run});
+  CHECK(text.text() ==
+        "warning: MLflow at " + server.uri() + " lacks the last points of this run: the ledger cannot be read\n");
+  const json runs = server.runs(logged.run, *settings.mlflow_experiment);
+  CHECK(runs[0]["status"] == "FINISHED");
+  CHECK(runs[0]["metrics"]["loss"] == losses_until(8));
+}
+
+TEST_CASE("MLflow: a metric that it refuses is left out, and the others arrive") {
+  LoggedRun logged;
+  const MlflowServer server(logged.folder.path, MlflowServer::Kind::stub);
+  const auto settings = settings_for(server, "refused");
+  MlflowLog log(settings);
+  Capture text(2);
+  log.begin(logged.attempt());
+  log.points(logged.group({{"x/.", 1, 1}, {"refused", 1, 2}, {"", 1, 3}, {"loss", 1, 4}}));
+  REQUIRE(has_step(server, logged.run, *settings.mlflow_experiment, 1));
+  log.points(logged.group({{"refused", 2, 2}, {"loss", 2, 4}}));
+  log.end({.outcome = finished_run});
+  const json runs = server.runs(logged.run, *settings.mlflow_experiment);
+  CHECK(runs[0]["status"] == "FINISHED");
+  CHECK(runs[0]["metrics"]["loss"].size() == 2);
+  CHECK(runs[0]["metrics"]["x/_"].size() == 1);
+  CHECK(runs[0]["metrics"]["_"].size() == 1);
+  CHECK_FALSE(runs[0]["metrics"].contains("refused"));
+  const auto said = text.text();
+  CHECK_THAT(said, ContainsSubstring("warning: MLflow at " + server.uri() +
+                                     " does not take the metric \"refused\", which is left out there: runs/log-batch: "
+                                     "status 400: Invalid metric name: 'refused'\n"));
+  CHECK(said.find("warning") == said.rfind("warning"));
+}
+
+TEST_CASE("MLflow: a signal at the end ends the wait for a server") {
+  LoggedRun logged;
+  const MlflowServer server(logged.folder.path, MlflowServer::Kind::hanging);
+  MlflowLog log(settings_for(server, "signal"));
+  log.begin(logged.attempt());
+  log_steps(log, logged, 1, 2);
+  const auto begun = std::chrono::steady_clock::now();
+  log.end({.outcome = finished_run, .patience = {.stop = [] { return true; }}});
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+}
+
+TEST_CASE("MLflow: an address that is no server is refused, without its password") {
+  const Variable address("MLFLOW_TRACKING_URI",
+                         "postgresql:/"
+                         "/me:secretpw1@db/x");
+  CHECK_THROWS_WITH(MlflowLog(Recipe::Logging()), ContainsSubstring("postgresql:/"
+                                                                    "/me:***@db/x, which is no server"));
 }

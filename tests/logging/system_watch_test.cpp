@@ -1,5 +1,6 @@
 // The record of the machine's use: readings of a running run reach the ledger, with the processes of its ranks.
 #include <catch2/catch_test_macros.hpp>
+#include <future>
 #include <thread>
 
 #include "runner/base/child_process.hpp"
@@ -59,4 +60,28 @@ TEST_CASE("only ranks on this machine count, and a restart begins with none") {
   CHECK(wait_for(watch, logged, "memory/run_bytes", before + 2).back().second > alone / 2);
   watch.begin(logged.attempt());
   CHECK(watch.processes() == std::vector<int64_t>{::getpid()});
+}
+
+TEST_CASE("a driver that hangs does not hold up the start, and one that fails is a failure of this listener only") {
+  LoggedRun logged;
+  std::promise<void> end;
+  const auto hang = [ended = end.get_future().share()]() -> std::unique_ptr<SystemReader> {
+    ended.wait();
+    throw std::runtime_error("the driver is gone");
+  };
+  SystemWatch watch(logged.ledger,
+                    {.every = std::chrono::milliseconds(10), .gpus = {}, .local_ranks = 1, .open = hang});
+  const double begun = steady_seconds();
+  watch.begin(logged.attempt());
+  watch.tick();
+  CHECK(steady_seconds() - begun < 5);
+  end.set_value();
+  std::string problem;
+  for (const double deadline = steady_seconds() + 20; problem.empty() && steady_seconds() < deadline;) try {
+      watch.tick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  CHECK(problem == "this machine cannot be read: the driver is gone");
 }

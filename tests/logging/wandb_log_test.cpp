@@ -114,6 +114,18 @@ TEST_CASE("an attempt begins with the rows of the ledger") {
   CHECK(with(records, "0.25") == 2);  // summary and history
 }
 
+TEST_CASE("a run that fails before its first attempt has no offline run; its group is in the run's record") {
+  LoggedRun logged;
+  logged.row.group = "baselines";
+  WandbLog log(logged.folder.path / "wandb", {});
+  log.end({.outcome = {.code = ExitCode::run_failed, .status = "failed", .first_cause = ""}});
+  CHECK_FALSE(fs::exists(logged.folder.path / "wandb"));
+  log.begin(logged.attempt());
+  CHECK(with(wandb_records(wandb_file(log)),
+             "\x32\x09"
+             "baselines") == 1);  // field 6
+}
+
 TEST_CASE("wandb's own classes read the offline run") {
   const std::string deps = RUNNER_SOURCE_DIR "/.deps/";
   const auto python = fmt::format("PYTHONPATH={0}wandb:{0}transformers /usr/bin/python3", deps);
@@ -123,6 +135,7 @@ TEST_CASE("wandb's own classes read the offline run") {
   logged.row.config = {{"model", {{"dim", 32}}}};
   logged.row.tags = {"a", "b"};
   logged.row.notes = std::string(2 * block, 'n');
+  logged.row.group = "baselines";
   Recipe::Logging settings;
   settings.wandb_project = "tests";
   settings.wandb_entity = "us";
@@ -146,6 +159,7 @@ TEST_CASE("wandb's own classes read the offline run") {
   CHECK(run.at("notes") == logged.row.notes);
   CHECK(run.at("tags") == logged.row.tags);
   CHECK(run.at("config") == logged.row.config);
+  CHECK(run.at("group") == "baselines");
   CHECK(read.at("exit") == 1);
   REQUIRE(read.at("history").size() == 2);
   CHECK(read.at("history")[0].at("_step") == 1);

@@ -19,7 +19,7 @@ namespace runner::testing {
 /// If RUNNER_TEST_MLFLOW is a URL, that server is used where a test allows it.
 class MlflowServer {
  public:
-  enum class Kind { any, stub, hanging };
+  enum class Kind { any, stub, hanging, not_json, too_long };
   /// `port`: of the stub; "0" is a free one.
   explicit MlflowServer(const std::filesystem::path& folder, Kind kind = Kind::any, const std::string& port = "0")
       : folder_(folder / "mlflow") {
@@ -32,8 +32,12 @@ class MlflowServer {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::setenv("STUB_PORT", port.c_str(), 1);
-      const char* hang = kind == Kind::hanging ? "--hang" : nullptr;
-      ::execlp("python3", "python3", RUNNER_SOURCE_DIR "/tests/support/mlflow_stub.py", folder_.c_str(), hang, nullptr);
+      const char* behaviour = kind == Kind::hanging    ? "--hang"
+                              : kind == Kind::not_json ? "--not-json"
+                              : kind == Kind::too_long ? "--too-long"
+                                                       : nullptr;
+      ::execlp("python3", "python3", RUNNER_SOURCE_DIR "/tests/support/mlflow_stub.py", folder_.c_str(), behaviour,
+               nullptr);
       ::_exit(127);
     }
     REQUIRE(wait_until([&] { return std::filesystem::exists(folder_ / "port"); }, 60));

@@ -1,12 +1,15 @@
 """A server that answers the calls of MLflow's REST API that runner makes, as its documentation describes them.
 
-    python mlflow_stub.py FOLDER [--hang]
+    python mlflow_stub.py FOLDER [--hang | --not-json | --too-long]
 
 Writes its port to FOLDER/port. It checks types, required fields and limits of each request, and answers others with status 400. --hang:
-accepts connections and never answers. While there is a file FOLDER/busy, a run that has params gets no more: status 503.
+accepts connections and never answers. --not-json: answers with a page, as other servers do. --too-long: with 17 MiB. While there is a
+file FOLDER/busy, a run that has params gets no more: status 503.
 """
 import json
 import os
+import posixpath
+import re
 import sys
 import threading
 import time
@@ -17,6 +20,7 @@ lock = threading.Lock()
 experiments = {"0": "Default"}
 runs = {}
 hang = "--hang" in sys.argv
+page = b"<html>hello</html>" if "--not-json" in sys.argv else b" " * (17 << 20) if "--too-long" in sys.argv else None
 
 
 class Refusal(Exception):
@@ -41,9 +45,17 @@ def number(value):
     return float(value.replace("Infinity", "inf")) if isinstance(value, str) else value
 
 
+def need_name(key):
+    """As mlflow.utils.validation: letters, digits and _ - . / and spaces; a normal relative path; at most 250 characters."""
+    normal = posixpath.normpath(key)
+    need(re.fullmatch(r"[/\w.\- ]+", key) and normal == key and normal != "." and not normal.startswith(("..", "/"))
+         and len(key) <= 250 and key != "refused", "Invalid metric name: '%s'" % key)
+
+
 def take_tags(run, tags):
     need(len(tags) <= 100, "tags")
     for tag in tags:
+        need_name(tag["key"])
         need(isinstance(tag["key"], str) and isinstance(tag["value"], str) and len(tag["value"]) <= 8000, "tag")
         run["tags"][tag["key"]] = tag["value"]
 
@@ -99,6 +111,7 @@ def answer(method, call, fields):
         for point in metrics:
             need(isinstance(point.get("key"), str) and isinstance(point.get("timestamp"), int)
                  and isinstance(point.get("step"), int) and isinstance(number(point.get("value")), (int, float)), "metric")
+            need_name(point["key"])
         if params and run["params"] and os.path.exists(os.path.join(sys.argv[1], "busy")):
             raise Refusal(503, "TEMPORARILY_UNAVAILABLE", "busy")
         for param in params:
@@ -128,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
             status, reply = refusal.status, refusal.body
         except (KeyError, TypeError, ValueError) as error:
             status, reply = 400, {"error_code": "BAD_REQUEST", "message": repr(error)}
-        text = json.dumps(reply).encode()
+        text = page or json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

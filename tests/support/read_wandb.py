@@ -46,7 +46,7 @@ for record in records(path):
     if kind == "run":
         run = record.run
         result["run"] = {"id": run.run_id, "project": run.project, "entity": run.entity, "name": run.display_name,
-                         "notes": run.notes, "tags": list(run.tags),
+                         "notes": run.notes, "group": run.run_group, "tags": list(run.tags),
                          "config": {item.key: json.loads(item.value_json) for item in run.config.update}}
     elif kind == "history":
         row = {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
