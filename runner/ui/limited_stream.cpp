@@ -23,6 +23,7 @@ bool LimitedStream::wait(short events, double seconds) const {
 
 bool LimitedStream::wait_for_request(const std::atomic<bool>& stopping) {
   request_bytes_ = 0;
+  in_body_ = false;
   exceeded_ = 0;
   const double end = steady_seconds() + limits_.idle_seconds;
   while (begin_ == end_) {
@@ -44,7 +45,9 @@ bool LimitedStream::is_readable() const {
 bool LimitedStream::is_writable() const { return wait(POLLOUT, limits_.write_seconds); }
 
 ssize_t LimitedStream::read(char* bytes, size_t size) {
-  if (request_bytes_ > limits_.head_bytes + limits_.body_bytes) exceeded_ = 413;
+  // A body in chunks has more bytes than its content.
+  if (!in_body_ && request_bytes_ >= limits_.head_bytes) exceeded_ = 431;
+  if (in_body_ && request_bytes_ >= limits_.head_bytes + 2 * limits_.body_bytes) exceeded_ = 413;
   if (steady_seconds() > deadline_) exceeded_ = 408;
   if (exceeded_) return -1;
   if (begin_ == end_) {

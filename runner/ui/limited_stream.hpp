@@ -15,6 +15,8 @@ class LimitedStream final : public httplib::Stream {
  public:
   LimitedStream(socket_t socket, const ServerLimits& limits) : socket_(socket), limits_(limits) {}
 
+  /// The head of the current request has been read: what follows is its body.
+  void begin_body() { in_body_ = true; }
   /// Waits for the first byte of the next request. False: the client is gone, idle for too long, or `stopping` has become true.
   bool wait_for_request(const std::atomic<bool>& stopping);
 
@@ -37,7 +39,8 @@ class LimitedStream final : public httplib::Stream {
   const ServerLimits& limits_;
   char buffer_[4096];
   size_t begin_ = 0, end_ = 0;
-  size_t request_bytes_ = 0;
+  size_t request_bytes_ = 0;  ///< of the head, or of all after begin_body()
+  bool in_body_ = false;
   double deadline_ = 0;
   int exceeded_ = 0;
 };

@@ -1,17 +1,21 @@
 // The library librunner_ui.so: the HTTP server (cpp-httplib) and the files of the page.
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "runner/base/blocked_signals.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ui/http.hpp"
 #include "runner/ui/limited_stream.hpp"
@@ -24,6 +28,8 @@ namespace {
 
 /// Of the current connection's thread.
 thread_local LimitedStream* current_stream = nullptr;
+/// Whether the current request has an answer, and whether the connection must end after it, because bytes of the request are left.
+thread_local bool answered = false, end_connection = false;
 
 constexpr size_t requests_of_a_connection = 1000;
 constexpr size_t path_bytes_max = 2048;
@@ -105,6 +111,35 @@ void hide_encodings(httplib::Headers& headers) {
   headers.emplace(accepted_encodings, value);
 }
 
+struct Refusal {
+  int status;
+  const char *reason, *text;
+};
+constexpr Refusal refusals[] = {
+    {400, "Bad Request", "this is no request of HTTP that the server understands"},
+    {408, "Request Timeout", "the request took too long"},
+    {413, "Payload Too Large", "the body of the request is too large"},
+    {414, "URI Too Long", "the address is too long"},
+    {415, "Unsupported Media Type", "the body must be JSON, not a form"},
+    {416, "Range Not Satisfiable", "parts of an answer cannot be asked for"},
+    {431, "Request Header Fields Too Large", "the head of the request is too large"},
+    {503, "Service Unavailable\r\nRetry-After: 1", "too many connections"},
+};
+
+const Refusal& refusal_of(int status) {
+  const auto* found = std::ranges::find(refusals, status, &Refusal::status);
+  return found == std::end(refusals) ? refusals[0] : *found;
+}
+
+/// The length of the body that a request announces; nothing if it is no number.
+std::optional<uint64_t> announced_length(const httplib::Request& request) {
+  if (!request.has_header("Content-Length")) return 0;
+  const std::string text = request.get_header_value("Content-Length");
+  uint64_t length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(length) : std::nullopt;
+}
+
 class Server final : public HttpServer, private httplib::Server {
  public:
   Server(const std::string& host, int port, ui::Handler handler, const ServerLimits& limits)
@@ -120,14 +155,27 @@ class Server final : public HttpServer, private httplib::Server {
     set_payload_max_length(limits.body_bytes);
     // All requests are answered before cpp-httplib routes them: its patterns are regular expressions, whose cost depends on the client.
     set_pre_routing_handler([this](const httplib::Request& from, httplib::Response& to) {
+      const auto length = announced_length(from);
       if (from.path.size() > path_bytes_max)
         to.status = 414;
+      else if (!length || *length > limits_.body_bytes)
+        to.status = length ? 413 : 400;
       else if (from.method == "POST")
         return HandlerResponse::Unhandled;  // the body is still to be read
       else
         answer(handler_(converted(from, "")), to);
+      end_connection = end_connection || (to.status >= 400 && to.body.empty());
       return HandlerResponse::Handled;
     });
+    // What cpp-httplib and the handlers here refuse has no body yet.
+    set_error_handler(HandlerWithResponse([this](const httplib::Request&, httplib::Response& to) {
+      answered = true;
+      if (!to.body.empty()) return HandlerResponse::Handled;
+      end_connection = true;
+      if (current_stream && current_stream->exceeded()) to.status = current_stream->exceeded();
+      answer(refusal(to.status), to);
+      return HandlerResponse::Handled;
+    }));
     Post(".*", [this](const httplib::Request& from, httplib::Response& to, const httplib::ContentReader& read) {
       std::string body;
       const bool whole = !from.is_multipart_form_data() && read([&](const char* bytes, size_t size) {
@@ -136,7 +184,7 @@ class Server final : public HttpServer, private httplib::Server {
         return true;
       });
       if (!whole)
-        to.status = from.is_multipart_form_data() ? 415 : 413;
+        to.status = from.is_multipart_form_data() ? 415 : current_stream->exceeded() ? current_stream->exceeded() : 413;
       else
         answer(handler_(converted(from, std::move(body))), to);
     });
@@ -174,49 +222,74 @@ class Server final : public HttpServer, private httplib::Server {
       try {
         LimitedStream stream(socket, limits_);
         serve(stream);
+        if (end_connection || stream.exceeded()) return finish(socket, /*wait_s=*/1);
       } catch (const std::exception&) {  // no memory: this client is disconnected
       }
-      finish(socket);
+      finish(socket, /*wait_s=*/0);
     });
     if (!problem) return;
     LimitedStream stream(socket, limits_);
-    refuse(stream, "503 Service Unavailable\r\nRetry-After: 1", problem);
-    finish(socket);
+    refuse(stream, 503, problem);
+    finish(socket, /*wait_s=*/0);
   }
 
-  /// Closes the socket. The client must be able to read the answer, also if bytes of its request are left.
-  static void finish(int socket) {
+  /// Closes the socket. The client must be able to read the answer: bytes of its request that are left would make it lose that. So they
+  /// are read, for at most `wait_s` seconds.
+  static void finish(int socket, double wait_s) {
     ::shutdown(socket, SHUT_WR);
-    char rest[1024];
-    for (int i = 0; i < 8 && ::recv(socket, rest, sizeof rest, MSG_DONTWAIT) > 0; ++i) {
+    constexpr size_t most = 4 << 20;
+    const double end = steady_seconds() + wait_s;
+    char bytes[16384];
+    for (size_t total = 0; total < most;) {
+      const ssize_t got = ::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
+      if (got > 0) {
+        total += static_cast<size_t>(got);
+        continue;
+      }
+      const double left = end - steady_seconds();
+      pollfd one{.fd = socket, .events = POLLIN, .revents = 0};
+      if (left <= 0 || ::poll(&one, 1, 1 + static_cast<int>(1000 * left)) == 0) break;
     }
     ::close(socket);
   }
 
   void serve(LimitedStream& stream) {
     current_stream = &stream;
+    end_connection = false;
     for (size_t count = 1; stream.wait_for_request(stopping_); ++count) {
       bool closed = false;
-      bool answered = false;
+      answered = false;
       // Ranges would let a client ask for the same bytes a thousand times.
       const bool good =
           process_request(stream, count == requests_of_a_connection, closed, [&](httplib::Request& request) {
+            stream.begin_body();
             request.ranges.clear();
             hide_encodings(request.headers);
             answered = true;
           });
-      if (!answered && stream.exceeded())
-        refuse(stream, "408 Request Timeout", "the request took too long or is too large");
-      if (!good || closed || stream.exceeded() || count == requests_of_a_connection) break;
+      if (!answered && stream.exceeded()) refuse(stream, stream.exceeded());
+      if (!good || closed || end_connection || stream.exceeded() || count == requests_of_a_connection) break;
     }
     current_stream = nullptr;
   }
 
-  static void refuse(LimitedStream& stream, const std::string& status, const std::string& text) {
-    const std::string answer =
-        "HTTP/1.1 " + status +
-        "\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: " + std::to_string(text.size()) +
-        "\r\n\r\n" + text;
+  /// An error in the form of the API's errors, with the headers that the handler gives to every answer.
+  Response refusal(int status, const char* text = nullptr) const {
+    Response response{
+        .status = status,
+        .body = json_text({{"schema", 1}, {"error", text ? text : refusal_of(status).text}}),
+        .headers = handler_({.method = "GET", .path = "/", .query = {}, .headers = {}, .body = ""}).headers};
+    return response;
+  }
+
+  void refuse(LimitedStream& stream, int status, const char* text = nullptr) const {
+    const auto response = refusal(status, text);
+    std::string answer =
+        fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nConnection: close\r\nContent-Length: {}\r\n", status,
+                    refusal_of(status).reason, response.type, response.body.size());
+    for (const auto& [name, value] : response.headers) answer += name + ": " + value + "\r\n";
+    answer += "\r\n" + response.body;
     static_cast<httplib::Stream&>(stream).write(answer.data(), answer.size());
   }
 

@@ -192,6 +192,53 @@ class Protection(WithServer):
         self.assertIn("immutable", self.server.ask(script)[1]["Cache-Control"])
         self.assertNotIn("http://", index.replace(self.server.url, ""))
 
+    def exchange(self, data):
+        """What the server sends on a connection of its own: (status, headers in lower case, body)."""
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=8) as one:
+            one.sendall(data)
+            answer = http.client.HTTPResponse(one)
+            answer.begin()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            body = answer.read()
+            self.assertEqual(one.recv(1), b"", "the connection goes on")
+        return answer.status, headers, body
+
+    def test_what_the_server_refuses_has_the_form_of_other_errors(self):
+        host = f"Host: 127.0.0.1:{self.server.port}\r\n"
+        post, lines = f"POST /api/1/runs/x/edit HTTP/1.1\r\n{host}X-Runner-Token: {self.server.token}\r\n", "X-%d: " + "v" * 1000 + "\r\n"
+        requests = {
+            400: "nonsense\r\n\r\n",
+            413: f"{post}Content-Length: 99999999\r\n\r\n",
+            414: f"GET /{'a' * 3000} HTTP/1.1\r\n{host}\r\n",
+            415: f"{post}Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 3\r\n\r\nabc",
+            431: f"GET / HTTP/1.1\r\n{host}" + "".join(lines % i for i in range(40)) + "\r\n",
+        }
+        for status, text in requests.items():
+            began = time.monotonic()
+            found, headers, body = self.exchange(text.encode())
+            self.assertEqual(found, status)
+            self.assertLess(time.monotonic() - began, 5, status)
+            self.assertIn("default-src 'none'", headers["content-security-policy"], status)
+            self.assertEqual(headers["x-content-type-options"], "nosniff", status)
+            self.assertEqual(headers["content-type"], "application/json", status)
+            self.assertIn("error", json.loads(body), status)
+        self.assertEqual(self.exchange(f"{post}Content-Length: -1\r\n\r\n".encode())[0], 400)
+
+    def test_heads_and_bodies_have_limits(self):
+        def with_head(size):
+            head = f"GET /api/1/nothing HTTP/1.1\r\nHost: 127.0.0.1:{self.server.port}\r\nConnection: close\r\n"
+            while len(head) < size - 200:
+                head += "X: " + "v" * min(1000, size - len(head) - 100) + "\r\n"
+            return (head + "\r\n").encode()
+
+        self.assertEqual(self.exchange(with_head(31 << 10))[0], 404)
+        self.assertEqual(self.exchange(with_head(33 << 10))[0], 431)
+        token = {"X-Runner-Token": self.server.token}
+        path = f"/api/1/runs/{self.some_run('status:finished -name:lr_and*')}/edit"
+        for length, status in ((1 << 20, 200), ((1 << 20) + 1, 413)):
+            rest = length - len(json.dumps({"notes": ""}))
+            self.assertEqual(self.server.ask(path, "POST", {"notes": "n" * rest}, token)[0], status)
+
     def test_files_are_compressed_if_the_client_can_read_that(self):
         index = self.server.ask("/")[2].decode()
         script = index.split('data-echarts="')[1].split('"')[0]
