@@ -9,6 +9,7 @@
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/launch/rank_logs.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/tokenizers/regex.hpp"
@@ -68,8 +69,13 @@ int64_t print_log(int rank, const fs::path& file, bool several, const LogsOption
 ExitCode logs(const LogsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run), folder = ledger.run_dir(run);
-  if (!fs::exists(folder)) throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
+  const auto origin = imported_from(ledger_home(), run);
   const auto files = rank_logs(folder);
+  if (files.empty() && !origin.empty())
+    throw usage_error(
+        "run {} has no logs here: it was imported from {}{}", run, origin,
+        origin.starts_with("bundle") ? ", which has no logs (runner export --bundle --files logs adds them)" : "");
+  if (!fs::exists(folder)) throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
   if (files.empty()) throw usage_error("run {} has no logs: it started no rank", run);
   check_ranks(options, files, run);
   if (!options.pattern.empty()) pattern_of(options.pattern);

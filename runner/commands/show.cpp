@@ -11,6 +11,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
 #include "runner/report/profile_table.hpp"
@@ -143,6 +144,13 @@ std::string best_line(const json& best) {
   return line;
 }
 
+std::string folder_line(const json& run) {
+  const std::string folder = field(run, "run_dir");
+  if (run["run_dir_exists"] == true) return folder;
+  const auto origin = imported_from(ledger_home(), plain(run["id"]));
+  return origin.empty() ? folder + " (moved or deleted)" : "none here: imported from " + origin;
+}
+
 void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
@@ -162,7 +170,7 @@ void print_head(const json& run, double now) {
                {"archived", run.value("archived", json()) == true ? "yes" : ""},
                {"tags", join(run["tags"].get<std::vector<std::string>>(), ", ")},
                {"notes", field(run, "notes")},
-               {"folder", field(run, "run_dir") + (run["run_dir_exists"] == true ? "" : " (moved or deleted)")},
+               {"folder", folder_line(run)},
                {"command", first_command(run)},
                {"resumed", first_command(run) == command_line(run["argv"]) ? "" : command_line(run["argv"])},
                {"from", field(run, "working_directory")},

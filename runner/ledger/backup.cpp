@@ -10,7 +10,7 @@ void copy_pages(sqlite::Database& source, sqlite::Database& target) {
   if (!backup) target.check(sqlite3_errcode(target.handle()));
   int result = SQLITE_OK;
   // Pages in portions: SQLite starts again if another process writes in between, and the caller usually holds the write lock.
-  constexpr int pages = 4096;
+  constexpr int pages = 512;
   while ((result = sqlite3_backup_step(backup, pages)) == SQLITE_OK) fault_point("backup");
   sqlite3_backup_finish(backup);
   target.check(result);
