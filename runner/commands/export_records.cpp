@@ -26,7 +26,9 @@ BundledFiles bundled_files(const std::string& word) {
 
 void check_output(const std::string& output, const std::string& what) {
   if (output.empty()) throw usage_error("{} needs -o FILE", what);
-  if (fs::exists(output)) throw usage_error("{} exists: remove it, or name another file", output);
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(output, error)))
+    throw usage_error("{} exists: remove it, or name another file", output);
   const fs::path folder = fs::absolute(output).parent_path();
   if (!fs::is_directory(folder)) throw usage_error("there is no folder {}", folder.string());
 }
@@ -37,8 +39,15 @@ ExitCode export_bundle(const RecordExport& record, const std::vector<std::string
   log::info("{} with {} of their folders ({}); `runner import {}` adds them to another ledger",
             counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), output);
   if (!written.withheld.empty())
-    log::info("note: without recipe.toml and resolved.toml of {}, because they have secrets",
-              join(written.withheld, ", "));
+    log::info(
+        "note: the bundle does not have the secrets in the recipe of {}: recipe.toml is left out, and \"***\" "
+        "stands for them in resolved.toml",
+        join(written.withheld, ", "));
+  if (written.logs > 0)
+    log::info("note: {} copied as they are: if a program has printed a secret, it is in the bundle",
+              written.logs == 1 ? "1 file of logs is" : fmt::format("{} files of logs are", written.logs));
+  if (!written.links_left.empty())
+    log::info("note: left out, because they are links: {}", join(written.links_left, ", "));
   std::puts(output.c_str());
   return ExitCode::done;
 }
@@ -49,6 +58,11 @@ ExitCode export_points(const RecordExport& record, const std::vector<std::string
   const auto written = export_metrics(Ledger(ledger_home(), Ledger::Mode::read), runs, record.metrics, output);
   log::info("{} of {} of {}", counted(written.points, "point"), counted(written.metrics, "metric"),
             counted(written.runs, "run"));
+  if (record.metrics == "mlflow")
+    log::info(
+        "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {} shows them; `mlflow migrate-filestore` "
+        "copies them to a database",
+        output);
   if (!output.empty()) std::puts(output.c_str());
   return ExitCode::done;
 }
@@ -64,11 +78,12 @@ void add_record_options(CLI::App& app, RecordExport& record) {
       ->check(CLI::IsMember({"settings", "logs", "checkpoints", "all"}))
       ->needs(bundle);
   app.add_option("--metrics", record.metrics,
-                 "The points of the runs instead of weights: csv, jsonl, parquet or tensorboard")
+                 "The points of the runs instead of weights: csv, jsonl, parquet, tensorboard or mlflow")
       ->excludes(bundle);
 }
 
-ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, const std::string& output) {
+ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, std::string output) {
+  while (output.size() > 1 && output.ends_with('/')) output.pop_back();
   const auto runs = chosen_runs(Ledger(ledger_home(), Ledger::Mode::read), words);
   return record.bundle ? export_bundle(record, runs, output) : export_points(record, runs, output);
 }

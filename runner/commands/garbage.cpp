@@ -141,9 +141,13 @@ std::vector<Garbage> collect_garbage(const std::string& home, const GarbageChoic
   std::vector<Garbage> classes;
   classes.push_back(remove_all_of("temporary files of processes that have ended", temporary_files(home), "", removes));
   Trash trash(home);
-  const int64_t left_over = trash.remove_leftovers(choice.dry_run);
+  const Leftovers left = trash.remove_leftovers(choice.dry_run);
   classes.push_back(
-      {.what = "folders of purged runs", .count = left_over > 0 ? 1 : 0, .bytes = left_over, .asked_with = ""});
+      {.what = "folders of purged runs", .count = left.purged.count, .bytes = left.purged.bytes, .asked_with = ""});
+  classes.push_back({.what = "folders of imports that were not completed",
+                     .count = left.imports.count,
+                     .bytes = left.imports.bytes,
+                     .asked_with = ""});
   const auto texts = unreferenced_texts_of(home, choice.dry_run);
   classes.push_back({.what = "texts in the ledger that no run refers to",
                      .count = texts.count,

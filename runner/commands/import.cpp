@@ -25,29 +25,31 @@ std::string refuse_checkpoint(const std::string& format) {
   return "";
 }
 
-}  // namespace
-
-namespace {
-
-constexpr const char* sources = "bundle, mlflow, wandb, tensorboard, csv or deepspeed";
+/// bundle, mlflow, ..., deepspeed
+std::vector<std::string> source_names() {
+  std::vector<std::string> names{"bundle"};
+  for (const auto& source : foreign_sources()) names.push_back(source.name);
+  names.emplace_back("deepspeed");
+  return names;
+}
 
 /// The source that the user names, or that the file shows.
 std::string source_of(const std::string& named, const std::string& path) {
-  static const std::vector<std::string> known = {"bundle", "mlflow", "wandb", "tensorboard", "csv", "deepspeed"};
+  const auto known = source_names();
+  const bool is_source = std::ranges::find(known, named) != known.end();
   if (!path.empty()) {
-    if (std::ranges::find(known, named) != known.end()) return named;
+    if (is_source) return named;
     const auto near = nearest(named, known);
     throw usage_error("import {}: there is no such source{}; it is {}", named,
-                      near ? fmt::format(", did you mean {}?", *near) : "", sources);
+                      near ? fmt::format(", did you mean {}?", *near) : "", join_or(known));
   }
-  if (!fs::exists(named)) {
-    const bool is_source = std::ranges::find(known, named) != known.end();
+  std::error_code error;
+  if (!fs::exists(named, error))
     throw usage_error("{}", is_source ? fmt::format("import {} needs a file or folder", named)
                                       : fmt::format("there is no file {}", named));
-  }
   if (const auto kind = kind_of_source(named); !kind.empty()) return kind;
   throw usage_error("{}: it is not clear what this is; name the source: runner import SOURCE {} (SOURCE: {})", named,
-                    named, sources);
+                    named, join_or(known));
 }
 
 ExitCode print_deepspeed(const std::string& file) {
@@ -64,9 +66,7 @@ ExitCode print_deepspeed(const std::string& file) {
 Action setup_import(CLI::App& app) {
   auto source = std::make_shared<std::string>(), path = std::make_shared<std::string>();
   auto replace = std::make_shared<bool>(false);
-  app.add_option(
-         "source", *source,
-         "What it is: bundle, mlflow, wandb, tensorboard or csv (runs); deepspeed (a configuration); may be left out")
+  app.add_option("source", *source, "What it is: " + join_or(source_names()) + "; may be left out")
       ->required()
       ->check(refuse_checkpoint)
       ->type_name("[SOURCE]");
@@ -76,6 +76,7 @@ Action setup_import(CLI::App& app) {
       "Runs are added to the ledger; importing them again changes nothing.\n\n"
       "  runner import runs.bundle           written by runner export --bundle\n"
       "  runner import mlflow.db             MLflow's SQLite store\n"
+      "  runner import mlruns/               MLflow's folder store\n"
       "  runner import wandb/                offline runs of Weights & Biases\n"
       "  runner import lightning_logs/       TensorBoard's event files\n"
       "  runner import csv metrics.csv       a table of metrics\n"

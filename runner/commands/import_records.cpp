@@ -1,5 +1,6 @@
 #include "runner/commands/import_records.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -14,13 +15,6 @@ namespace runner {
 
 namespace {
 
-ForeignRuns read_runs(const std::string& kind, const fs::path& path) {
-  if (kind == "mlflow") return read_mlflow_runs(path);
-  if (kind == "wandb") return read_wandb_runs(path);
-  if (kind == "tensorboard") return read_tensorboard_runs(path);
-  return read_csv_runs(path);
-}
-
 std::string counts_of(const std::vector<ForeignRun>& runs) {
   int64_t points = 0;
   std::set<std::string> metrics;
@@ -33,22 +27,25 @@ std::string counts_of(const std::vector<ForeignRun>& runs) {
 }
 
 /// Prints the ids of the runs, and what became of them.
-ExitCode report(const std::vector<MergedRun>& merged) {
+ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy) {
   std::map<MergedRun::Outcome, int64_t> count;
+  int64_t files = 0;
   for (const auto& run : merged) {
     std::puts(run.id.c_str());
     ++count[run.outcome];
+    files += run.files;
     if (run.outcome == MergedRun::Outcome::conflict)
       log::warning("{} ({}) stays as it is here: {}", run.id, run.name, run.why);
   }
   std::vector<std::string> parts;
-  const auto say = [&](MergedRun::Outcome outcome, const char* what) {
+  const auto say = [&](MergedRun::Outcome outcome, const std::string& what) {
     if (count[outcome] > 0) parts.push_back(fmt::format("{} {}", count[outcome], what));
   };
   say(MergedRun::Outcome::added, "added");
   say(MergedRun::Outcome::updated, "updated");
   say(MergedRun::Outcome::unchanged, "already there");
-  say(MergedRun::Outcome::conflict, "with a conflict (--replace takes those of the bundle)");
+  say(MergedRun::Outcome::conflict, "with a conflict" + remedy);
+  if (files > 0) parts.push_back(counted(files, "file") + " added to folders that were there");
   log::info("{}: {}", counted(std::ssize(merged), "run"), parts.empty() ? "nothing to do" : join(parts, ", "));
   return count[MergedRun::Outcome::conflict] > 0 ? ExitCode::run_failed : ExitCode::done;
 }
@@ -56,14 +53,16 @@ ExitCode report(const std::vector<MergedRun>& merged) {
 }  // namespace
 
 ExitCode import_records(const std::string& kind, const std::string& path, bool replace) {
-  if (!fs::exists(path)) throw usage_error("there is no file {}", path);
-  if (kind == "bundle") return report(merge_bundle(ledger_home(), path, replace));
+  if (kind == "bundle")
+    return report(merge_bundle(ledger_home(), path, replace), replace ? "" : " (--replace takes those of the bundle)");
   if (replace) throw usage_error("--replace is for bundles");
-  const auto found = read_runs(kind, path);
+  const auto& sources = foreign_sources();
+  const auto source = std::ranges::find(sources, kind, &ForeignSource::name);
+  RUNNER_CHECK(source != sources.end(), "{}", kind);
+  auto found = read_foreign_runs(*source, path);
   for (const auto& note : found.notes) log::info("note: {}", note);
-  if (found.runs.empty()) throw usage_error("{} has no runs", path);
   log::info("read {}", counts_of(found.runs));
-  return report(add_foreign_runs(ledger_home(), kind, path, found.runs));
+  return report(add_foreign_runs(ledger_home(), kind, path, std::move(found.runs)), "");
 }
 
 }  // namespace runner

@@ -69,17 +69,14 @@ int64_t print_log(int rank, const fs::path& file, bool several, const LogsOption
 ExitCode logs(const LogsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run), folder = ledger.run_dir(run);
-  if (!fs::exists(folder)) {
-    if (const auto origin = imported_from(ledger_home(), run); !origin.empty())
-      throw usage_error("run {} has no logs: it was imported from {}, without them", run, origin);
-    throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
-  }
+  const auto origin = imported_from(ledger_home(), run);
   const auto files = rank_logs(folder);
-  if (files.empty())
-    throw usage_error("run {} has no logs: {}", run,
-                      imported_from(ledger_home(), run).empty()
-                          ? "it started no rank"
-                          : "they were not in the bundle that it was imported from (`runner export --files logs`)");
+  if (files.empty() && !origin.empty())
+    throw usage_error(
+        "run {} has no logs here: it was imported from {}{}", run, origin,
+        origin.starts_with("bundle") ? ", which has no logs (runner export --bundle --files logs adds them)" : "");
+  if (!fs::exists(folder)) throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
+  if (files.empty()) throw usage_error("run {} has no logs: it started no rank", run);
   check_ranks(options, files, run);
   if (!options.pattern.empty()) pattern_of(options.pattern);
   ignore_closed_output();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "runner/base/clock.hpp"
@@ -13,6 +14,7 @@
 #include "runner/commands/filter_words.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
@@ -66,16 +68,21 @@ std::string metric_cell(const RunRow& run) {
 
 constexpr int why_width = 80;  // `runner show` prints all of it
 
-std::string why_cell(const RunRow& run) {
+/// `imported`: as imported_kinds().
+std::string why_cell(const RunRow& run, const std::map<std::string, std::string>& imported) {
   const std::string why = cut_to_width(run.why, why_width);
-  if (run.imported || fs::exists(run.folder)) return why;
-  return why.empty() ? "its folder is missing" : why + "; its folder is missing";
+  std::error_code error;
+  if (fs::exists(run.folder, error)) return why;
+  const auto from = imported.find(run.id);
+  const std::string folder = from != imported.end() ? "imported from " + from->second : "its folder is missing";
+  return why.empty() ? folder : why + "; " + folder;
 }
 
 std::string table(const std::vector<RunRow>& runs) {
   const double now = wall_seconds();
   std::vector<std::string> whys;
-  for (const auto& run : runs) whys.push_back(why_cell(run));
+  const auto imported = imported_kinds(ledger_home());
+  for (const auto& run : runs) whys.push_back(why_cell(run, imported));
   const bool tagged = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.tags.empty(); });
   const bool grouped = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.group.empty(); });
   const bool explained = std::any_of(whys.begin(), whys.end(), [](const std::string& why) { return !why.empty(); });

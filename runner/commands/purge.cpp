@@ -68,9 +68,12 @@ void ask(const std::string& what) {
 ExitCode purge(const PurgeOptions& options) {
   Trash trash(ledger_home());
   const auto runs = chosen(trash, options);
-  const int64_t left_over = trash.remove_leftovers(options.dry_run);
-  if (left_over > 0)
-    log::info("{} of a purge that was killed {}", format_bytes(left_over),
+  const Leftovers left = trash.remove_leftovers(options.dry_run);
+  if (const int64_t bytes = left.purged.bytes + left.imports.bytes; bytes > 0)
+    log::info("{} of {} {}", format_bytes(bytes),
+              left.imports.count == 0  ? "a purge that was killed"
+              : left.purged.count == 0 ? "an import that was killed"
+                                       : "purges and imports that were killed",
               options.dry_run ? "would be deleted" : "deleted");
   if (runs.empty()) {
     log::info("{}", trash.runs().empty() ? "the trash is empty" : "no run in the trash matches");

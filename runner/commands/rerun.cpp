@@ -6,6 +6,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/scratch_folder.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/commands/build_id.hpp"
@@ -107,12 +108,14 @@ std::vector<std::string> secret_keys(const json& run) {
 std::string resolved_recipe(const json& run, const std::vector<std::string>& overrides) {
   const auto secrets = secret_keys(run);
   const fs::path file = fs::path(run.at("run_dir").get<std::string>()) / "resolved.toml";
-  if (!secrets.empty() && fs::exists(file)) return read_file(file);
+  if (!secrets.empty() && fs::exists(file)) {
+    const std::string text = read_file(file);
+    if (text.find(redacted) == std::string::npos) return text;  // a bundle brings the text without the secrets
+  }
   for (const auto& key : secrets)
     if (std::ranges::none_of(overrides, [&](const auto& text) { return text.starts_with(key + "="); }))
       throw usage_error(
-          "run {} had a secret value of {}, which the ledger does not keep, and its folder is gone: give it with --set "
-          "{}=VALUE",
+          "run {} had a secret value of {}, which neither the ledger nor its folder has: give it with --set {}=VALUE",
           plain(run.at("id")), key, key);
   return run.at("resolved");
 }
@@ -158,10 +161,6 @@ void refuse_or_note(const json& run, const std::vector<std::string>& differences
 }
 
 void check_is_training(const json& run) {
-  if (const auto origin = imported_from(ledger_home(), plain(run.at("id")));
-      !origin.empty() && plain(run.at("resolved")).empty())
-    throw usage_error("run {} cannot be trained again: it was imported from {}, which has no recipe",
-                      plain(run.at("id")), origin);
   static const std::set<std::string> others = {"evaluate", "predict", "embed"};
   if (others.contains(run.at("strategy")))
     throw usage_error(
@@ -194,6 +193,9 @@ ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
   {
     const Ledger ledger(home, Ledger::Mode::read);
     options.rerun = ledger.show(ledger.find_run(wanted));
+    if (plain(options.rerun.at("resolved")).empty())
+      throw usage_error("run {} cannot be trained again: it was imported from {}, and has no recipe",
+                        plain(options.rerun.at("id")), imported_from(home, plain(options.rerun.at("id"))));
     check_is_training(options.rerun);
     if (exact) check_overrides(options);
     const std::string recipe = resolved_recipe(options.rerun, options.overrides);

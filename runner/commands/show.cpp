@@ -151,9 +151,10 @@ std::string best_line(const json& best) {
 }
 
 std::string folder_line(const json& run) {
-  if (run["run_dir_exists"] == true) return field(run, "run_dir");
+  const std::string folder = field(run, "run_dir");
+  if (run["run_dir_exists"] == true) return folder;
   const auto origin = imported_from(ledger_home(), plain(run["id"]));
-  return origin.empty() ? field(run, "run_dir") + " (moved or deleted)" : "none: imported from " + origin;
+  return origin.empty() ? folder + " (moved or deleted)" : "none here: imported from " + origin;
 }
 
 void print_head(const json& run, double now) {

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
+#include <cstdlib>
+#include <optional>
+#include <set>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
+#include "runner/exchange/source_files.hpp"
 
 namespace runner {
 
@@ -58,111 +61,153 @@ std::vector<CsvRow> csv_rows(const std::string& text, const fs::path& file) {
   return rows;
 }
 
-std::optional<double> number_in(const std::string& cell) {
-  const std::string text = lower(trim(cell));
-  const bool negative = text.starts_with('-');
-  const std::string size = text.substr(negative || text.starts_with('+') ? 1 : 0);
-  if (size == "nan") return std::nan("");
-  if (size == "inf" || size == "infinity") return negative ? -INFINITY : INFINITY;
+/// A number without its sign, which may be too large (inf) or too small (0) for a double.
+std::optional<double> magnitude_in(const std::string& text) {
+  if (text == "nan") return std::nan("");
+  if (text == "inf" || text == "infinity") return INFINITY;
+  if (text.empty() || text.front() == '-') return std::nullopt;
   double value = 0;
-  const auto [stop, error] = std::from_chars(size.data(), size.data() + size.size(), value);
-  if (size.empty() || error != std::errc() || stop != size.data() + size.size()) return std::nullopt;
-  return negative ? -value : value;
+  const auto* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (stop != end || error == std::errc::invalid_argument) return std::nullopt;
+  return error == std::errc() ? value : std::strtod(text.c_str(), nullptr);
 }
 
-/// The first of these columns that the table has, or -1.
-int column_of(const CsvRow& header, const std::vector<std::string>& names) {
-  for (const auto& name : names)
-    for (size_t i = 0; i < header.size(); ++i)
-      if (lower(trim(header[i])) == name) return static_cast<int>(i);
-  return -1;
+std::optional<double> number_in(const std::string& cell) {
+  std::string text = lower(trim(cell));
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.erase(0, 1);
+  const auto value = magnitude_in(text);
+  return value && negative ? -*value : value;
+}
+
+/// A step: a whole number, also written as 1e3 or 5.0. Beyond 2^53 only as digits, because a double has not all whole numbers there.
+std::optional<int64_t> step_in(const std::string& cell) {
+  const std::string_view text = trim(cell);
+  int64_t whole = 0;
+  const auto* end = text.data() + text.size();
+  if (const auto [stop, error] = std::from_chars(text.data(), end, whole); error == std::errc() && stop == end)
+    return whole;
+  constexpr double exact = 9007199254740992;
+  const auto number = number_in(cell);
+  if (!number || !(std::abs(*number) <= exact) || *number != std::floor(*number)) return std::nullopt;
+  return static_cast<int64_t>(*number);
 }
 
 class CsvTable {
  public:
-  explicit CsvTable(const fs::path& file) : file_(file), rows_(csv_rows(read_file(file), file)) {
-    if (rows_.size() < 2) throw usage_error("{}: the table has no rows", file.string());
-    header_ = rows_.front();
-    step_ = column_of(header_, {"step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch"});
-    if (step_ < 0)
+  explicit CsvTable(const fs::path& file)
+      : file_(file.string()), place_(clean_path(file)), rows_(csv_rows(read_file(file), file)) {
+    if (rows_.size() < 2) throw usage_error("{}: the table has no rows", file_);
+    header_ = std::move(rows_.front());
+    std::set<std::string> names;
+    for (const auto& name : header_)
+      if (!names.insert(std::string(trim(name))).second)
+        throw usage_error("{}: the table has two columns \"{}\"", file_, trim(name));
+    step_ = column_of({"step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch"});
+    if (!step_)
       throw usage_error("{}: the table has no column of steps (step, global_step, iteration or epoch); it has {}",
-                        file.string(), join(header_, ", "));
+                        file_, join(header_, ", "));
+    id_ = column_of({"run", "run_id"});
+    name_ = column_of({"name", "run_name"});
+    struct stat info {};
+    if (::stat(file.c_str(), &info) == 0) changed_ = static_cast<double>(info.st_mtime);
   }
 
   ForeignRuns read() {
-    const int metric = column_of(header_, {"metric", "key"}), value = column_of(header_, {"value"});
-    const bool is_long = metric >= 0 && value >= 0;
-    const bool of_tensorboard = metric < 0 && value >= 0 && column_of(header_, {"wall time"}) >= 0;
+    const auto metric = column_of({"metric", "key"}), value = column_of({"value"});
+    const bool is_long = metric && value;
+    const bool of_tensorboard = !metric && value && column_of({"wall time"});
     for (size_t i = 1; i < rows_.size(); ++i) {
       const auto& row = rows_[i];
       if (row.size() != header_.size())
-        throw usage_error("{}, row {}: it has {}, and the header has {}", file_.string(), i + 1,
+        throw usage_error("{}, row {}: it has {}, and the header has {}", file_, i + 1,
                           counted(std::ssize(row), "cell"), header_.size());
-      if (is_long || of_tensorboard)
-        add(run_of(row), of_tensorboard ? file_.stem().string() : row[static_cast<size_t>(metric)], i, value,
-            /*must=*/true);
-      else
-        for (int column = 0; column < static_cast<int>(header_.size()); ++column)
-          if (column != step_ && !names_run(column) && !row[static_cast<size_t>(column)].empty())
-            add(run_of(row), header_[static_cast<size_t>(column)], i, column, /*must=*/false);
+      const auto step = step_in(row[*step_]);
+      if (!step)
+        throw usage_error("{}, row {}: the step \"{}\" is not a whole number of 64 bits", file_, i + 1, row[*step_]);
+      auto& run = run_of(row);
+      if (is_long || of_tensorboard) {
+        if (!number_in(row[*value]))
+          throw usage_error("{}, row {}: the value \"{}\" is not a number", file_, i + 1, row[*value]);
+        add(run, of_tensorboard ? place_.stem().string() : row[*metric], *step, row[*value]);
+      } else {
+        for (size_t column = 0; column < header_.size(); ++column)
+          if (column != step_ && column != id_ && column != name_ && !row[column].empty())
+            add(run, header_[column], *step, row[column]);
+      }
     }
-    ForeignRuns found;
-    for (auto& [origin, run] : runs_) {
-      for (const auto& [place, value] : points_[origin])
-        run.points.push_back({.name = place.first, .step = place.second, .value = value});
-      found.runs.push_back(std::move(run));
-    }
-    for (const auto& column : texts_)
-      found.notes.push_back(fmt::format("{}: the column {} is left out: it has texts", file_.string(), column));
-    return found;
+    return found();
   }
 
  private:
-  bool names_run(int column) const {
-    return column == column_of(header_, {"run", "run_id"}) || column == column_of(header_, {"name", "run_name"});
+  struct Run {
+    ForeignRun run;
+    PointTable points;
+  };
+
+  /// The first of these columns that the table has.
+  std::optional<size_t> column_of(const std::vector<std::string>& names) const {
+    for (const auto& name : names)
+      for (size_t i = 0; i < header_.size(); ++i)
+        if (lower(trim(header_[i])) == name) return i;
+    return std::nullopt;
   }
 
-  ForeignRun& run_of(const CsvRow& row) {
-    const int id = column_of(header_, {"run", "run_id"}), name = column_of(header_, {"name", "run_name"});
-    const bool named = !row.empty() && id >= 0;
-    const std::string file = fs::absolute(file_).lexically_normal().string();
-    const std::string origin = named ? file + "#" + row[static_cast<size_t>(id)] : file;
-    auto [run, is_new] = runs_.try_emplace(origin);
+  Run& run_of(const CsvRow& row) {
+    const auto by = id_ ? id_ : name_;
+    const std::string id = by ? row[*by] : "";
+    auto [found, is_new] = runs_.try_emplace(id);
     if (is_new) {
-      run->second.origin = origin;
-      run->second.name = named && name >= 0 ? row[static_cast<size_t>(name)]
-                         : named            ? row[static_cast<size_t>(id)]
-                                            : file_.stem().string();
-      struct stat info {};
-      const double changed = ::stat(file_.c_str(), &info) == 0 ? static_cast<double>(info.st_mtime) : 0;
-      run->second.started = changed;
-      run->second.ended = changed;
+      auto& run = found->second.run;
+      run.origin = by ? place_.string() + "#" + id : place_.string();
+      run.name = name_ ? row[*name_] : by ? id : place_.stem().string();
+      run.started = changed_;
+      run.ended = changed_;
+      run.times_of_file = true;
     }
-    return run->second;
+    return found->second;
   }
 
-  void add(ForeignRun& run, const std::string& metric, size_t row, int column, bool must) {
-    const auto& cells = rows_[row];
-    const auto step = number_in(cells[static_cast<size_t>(step_)]),
-               value = number_in(cells[static_cast<size_t>(column)]);
-    if (!value && !must) {
-      if (std::ranges::find(texts_, metric) == texts_.end()) texts_.push_back(metric);
+  void add(Run& run, const std::string& metric, int64_t step, const std::string& cell) {
+    const auto value = number_in(cell);
+    if (!value) {
+      ++texts_[metric];
       return;
     }
-    if (!value || !step || *step != std::floor(*step))
-      throw usage_error("{}, row {}: step \"{}\" and value \"{}\" must be numbers, and the step whole", file_.string(),
-                        row + 1, cells[static_cast<size_t>(step_)], cells[static_cast<size_t>(column)]);
-    points_[run.origin][{metric, static_cast<int64_t>(*step)}] =
-        *value;  // of a step with several rows, the last counts
+    auto [place, is_new] = run.points[metric].try_emplace(step, *value);
+    if (is_new) return;
+    const bool equal = place->second == *value || (std::isnan(place->second) && std::isnan(*value));
+    if (!equal) ++replaced_;
+    place->second = *value;  // of a step with several rows, the last counts
   }
 
-  fs::path file_;
-  std::vector<CsvRow> rows_;
+  ForeignRuns found() {
+    ForeignRuns found;
+    for (auto& [id, run] : runs_) {
+      run.run.points = points_in(run.points);
+      found.runs.push_back(std::move(run.run));
+    }
+    for (const auto& [column, count] : texts_)
+      found.notes.push_back(
+          count == 1
+              ? fmt::format("{}: 1 cell of the column {} is not a number, and is left out", file_, column)
+              : fmt::format("{}: {} cells of the column {} are not numbers, and are left out", file_, count, column));
+    if (replaced_ > 0)
+      found.notes.push_back(fmt::format("{}: {} left out, because a later row has the same step and another value",
+                                        file_, counted(replaced_, "value")));
+    return found;
+  }
+
+  std::string file_;
+  fs::path place_;
+  std::vector<CsvRow> rows_;  ///< the first one is moved to header_
   CsvRow header_;
-  int step_ = -1;
-  std::map<std::string, ForeignRun> runs_;
-  std::map<std::string, std::map<std::pair<std::string, int64_t>, double>> points_;  ///< of each run
-  std::vector<std::string> texts_;
+  std::optional<size_t> step_, id_, name_;
+  double changed_ = 0;                    ///< when the file was changed, Unix seconds
+  std::map<std::string, Run> runs_;       ///< by the column that identifies them
+  std::map<std::string, int64_t> texts_;  ///< cells that are not numbers, of each metric
+  int64_t replaced_ = 0;
 };
 
 }  // namespace

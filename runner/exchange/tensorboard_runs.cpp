@@ -1,12 +1,13 @@
 // TensorBoard's event files as runs.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
-#include <map>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/protobuf_reader.hpp"
+#include "runner/exchange/source_files.hpp"
 #include "runner/logging/tensorboard_log.hpp"
 
 namespace runner {
@@ -15,43 +16,45 @@ using nlohmann::json;
 
 namespace {
 
-/// What the files of one folder have recorded. The records of a file, and files in the order of their names, follow in time.
+/// What the files of one run have recorded. The records of a file, and files in the order of their names, follow in time.
 class EventFiles {
  public:
-  explicit EventFiles(const fs::path& folder) : folder_(folder) {}
-
   void read(const fs::path& file) {
     const std::string bytes = read_file(file);
     std::string_view rest = bytes;
     constexpr size_t head = 12, tail = 4;
+    const auto note = [&](const std::string& text) { notes_.push_back(file.string() + ": " + text); };
+    const auto damaged = [&](const std::string& why) {
+      note(
+          fmt::format("it is damaged from byte {} on ({}), and the rest is left out", bytes.size() - rest.size(), why));
+    };
     while (rest.size() >= head) {
       uint64_t length = 0;
       std::memcpy(&length, rest.data(), sizeof length);
-      const size_t at = bytes.size() - rest.size();
       if (checksum_at(rest, 8) != masked_checksum(rest.substr(0, 8)))
-        throw environment_error("{}: the record at byte {} is damaged: its length has another checksum", file.string(),
-                                at);
+        return damaged("the length of a record has another checksum");
       if (rest.size() - head < tail || length > rest.size() - head - tail) break;
       const auto event = rest.substr(head, length);
-      if (checksum_at(rest, head + length) != masked_checksum(event))
-        throw environment_error("{}: the record at byte {} is damaged: it has another checksum", file.string(), at);
-      read_event(event);
+      if (checksum_at(rest, head + length) != masked_checksum(event)) return damaged("a record has another checksum");
+      try {
+        read_event(event);
+      } catch (const Error& error) {
+        return damaged(error.what());
+      }
       rest.remove_prefix(head + length + tail);
     }
-    if (!rest.empty())
-      notes_.push_back(fmt::format("{}: the last record is not complete; it is left out", file.string()));
+    if (!rest.empty()) note("the last record is not complete; it is left out");
   }
 
   bool empty() const { return points_.empty(); }
   std::vector<std::string>& notes() { return notes_; }
 
-  ForeignRun run(const std::string& name) {
-    ForeignRun run{.origin = fs::absolute(folder_).lexically_normal().string(), .name = name};
+  ForeignRun run(const fs::path& origin, const std::string& name) {
+    ForeignRun run{.origin = origin.string(), .name = name};
     run.config = config_;
     run.started = first_time_;
     run.ended = last_time_;
-    for (const auto& [tag, steps] : points_)
-      for (const auto& [step, value] : steps) run.points.push_back({.name = tag, .step = step, .value = value});
+    run.points = points_in(points_);
     return run;
   }
 
@@ -75,6 +78,7 @@ class EventFiles {
       if (field.number == session_log) restart(field.bytes, step);
       if (field.number != summary) continue;
       read_summary(field.bytes, step);
+      if (!std::isfinite(time) || time <= 0) continue;
       first_time_ = first_time_ == 0 ? time : std::min(first_time_, time);
       last_time_ = std::max(last_time_, time);
     }
@@ -182,43 +186,39 @@ class EventFiles {
     return found;
   }
 
-  fs::path folder_;
-  std::map<std::string, std::map<int64_t, double>> points_;
+  PointTable points_;
   std::map<std::string, std::string> plugins_;  ///< tag -> plug-in
   json config_ = json::object();
   double first_time_ = 0, last_time_ = 0;
   std::vector<std::string> notes_;
 };
 
-bool is_event_file(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
-
 }  // namespace
 
+bool is_event_file(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
+
 ForeignRuns read_tensorboard_runs(const fs::path& path) {
-  std::map<fs::path, std::vector<fs::path>> folders;
-  if (fs::is_directory(path)) {
-    for (const auto& entry : fs::recursive_directory_iterator(path))
-      if (entry.is_regular_file() && is_event_file(entry.path()))
-        folders[entry.path().parent_path()].push_back(entry.path());
-  } else {
-    folders[path.parent_path()].push_back(path);
-  }
-  if (folders.empty())
-    throw usage_error("{} has no event files of TensorBoard (events.out.tfevents...)", path.string());
+  const fs::path root = clean_path(path);
+  const bool is_folder = fs::is_directory(root);
+  std::map<fs::path, std::vector<fs::path>> runs;  // by their origin: a folder, or the file that the user named
+  if (is_folder)
+    for (const auto& file : files_below(root, is_event_file)) runs[file.parent_path()].push_back(file);
+  else
+    runs[root].push_back(root);
+  if (runs.empty()) throw usage_error("{} has no event files of TensorBoard (events.out.tfevents...)", path.string());
   ForeignRuns found;
-  const fs::path root = fs::absolute(path).lexically_normal();
-  for (auto& [folder, files] : folders) {
-    std::ranges::sort(files);
-    EventFiles events(folder);
-    for (const auto& file : files) events.read(file);
+  for (const auto& [origin, files] : runs) {
+    EventFiles events;
+    for (const auto& error : read_each(files, [&](const fs::path& file) { events.read(file); }))
+      events.notes().emplace_back(error.what());
     found.notes.insert(found.notes.end(), events.notes().begin(), events.notes().end());
-    const fs::path relative = fs::absolute(folder).lexically_normal().lexically_relative(root);
-    const bool is_root = relative == "." || relative.empty() || *relative.begin() == "..";
+    const fs::path folder = is_folder ? origin : origin.parent_path();
+    const fs::path relative = folder.lexically_relative(root);
+    const bool is_root = !is_folder || relative == ".";
     if (events.empty())
-      found.notes.push_back(fmt::format("{} has no scalars; it is left out", folder.string()));
+      found.notes.push_back(fmt::format("{} has no scalars; it is left out", origin.string()));
     else
-      found.runs.push_back(
-          events.run(is_root ? fs::absolute(folder).lexically_normal().filename().string() : relative.string()));
+      found.runs.push_back(events.run(origin, is_root ? folder.filename().string() : relative.string()));
   }
   return found;
 }

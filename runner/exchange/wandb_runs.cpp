@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
+#include <set>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/protobuf_reader.hpp"
+#include "runner/exchange/python_json.hpp"
+#include "runner/exchange/source_files.hpp"
 #include "runner/logging/crc32.hpp"
 
 namespace runner {
@@ -19,37 +21,38 @@ namespace {
 
 constexpr size_t file_head_bytes = 7, block_bytes = 32768, fragment_head_bytes = 7;
 
-/// The records of the file. Sets `cut` if the last one is not complete.
-std::vector<std::string> records_of(const std::string& bytes, const fs::path& file, bool& cut) {
+/// The records of the file up to its end or to the first damage, which `note` then names.
+std::vector<std::string> records_of(const std::string& bytes, const fs::path& file, std::string& note) {
   if (bytes.size() < file_head_bytes || !bytes.starts_with(":W&B"))
-    throw usage_error("{} is not an offline run of Weights & Biases: it does not begin with :W&B", file.string());
+    throw usage_error("{} is not an offline run of Weights & Biases: it {}", file.string(),
+                      bytes.empty() ? "is empty" : "does not begin with :W&B");
   std::vector<std::string> records;
   std::string record;
   size_t at = file_head_bytes;
   enum Type { full = 1, first = 2, middle = 3, last = 4 };
-  cut = false;
   while (at < bytes.size()) {
     const size_t left = block_bytes - at % block_bytes;
     if (left < fragment_head_bytes) {
       at += left;
       continue;
     }
-    if (bytes.size() - at < fragment_head_bytes) {
-      cut = true;
-      break;
-    }
     uint32_t sum = 0;
     uint16_t length = 0;
-    std::memcpy(&sum, bytes.data() + at, sizeof sum);
-    std::memcpy(&length, bytes.data() + at + 4, sizeof length);
-    const int type = bytes[at + 6];
-    if (bytes.size() - at - fragment_head_bytes < length) {
-      cut = true;
+    const bool has_head = bytes.size() - at >= fragment_head_bytes;
+    if (has_head) {
+      std::memcpy(&sum, bytes.data() + at, sizeof sum);
+      std::memcpy(&length, bytes.data() + at + 4, sizeof length);
+    }
+    if (!has_head || bytes.size() - at - fragment_head_bytes < length) {
+      note = fmt::format("{}: the last record is not complete; it is left out", file.string());
       break;
     }
+    const int type = bytes[at + 6];
     const std::string_view checked(bytes.data() + at + 6, 1U + length);
-    if (type < full || type > last || crc32<zlib_polynomial>(checked) != sum)
-      throw environment_error("{}: the record at byte {} is damaged", file.string(), at);
+    if (type < full || type > last || crc32<zlib_polynomial>(checked) != sum) {
+      note = fmt::format("{}: it is damaged from byte {} on, and the rest is left out", file.string(), at);
+      break;
+    }
     if (type == full || type == first) record.clear();
     record.append(checked.substr(1));
     if (type == full || type == last) records.push_back(record);
@@ -63,7 +66,7 @@ struct WandbItem {
   json value;
 };
 
-/// HistoryItem, SummaryItem and ConfigItem: {1: key, 2: nested_key, 16: value_json}.
+/// HistoryItem, SummaryItem and ConfigItem: {1: key, 2: nested_key, 16: value_json}. A value that is no JSON is a text.
 WandbItem item_in(std::string_view message) {
   constexpr int key = 1, nested_key = 2, value_json = 16;
   std::string name, nested;
@@ -72,57 +75,87 @@ WandbItem item_in(std::string_view message) {
   for (ProtobufReader reader(message); reader.next(field);) {
     if (field.number == key) name = field.bytes;
     if (field.number == nested_key) nested += (nested.empty() ? "" : ".") + std::string(field.bytes);
-    if (field.number == value_json) {
-      // JSON as Python writes it: NaN and Infinity are numbers.
-      if (field.bytes == "NaN")
-        item.value = std::nan("");
-      else if (field.bytes == "Infinity" || field.bytes == "-Infinity")
-        item.value = field.bytes.front() == '-' ? -INFINITY : INFINITY;
-      else
-        item.value = json::parse(field.bytes, nullptr, /*allow_exceptions=*/false);
-    }
+    if (field.number == value_json) item.value = parse_python_json(field.bytes).value_or(std::string(field.bytes));
   }
   item.name = name.empty() ? nested : name;
   return item;
 }
 
-class WandbFile {
+/// What the files of one run have recorded.
+class WandbRun {
  public:
-  explicit WandbFile(const fs::path& file) {
-    bool cut = false;
-    for (const auto& record : records_of(read_file(file), file, cut)) read_record(record);
-    if (cut) note_ = fmt::format("{}: the last record is not complete; it is left out", file.string());
-    if (run_.origin.empty()) throw usage_error("{} has no record of a run", file.string());
-    if (run_.name.empty()) run_.name = run_.origin;
+  explicit WandbRun(const fs::path& file) {
+    std::string note;
+    for (const auto& record : records_of(read_file(file), file, note)) {
+      try {
+        read_record(record);
+      } catch (const Error& error) {
+        note = fmt::format("{}: a record is damaged ({}), and the rest is left out", file.string(), error.what());
+        break;
+      }
+    }
+    if (!note.empty()) notes_.push_back(note);
+    if (id_.empty()) throw usage_error("{} has no record of a run{}", file.string(), note.empty() ? "" : ": " + note);
+    run_.origin = (entity_.empty() ? "" : entity_ + "/") + (project_.empty() ? "" : project_ + "/") + id_;
+    if (run_.name.empty()) run_.name = id_;
     if (!run_.ended) {
       run_.ended = std::max(last_time_, run_.started);
       run_.status = "lost";
     }
-    for (const auto& [name, steps] : points_)
-      for (const auto& [step, value] : steps) run_.points.push_back({.name = name, .step = step, .value = value});
   }
-  ForeignRun run() { return std::move(run_); }
-  const std::string& note() const { return note_; }
+
+  const std::string& origin() const { return run_.origin; }
+
+  /// Adds what a later file of the same run has: it was resumed.
+  void join(WandbRun&& later) {
+    for (const auto& [name, steps] : later.points_)
+      for (const auto& [step, value] : steps) points_[name][step] = value;
+    for (const auto& [name, value] : later.summary_) summary_[name] = value;
+    left_out_.merge(later.left_out_);
+    notes_.insert(notes_.end(), later.notes_.begin(), later.notes_.end());
+    const double started = std::min(run_.started, later.run_.started);
+    run_.config.merge_patch(later.run_.config);
+    later.run_.config = std::move(run_.config);
+    run_ = std::move(later.run_);
+    run_.started = started;
+    last_step_ = std::max(last_step_, later.last_step_);
+  }
+
+  void give_to(ForeignRuns& found) {
+    // Of a summary, what has no history: values that were set at the end.
+    for (const auto& [name, value] : summary_) add_values(name, last_step_, value, /*only_new=*/true);
+    for (const auto& [name, steps] : points_) left_out_.erase(name);
+    if (!left_out_.empty())
+      notes_.push_back(fmt::format("{}: left out, because they are not numbers: {}", run_.name,
+                                   runner::join({left_out_.begin(), left_out_.end()}, ", ")));
+    found.notes.insert(found.notes.end(), notes_.begin(), notes_.end());
+    run_.points = points_in(points_);
+    run_.partial = true;
+    found.runs.push_back(std::move(run_));
+  }
 
  private:
   void read_record(std::string_view record) {
-    constexpr int history = 2, config = 5, run = 17, exit = 18;
+    constexpr int history = 2, summary = 3, config = 5, run = 17, exit = 18;
     ProtobufField field;
     for (ProtobufReader reader(record); reader.next(field);) {
       if (field.number == run) read_run(field.bytes);
       if (field.number == config) read_config(field.bytes);
       if (field.number == history) read_history(field.bytes);
+      if (field.number == summary) read_summary(field.bytes);
       if (field.number == exit) read_exit(field.bytes);
     }
   }
 
   void read_run(std::string_view message) {
-    constexpr int id = 1, config = 4, group = 6, name = 8, notes = 9, tags = 10, host = 13, start_time = 17,
-                  seconds = 1;
+    constexpr int id = 1, entity = 2, project = 3, config = 4, group = 6, name = 8, notes = 9, tags = 10, host = 13,
+                  start_time = 17, seconds = 1;
     ProtobufField field, inner;
     run_.tags.clear();
     for (ProtobufReader reader(message); reader.next(field);) {
-      if (field.number == id) run_.origin = field.bytes;
+      if (field.number == id) id_ = field.bytes;
+      if (field.number == entity) entity_ = field.bytes;
+      if (field.number == project) project_ = field.bytes;
       if (field.number == config) read_config(field.bytes);
       if (field.number == group) run_.group = field.bytes;
       if (field.number == name) run_.name = field.bytes;
@@ -136,42 +169,55 @@ class WandbFile {
   }
 
   void read_config(std::string_view message) {
-    constexpr int update = 1;
-    ProtobufField field;
-    for (ProtobufReader reader(message); reader.next(field);) {
-      if (field.number != update) continue;
-      const auto item = item_in(field.bytes);
+    for (const auto& item : items_in(message))
       if (!item.name.empty() && !item.name.starts_with("_wandb")) set_parameter(run_.config, item.name, item.value);
-    }
+  }
+
+  /// The field `update` of ConfigRecord and SummaryRecord, and `item` of HistoryRecord.
+  static std::vector<WandbItem> items_in(std::string_view message) {
+    constexpr int update = 1;
+    std::vector<WandbItem> items;
+    ProtobufField field;
+    for (ProtobufReader reader(message); reader.next(field);)
+      if (field.number == update) items.push_back(item_in(field.bytes));
+    return items;
+  }
+
+  void read_summary(std::string_view message) {
+    for (auto& item : items_in(message))
+      if (!item.name.empty() && !item.name.starts_with('_')) summary_[item.name] = std::move(item.value);
   }
 
   void read_history(std::string_view message) {
-    constexpr int item_field = 1, step_field = 2;
-    std::vector<WandbItem> items;
+    constexpr int step_field = 2;
+    const auto items = items_in(message);
     std::optional<int64_t> step;
     ProtobufField field, inner;
-    for (ProtobufReader reader(message); reader.next(field);) {
-      if (field.number == item_field) items.push_back(item_in(field.bytes));
+    for (ProtobufReader reader(message); reader.next(field);)
       if (field.number == step_field)
         for (ProtobufReader number(field.bytes); number.next(inner);)
           if (inner.number == 1) step = inner.integer();
-    }
     for (const auto& item : items) {
-      if (item.name == "_step" && item.value.is_number()) step = item.value.get<int64_t>();
+      if (item.name == "_step" && item.value.is_number_integer()) step = item.value.get<int64_t>();
       if (item.name == "_timestamp" && item.value.is_number())
         last_time_ = std::max(last_time_, item.value.get<double>());
     }
     for (const auto& item : items)
-      if (!item.name.starts_with('_')) add(item.name, step.value_or(next_step_), item.value);
+      if (!item.name.starts_with('_')) add_values(item.name, step.value_or(next_step_), item.value, false);
+    last_step_ = std::max(last_step_, step.value_or(next_step_));
     next_step_ = step.value_or(next_step_) + 1;
   }
 
-  /// Numbers are points; of nested values, each number. Images, tables and texts are left out.
-  void add(const std::string& name, int64_t step, const json& value) {
-    if (value.is_number() || value.is_boolean())
-      points_[name][step] = value.is_boolean() ? (value.get<bool>() ? 1.0 : 0.0) : value.get<double>();
-    else if (value.is_object() && !value.contains("_type"))
-      for (const auto& [key, part] : value.items()) add(name + "." + key, step, part);
+  /// Numbers are points; of nested values, each number. Images, tables and texts are left out. `only_new`: metrics that have points
+  /// get none.
+  void add_values(const std::string& name, int64_t step, const json& value, bool only_new) {
+    if (const auto number = number_of_json(value)) {
+      if (!only_new || !points_.contains(name)) points_[name][step] = *number;
+    } else if (value.is_object() && !value.contains("_type")) {
+      for (const auto& [key, part] : value.items()) add_values(name + "." + key, step, part, only_new);
+    } else if (!value.is_null()) {
+      left_out_.insert(name);
+    }
   }
 
   void read_exit(std::string_view message) {
@@ -187,30 +233,34 @@ class WandbFile {
   }
 
   ForeignRun run_;
-  std::map<std::string, std::map<int64_t, double>> points_;
-  int64_t next_step_ = 0;
+  std::string entity_, project_, id_;
+  PointTable points_;
+  std::map<std::string, json> summary_;
+  std::set<std::string> left_out_;  ///< names of values that are not numbers
+  int64_t next_step_ = 0, last_step_ = 0;
   double last_time_ = 0;
-  std::string note_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace
 
 ForeignRuns read_wandb_runs(const fs::path& path) {
-  std::vector<fs::path> files;
-  if (fs::is_directory(path)) {
-    for (const auto& entry : fs::recursive_directory_iterator(path))
-      if (entry.is_regular_file() && entry.path().extension() == ".wandb") files.push_back(entry.path());
-  } else {
-    files.push_back(path);
-  }
+  std::vector<fs::path> files{path};
+  if (fs::is_directory(path))
+    files = files_below(path, [](const fs::path& file) { return file.extension() == ".wandb"; });
   if (files.empty()) throw usage_error("{} has no offline run of Weights & Biases (run-ID.wandb)", path.string());
-  std::ranges::sort(files);
+  std::map<std::string, WandbRun> runs;
+  std::vector<std::string> order;
+  const auto errors = read_each(files, [&](const fs::path& file) {
+    WandbRun run(file);
+    if (const auto known = runs.find(run.origin()); known != runs.end()) return known->second.join(std::move(run));
+    order.push_back(run.origin());
+    runs.emplace(order.back(), std::move(run));
+  });
+  if (runs.empty()) throw errors.front();
   ForeignRuns found;
-  for (const auto& file : files) {
-    WandbFile one(file);
-    if (!one.note().empty()) found.notes.push_back(one.note());
-    found.runs.push_back(one.run());
-  }
+  for (const auto& error : errors) found.notes.emplace_back(std::string(error.what()) + "; it is left out");
+  for (const auto& origin : order) runs.at(origin).give_to(found);
   return found;
 }
 

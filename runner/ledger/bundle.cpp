@@ -1,48 +1,38 @@
 #include "runner/ledger/bundle.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <fstream>
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/publish_file.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/base/xxh3.hpp"
+#include "runner/ledger/bundle_files.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/spool.hpp"
 
 namespace runner {
 
 namespace {
 
-constexpr size_t part_bytes = 8U << 20;
-
 /// An empty bundle: the tables of a ledger, and those of files.
 void create_bundle(const fs::path& file) {
-  std::error_code ignored;
-  fs::remove(file, ignored);
   sqlite::Database bundle(file, sqlite::Access::create);
   // A bundle that is not complete is thrown away, so nothing needs to be synced before the end.
   bundle.execute("PRAGMA journal_mode = off; PRAGMA synchronous = off");
   migrate(bundle);
-  bundle.execute(
-      "CREATE TABLE bundled (id TEXT PRIMARY KEY, digest TEXT NOT NULL) STRICT;"
-      "CREATE TABLE bundled_file (file INTEGER PRIMARY KEY, run TEXT NOT NULL, path TEXT NOT NULL, bytes INTEGER NOT "
-      "NULL, "
-      "mode INTEGER NOT NULL, UNIQUE (run, path)) STRICT;"
-      "CREATE TABLE bundled_part (file INTEGER NOT NULL REFERENCES bundled_file, part INTEGER NOT NULL, hash TEXT NOT "
-      "NULL, "
-      "content BLOB NOT NULL, PRIMARY KEY (file, part)) STRICT;"
-      "PRAGMA application_id = " +
-      std::to_string(bundle_application_id));
+  bundle.execute("CREATE TABLE bundled (id TEXT PRIMARY KEY, digest TEXT NOT NULL) STRICT");
+  bundle.execute(bundle_file_tables);
+  bundle.execute("PRAGMA application_id = " + std::to_string(bundle_application_id));
 }
 
 /// Whether a file of a run's folder belongs into the bundle. Hidden names are temporary.
 bool is_wanted(const fs::path& relative, BundledFiles files) {
   for (const auto& part : relative)
     if (part.string().starts_with('.') || part.string().ends_with(".tmp")) return false;
+  if (relative.filename().string().starts_with(spool_in("").string())) return false;
   const std::string top = relative.begin()->string();
   const bool in_folder_itself = std::next(relative.begin()) == relative.end();
   if (in_folder_itself || files == BundledFiles::all) return true;
@@ -50,45 +40,46 @@ bool is_wanted(const fs::path& relative, BundledFiles files) {
   return files == BundledFiles::checkpoints && (top == "checkpoints" || top == "artifacts");
 }
 
-std::vector<fs::path> wanted_files(const fs::path& folder, BundledFiles files) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code failed;
-    const fs::path relative = entry->path().lexically_relative(folder);
-    if (fs::is_regular_file(entry->symlink_status(failed)) && is_wanted(relative, files)) found.push_back(relative);
-  }
-  if (error) throw environment_error("cannot list {}: {}", folder.string(), error.message());
-  std::ranges::sort(found);
-  return found;
+/// Whether a path is that of a checkpoint, or of the folder that has them.
+bool may_be_linked(const fs::path& relative) {
+  const auto depth = std::distance(relative.begin(), relative.end());
+  return *relative.begin() == "checkpoints" && depth <= 3;
 }
 
-int64_t add_file(sqlite::Database& database, const std::string& run, const fs::path& folder, const fs::path& path) {
-  std::ifstream file(folder / path, std::ios::binary);
-  struct stat info {};
-  if (!file || ::stat((folder / path).c_str(), &info) != 0) {
-    // A run that goes on removes old checkpoints.
-    throw environment_error("cannot read {}: it was removed meanwhile? Export again", (folder / path).string());
+/// The files of a folder that belong into the bundle. Checkpoints that were moved to another disk are links.
+class WantedFiles {
+ public:
+  WantedFiles(fs::path folder, BundledFiles files) : folder_(std::move(folder)), files_(files) {
+    search({});
+    std::ranges::sort(found_);
+    std::ranges::sort(links_);
   }
-  database.run("INSERT INTO bundle.bundled_file (run, path, bytes, mode) VALUES (?, ?, 0, ?)", run, path.string(),
-               static_cast<int64_t>(info.st_mode & 0777));
-  const int64_t number = database.last_insert_rowid();
-  int64_t bytes = 0, part = 0;
-  std::string content;
-  do {
-    content.resize(part_bytes);
-    file.read(content.data(), static_cast<std::streamsize>(part_bytes));
-    content.resize(static_cast<size_t>(file.gcount()));
-    if (file.bad()) throw environment_error("cannot read {}", (folder / path).string());
-    if (content.empty()) break;
-    database.run("INSERT INTO bundle.bundled_part (file, part, hash, content) VALUES (?, ?, ?, CAST(? AS BLOB))",
-                 number, part++, xxh3_hex(content), content);
-    bytes += std::ssize(content);
-    fault_point("bundle");
-  } while (file);
-  database.run("UPDATE bundle.bundled_file SET bytes = ? WHERE file = ?", bytes, number);
-  return bytes;
-}
+  const std::vector<fs::path>& found() const { return found_; }
+  const std::vector<fs::path>& links() const { return links_; }
+
+ private:
+  void search(const fs::path& below) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder_ / below, error), end; !error && entry != end; entry.increment(error)) {
+      std::error_code failed;
+      const fs::path relative = below / entry->path().filename();
+      const bool is_link = entry->is_symlink(failed), is_folder = entry->is_directory(failed);
+      if (is_folder && (!is_link || may_be_linked(relative))) {
+        if (files_ != BundledFiles::settings && !relative.filename().string().starts_with('.')) search(relative);
+      } else if (is_wanted(relative, files_)) {
+        if (is_link && !may_be_linked(relative))
+          links_.push_back(relative);
+        else if (fs::is_regular_file(entry->path(), failed))
+          found_.push_back(relative);
+      }
+    }
+    if (error) throw environment_error("cannot list {}: {}", (folder_ / below).string(), error.message());
+  }
+
+  fs::path folder_;
+  BundledFiles files_;
+  std::vector<fs::path> found_, links_;
+};
 
 /// The record of a run that goes on is one of an attempt that has ended: whoever imports it does not see the process.
 void end_running(sqlite::Database& database) {
@@ -96,7 +87,9 @@ void end_running(sqlite::Database& database) {
       "UPDATE bundle.run SET status = 'lost', ended = (SELECT max(heartbeat) FROM bundle.attempt AS a WHERE a.run = "
       "run.run) "
       "WHERE status = 'running';"
-      "UPDATE bundle.attempt SET ended = heartbeat WHERE ended IS NULL");
+      "UPDATE bundle.attempt SET ended = heartbeat WHERE ended IS NULL;"
+      "UPDATE bundle.sweep SET status = 'interrupted', ended = heartbeat WHERE status = 'running';"
+      "UPDATE bundle.trial SET status = 'waiting' WHERE status = 'running'");
 }
 
 /// Whether the recipe of a run has secrets, which its row has as "***".
@@ -114,30 +107,49 @@ int64_t row_of(sqlite::Database& database, const std::string& schema, const std:
   return row.integer(0);
 }
 
+/// Adds the files of the run's folder.
+void add_files(sqlite::Database& database, const std::string& id, const fs::path& folder, BundledFiles files,
+               BundleSummary& summary) {
+  const bool withhold = has_secrets(database, id);
+  if (withhold) summary.withheld.push_back(id);
+  if (!fs::is_directory(folder)) return;
+  const auto add = [&](int64_t bytes) {
+    summary.bytes += bytes;
+    ++summary.files;
+  };
+  const WantedFiles wanted(folder, files);
+  for (const auto& path : wanted.links()) summary.links_left.push_back((folder / path).string());
+  for (const auto& path : wanted.found()) {
+    if (withhold && path == "recipe.toml") continue;
+    if (withhold && path == "resolved.toml") {
+      auto row = database.query("SELECT content FROM main.config JOIN main.run ON hash = resolved WHERE id = ?", id);
+      RUNNER_CHECK(row.step());
+      add(add_bundled_text(database, id, path, row.text(0)));
+      continue;
+    }
+    if (*path.begin() == "logs") ++summary.logs;
+    add(add_bundled_file(database, id, path, folder / path));
+  }
+}
+
+/// The statements of one transaction, which reads the ledger as it is at one moment.
 BundleSummary fill(sqlite::Database& database, const fs::path& home, const std::vector<std::string>& runs,
                    BundledFiles files) {
   BundleSummary summary{.runs = std::ssize(runs)};
   RowCopy rows(database, "main", "bundle");
   for (const auto& id : runs) rows.copy(row_of(database, "main", id));
-  for (const auto& id : runs) rows.copy_edges(row_of(database, "main", id));
+  for (const auto& id : runs) {
+    rows.copy_edges(row_of(database, "main", id));
+    rows.copy_trial(row_of(database, "main", id), /*with_recipe=*/!has_secrets(database, id));
+  }
   end_running(database);
   for (const auto& id : runs) {
     const int64_t copied = row_of(database, "bundle", id);
     database.run("INSERT INTO bundle.bundled (id, digest) VALUES (?, ?)", id, run_digest(database, "bundle", copied));
     auto row = database.query("SELECT folder FROM main.run WHERE id = ?", id);
     RUNNER_CHECK(row.step());
-    const fs::path folder = home / row.text(0);
     database.run("UPDATE bundle.run SET folder = 'runs/' || id, deleted = NULL, archived = NULL WHERE run = ?", copied);
-    if (!fs::is_directory(folder)) continue;
-    const bool withhold = has_secrets(database, id);
-    for (const auto& path : wanted_files(folder, files)) {
-      if (withhold && (path == "recipe.toml" || path == "resolved.toml")) {
-        if (summary.withheld.empty() || summary.withheld.back() != id) summary.withheld.push_back(id);
-        continue;
-      }
-      summary.bytes += add_file(database, id, folder, path);
-      ++summary.files;
-    }
+    add_files(database, id, home / row.text(0), files, summary);
   }
   return summary;
 }
@@ -146,32 +158,19 @@ BundleSummary fill(sqlite::Database& database, const fs::path& home, const std::
 
 BundleSummary write_bundle(const std::string& home, const std::vector<std::string>& runs, const fs::path& file,
                            BundledFiles files) {
-  const fs::path temporary = file.string() + ".tmp";
   BundleSummary summary;
-  try {
+  publish_file(file, [&](const fs::path& temporary) {
     create_bundle(temporary);
-    {
-      const auto database = open_to_read(fs::path(home) / "ledger.db");
-      if (!database) throw usage_error("there is no ledger in {}; RUNNER_HOME=FOLDER names another one", home);
-      if (stored_version(*database) > std::ssize(migrations()))
-        throw environment_error("the ledger in {} was written by a newer runner: export the bundle with that one",
-                                home);
-      database->run("ATTACH ? AS bundle", temporary.string());
-      database->execute("PRAGMA bundle.journal_mode = off; PRAGMA bundle.synchronous = off; BEGIN");
-      summary = fill(*database, home, runs, files);
-      database->execute("COMMIT");
-    }
-    sync_path(temporary);
+    const auto database = open_to_read(fs::path(home) / "ledger.db");
+    if (!database) throw usage_error("there is no ledger in {}; RUNNER_HOME=FOLDER names another one", home);
+    if (stored_version(*database) > std::ssize(migrations()))
+      throw environment_error("the ledger in {} was written by a newer runner: export the bundle with that one", home);
+    database->run("ATTACH ? AS bundle", temporary.string());
+    database->execute("PRAGMA bundle.journal_mode = off; PRAGMA bundle.synchronous = off; BEGIN");
+    summary = fill(*database, home, runs, files);
+    database->execute("COMMIT");
     fault_point("bundle written");
-    std::error_code error;
-    fs::rename(temporary, file, error);
-    if (error) throw environment_error("cannot write {}: {}", file.string(), error.message());
-    sync_path(fs::absolute(file).parent_path());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
+  });
   return summary;
 }
 

@@ -17,13 +17,16 @@ namespace runner {
 /// "RUNB", stored in the header of every bundle.
 constexpr int64_t bundle_application_id = 0x52554e42;
 
-/// Which files of a run's folder a bundle has. The files in the folder itself (plan.json, ...) are always there; recipe.toml and
-/// resolved.toml only if the ledger has replaced no secret in them, because the files have the secrets.
+/// Which files of a run's folder a bundle has. The files in the folder itself (plan.json, ...) are always there, except a record
+/// beside the run (ledger-spool.db). If the recipe has secrets, resolved.toml is the ledger's text, with "***" for them, and recipe.toml
+/// is left out. Links in checkpoints/ are followed. Logs are copied as they are.
 enum class BundledFiles { settings, logs, checkpoints, all };
 
 struct BundleSummary {
-  int64_t runs = 0, files = 0, bytes = 0;  ///< `bytes`: of the files
-  std::vector<std::string> withheld = {};  ///< runs whose recipe.toml and resolved.toml are left out
+  int64_t runs = 0, files = 0, bytes = 0;    ///< `bytes`: of the files
+  std::vector<std::string> withheld = {};    ///< runs whose recipe has secrets, which are left out
+  std::vector<std::string> links_left = {};  ///< links outside of checkpoints/, which are left out
+  int64_t logs = 0;                          ///< files of logs
 };
 
 /// Writes the runs with these ids to `file`, which exists completely afterwards or not at all. The runs' rows are those of one moment;

@@ -1,8 +1,8 @@
 #include "runner/ledger/foreign_runs.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <map>
+#include <set>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/fault_point.hpp"
@@ -10,19 +10,21 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/scratch_ledger.hpp"
 
 namespace runner {
 
 using nlohmann::json;
+using Outcome = MergedRun::Outcome;
 
 namespace {
 
 /// A digest of everything that is imported of the run.
 std::string digest_of(const ForeignRun& run) {
-  std::string text = to_text(json{run.name, run.status, run.group, run.notes, run.host, run.tags, run.config,
-                                  run.started, or_null(run.ended)});
-  std::string digests = xxh3_hex(text);
-  text.clear();
+  json facts = {run.name, run.status, run.group, run.notes, run.host, run.tags, run.config};
+  if (!run.times_of_file) facts.insert(facts.end(), {run.started, or_null(run.ended)});
+  std::string digests = xxh3_hex(to_text(facts)), text;
   for (const auto& point : run.points) {
     text += fmt::format("{}\n{} {}\n", point.name, point.step, point.value);
     if (text.size() < (1U << 20)) continue;
@@ -32,88 +34,191 @@ std::string digest_of(const ForeignRun& run) {
   return xxh3_hex(digests + xxh3_hex(text));
 }
 
+/// What earlier imports of the same origin have made.
 struct EarlierImport {
-  int64_t run = 0;
-  std::string id, digest;
+  int64_t run = 0;  ///< 0: nothing
+  std::string id;
+  bool deleted = false;
+  std::vector<std::string> digests = {};  ///< the newest first
+
+  /// Whether the run was imported in this state. Of a partial run, an earlier state is in the ledger as well.
+  bool has(const std::string& digest, bool partial) const {
+    const auto found = std::ranges::find(digests, digest);
+    return partial ? found != digests.end() : !digests.empty() && found == digests.begin();
+  }
 };
 
-/// The run that an earlier import of the same origin has made; run 0: none.
 EarlierImport imported_before(sqlite::Database& database, const std::string& kind, const std::string& origin) {
+  EarlierImport before;
   auto row = database.query(
-      "SELECT run, id, digest FROM imported JOIN run USING (run) WHERE kind = ? AND origin = ? ORDER BY imported DESC",
+      "SELECT run, id, deleted IS NOT NULL, digest FROM imported JOIN run USING (run) WHERE kind = ? AND origin = ? "
+      "ORDER BY imported DESC",
       kind, origin);
-  if (!row.step()) return {};
-  return {.run = row.integer(0), .id = row.text(1), .digest = row.text(2)};
+  while (row.step()) {
+    if (before.run != 0 && before.run != row.integer(0)) break;
+    before.run = row.integer(0);
+    before.id = row.text(1);
+    before.deleted = row.integer(2) != 0;
+    before.digests.push_back(row.text(3));
+  }
+  return before;
 }
 
+/// Adds to a partial run what the ledger has of it.
+void add_what_is_there(sqlite::Database& database, int64_t row, ForeignRun& run) {
+  std::set<std::pair<std::string, int64_t>> known;
+  for (const auto& point : run.points) known.emplace(point.name, point.step);
+  auto points =
+      database.query("SELECT name, step, value FROM metric JOIN key USING (key) WHERE run = ? ORDER BY key, step", row);
+  while (points.step())
+    if (!known.contains({points.text(0), points.integer(1)}))
+      run.points.push_back({.name = points.text(0), .step = points.integer(1), .value = metric_value(points, 2)});
+  auto facts = database.query(
+      "SELECT content, started, ended, status FROM run JOIN config ON hash = run.config WHERE run = ?", row);
+  RUNNER_CHECK(facts.step());
+  json config = json::parse(facts.text(0));
+  config.merge_patch(run.config);
+  run.config = std::move(config);
+  run.started = std::min(run.started, facts.real(1));
+  if (const auto ended = facts.optional_real(2); ended && ended > run.ended) {
+    run.ended = ended;
+    run.status = facts.text(3);
+  }
+}
+
+void add_points(sqlite::Database& database, int64_t row, const std::vector<MetricPoint>& points) {
+  sqlite::Statement add_key(database, "INSERT INTO key (name) VALUES (?) ON CONFLICT DO NOTHING"),
+      find_key(database, "SELECT key FROM key WHERE name = ?"),
+      add(database, "INSERT OR REPLACE INTO metric (run, key, step, value) VALUES (?, ?, ?, ?)");
+  const std::string* name = nullptr;
+  int64_t key = 0, steps = 0;
+  for (const auto& point : points) {
+    if (!name || *name != point.name) {
+      name = &point.name;
+      add_key.bind(*name).step();
+      RUNNER_CHECK(find_key.bind(*name).step());
+      key = find_key.integer(0);
+    }
+    add.bind(row, key, point.step, point.value).step();
+    steps = std::max(steps, point.step);
+  }
+  find_key.bind("").step();  // ends the statement, so that the transaction can be committed
+  database.run(
+      "INSERT INTO metric_last (run, key, step, value, min, max) SELECT metric.run, metric.key, metric.step, "
+      "metric.value, low, high FROM (SELECT key, max(step) AS step, min(value) AS low, max(value) AS high FROM metric "
+      "WHERE run = ?1 GROUP BY key) AS extent JOIN metric ON metric.run = ?1 AND metric.key = extent.key AND "
+      "metric.step = extent.step",
+      row);
+  database.run("UPDATE run SET steps = ? WHERE run = ?", steps, row);
+}
+
+/// The run with all its rows, in the temporary ledger.
 int64_t add_row(sqlite::Database& database, const std::string& kind, const ForeignRun& run, const std::string& id) {
   const std::string empty = keep_text(database, ""), nothing = keep_text(database, "{}");
   database.run(
       "INSERT INTO run (id, name, status, strategy, world_size, started, ended, tags, notes, grp, folder, "
-      "working_directory, argv, "
-      "build_id, git, host, recipe, resolved, config, origins, plan) "
-      "VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, '', '[]', '', 'null', ?11, ?12, ?12, ?13, ?13, ?14)",
+      "working_directory, argv, build_id, git, host, recipe, resolved, config, origins, plan) "
+      "VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, '', '[]', '', 'null', ?11, ?12, ?12, ?13, ?14, ?15)",
       id, run.name, run.status, kind, run.started, run.ended, to_text(run.tags), run.notes, run.group, "runs/" + id,
-      to_text(run.host.empty() ? json() : json{{"hostname", run.host}}), empty, nothing,
+      to_text(run.host.empty() ? json() : json{{"hostname", run.host}}), empty,
+      keep_text(database, to_text(run.config)), nothing,
       keep_text(database, to_text(json{{"strategy", kind}, {"reason", "imported"}})));
   const int64_t row = database.last_insert_rowid();
   database.run(
       "INSERT INTO attempt (run, number, reason, host, boot_id, pid_namespace, pid, process_start, started, heartbeat, "
-      "ended) "
-      "VALUES (?, 1, ?, ?, '', '', 0, 0, ?, ?, ?)",
+      "ended) VALUES (?, 1, ?, ?, '', '', 0, 0, ?, ?, ?)",
       row, "imported from " + kind, run.host, run.started, run.ended.value_or(run.started),
       run.ended.value_or(run.started));
+  add_points(database, row, run.points);
   return row;
 }
 
-/// Replaces parameters and points of the run.
-void fill_row(sqlite::Database& database, int64_t row, const ForeignRun& run) {
-  database.run("UPDATE run SET config = ?, status = ?, started = ?, ended = ? WHERE run = ?",
-               keep_text(database, to_text(run.config)), run.status, run.started, run.ended, row);
-  note_config(database, row);
-  for (const char* table : {"metric", "metric_last", "end_point"})
-    database.run(std::string("DELETE FROM ") + table + " WHERE run = ?", row);
-  Batch batch(database);
-  batch.points({.run = row, .attempt = 0}, 0, run.points);
-  batch.close();
-  int64_t steps = 0;
-  for (const auto& point : run.points) steps = std::max(steps, point.step);
-  database.run("UPDATE run SET steps = ? WHERE run = ?", steps, row);
-}
+class ForeignImport {
+ public:
+  ForeignImport(const std::string& home, std::string kind, const std::string& source)
+      : kind_(std::move(kind)), source_(fs::absolute(source).lexically_normal().string()) {
+    { Ledger ledger(home, Ledger::Mode::write); }  // creates or migrates it
+    database_ = std::make_unique<sqlite::Database>(fs::path(home) / "ledger.db", sqlite::Access::existing);
+    scratch_ = std::make_unique<ScratchLedger>(home);
+    database_->run("ATTACH ? AS scratch", scratch_->file().string());
+    database_->execute("PRAGMA scratch.journal_mode = off; PRAGMA scratch.synchronous = off");
+  }
+
+  MergedRun add(ForeignRun& run) {
+    const std::string digest = digest_of(run);
+    EarlierImport before = imported_before(*database_, kind_, run.origin);
+    MergedRun merged{.id = before.id, .name = run.name, .outcome = Outcome::unchanged, .why = ""};
+    if (settled(merged, before, digest, run.partial)) return merged;
+    if (before.run != 0 && run.partial) add_what_is_there(*database_, before.run, run);
+    const std::string id = before.run != 0 ? before.id : unused_id(*database_, "run", run.started);
+    const int64_t prepared = prepare(run, id);
+    sqlite::Transaction transaction(*database_);
+    const EarlierImport now = imported_before(*database_, kind_, run.origin);
+    if (now.run != before.run || now.digests != before.digests || now.deleted != before.deleted)
+      throw environment_error("another import has changed {} meanwhile: import it again", run.name);
+    merged.id = id;
+    merged.outcome = before.run == 0 ? Outcome::added : Outcome::updated;
+    if (before.run == 0)
+      before.run = RowCopy(*database_, "scratch", "main").copy(prepared);
+    else
+      update(before.run, prepared, run.times_of_file);
+    note_config(*database_, before.run);
+    database_->run("INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, ?, ?, ?, ?)",
+                   before.run, wall_seconds(), kind_, source_, run.origin, digest);
+    fault_point("import run");
+    transaction.commit();
+    fault_point("import run committed");
+    return merged;
+  }
+
+ private:
+  /// Whether there is nothing to do for the run.
+  static bool settled(MergedRun& merged, const EarlierImport& before, const std::string& digest, bool partial) {
+    if (before.run == 0) return false;
+    if (before.deleted) {
+      merged.outcome = Outcome::conflict;
+      merged.why = in_trash(before.id);
+      return true;
+    }
+    return before.has(digest, partial);
+  }
+
+  /// Writes the rows of the run into the temporary ledger, which has no others then. Returns its row number.
+  int64_t prepare(const ForeignRun& run, const std::string& id) {
+    sqlite::Database scratch(scratch_->file(), sqlite::Access::existing);
+    scratch.execute("PRAGMA journal_mode = off; PRAGMA synchronous = off; BEGIN");
+    for (const char* table : {"metric", "metric_last", "attempt", "run"})
+      scratch.execute(std::string("DELETE FROM ") + table);
+    const int64_t row = add_row(scratch, kind_, run, id);
+    scratch.execute("COMMIT");
+    return row;
+  }
+
+  /// Replaces parameters and points of the run `row` by those of `prepared`.
+  void update(int64_t row, int64_t prepared, bool keep_times) {
+    RowCopy copy(*database_, "scratch", "main");
+    copy.copy_texts("run", prepared);
+    database_->run(
+        "UPDATE main.run SET (config, status, steps) = (SELECT config, status, steps FROM scratch.run WHERE run = ?2) "
+        "WHERE run = ?1",
+        row, prepared);
+    if (!keep_times)
+      database_->run(
+          "UPDATE main.run SET (started, ended) = (SELECT started, ended FROM scratch.run WHERE run = ?2) "
+          "WHERE run = ?1",
+          row, prepared);
+    for (const char* table : {"metric", "metric_last", "end_point"}) {
+      database_->run(std::string("DELETE FROM main.") + table + " WHERE run = ?", row);
+      copy.copy_table(table, prepared);
+    }
+  }
+
+  std::string kind_, source_;
+  std::unique_ptr<ScratchLedger> scratch_;
+  std::unique_ptr<sqlite::Database> database_;  ///< closed before the temporary file is removed
+};
 
 }  // namespace
-
-void set_parameter(json& config, const std::string& name, const json& value) {
-  json* place = &config;
-  const auto parts = split(name, '.');
-  for (size_t i = 0; i + 1 < parts.size(); ++i) {
-    auto& next = (*place)[parts[i]];
-    if (!next.is_object()) next = next.is_null() ? json::object() : json{{"", next}};
-    place = &next;
-  }
-  auto& last = (*place)[parts.back()];
-  if (last.is_object() && !value.is_object())
-    last[""] = value;
-  else
-    last = value;
-}
-
-void set_parameter(json& config, const std::string& name, const std::string& value) {
-  json parsed = value;
-  double number = 0;
-  int64_t whole = 0;
-  const auto* end = value.data() + value.size();
-  if (const auto [stop, error] = std::from_chars(value.data(), end, whole); error == std::errc() && stop == end)
-    parsed = whole;
-  else if (const auto [last, failed] = std::from_chars(value.data(), end, number);
-           failed == std::errc() && last == end && std::isfinite(number))
-    parsed = number;
-  else if (value == "true" || value == "True")
-    parsed = true;
-  else if (value == "false" || value == "False")
-    parsed = false;
-  set_parameter(config, name, parsed);
-}
 
 std::string imported_from(const std::string& home, const std::string& run) {
   const auto database = open_to_read(fs::path(home) / "ledger.db");
@@ -123,35 +228,28 @@ std::string imported_from(const std::string& home, const std::string& run) {
   return row.step() ? fmt::format("{} ({})", row.text(0), row.text(1)) : "";
 }
 
+std::map<std::string, std::string> imported_kinds(const std::string& home) {
+  std::map<std::string, std::string> kinds;
+  const auto database = open_to_read(fs::path(home) / "ledger.db");
+  if (!database) return kinds;
+  auto rows = database->query("SELECT id, kind FROM imported JOIN run USING (run) ORDER BY imported");
+  while (rows.step()) kinds[rows.text(0)] = rows.text(1);
+  return kinds;
+}
+
 std::vector<MergedRun> add_foreign_runs(const std::string& home, const std::string& kind, const std::string& source,
-                                        const std::vector<ForeignRun>& runs) {
-  { Ledger ledger(home, Ledger::Mode::write); }  // creates or migrates it
-  sqlite::Database database(fs::path(home) / "ledger.db", sqlite::Access::existing);
-  const std::string place = fs::absolute(source).lexically_normal().string();
+                                        std::vector<ForeignRun> runs) {
+  std::map<std::string, std::string> origins;
+  for (const auto& run : runs)
+    if (const auto [known, is_new] = origins.emplace(run.origin, run.name); !is_new)
+      throw usage_error("{} has two runs \"{}\" ({} and {}): import them one by one", source, run.origin, known->second,
+                        run.name);
+  ForeignImport import(home, kind, source);
   std::vector<MergedRun> merged;
-  sqlite::Transaction transaction(database);
-  for (const auto& run : runs) {
-    const std::string digest = digest_of(run);
-    EarlierImport before = imported_before(database, kind, run.origin);
-    if (before.run != 0 && before.digest == digest) {
-      merged.push_back({.id = before.id, .name = run.name, .outcome = MergedRun::Outcome::unchanged, .why = ""});
-      continue;
-    }
-    const bool is_new = before.run == 0;
-    if (is_new) {
-      before.id = unused_id(database, "run", run.started);
-      before.run = add_row(database, kind, run, before.id);
-    }
-    fill_row(database, before.run, run);
-    database.run("INSERT INTO imported (run, time, kind, source, origin, digest) VALUES (?, ?, ?, ?, ?, ?)", before.run,
-                 wall_seconds(), kind, place, run.origin, digest);
-    merged.push_back({.id = before.id,
-                      .name = run.name,
-                      .outcome = is_new ? MergedRun::Outcome::added : MergedRun::Outcome::updated,
-                      .why = ""});
-    fault_point("import run");
+  for (auto& run : runs) {
+    merged.push_back(import.add(run));
+    run = {};  // the points of the next ones may need the memory
   }
-  transaction.commit();
   return merged;
 }
 

@@ -1,5 +1,6 @@
 // Runs that another program has recorded, added to the ledger.
 #pragma once
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,19 +22,26 @@ struct ForeignRun {
   double started = 0;                                ///< Unix seconds
   std::optional<double> ended = {};
   std::vector<MetricPoint> points = {};
+  bool times_of_file = false;  ///< started and ended are when the file was changed, which is no change of the run
+  bool partial = false;        ///< other files may have more of it: points and parameters that the ledger has stay
 };
 
-/// Adds the runs in one transaction: a kill leaves all of them or none. `kind`: mlflow, wandb, tensorboard or csv. A run that was
-/// imported before and has not changed there is `unchanged`; otherwise its points and parameters are replaced, and what users have
-/// edited here (name, tags, notes, group) stays.
+/// Adds the runs, each in a transaction of its own: a kill leaves whole runs, and the same import later adds the others. The rows are
+/// prepared in a temporary file, so that the ledger is locked only while they are copied. `kind`: mlflow, wandb, tensorboard or csv.
+/// A run that was imported before and has not changed there is `unchanged`; otherwise its points and parameters are replaced, and
+/// what users have edited here (name, tags, notes, group) stays. A run in the trash is a `conflict`. Throws Error(usage) if two runs
+/// have one origin, and Error(environment).
 std::vector<MergedRun> add_foreign_runs(const std::string& home, const std::string& kind, const std::string& source,
-                                        const std::vector<ForeignRun>& runs);
+                                        std::vector<ForeignRun> runs);
 
 /// Where a run came from that was imported, also in a bundle: "mlflow (/path/mlflow.db)". Empty if this ledger has recorded it.
 std::string imported_from(const std::string& home, const std::string& run);
+/// The program or bundle that each imported run came from: id -> "mlflow".
+std::map<std::string, std::string> imported_kinds(const std::string& home);
 
-/// Sets `value` in `config` at a name with dots: "optimizer.lr" in {"optimizer": {"lr": ...}}. A text that is a number, true or
-/// false becomes that.
+/// Sets `value` in `config` at a name with dots: "optimizer.lr" in {"optimizer": {"lr": ...}}. Where a part of the name has a value
+/// itself, as in "a" and "a.b", the longer name keeps its dots: {"a": ..., "a.b": ...}. A text that is true, false or a number as
+/// programs write it becomes that; other texts of digits, such as "007" and ids, stay texts.
 void set_parameter(nlohmann::json& config, const std::string& name, const std::string& value);
 void set_parameter(nlohmann::json& config, const std::string& name, const nlohmann::json& value);
 

@@ -66,7 +66,6 @@ struct RunRow {
   std::string folder;  ///< the run's folder, which may have been deleted
   std::string group;   ///< empty: none
   bool archived = false, deleted = false;
-  bool imported = false;              ///< it may never have had a folder here
   std::vector<nlohmann::json> cells;  ///< the values of the columns that were asked for; null: the run has none
 };
 

@@ -1,31 +1,33 @@
 #include "runner/ledger/merge.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
+#include <map>
 #include <set>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
-#include "runner/base/log.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle.hpp"
+#include "runner/ledger/bundle_files.hpp"
+#include "runner/ledger/changes.hpp"
+#include "runner/ledger/foreign_database.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/references.hpp"
 #include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/scratch_ledger.hpp"
 
 namespace runner {
+
+std::string in_trash(const std::string& run) {
+  return "it is in the trash here: `runner restore " + run + "` brings it back";
+}
 
 namespace {
 
 using Outcome = MergedRun::Outcome;
-
-/// In the folder of a run that is being added. Whoever finds it in a folder without a run knows that an import was killed there.
-constexpr const char* marker = ".importing";
 
 bool is_run_id(const std::string& id) {
   return !id.empty() && id.front() != '.' && std::ranges::all_of(id, [](char c) {
@@ -38,89 +40,112 @@ class Merge {
   Merge(const std::string& home, const fs::path& file, bool replace)
       : home_(home), replace_(replace), source_(file), source_name_(fs::absolute(file).lexically_normal().string()) {
     { Ledger ledger(home, Ledger::Mode::write); }  // creates or migrates it, and marks lost runs
-    prepare_bundle();
+    const int64_t version = reading_source(source_, "a bundle of runner", [&] { return checked_version(); });
+    const bool is_older = version < std::ssize(migrations());
+    if (is_older) upgraded_ = std::make_unique<ScratchLedger>(home_, source_);  // with the tables of today
     database_ = std::make_unique<sqlite::Database>(home_ / "ledger.db", sqlite::Access::existing);
-    database_->run("ATTACH ? AS bundle", bundle_.string());
-    read_runs();
+    database_->run("ATTACH ? AS bundle", is_older ? upgraded_->file().string() : source_.string());
+    files_ = std::make_unique<BundleFiles>(*database_, home_, source_.string());
+    reading_source(source_, "a bundle of runner", [&] { read_runs(is_older); });
   }
-  ~Merge() {
-    std::error_code ignored;
-    for (const auto& [id, folder] : extracted_) fs::remove_all(folder, ignored);
-    database_.reset();
-    if (bundle_ != source_) fs::remove(bundle_, ignored);
-  }
-  Merge(const Merge&) = delete;
 
   std::vector<MergedRun> run() {
-    for (auto& merged : runs_) decide(merged);
-    for (const auto& merged : runs_)
-      if (takes(merged)) extract(merged.id);
-    fault_point("import extracted");
-    {
-      sqlite::Transaction transaction(*database_);
-      for (auto& merged : runs_) {
-        const Outcome before = merged.outcome;
-        decide(merged);
-        if (before != merged.outcome)
-          throw environment_error("run {} changed in this ledger while the bundle was read: import it again",
-                                  merged.id);
-      }
-      for (const auto& merged : runs_)
-        if (takes(merged)) take(merged);
-      for (const auto& merged : runs_)
-        if (takes(merged)) RowCopy(*database_, "bundle", "main").copy_edges(row_of("bundle", merged.id));
-      fault_point("import rows");
-      transaction.commit();
+    constexpr int most_tries = 3;
+    for (int tries = 1; !try_once(); ++tries) {
+      files_->discard();
+      if (tries == most_tries)
+        throw environment_error("its runs changed in this ledger while the bundle {} was read: import it again",
+                                source_.string());
     }
-    for (const auto& merged : runs_)
-      if (merged.outcome == Outcome::added) extracted_.erase(merged.id);  // they are in place now
-    fault_point("import committed");
-    for (const auto& merged : runs_) finish(merged);
+    for (auto& merged : runs_) {
+      const bool was_here = merged.outcome == Outcome::updated || merged.outcome == Outcome::unchanged;
+      if (merged.outcome == Outcome::conflict) continue;
+      const int64_t files = files_->finish(merged.id, folder_of(row_of("main", merged.id)));
+      if (was_here) merged.files = files;
+    }
     return runs_;
   }
 
  private:
-  bool takes(const MergedRun& merged) const {
+  struct State {
+    std::string digest;   ///< of the bundle's rows
+    std::string written;  ///< the same, as the program that wrote the bundle computed it with its schema
+  };
+
+  /// Decides, extracts files and adds the rows. Returns false if another process has changed one of the runs meanwhile.
+  bool try_once() {
+    for (auto& merged : runs_) decide(merged);
+    for (const auto& merged : runs_) extract(merged);
+    fault_point("import extracted");
+    sqlite::Transaction transaction(*database_);
+    for (auto& merged : runs_) {
+      const Outcome before = merged.outcome;
+      decide(merged);
+      if (before != merged.outcome) return false;
+    }
+    for (const auto& merged : runs_)
+      if (takes(merged)) take(merged);
+    for (const auto& merged : runs_)
+      if (takes(merged)) {
+        RowCopy rows(*database_, "bundle", "main");
+        rows.copy_edges(row_of("bundle", merged.id));
+        rows.copy_trial(row_of("bundle", merged.id));
+      }
+    fault_point("import rows");
+    transaction.commit();
+    files_->committed();
+    fault_point("import committed");
+    return true;
+  }
+
+  static bool takes(const MergedRun& merged) {
     return merged.outcome == Outcome::added || merged.outcome == Outcome::updated;
   }
   int64_t row_of(const std::string& schema, const std::string& id) const {
     auto row = database_->query("SELECT run FROM " + schema + ".run WHERE id = ?", id);
     return row.step() ? row.integer(0) : 0;
   }
+  fs::path folder_of(int64_t run) const {
+    auto row = database_->query("SELECT folder FROM main.run WHERE run = ?", run);
+    RUNNER_CHECK(row.step());
+    return home_ / row.text(0);
+  }
 
-  void prepare_bundle() {
+  int64_t checked_version() const {
     if (!fs::is_regular_file(source_)) throw usage_error("there is no file {}", source_.string());
-    int64_t version = 0;
-    {
-      sqlite::Database bundle(source_, sqlite::Access::immutable);
-      if (bundle.integer("PRAGMA application_id") != bundle_application_id)
-        throw usage_error("{} is not a bundle of runner (runner export --bundle RUN -o FILE writes one)",
-                          source_.string());
-      version = bundle.integer("PRAGMA user_version");
-      if (bundle.text("PRAGMA quick_check") != "ok")
-        throw environment_error("the bundle {} is damaged", source_.string());
-    }
+    sqlite::Database bundle(source_, sqlite::Access::immutable);
+    if (bundle.integer("PRAGMA application_id") != bundle_application_id)
+      throw usage_error("{} is not a bundle of runner (runner export --bundle RUN -o FILE writes one)",
+                        source_.string());
+    const int64_t version = bundle.integer("PRAGMA user_version");
+    if (bundle.text("PRAGMA quick_check") != "ok")
+      throw environment_error("the bundle {} is damaged", source_.string());
     if (version > std::ssize(migrations()))
       throw environment_error(
           "the bundle {} has schema {}, and this runner knows schemas up to {}: import it with a newer runner",
           source_.string(), version, migrations().size());
-    bundle_ = source_;
-    if (version == std::ssize(migrations())) return;
-    // An older bundle gets the tables of today, in a copy.
-    bundle_ = home_ / (".import." + std::to_string(::getpid()) + ".tmp");
-    fs::copy_file(source_, bundle_, fs::copy_options::overwrite_existing);
-    sqlite::Database copy(bundle_, sqlite::Access::existing);
-    copy.execute("PRAGMA application_id = " + std::to_string(ledger_application_id));
-    migrate(copy, migrations(), /*copies=*/false);
+    return version;
   }
 
-  void read_runs() {
-    auto rows = database_->query("SELECT id, name, digest FROM bundle.bundled JOIN bundle.run USING (id) ORDER BY id");
+  /// Reads which runs there are, and compares texts and rows with their digests. A program with an older schema computed the digests
+  /// of rows differently.
+  void read_runs(bool is_older) {
+    auto texts = database_->query("SELECT hash, content FROM bundle.config");
+    while (texts.step())
+      if (xxh3_hex(texts.text(1)) != texts.text(0))
+        throw environment_error("the bundle {} is damaged: a text does not have its digest", source_.string());
+    auto rows =
+        database_->query("SELECT id, name, digest, run.run FROM bundle.bundled JOIN bundle.run USING (id) ORDER BY id");
     while (rows.step()) {
-      if (!is_run_id(rows.text(0)))
-        throw environment_error("the bundle {} is damaged: it has a run \"{}\"", source_.string(), rows.text(0));
-      runs_.push_back({.id = rows.text(0), .name = rows.text(1), .outcome = Outcome::added, .why = ""});
-      digests_[rows.text(0)] = rows.text(2);
+      const std::string id = rows.text(0);
+      if (!is_run_id(id))
+        throw environment_error("the bundle {} is damaged: it has a run \"{}\"", source_.string(), id);
+      runs_.push_back({.id = id, .name = rows.text(1), .outcome = Outcome::added, .why = ""});
+      auto& state =
+          states_[id] = {.digest = run_digest(*database_, "bundle", rows.integer(3)), .written = rows.text(2)};
+      if (!is_older && state.digest != state.written)
+        throw environment_error("the bundle {} is damaged: the rows of run {} do not have their digest",
+                                source_.string(), id);
     }
   }
 
@@ -132,18 +157,33 @@ class Merge {
     return digests;
   }
 
+  /// Steps and attempts: two records that agree in them have the same checkpoints.
+  std::string training_of(const std::string& schema, int64_t run) const {
+    std::string text;
+    auto attempts = database_->query("SELECT steps, number, from_step, attempt.started FROM " + schema + ".run JOIN " +
+                                         schema + ".attempt USING (run) WHERE run = ? ORDER BY number",
+                                     run);
+    while (attempts.step())
+      text +=
+          fmt::format("{} {} {} {}\n", attempts.integer(0), attempts.integer(1), attempts.integer(2), attempts.real(3));
+    return text;
+  }
+
   void decide(MergedRun& merged) const {
     const int64_t here = row_of("main", merged.id);
     merged.outcome = Outcome::added;
     if (here == 0) return;
     const int64_t there = row_of("bundle", merged.id);
-    const std::string& digest = digests_.at(merged.id);
-    const std::string own = run_digest(*database_, "main", here);
-    merged.outcome = Outcome::unchanged;
-    if (own == digest || imported("main", here).contains(digest)) return;
+    const auto& state = states_.at(merged.id);
     merged.outcome = Outcome::conflict;
     if (database_->query("SELECT 1 FROM main.run WHERE run = ? AND deleted IS NOT NULL", here).step()) {
-      merged.why = "it is in the trash here: `runner restore " + merged.id + "` brings it back";
+      merged.why = in_trash(merged.id);
+      return;
+    }
+    const std::string own = run_digest(*database_, "main", here);
+    const auto known = imported("main", here);
+    if (own == state.digest || known.contains(state.digest) || known.contains(state.written)) {
+      merged.outcome = Outcome::unchanged;
       return;
     }
     if (const auto use = live_use_of(*database_, home_, here); !use.empty()) {
@@ -157,152 +197,97 @@ class Merge {
     merged.why = "it differs here in " + run_differences(*database_, "main", here, "bundle", there);
   }
 
-  fs::path hidden_folder(const std::string& id) const { return home_ / "runs" / ("." + id + ".import"); }
-
-  /// Writes the run's files into a hidden folder, next to the folder that they will be in.
-  void extract(const std::string& id) {
-    auto files = database_->query("SELECT file, path, mode FROM bundle.bundled_file WHERE run = ? ORDER BY file", id);
-    const fs::path folder = hidden_folder(id);
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-    bool any = false;
-    while (files.step()) {
-      const fs::path path = folder / fs::path(files.text(1));
-      if (fs::path(files.text(1)).is_absolute() || !relative_below(folder, path))
-        throw environment_error("the bundle {} is damaged: it has a file \"{}\"", source_.string(), files.text(1));
-      if (!any) extracted_[id] = folder;
-      any = true;
-      write_parts(files.integer(0), path);
-      fs::permissions(path, fs::perms(files.integer(2) & 0777), ignored);
-    }
-    if (any) write_file_atomic(folder / marker, digests_.at(id));
+  void extract(const MergedRun& merged) {
+    const int64_t here = row_of("main", merged.id), there = row_of("bundle", merged.id);
+    if (merged.outcome == Outcome::added) return files_->extract_new(merged.id);
+    if (merged.outcome == Outcome::updated) return files_->extract(merged.id, folder_of(here), /*all=*/true);
+    if (merged.outcome == Outcome::conflict || training_of("main", here) != training_of("bundle", there)) return;
+    const bool interrupted = BundleFiles::is_announced(folder_of(here), states_.at(merged.id).digest);
+    files_->extract(merged.id, folder_of(here), /*all=*/interrupted);
   }
 
-  void write_parts(int64_t file, const fs::path& path) {
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
-    std::ofstream out(path, std::ios::binary);
-    auto parts = database_->query("SELECT hash, content FROM bundle.bundled_part WHERE file = ? ORDER BY part", file);
-    while (parts.step()) {
-      const std::string content = parts.text(1);
-      if (xxh3_hex(content) != parts.text(0))
-        throw environment_error("the bundle {} is damaged: the content of {} does not have its digest",
-                                source_.string(), path.filename().string());
-      out.write(content.data(), std::ssize(content));
-      fault_point("import");
-    }
-    out.close();
-    if (!out) throw environment_error("cannot write {}: is the disk full?", path.string());
-    sync_path(path);
-  }
-
+  /// Adds the rows of the run, instead of those that are here.
   void take(const MergedRun& merged) {
     auto& database = *database_;
     const int64_t there = row_of("bundle", merged.id), here = row_of("main", merged.id);
-    std::string folder = "runs/" + merged.id;
-    std::optional<double> archived;
-    if (here != 0) {
-      auto row = database.query("SELECT folder, archived FROM main.run WHERE run = ?", here);
-      RUNNER_CHECK(row.step());
-      folder = row.text(0);
-      archived = row.optional_real(1);
-      database.run("CREATE TEMP TABLE kept_trial AS SELECT sweep, number FROM main.trial WHERE run = ?", here);
-      database.run(
-          "CREATE TEMP TABLE kept_edge AS SELECT nullif(source, ?1) AS source, nullif(target, ?1) AS target, kind FROM "
-          "main.edge "
-          "WHERE source = ?1 OR target = ?1",
-          here);
-      delete_run_rows(database, here);
-    }
-    const int64_t run = RowCopy(database, "bundle", "main").copy(there);
-    database.run("UPDATE main.run SET folder = ?, archived = ?, deleted = NULL WHERE run = ?", folder, archived, run);
-    note_config(database, run);
-    if (here != 0) {
-      database.run("UPDATE main.trial SET run = ? WHERE (sweep, number) IN (SELECT sweep, number FROM temp.kept_trial)",
+    if (here == 0) {
+      const int64_t run = RowCopy(database, "bundle", "main").copy(there);
+      database.run("UPDATE main.run SET folder = ?, archived = NULL, deleted = NULL WHERE run = ?", "runs/" + merged.id,
                    run);
-      database.run(
-          "INSERT OR IGNORE INTO main.edge (source, target, kind) SELECT ifnull(source, ?1), ifnull(target, ?1), kind "
-          "FROM "
-          "temp.kept_edge",
-          run);
-      database.execute("DROP TABLE temp.kept_trial; DROP TABLE temp.kept_edge");
+      note_import(merged.id, run);
+      return files_->place_new(merged.id);
     }
-    database.run("INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)",
-                 run, wall_seconds(), source_name_, merged.id, digests_.at(merged.id));
-    if (here == 0) move_into_place(merged.id);
+    const bool goes_on = imported("bundle", there).contains(run_digest(database, "main", here));
+    const fs::path folder = folder_of(here);
+    keep_local_rows(here, goes_on);
+    delete_run_rows(database, here);
+    const int64_t run = RowCopy(database, "bundle", "main").copy(there);
+    restore_local_rows(run);
+    if (!goes_on) record_change(database, run, "replaced", {}, source_name_);
+    note_import(merged.id, run);
+    files_->announce(merged.id, folder, states_.at(merged.id).digest);
   }
 
-  /// Gives the extracted folder of a new run its name, in the moment before the commit.
-  void move_into_place(const std::string& id) {
-    if (!extracted_.contains(id)) return;
-    const fs::path folder = home_ / "runs" / id;
-    std::error_code error;
-    if (fs::exists(folder / marker)) fs::remove_all(folder, error);  // of an import that was killed here
-    if (fs::exists(folder))
-      throw environment_error("the folder {} exists, and no run of this ledger has it: move it away, and import again",
-                              folder.string());
-    fs::rename(extracted_.at(id), folder, error);
-    if (error) throw environment_error("cannot make the folder {}: {}", folder.string(), error.message());
-    extracted_.at(id) = folder;  // removed if the commit fails
+  void note_import(const std::string& id, int64_t run) {
+    note_config(*database_, run);
+    database_->run(
+        "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
+        wall_seconds(), source_name_, id, states_.at(id).digest);
   }
 
-  /// After the commit: the marker goes, and files of a run that was here before are put into its folder.
-  void finish(const MergedRun& merged) {
-    std::error_code ignored;
-    const auto found = extracted_.find(merged.id);
-    if (merged.outcome == Outcome::updated && found != extracted_.end()) {
-      const fs::path from = found->second;
-      extracted_.erase(found);  // if the files cannot be added, they stay for the next import
-      add_files(merged.id, from);
-    }
-    // Rows of this state are here already, but an import was killed before it had added the files.
-    const fs::path left = hidden_folder(merged.id);
-    if (merged.outcome == Outcome::unchanged && fs::exists(left / marker) &&
-        read_file(left / marker) == digests_.at(merged.id))
-      add_files(merged.id, left);
-    fs::remove(home_ / "runs" / merged.id / marker, ignored);
+  /// What only this ledger knows of a run: its folder, the sweep that it is of, runs that it is linked to, and edits. If the bundle's
+  /// state goes on from the one here, also the states that were imported before.
+  void keep_local_rows(int64_t run, bool with_imports) {
+    database_->run("CREATE TEMP TABLE kept_run AS SELECT folder, archived FROM main.run WHERE run = ?", run);
+    database_->run(
+        "CREATE TEMP TABLE kept_import AS SELECT time, kind, source, origin, digest FROM main.imported WHERE run = ? "
+        "AND ?",
+        run, with_imports);
+    database_->run("CREATE TEMP TABLE kept_trial AS SELECT sweep, number FROM main.trial WHERE run = ?", run);
+    database_->run(
+        "CREATE TEMP TABLE kept_edge AS SELECT nullif(source, ?1) AS source, nullif(target, ?1) AS target, kind FROM "
+        "main.edge WHERE source = ?1 OR target = ?1",
+        run);
+    database_->run(
+        "CREATE TEMP TABLE kept_change AS SELECT time, who, what, before, after FROM main.change WHERE run = ?", run);
   }
 
-  /// Moves the files into the run's folder, and removes `from`. Throws Error(environment); a later import then continues.
-  void add_files(const std::string& id, const fs::path& from) const {
-    const auto move = [&](const fs::path& file, const fs::path& target) {
-      std::error_code failed;
-      fs::rename(file, target, failed);
-      if (failed)
-        throw environment_error("cannot move {} to {}: {}; import the bundle again", file.string(), target.string(),
-                                failed.message());
-    };
-    auto row = database_->query("SELECT folder FROM main.run WHERE id = ?", id);
-    RUNNER_CHECK(row.step());
-    const fs::path to = home_ / row.text(0);
-    std::error_code error;
-    fs::create_directories(to / "checkpoints", error);
-    // A checkpoint is complete or not there: its folder moves as a whole.
-    for (fs::directory_iterator entry(from / "checkpoints", error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (!fs::exists(to / "checkpoints" / entry->path().filename()))
-        move(entry->path(), to / "checkpoints" / entry->path().filename());
-    }
-    error.clear();
-    for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end; entry.increment(error)) {
-      const fs::path relative = entry->path().lexically_relative(from);
-      std::error_code failed;
-      if (relative == "checkpoints") entry.disable_recursion_pending();
-      if (!entry->is_regular_file(failed) || relative == marker) continue;
-      fs::create_directories((to / relative).parent_path(), failed);
-      move(entry->path(), to / relative);
-    }
-    fs::remove_all(from, error);
+  void restore_local_rows(int64_t run) {
+    database_->run(
+        "UPDATE main.run SET deleted = NULL, (folder, archived) = (SELECT folder, archived FROM temp.kept_run) WHERE "
+        "run = ?",
+        run);
+    database_->run(
+        "INSERT INTO main.imported (run, time, kind, source, origin, digest) SELECT ?1, time, kind, source, origin, "
+        "digest FROM temp.kept_import AS kept WHERE kept.digest NOT IN (SELECT digest FROM main.imported WHERE run = "
+        "?1)",
+        run);
+    database_->run("UPDATE main.trial SET run = ? WHERE (sweep, number) IN (SELECT sweep, number FROM temp.kept_trial)",
+                   run);
+    database_->run(
+        "INSERT OR IGNORE INTO main.edge (source, target, kind) SELECT ifnull(source, ?1), ifnull(target, ?1), kind "
+        "FROM temp.kept_edge",
+        run);
+    database_->run("INSERT INTO temp.kept_change SELECT time, who, what, before, after FROM main.change WHERE run = ?",
+                   run);
+    database_->run("DELETE FROM main.change WHERE run = ?", run);
+    database_->run(
+        "INSERT INTO main.change (run, time, who, what, before, after) SELECT DISTINCT ?, time, who, what, before, "
+        "after FROM temp.kept_change ORDER BY time",
+        run);
+    for (const char* table : {"run", "import", "trial", "edge", "change"})
+      database_->execute(std::string("DROP TABLE temp.kept_") + table);
   }
 
   fs::path home_;
   bool replace_;
-  fs::path source_, bundle_;
+  fs::path source_;
   std::string source_name_;
-  std::unique_ptr<sqlite::Database> database_;
+  std::unique_ptr<ScratchLedger> upgraded_;     ///< of a bundle with an older schema
+  std::unique_ptr<sqlite::Database> database_;  ///< closed before that file is removed
+  std::unique_ptr<BundleFiles> files_;
   std::vector<MergedRun> runs_;
-  std::map<std::string, std::string> digests_;
-  std::map<std::string, fs::path> extracted_;
+  std::map<std::string, State> states_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Merges the runs of a bundle into a ledger. Runs keep their ids. Merging the same bundle again changes nothing.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,12 +16,17 @@ struct MergedRun {
   };
   std::string id, name;
   Outcome outcome = Outcome::added;
-  std::string why;  ///< of a conflict: what differs
+  std::string why;    ///< of a conflict: what differs
+  int64_t files = 0;  ///< that were added to the folder of a run that was here
 };
 
-/// Merges all runs of the bundle, in one transaction: a kill leaves all of them or none. `replace`: the bundle's state is taken where
-/// there is a conflict, except of runs that are running. Throws Error(environment) if the file is no bundle, is damaged, or has a
-/// newer schema.
+/// Why a run that is in the trash is not imported.
+std::string in_trash(const std::string& run);
+
+/// Merges all runs of the bundle, in one transaction: a kill leaves all of them or none. Files that a run's folder lacks are added,
+/// also to a run that is `unchanged`. `replace`: the bundle's state is taken where there is a conflict, except of runs that are
+/// running; edits made here stay in the audit trail. Throws Error(environment) if the file is no bundle, is damaged, or has a newer
+/// schema.
 std::vector<MergedRun> merge_bundle(const std::string& home, const std::filesystem::path& file, bool replace = false);
 
 }  // namespace runner

@@ -5,6 +5,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/references.hpp"
@@ -52,7 +53,7 @@ std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
         known.contains(fs::absolute(path).lexically_normal()) || fs::exists(spool_in(path), failed))
       continue;
     if (hide) {
-      const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".purged");
+      const fs::path hidden = purged_folder(path);
       fs::rename(path, hidden, failed);
       if (failed) {
         log::warning("cannot remove {}: {}", path.string(), failed.message());

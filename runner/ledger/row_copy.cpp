@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
@@ -14,6 +15,9 @@
 namespace runner {
 
 namespace {
+
+/// Tables that are computed from others.
+bool is_computed(const std::string& table) { return table == "metric_last" || table == "end_point"; }
 
 /// What only one ledger knows of a run: nothing that merging compares or copies.
 bool is_local(const std::string& table, const std::string& column) {
@@ -87,6 +91,9 @@ std::string RowCopy::value_of(const std::string& table, const std::string& colum
     if (one.refers_to == "key")
       return fmt::format("(SELECT b.key FROM {}.key AS b JOIN {}.key AS a ON a.name = b.name WHERE a.key = {})", to_,
                          from_, old);
+    if (one.refers_to == "sweep")
+      return fmt::format("(SELECT b.sweep FROM {}.sweep AS b JOIN {}.sweep AS a ON a.id = b.id WHERE a.sweep = {})",
+                         to_, from_, old);
     if (one.refers_to == "attempt")
       return fmt::format(
           "(SELECT b.attempt FROM {0}.attempt AS b JOIN {1}.attempt AS a ON a.number = b.number WHERE a.attempt = {2} "
@@ -152,25 +159,93 @@ void RowCopy::copy_edges(int64_t run) {
       run);
 }
 
+void RowCopy::copy_trial(int64_t run, bool with_recipe) {
+  const auto columns_of = [&](const std::string& table, std::vector<std::string>& values) {
+    std::vector<std::string> names;
+    for (const auto& column : table_columns(database_, table)) {
+      if (column.row_number) continue;
+      names.push_back(column.name);
+      values.push_back(table == "sweep" && column.name == "recipe" && !with_recipe ? fmt::format("'{}'", xxh3_hex(""))
+                                                                                   : value_of(table, column.name));
+    }
+    return names;
+  };
+  const auto add = [&](const std::string& table, const std::string& condition, const std::string& conflict) {
+    std::vector<std::string> values;
+    const auto names = columns_of(table, values);
+    std::string over = "NOTHING";
+    if (!conflict.empty()) {
+      std::vector<std::string> sets;
+      for (const auto& name : names) sets.push_back(name + " = excluded." + name);
+      over = fmt::format("UPDATE SET {} WHERE {}", join(sets, ", "), conflict);
+    }
+    database_.run(fmt::format("INSERT INTO {}.{} ({}) SELECT {} FROM {}.{} AS old WHERE {} ON CONFLICT DO {}", to_,
+                              table, join(names, ", "), join(values, ", "), from_, table, condition, over),
+                  run);
+  };
+  const std::string own = fmt::format("(SELECT sweep FROM {}.trial WHERE run = ?1)", from_);
+  if (!with_recipe)
+    database_.run(fmt::format("INSERT OR IGNORE INTO {}.config (hash, content) VALUES (?, '')", to_), xxh3_hex(""));
+  database_.run(
+      fmt::format("INSERT OR IGNORE INTO {0}.config (hash, content) SELECT hash, content FROM {1}.config WHERE "
+                  "hash IN (SELECT space FROM {1}.sweep WHERE sweep IN {2} UNION SELECT {3} FROM {1}.sweep "
+                  "WHERE sweep IN {2})",
+                  to_, from_, own, with_recipe ? "recipe" : "space"),
+      run);
+  // A sweep that is running here has the newest state itself.
+  add("sweep", "old.sweep IN " + own, "excluded.ended > ifnull(sweep.ended, 0) AND sweep.status <> 'running'");
+  add("trial", "old.run = ?1", "trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0)");
+  add("sweep_history",
+      fmt::format("(old.sweep, old.trial) IN (SELECT sweep, number FROM {}.trial WHERE run = ?1)", from_), "");
+}
+
+namespace {
+
+/// A digest of digests: the rows of a long run need not be in memory together.
+std::string table_digests(sqlite::Database& database, const std::string& schema, const std::string& table,
+                          int64_t run) {
+  const int columns = column_count(database, table);
+  if (columns == 0) return "";
+  std::string digests, part = table + "\n";
+  auto rows = database.query(portable_rows(database, schema, table), run);
+  while (rows.step()) {
+    append_row(rows, columns, part);
+    if (part.size() < (1U << 20)) continue;
+    digests += xxh3_hex(part);
+    part.clear();
+  }
+  return digests + xxh3_hex(part);
+}
+
+/// The word that users know for a column of `run` or for a table.
+std::string word_for(const std::string& name) {
+  static const std::map<std::string, std::string> words = {{"grp", "group"},
+                                                           {"argv", "command line"},
+                                                           {"resolved", "resolved recipe"},
+                                                           {"config", "settings"},
+                                                           {"world_size", "number of ranks"},
+                                                           {"working_directory", "working directory"},
+                                                           {"build_id", "program"},
+                                                           {"exit_code", "exit code"},
+                                                           {"git", "code"},
+                                                           {"metric", "points"},
+                                                           {"change", "edits"},
+                                                           {"event", "events"},
+                                                           {"artifact", "artifacts"},
+                                                           {"attempt", "attempts"},
+                                                           {"system_sample", "readings of the machine"}};
+  const auto found = words.find(name);
+  return found == words.end() ? name : found->second;
+}
+
+}  // namespace
+
 std::string run_digest(sqlite::Database& database, const std::string& schema, int64_t run) {
   auto tables = tables_of_runs(database);
   tables.push_back("run");
   std::ranges::sort(tables);
-  // A digest of digests: the rows of a long run need not be in memory together.
-  std::string digests, part;
-  for (const auto& table : tables) {
-    const int columns = column_count(database, table);
-    if (columns == 0) continue;
-    part = table + "\n";
-    auto rows = database.query(portable_rows(database, schema, table), run);
-    while (rows.step()) {
-      append_row(rows, columns, part);
-      if (part.size() < (1U << 20)) continue;
-      digests += xxh3_hex(part);
-      part.clear();
-    }
-    digests += xxh3_hex(part);
-  }
+  std::string digests;
+  for (const auto& table : tables) digests += table_digests(database, schema, table, run);
   return xxh3_hex(digests);
 }
 
@@ -180,20 +255,22 @@ std::string run_differences(sqlite::Database& database, const std::string& here,
   for (const auto& column : table_columns(database, "run")) {
     if (column.row_number || is_local("run", column.name)) continue;
     auto row = database.query(
-        fmt::format("SELECT (SELECT {0} FROM {1}.run WHERE run = ?1) IS NOT (SELECT {0} FROM {2}.run WHERE run "
-                    "= ?2)",
+        fmt::format("SELECT (SELECT {0} FROM {1}.run WHERE run = ?1) IS NOT (SELECT {0} FROM {2}.run WHERE run = ?2)",
                     column.name, here, there),
         run_here, run_there);
     RUNNER_CHECK(row.step());
-    if (row.integer(0)) found.push_back(column.name);
+    if (row.integer(0)) found.push_back(word_for(column.name));
   }
   for (const auto& table : tables_of_runs(database)) {
-    if (is_local(table, "")) continue;
+    if (is_local(table, "") || is_computed(table)) continue;
     const int64_t ours = count_rows(database, here, table, run_here),
                   theirs = count_rows(database, there, table, run_there);
-    if (ours != theirs) found.push_back(fmt::format("{} ({} rows here, {} there)", table, ours, theirs));
+    if (ours != theirs)
+      found.push_back(fmt::format("{} ({} here, {} there)", word_for(table), ours, theirs));
+    else if (table_digests(database, here, table, run_here) != table_digests(database, there, table, run_there))
+      found.push_back("values of " + word_for(table));
   }
-  return found.empty() ? "values of rows" : join(found, ", ");
+  return found.empty() ? "computed values" : join(found, ", ");
 }
 
 }  // namespace runner

@@ -19,6 +19,9 @@ class RowCopy {
   int64_t copy(int64_t run);
   /// Copies the edges of `run`, a row number in `from`, to runs that `to` has.
   void copy_edges(int64_t run);
+  /// If the run is a trial of a sweep: the trial, its sweep, and what the sweep's history has of it. What `to` has already is replaced
+  /// if it ended earlier. `with_recipe`: also the recipe of the sweep's trials.
+  void copy_trial(int64_t run, bool with_recipe = true);
   /// Parts of copy(): the rows of one table, and the texts that they refer to. With `over`, rows that exist are replaced.
   void copy_table(const std::string& table, int64_t run, bool over = false);
   void copy_texts(const std::string& table, int64_t run);
@@ -35,7 +38,7 @@ class RowCopy {
 /// ledger alone knows of it (its trash, its imports).
 std::string run_digest(sqlite::Database& database, const std::string& schema, int64_t run);
 
-/// What differs between the records of one run in two attached databases: "tags", "300 points here, 200 there".
+/// What differs between the records of one run in two attached databases: "tags, points (300 here, 200 there)".
 std::string run_differences(sqlite::Database& database, const std::string& here, int64_t run_here,
                             const std::string& there, int64_t run_there);
 

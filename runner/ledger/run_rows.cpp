@@ -18,13 +18,13 @@ constexpr const char* row_columns =
     "monitor, monitored.run IS NOT NULL, monitored.value, "
     "(SELECT sum(attempt.ended - attempt.started) FROM attempt WHERE attempt.run = run.run), "
     "(SELECT max(attempt.started) FROM attempt WHERE attempt.run = run.run AND attempt.ended IS NULL), "
-    "grp, archived IS NOT NULL, deleted IS NOT NULL, EXISTS (SELECT 1 FROM imported WHERE imported.run = run.run), ";
+    "grp, archived IS NOT NULL, deleted IS NOT NULL, ";
 constexpr const char* row_tables =
     " FROM run LEFT JOIN metric_last AS loss ON loss.run = run.run "
     "AND loss.key = (SELECT key FROM key WHERE name = 'loss') "
     "LEFT JOIN metric_last AS monitored ON monitored.run = run.run "
     "AND monitored.key = (SELECT key FROM key WHERE name = run.monitor) ";
-constexpr int status_column = 22, first_cell = 23;
+constexpr int status_column = 21, first_cell = 22;
 
 /// RunRow::why, from the run's status and the message that its supervisor recorded.
 std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
@@ -59,7 +59,6 @@ RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& l
   run.group = row.text(18);
   run.archived = row.integer(19) != 0;
   run.deleted = row.integer(20) != 0;
-  run.imported = row.integer(21) != 0;
   return run;
 }
 

@@ -172,6 +172,10 @@ void Sweeps::claim(const std::string& sweep) {
   if (row.status == "running")
     throw usage_error("sweep {} is still running, as process {} on {}: stop it first (runner sweep stop {})", row.id,
                       row.owner.pid, row.owner.host, row.id);
+  if (!fs::is_directory(row.folder))
+    throw usage_error(
+        "sweep {} cannot be continued: its folder {} is not here, as of a sweep that came with a bundle of its runs",
+        row.id, row.folder);
   impl_->own(impl_->number(sweep));
   transaction.commit();
 }

@@ -20,7 +20,7 @@ std::vector<LedgerColumn> table_columns(sqlite::Database& database, const std::s
   while (rows.step()) {
     LedgerColumn column{.name = rows.text(0), .row_number = rows.integer(1) != 0, .refers_to = rows.text(2)};
     if (column.refers_to.empty() && !column.row_number)
-      for (const char* undeclared : {"run", "key", "attempt"})  // tables of points declare no references
+      for (const char* undeclared : {"run", "key", "attempt", "sweep"})  // tables of points declare no references
         if (column.name == undeclared && table != undeclared) column.refers_to = undeclared;
     columns.push_back(std::move(column));
   }

@@ -9,6 +9,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/changes.hpp"
+#include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/references.hpp"
@@ -16,13 +17,6 @@
 namespace runner {
 
 namespace {
-
-constexpr const char* hidden_end = ".purged";
-
-/// The name of a run's folder while it is deleted: in the same folder, so that one rename is enough.
-fs::path hidden_name(const fs::path& folder) {
-  return folder.parent_path() / ("." + folder.filename().string() + hidden_end);
-}
 
 /// Whether nothing was added to a folder for a day: an import that goes on has a younger one.
 bool is_old(const fs::path& folder) {
@@ -109,7 +103,7 @@ void Trash::restore(const std::vector<std::string>& runs) {
     const fs::path folder = impl_->folder_of(run);
     std::error_code error;
     // A purge that was killed before it deleted the rows.
-    if (!fs::exists(folder) && fs::exists(hidden_name(folder))) fs::rename(hidden_name(folder), folder, error);
+    if (!fs::exists(folder) && fs::exists(purged_folder(folder))) fs::rename(purged_folder(folder), folder, error);
     if (error) throw environment_error("cannot restore the folder {}: {}", folder.string(), error.message());
     auto before = database.query("SELECT deleted FROM run WHERE run = ?", run);
     RUNNER_CHECK(before.step());
@@ -129,7 +123,7 @@ int64_t Trash::purge(const std::string& id) {
     // A run in the trash can still be in use: a recipe may name its checkpoints.
     if (const auto why = held_by(id); !why.empty()) throw usage_error("run {} was not purged: {}", id, why);
     const fs::path folder = impl_->folder_of(run);
-    hidden = hidden_name(folder);
+    hidden = purged_folder(folder);
     std::error_code error;
     const bool renamed = fs::exists(folder);
     if (renamed) fs::rename(folder, hidden, error);
@@ -162,22 +156,25 @@ void Trash::remove_unreferenced_texts() {
   transaction.commit();
 }
 
-int64_t Trash::remove_leftovers(bool dry) {
-  int64_t bytes = 0;
+Leftovers Trash::remove_leftovers(bool dry) {
+  Leftovers found;
   std::error_code error;
   for (fs::directory_iterator entry(impl_->home / "runs", error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with('.')) continue;
-    if (name.ends_with(".import") ? !is_old(entry->path()) : !name.ends_with(hidden_end)) continue;
-    const std::string id = name.substr(1, name.rfind('.') - 1);
+    const HiddenFolder kind = kind_of_hidden(name);
+    if (kind == HiddenFolder::none || (kind == HiddenFolder::import && !is_old(entry->path()))) continue;
     // With a row, the purge was killed before its commit: the run is still in the trash and can be restored.
-    if (name.ends_with(hidden_end) && impl_->database->query("SELECT 1 FROM run WHERE id = ?", id).step()) continue;
-    bytes += bytes_below(entry->path());
+    if (kind == HiddenFolder::purged &&
+        impl_->database->query("SELECT 1 FROM run WHERE id = ?", id_in_hidden(name)).step())
+      continue;
+    auto& sum = kind == HiddenFolder::purged ? found.purged : found.imports;
+    ++sum.count;
+    sum.bytes += bytes_below(entry->path());
     std::error_code failed;
     if (!dry) fs::remove_all(entry->path(), failed);
     if (failed) log::warning("cannot remove {}: {}", entry->path().string(), failed.message());
   }
-  return bytes;
+  return found;
 }
 
 std::vector<TrashedRun> Trash::runs() const {

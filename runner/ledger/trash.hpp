@@ -13,6 +13,13 @@ struct TrashedRun {
   std::string folder;  ///< which may be missing
 };
 
+struct Leftovers {
+  struct Kind {
+    int64_t count = 0, bytes = 0;
+  };
+  Kind purged, imports;
+};
+
 /// Moves runs into the trash, out of it, and deletes them for good, over a connection of its own. Each change is one transaction
 /// and is recorded in the audit trail. Throws Error(environment) with the file.
 class Trash {
@@ -33,8 +40,9 @@ class Trash {
   /// Deletes rows and folder of a run in the trash and returns the bytes of its folder. A process that is killed leaves the run
   /// either in the trash, whole, or gone; leftovers of its folder are removed by remove_leftovers().
   int64_t purge(const std::string& run);
-  /// Removes the folders of purged runs that a killed process has left. Returns their bytes. With `dry`, only counts.
-  int64_t remove_leftovers(bool dry = false);
+  /// Removes folders that killed processes have left: of purged runs, and of imports that were not continued for a day. With `dry`,
+  /// only counts.
+  Leftovers remove_leftovers(bool dry = false);
 
   std::vector<TrashedRun> runs() const;  ///< by the time of their removal
   /// The id of a run in the trash, for an id, a name (the last that was removed), or a unique prefix or suffix of an id. Throws

@@ -1,10 +1,12 @@
 """Writes runs with the classes of other programs, and reads files that runner has exported. Prints values as JSON.
 
     python foreign_sources.py tensorboard FOLDER     writes event files with tensorboard's writer
-    python foreign_sources.py mlflow FILE            writes a store with mlflow's client
+    python foreign_sources.py mlflow FILE            writes an SQLite store with mlflow's client
+    python foreign_sources.py mlflow-folder FOLDER   writes a folder store with it
     python foreign_sources.py wandb FOLDER           writes an offline run with wandb's record log
     python foreign_sources.py read-tensorboard FOLDER
     python foreign_sources.py read-parquet FILE
+    python foreign_sources.py read-mlflow FOLDER
 
 Exits with 77 if the program that it needs is not installed.
 """
@@ -14,6 +16,9 @@ import os
 import struct
 import sys
 import zlib
+
+
+os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow 3 opens folder stores only with this
 
 
 def values(count):
@@ -47,9 +52,17 @@ def write_tensorboard(folder):
 
 
 def write_mlflow(file):
+    write_mlflow_runs("sqlite:///" + file)
+
+
+def write_mlflow_folder(folder):
+    write_mlflow_runs("file://" + folder)
+
+
+def write_mlflow_runs(uri):
     import mlflow
 
-    mlflow.set_tracking_uri("sqlite:///" + file)
+    mlflow.set_tracking_uri(uri)
     mlflow.set_experiment("trial runs")
     with mlflow.start_run(run_name="brave-lion", tags={"team": "blue"}, description="a note"):
         mlflow.log_params({"optimizer.lr": 0.25, "layers": 3, "kind": "a", "on": True})
@@ -151,12 +164,39 @@ def read_parquet(file):
     print(json.dumps(columns))
 
 
+def read_mlflow(folder):
+    """The only run of a folder store."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient("file://" + folder)
+    (found,) = [(run, one) for one in client.search_experiments() for run in client.search_runs([one.experiment_id])]
+    run, experiment = found
+    metrics = {}
+    for name in run.data.metrics:
+        points = client.get_metric_history(run.info.run_id, name)
+        metrics[name] = [[p.step, p.value if math.isfinite(p.value) else str(p.value), p.timestamp] for p in points]
+    print(
+        json.dumps(
+            {
+                "name": run.info.run_name,
+                "experiment": experiment.name,
+                "status": run.info.status,
+                "params": run.data.params,
+                "tags": run.data.tags,
+                "metrics": metrics,
+            }
+        )
+    )
+
+
 verbs = {
     "tensorboard": write_tensorboard,
     "mlflow": write_mlflow,
+    "mlflow-folder": write_mlflow_folder,
     "wandb": write_wandb,
     "read-tensorboard": read_tensorboard,
     "read-parquet": read_parquet,
+    "read-mlflow": read_mlflow,
 }
 try:
     verbs[sys.argv[1]](sys.argv[2])

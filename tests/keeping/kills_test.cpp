@@ -14,20 +14,21 @@ using namespace runner::testing;
 
 namespace {
 
-/// Runs a command again and again, killed at each of the faults in turn and at random moments between them. Calls `check` after each
-/// kill and `restart` after each time that it ended by itself.
+/// Runs a command again and again, killed at each of the faults in turn, later also when it gets there for the second to fourth time, and at
+/// random moments between them. Calls `check` after each kill and `restart` after each time that it ended by itself. Each fault must have
+/// killed once.
 void kill_repeatedly(const Workplace& place, const std::vector<std::string>& command,
                      const std::vector<std::string>& faults, int kills, const std::function<void()>& check,
                      const std::function<void()>& restart) {
   std::mt19937 random(7);
   int done = 0, tries = 0;
   size_t faulted = 0;
-  std::set<std::string> killed_at;
+  std::set<std::string> hit;
   std::chrono::milliseconds longest(50);
   while (done < kills && tries < 20 * kills) {
-    const size_t next = static_cast<size_t>(tries++);
+    std::string fault;
     CommandResult result;
-    if (next % 3 == 2) {
+    if (tries++ % 3 == 2) {
       const auto begun = std::chrono::steady_clock::now();
       const pid_t pid = place.start(command);
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % static_cast<unsigned>(longest.count() + 1)));
@@ -36,11 +37,10 @@ void kill_repeatedly(const Workplace& place, const std::vector<std::string>& com
       if (result.code == 0)
         longest = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
     } else {
-      // The first time at each fault, then also later.
-      const std::string& name = faults[faulted % faults.size()];
-      const auto time = faulted++ < faults.size() ? 1 : 1 + random() % 4;
-      result = place.run(command, {{"RUNNER_FAULT", name + ":" + std::to_string(time)}});
-      if (result.code == 128 + SIGKILL) killed_at.insert(name);
+      fault = faults[faulted % faults.size()];
+      const unsigned times = faulted++ < faults.size() ? 1 : 1 + random() % 4;
+      result = place.run(command, {{"RUNNER_FAULT", fault + ":" + std::to_string(times)}});
+      if (result.code == 128 + SIGKILL) hit.insert(fault);
     }
     INFO(result.err);
     REQUIRE((result.code == 0 || result.code == 128 + SIGKILL));
@@ -51,7 +51,7 @@ void kill_repeatedly(const Workplace& place, const std::vector<std::string>& com
       ++done;
   }
   CHECK(done == kills);
-  CHECK(killed_at == std::set<std::string>(faults.begin(), faults.end()));
+  CHECK(hit == std::set<std::string>(faults.begin(), faults.end()));
 }
 
 int kills() {
@@ -206,4 +206,28 @@ TEST_CASE("expectation 35: kills during an import leave all runs or none, and th
   CHECK(there.run({"import", file.string()}).code == 0);
   CHECK(check_all());
   CHECK(sound_checkpoints(there.home() / "runs" / other).size() == 6);
+}
+
+TEST_CASE("kills during an import of another program's runs leave whole runs, and the next import adds the others",
+          "[kills]") {
+  Workplace place;
+  std::string table = "run,step,loss\n";
+  for (const char* run : {"a", "b", "c"})
+    for (int step = 0; step < 2000; ++step) table += fmt::format("{},{},{}\n", run, step, step + 0.5);
+  place.write("t.csv", table);
+  const auto check = [&] {
+    if (!fs::exists(place.home() / "ledger.db")) return;
+    CHECK(is_whole(place.home() / "ledger.db"));
+    auto database = raw(place.home());
+    if (database.integer("PRAGMA user_version") == 0) return;
+    const int64_t runs = database.integer("SELECT count(*) FROM run");
+    CHECK(runs <= 3);
+    CHECK(database.integer("SELECT count(*) FROM metric") == 2000 * runs);
+    CHECK(database.integer("SELECT count(*) FROM metric_last") == runs);
+    CHECK(database.integer("SELECT count(*) FROM imported") == runs);
+    if (runs == 3) fs::remove_all(place.home());
+  };
+  kill_repeatedly(place, {"import", "t.csv"}, {"import run", "import run committed"}, kills(), check, check);
+  CHECK(place.run({"import", "t.csv"}).code == 0);
+  CHECK(raw(place.home()).integer("SELECT count(*) FROM metric") == 6000);
 }

@@ -1,13 +1,18 @@
 // Bundles: what a ledger records of a run arrives whole in another one, once, and conflicts are named.
 #include "runner/ledger/bundle.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
 #include "runner/base/files.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/ledger/merge.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/sweeps.hpp"
 #include "runner/ledger/trash.hpp"
 #include "support.hpp"
 
@@ -99,39 +104,188 @@ TEST_CASE("an import that was killed before it had added the files is completed 
   const auto id = add_run(here, "a", 3);
   const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::all);
   merge_bundle(there.home(), file);
+  const fs::path folder = fs::path(there.home()) / "runs" / id,
+                 manifest = folder / "checkpoints/step-000002/manifest.json";
   // As after a kill between the commit of the rows and the first file.
-  const fs::path runs = fs::path(there.home()) / "runs", left = runs / ("." + id + ".import");
-  fs::create_directories(left);
-  fs::rename(runs / id / "checkpoints", left / "checkpoints");
+  fs::remove_all(folder / "checkpoints");
+  auto merged = merge_bundle(there.home(), file).at(0);
+  CHECK(merged.outcome == Outcome::unchanged);
+  CHECK(merged.files == 1);
+  CHECK(fs::exists(manifest));
+  // While files are replaced: the state that was announced is completed, another one is not.
   const auto digest = sqlite::Database(file, sqlite::Access::existing).text("SELECT digest FROM bundled");
-  write_file_atomic(left / ".importing", "another state");
-  merge_bundle(there.home(), file);
-  CHECK_FALSE(fs::exists(runs / id / "checkpoints/step-000002/manifest.json"));
-  write_file_atomic(left / ".importing", digest);
-  for (const auto& run : merge_bundle(there.home(), file)) CHECK(run.outcome == Outcome::unchanged);
-  CHECK(fs::exists(runs / id / "checkpoints/step-000002/manifest.json"));
-  CHECK_FALSE(fs::exists(left));
+  for (const bool announced : {false, true}) {
+    write_file_atomic(manifest, "old");
+    write_file_atomic(folder / ".importing", announced ? digest : "another state");
+    CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::unchanged);
+    CHECK((read_file(manifest) == "old") == !announced);
+    CHECK_FALSE(fs::exists(folder / ".importing"));
+  }
+  CHECK(std::distance(fs::directory_iterator(folder.parent_path()), {}) == 1);
 }
 
-TEST_CASE("expectation 38: settings with secrets are not in a bundle") {
+TEST_CASE("a bundle with files adds them to a run whose record is here already") {
   LedgerFolder here, there;
-  const std::string secret = "hunter2-hunter2";
-  std::string id;
-  {
-    Ledger ledger(here.home(), Ledger::Mode::write);
-    auto run = new_run(here, "mail");
-    run.config["hooks"] = {{"mail", {{"smtp_password", secret}}}};
-    run.resolved = "[hooks.mail]\nsmtp_password = \"" + secret + "\"\n";
-    id = ledger.begin_run(run);
-    for (const char* name : {"recipe.toml", "resolved.toml"})
-      write_file_atomic(fs::path(ledger.run_dir(id)) / name, run.resolved);
-    write_file_atomic(fs::path(ledger.run_dir(id)) / "plan.json", "{}");
-    ledger.finish_run(id, "finished", 0, "");
+  const auto id = add_run(here, "a", 3);
+  merge_bundle(there.home(), bundle_of(here, {id}));
+  const auto with_files = bundle_of(here, {id}, "b.bundle", BundledFiles::all);
+  const fs::path folder = fs::path(there.home()) / "runs" / id;
+  CHECK_FALSE(fs::exists(folder / "checkpoints"));
+  there.raw().execute("UPDATE run SET notes = 'edited here'");  // the training is the same
+  auto merged = merge_bundle(there.home(), with_files).at(0);
+  CHECK(merged.outcome == Outcome::unchanged);
+  CHECK(merged.files == 2);
+  CHECK(read_file(folder / "checkpoints/step-000002/manifest.json").size() > 20'000'000);
+  CHECK(fs::exists(folder / "logs/rank-0.log"));
+  CHECK(merge_bundle(there.home(), with_files).at(0).files == 0);
+  // A state that goes on from the bundle's has other checkpoints.
+  fs::remove_all(folder / "checkpoints");
+  there.raw().execute("UPDATE run SET steps = 9");
+  CHECK(merge_bundle(there.home(), with_files).at(0).files == 0);
+  CHECK_FALSE(fs::exists(folder / "checkpoints"));
+}
+
+TEST_CASE("a bundle whose rows or texts were changed is refused") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const auto file = bundle_of(here, {id});
+  for (const auto& [sql, what] :
+       {std::pair("UPDATE metric SET value = 999 WHERE step = 3",
+                  "the rows of run " + id + " do not have their digest"),
+        std::pair("UPDATE run SET notes = 'forged'", "the rows of run " + id + " do not have their digest"),
+        std::pair("UPDATE config SET content = content || ' '", std::string("a text does not have its digest"))}) {
+    const fs::path copy = here.path / "changed.bundle";
+    fs::copy_file(file, copy, fs::copy_options::overwrite_existing);
+    sqlite::Database(copy, sqlite::Access::existing).execute(sql);
+    CHECK(error_of([&] { merge_bundle(there.home(), copy); }) ==
+          "4: the bundle " + copy.string() + " is damaged: " + what);
   }
-  const auto summary = write_bundle(here.home(), {id}, here.path / "b.bundle", BundledFiles::all);
-  CHECK(summary.withheld == std::vector<std::string>{id});
-  CHECK(summary.files == 1);
-  CHECK(read_file(here.path / "b.bundle").find(secret) == std::string::npos);
+  CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
+  CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::added);
+}
+
+TEST_CASE("two imports of one bundle at the same time add its runs and files once") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 50);
+  const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::all);
+  { Ledger ledger(there.home(), Ledger::Mode::write); }
+  std::vector<pid_t> importers;
+  for (int i = 0; i < 3; ++i) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      bool good = false;
+      try {
+        const auto outcome = merge_bundle(there.home(), file).at(0).outcome;
+        good = outcome == Outcome::added || outcome == Outcome::unchanged;
+      } catch (const std::exception&) {
+      }
+      ::_exit(good ? 0 : 1);
+    }
+    importers.push_back(pid);
+  }
+  for (const pid_t pid : importers) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(record_of(there, id) == record_of(here, id));
+  const fs::path runs = fs::path(there.home()) / "runs";
+  CHECK(read_file(runs / id / "checkpoints/step-000002/manifest.json") == std::string(20 << 20, '\0') + "end");
+  CHECK(std::distance(fs::directory_iterator(runs), {}) == 1);
+}
+
+TEST_CASE("--replace takes the bundle's checkpoints, and keeps the edits made here in the audit trail") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::checkpoints);
+  merge_bundle(there.home(), file);
+  const fs::path folder = fs::path(there.home()) / "runs" / id,
+                 manifest = folder / "checkpoints/step-000002/manifest.json";
+  write_file_atomic(manifest, "of another training");
+  write_file_atomic(folder / "checkpoints/step-000002/more", "x");
+  {
+    Ledger ledger(there.home(), Ledger::Mode::write);
+    ledger.edit({id}, {.notes = "edited here"});
+  }
+  here.raw().execute("UPDATE metric SET value = 7 WHERE step = 2");
+  const auto other = bundle_of(here, {id}, "b.bundle", BundledFiles::checkpoints);
+  auto merged = merge_bundle(there.home(), other).at(0);
+  CHECK(merged.why == "it differs here in notes, edits (1 here, 0 there), values of points");
+  CHECK(merge_bundle(there.home(), other, /*replace=*/true).at(0).outcome == Outcome::updated);
+  CHECK(read_file(manifest).size() > 20'000'000);
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-000002/more"));
+  auto changes = there.raw().query("SELECT what, after FROM change ORDER BY change");
+  REQUIRE(changes.step());
+  CHECK((changes.text(0) == "notes" && changes.text(1) == "edited here"));
+  REQUIRE(changes.step());
+  CHECK((changes.text(0) == "replaced" && changes.text(1) == other.string()));
+  CHECK_FALSE(changes.step());
+  CHECK(merge_bundle(there.home(), other).at(0).outcome == Outcome::unchanged);
+}
+
+TEST_CASE("a run of a sweep brings the sweep and its trial, and the recipe of the sweep only without secrets") {
+  LedgerFolder here, there;
+  const auto a = add_run(here, "a", 5), b = add_run(here, "b", 5);
+  {
+    auto database = here.raw();
+    const std::string space = xxh3_hex("{\"objective\":{}}"), recipe = xxh3_hex("SWEEP-RECIPE");
+    database.run("INSERT INTO config VALUES (?, '{\"objective\":{}}'), (?, 'SWEEP-RECIPE')", space, recipe);
+    database.run(
+        "INSERT INTO sweep (id, name, status, seed, started, heartbeat, space, recipe, folder) VALUES ('sweep-1', 's', "
+        "'running', 1, 1, 50, ?, ?, 'sweeps/sweep-1')",
+        space, recipe);
+    database.execute(
+        "INSERT INTO trial (sweep, number, draw, status, parameters, objective, ended, run) SELECT 1, run, run, "
+        "'finished', '{\"lr\":0.5}', 0.25, 40, run FROM run;"
+        "INSERT INTO sweep_history (sweep, sequence, trial, time, entry) VALUES (1, 1, 1, 1, '{}'), (1, 2, 2, 2, "
+        "'{}'), "
+        "(1, 3, 1, 3, '{}')");
+  }
+  merge_bundle(there.home(), bundle_of(here, {a}));
+  {
+    const Sweeps sweeps(there.home(), Ledger::Mode::read);
+    REQUIRE(sweeps.sweeps().size() == 1);
+    const auto sweep = sweeps.sweeps()[0];
+    CHECK((sweep.id == "sweep-1" && sweep.status == "interrupted" && sweep.ended == 50));
+    REQUIRE(sweeps.trials(sweep.id).size() == 1);
+    CHECK(sweeps.trials(sweep.id)[0].run == a);
+    CHECK(sweeps.trials(sweep.id)[0].value == 0.25);
+    CHECK(sweeps.history(sweep.id).size() == 2);
+  }
+  CHECK(record_of(there, a).at("sweep").at("id") == "sweep-1");
+  CHECK(error_of([&] {
+          Sweeps(there.home(), Ledger::Mode::write).claim("sweep-1");
+        }).find("came with a bundle of its runs") != std::string::npos);
+  // The other trial joins it, and the sweep has ended meanwhile.
+  here.raw().execute("UPDATE sweep SET status = 'finished', ended = 60");
+  merge_bundle(there.home(), bundle_of(here, {b}, "b.bundle"));
+  CHECK(Sweeps(there.home(), Ledger::Mode::read).trials("sweep-1").size() == 2);
+  CHECK(Sweeps(there.home(), Ledger::Mode::read).history("sweep-1").size() == 3);
+  CHECK(Sweeps(there.home(), Ledger::Mode::read).sweeps()[0].status == "finished");
+  CHECK(there.raw().integer("SELECT count(*) FROM pragma_foreign_key_check") == 0);
+  here.raw().execute("UPDATE run SET annotations = json_set(annotations, '$.redacted', json('[\"k\"]'))");
+  CHECK(read_file(bundle_of(here, {a}, "c.bundle")).find("SWEEP-RECIPE") == std::string::npos);
+  LedgerFolder third;
+  merge_bundle(third.home(), here.path / "c.bundle");
+  CHECK(Sweeps(third.home(), Ledger::Mode::read).sweeps().size() == 1);
+}
+
+TEST_CASE("a bundle follows links of checkpoints, names other links, and leaves a record beside the run out") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const fs::path folder = fs::path(here.home()) / "runs" / id, moved = here.path / "moved";
+  fs::rename(folder / "checkpoints", moved);
+  fs::create_directory_symlink(moved, folder / "checkpoints");
+  fs::rename(moved / "step-000002", here.path / "one");
+  fs::create_directory_symlink(here.path / "one", moved / "step-000002");
+  fs::create_symlink(here.file(), folder / "link.db");
+  for (const char* name : {"ledger-spool.db", "ledger-spool.db-wal", "ledger-spool.db-shm"})
+    write_file_atomic(folder / name, "x");
+  const auto summary = write_bundle(here.home(), {id}, here.path / "l.bundle", BundledFiles::checkpoints);
+  CHECK(summary.links_left == std::vector<std::string>{(folder / "link.db").string()});
+  CHECK(summary.files == 2);
+  merge_bundle(there.home(), here.path / "l.bundle");
+  CHECK(fs::exists(fs::path(there.home()) / "runs" / id / "checkpoints/step-000002/manifest.json"));
 }
 
 TEST_CASE("a run that went on elsewhere comes back, and what is older does not replace what is newer") {
@@ -173,7 +327,7 @@ TEST_CASE("a conflict is named, and changes nothing unless it is replaced") {
   const auto file = bundle_of(here, {id});
   const auto merged = merge_bundle(there.home(), file).at(0);
   CHECK(merged.outcome == Outcome::conflict);
-  CHECK(merged.why == "it differs here in notes, metric (11 rows here, 8 there)");
+  CHECK(merged.why == "it differs here in notes, points (11 here, 8 there)");
   CHECK(there.raw().text("SELECT notes FROM run") == "mine");
   CHECK(merge_bundle(there.home(), file, /*replace=*/true).at(0).outcome == Outcome::updated);
   CHECK(there.raw().text("SELECT notes FROM run") == "yours");

@@ -1,5 +1,6 @@
 // The trash: what is in use stays, a removed run is hidden and whole, a purged one leaves nothing behind.
 #include "runner/ledger/trash.hpp"
+#include "runner/ledger/hidden_folders.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -168,15 +169,27 @@ TEST_CASE("a purge that was killed between the folder's rename and the commit ca
   trash.remove({a, b});
   for (const auto& id : {a, b})
     fs::rename(kept.folder_of(id), kept.folder_of(id).parent_path() / ("." + id + ".purged"));
-  CHECK(trash.remove_leftovers() == 0);  // of runs with rows, nothing is a leftover
+  CHECK(trash.remove_leftovers().purged.count == 0);  // of runs with rows, nothing is a leftover
   trash.restore({a});
   CHECK(fs::exists(kept.folder_of(a) / "file"));
   CHECK(trash.purge(b) == 1000);
   // Killed after the commit: only the hidden folder is left.
   fs::create_directories(kept.folder_of("x").parent_path() / ".20250101-000000-aaaa.purged");
   write_file_atomic(kept.folder_of(".20250101-000000-aaaa.purged") / "file", "12345");
-  CHECK(trash.remove_leftovers(/*dry=*/true) == 5);
-  CHECK(trash.remove_leftovers() == 5);
+  // Of imports, what nobody has written to for a day.
+  const fs::path runs = fs::path(kept.folder.home()) / "runs";
+  for (const char* id : {"x", "y"}) {
+    fs::create_directories(import_folder(runs, id, 1));
+    write_file_atomic(import_folder(runs, id, 1) / "file", "123");
+  }
+  fs::last_write_time(import_folder(runs, "x", 1), fs::file_time_type::clock::now() - std::chrono::hours(25));
+  for (const bool dry : {true, false}) {
+    const auto left = trash.remove_leftovers(dry);
+    CHECK((left.purged.count == 1 && left.purged.bytes == 5));
+    CHECK((left.imports.count == 1 && left.imports.bytes == 3));
+  }
+  CHECK(fs::exists(import_folder(runs, "y", 1) / "file"));
+  fs::remove_all(import_folder(runs, "y", 1));
   CHECK(std::distance(fs::directory_iterator(fs::path(kept.folder.home()) / "runs"), {}) == 1);
 }
 

@@ -1,0 +1,181 @@
+// The programs whose runs can be imported, and which of them has written a file or folder.
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/exchange/import_runs.hpp"
+#include "runner/exchange/mlflow_parts.hpp"
+#include "runner/exchange/source_files.hpp"
+#include "runner/ledger/bundle.hpp"
+#include "runner/ledger/migrations.hpp"
+
+namespace runner {
+
+namespace {
+
+std::string head_of(const fs::path& file) {
+  char head[16] = {};
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(head, sizeof head);
+  return {head, static_cast<size_t>(stream.gcount())};
+}
+
+/// Opens a database file; nothing if it is none.
+std::unique_ptr<sqlite::Database> database_in(const fs::path& file) {
+  if (!head_of(file).starts_with("SQLite format 3")) return nullptr;
+  return std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
+}
+
+int64_t application_of(const fs::path& file) {
+  const auto database = database_in(file);
+  return database ? database->integer("PRAGMA application_id") : 0;
+}
+
+bool is_mlflow_database(const fs::path& file) {
+  const auto database = database_in(file);
+  const char* tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('runs', 'metrics', 'params', 'experiments')";
+  return database && database->integer("PRAGMA application_id") == 0 && database->integer(tables) == 4;
+}
+
+std::vector<fs::path> mlflow_places(const fs::path& path) {
+  std::vector<fs::path> places;
+  for (const auto& folder : {path, path / "mlruns"})
+    if (is_mlflow_folder(folder)) places.push_back(folder);
+  for (const auto& file : {path, path / "mlflow.db"})
+    if (fs::is_regular_file(file) && is_mlflow_database(file)) places.push_back(file);
+  return places;
+}
+
+/// The folders of offline runs are wholly W&B's: with sync_tensorboard, they also have event files.
+std::vector<fs::path> wandb_places(const fs::path& path) {
+  if (!fs::is_directory(path)) return head_of(path).starts_with(":W&B") ? std::vector{path} : std::vector<fs::path>();
+  auto files = files_below(path, [](const fs::path& file) { return file.extension() == ".wandb"; });
+  for (auto& file : files) file = file.parent_path();
+  return files;
+}
+
+std::vector<fs::path> tensorboard_places(const fs::path& path) {
+  if (fs::is_directory(path)) return files_below(path, is_event_file);
+  return is_event_file(path) ? std::vector{path} : std::vector<fs::path>();
+}
+
+std::vector<fs::path> csv_places(const fs::path& path) {
+  return fs::is_regular_file(path) && path.extension() == ".csv" ? std::vector{path} : std::vector<fs::path>();
+}
+
+/// Whether each of `places` is in a folder that is wholly of another program.
+bool all_below(const std::vector<fs::path>& places, const std::vector<fs::path>& folders) {
+  return std::ranges::all_of(places, [&](const fs::path& place) {
+    return std::ranges::any_of(folders, [&](const fs::path& folder) {
+      const fs::path relative = place.lexically_relative(folder);
+      return fs::is_directory(folder) && !relative.empty() && *relative.begin() != ".." && relative != ".";
+    });
+  });
+}
+
+void refuse_ledger(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "ledger.db" : path;
+  if (application_of(file) != ledger_application_id) return;
+  throw usage_error(
+      "{} is a ledger of runner: RUNNER_HOME={} runner export --bundle archived:any -o FILE writes its runs to a file "
+      "that can be imported",
+      file.string(), file.parent_path().empty() ? "." : file.parent_path().string());
+}
+
+/// Bytes that are not UTF-8 and control characters, as "\xE9". `multi_line`: line ends and tabs stay.
+std::string shown(const std::string& text, bool multi_line = false) {
+  std::string clean;
+  const std::string valid = escape_invalid_utf8(text);
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(valid[i]);
+    const auto next = i + 1 < valid.size() ? static_cast<unsigned char>(valid[i + 1]) : 0;
+    const bool wide_control = byte == 0xc2 && next < 0xa0;  // U+0080 to U+009F
+    if ((byte < 0x20 && !(multi_line && (byte == '\n' || byte == '\t'))) || byte == 0x7f)
+      clean += fmt::format("\\x{:02X}", byte);
+    else if (wide_control)
+      clean += fmt::format("\\x{:02X}", static_cast<unsigned char>(valid[++i]));
+    else
+      clean += valid[i];
+  }
+  return clean;
+}
+
+nlohmann::json shown(const nlohmann::json& value) {
+  if (value.is_string()) return shown(value.get_ref<const std::string&>(), true);
+  if (!value.is_structured()) return value;
+  auto clean = value.is_array() ? nlohmann::json::array() : nlohmann::json::object();
+  for (const auto& [key, part] : value.items())
+    if (value.is_array())
+      clean.push_back(shown(part));
+    else
+      clean[shown(key)] = shown(part);
+  return clean;
+}
+
+void clean_texts(ForeignRun& run) {
+  for (std::string* text : {&run.name, &run.group, &run.host}) *text = shown(*text);
+  run.notes = shown(run.notes, true);
+  for (auto& tag : run.tags) tag = shown(tag);
+  run.config = shown(run.config);
+  std::map<std::string, std::string> names;
+  for (auto& point : run.points) {
+    auto [name, is_new] = names.try_emplace(point.name);
+    if (is_new) name->second = shown(point.name);
+    if (name->second != point.name) point.name = name->second;
+  }
+}
+
+}  // namespace
+
+std::vector<MetricPoint> points_in(const PointTable& table) {
+  std::vector<MetricPoint> points;
+  for (const auto& [name, steps] : table)
+    for (const auto& [step, value] : steps) points.push_back({.name = name, .step = step, .value = value});
+  return points;
+}
+
+const std::vector<ForeignSource>& foreign_sources() {
+  static const std::vector<ForeignSource> sources = {
+      {"mlflow", "MLflow", mlflow_places, read_mlflow_runs},
+      {"wandb", "Weights & Biases", wandb_places, read_wandb_runs},
+      {"tensorboard", "TensorBoard", tensorboard_places, read_tensorboard_runs},
+      {"csv", "a table (CSV)", csv_places, read_csv_runs},
+  };
+  return sources;
+}
+
+std::string kind_of_source(const fs::path& named) {
+  const fs::path path = clean_path(named);
+  if (!fs::is_directory(path) && application_of(path) == bundle_application_id) return "bundle";
+  refuse_ledger(named);
+  std::vector<std::pair<const ForeignSource*, std::vector<fs::path>>> found;
+  for (const auto& source : foreign_sources())
+    if (auto places = source.places(path); !places.empty()) found.emplace_back(&source, std::move(places));
+  const auto all = found;
+  std::erase_if(found, [&](const auto& one) {
+    return std::ranges::any_of(
+        all, [&](const auto& other) { return other.first != one.first && all_below(one.second, other.second); });
+  });
+  if (found.empty()) return "";
+  if (found.size() == 1) return found.front().first->name;
+  std::vector<std::string> programs;
+  for (const auto& [source, places] : found)
+    programs.push_back(fmt::format("{} ({})", source->program, places.front().string()));
+  throw usage_error("{} has files of {}: name one of the sources, as in runner import {} {}", named.string(),
+                    join(programs, " and "), found.front().first->name, named.string());
+}
+
+ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) throw usage_error("there is no file {}", path.string());
+  refuse_ledger(path);
+  auto found = source.read(path);
+  if (found.runs.empty())
+    throw usage_error("{} has no runs{}{}", path.string(), found.notes.empty() ? "" : ": ", join(found.notes, "; "));
+  for (auto& run : found.runs) clean_texts(run);
+  return found;
+}
+
+}  // namespace runner

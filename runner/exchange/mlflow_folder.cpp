@@ -1,0 +1,177 @@
+// MLflow's folder store (mlruns) as runs.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/exchange/mlflow_parts.hpp"
+#include "runner/exchange/source_files.hpp"
+
+namespace runner {
+
+namespace {
+
+/// A scalar of YAML as PyYAML writes it: plain, 'quoted' or "quoted".
+std::string yaml_scalar(std::string_view text) {
+  text = trim(text);
+  std::string value;
+  if (text == "null" || text == "~") return "";
+  if (text.size() < 2 || (text.front() != '\'' && text.front() != '"') || text.back() != text.front())
+    return std::string(text);
+  const char quote = text.front();
+  text = text.substr(1, text.size() - 2);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quote == '\'' && text.substr(i).starts_with("''")) {
+      ++i;
+    } else if (quote == '"' && text[i] == '\\' && i + 1 < text.size()) {
+      const char escaped = text[++i];
+      value += escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped;
+      continue;
+    }
+    value += text[i];
+  }
+  return value;
+}
+
+/// The scalars of a file meta.yaml. PyYAML continues long values on lines that begin with spaces.
+std::map<std::string, std::string> read_meta(const fs::path& file) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(read_file(file));
+  std::string key, text;
+  const auto end_value = [&] {
+    if (!key.empty()) values[key] = yaml_scalar(text);
+    key.clear();
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(' ')) {
+      text += " " + std::string(trim(line));
+      continue;
+    }
+    end_value();
+    const auto colon = line.find(':');
+    if (colon == std::string::npos || line.starts_with('-')) continue;
+    key = line.substr(0, colon);
+    text = line.substr(colon + 1);
+  }
+  end_value();
+  return values;
+}
+
+std::string word(const std::map<std::string, std::string>& meta, const std::string& key) {
+  const auto found = meta.find(key);
+  return found == meta.end() ? "" : found->second;
+}
+
+std::optional<double> seconds_in(const std::string& milliseconds) {
+  int64_t number = 0;
+  const auto* end = milliseconds.data() + milliseconds.size();
+  const auto [stop, error] = std::from_chars(milliseconds.data(), end, number);
+  if (error != std::errc() || stop != end || number <= 0) return std::nullopt;
+  return static_cast<double>(number) / 1000;
+}
+
+/// Older versions of MLflow store the number of RunStatus (mlflow/protos/service.proto), as newer ones do.
+std::string status_word(const std::string& status) {
+  static const std::map<std::string, std::string> numbers = {
+      {"1", "RUNNING"}, {"2", "SCHEDULED"}, {"3", "FINISHED"}, {"4", "FAILED"}, {"5", "KILLED"}};
+  const auto found = numbers.find(status);
+  return status_of_mlflow(found == numbers.end() ? status : found->second);
+}
+
+/// The files of params, tags or metrics: name -> content. A name with "/" is a path of folders.
+std::map<std::string, std::string> values_below(const fs::path& folder) {
+  std::map<std::string, std::string> values;
+  for (const auto& file : files_below(folder, [](const fs::path&) { return true; }))
+    values[file.lexically_relative(folder).string()] = read_file(file);
+  return values;
+}
+
+std::string without_line_end(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+/// Lines "TIMESTAMP VALUE STEP"; of old versions without a step.
+int64_t read_metric(ForeignRun& run, const std::string& name, const std::string& content, const fs::path& file) {
+  struct Logged {
+    int64_t step = 0, time = 0;
+    double value = 0;
+  };
+  std::vector<Logged> all;
+  std::istringstream lines(content);
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (trim(line).empty()) continue;
+    std::istringstream parts(line);
+    std::string value;
+    Logged logged;
+    if (!(parts >> logged.time >> value))
+      throw environment_error("{}, line {}: \"{}\" is not a time, a value and a step", file.string(), number, line);
+    if (!(parts >> logged.step)) logged.step = 0;
+    char* end = nullptr;
+    logged.value = std::strtod(value.c_str(), &end);
+    if (*end != '\0')
+      throw environment_error("{}, line {}: the value \"{}\" is not a number", file.string(), number, value);
+    all.push_back(logged);
+  }
+  std::ranges::stable_sort(
+      all, [](const Logged& a, const Logged& b) { return std::tie(a.step, a.time) < std::tie(b.step, b.time); });
+  std::vector<std::pair<int64_t, double>> values;
+  for (const auto& logged : all) values.emplace_back(logged.step, logged.value);
+  return add_mlflow_metric(run, name, values);
+}
+
+/// The folders in `folder` with a meta.yaml, except hidden ones.
+std::vector<fs::path> described_folders(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (!entry->path().filename().string().starts_with('.') && fs::is_regular_file(entry->path() / "meta.yaml", error))
+      found.push_back(entry->path());
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace
+
+bool is_mlflow_folder(const fs::path& folder) {
+  const auto folders = described_folders(folder);
+  return std::ranges::any_of(
+      folders, [](const fs::path& one) { return word(read_meta(one / "meta.yaml"), "experiment_id") != ""; });
+}
+
+ForeignRuns read_mlflow_folder(const fs::path& folder) {
+  ForeignRuns found;
+  int64_t deleted = 0, left_out = 0;
+  std::vector<Error> errors;
+  for (const auto& experiment : described_folders(folder)) {
+    const std::string name = word(read_meta(experiment / "meta.yaml"), "name");
+    const auto failed = read_each(described_folders(experiment), [&](const fs::path& place) {
+      const auto meta = read_meta(place / "meta.yaml");
+      if (word(meta, "lifecycle_stage") == "deleted") {
+        ++deleted;
+        return;
+      }
+      ForeignRun run{.origin = place.filename().string(), .name = "", .status = status_word(word(meta, "status"))};
+      run.started = seconds_in(word(meta, "start_time")).value_or(0);
+      run.ended = seconds_in(word(meta, "end_time"));
+      for (const auto& [key, value] : values_below(place / "params"))
+        set_parameter(run.config, key, without_line_end(value));
+      for (const auto& [key, value] : values_below(place / "tags")) add_mlflow_tag(run, key, without_line_end(value));
+      if (run.name.empty()) run.name = word(meta, "run_name");
+      for (const auto& [key, content] : values_below(place / "metrics"))
+        left_out += read_metric(run, key, content, place / "metrics" / key);
+      add_mlflow_run(found, std::move(run), name);
+    });
+    errors.insert(errors.end(), failed.begin(), failed.end());
+  }
+  if (found.runs.empty() && !errors.empty()) throw errors.front();
+  for (const auto& error : errors) found.notes.emplace_back(std::string(error.what()) + "; its run is left out");
+  note_left_out(found, deleted, left_out);
+  return found;
+}
+
+}  // namespace runner

@@ -1,0 +1,213 @@
+#include "runner/ledger/bundle_files.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "runner/base/fault_point.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/ledger/hidden_folders.hpp"
+#include "runner/ledger/ledger_impl.hpp"
+
+namespace runner {
+
+const char* const bundle_file_tables =
+    "CREATE TABLE bundled_file (file INTEGER PRIMARY KEY, run TEXT NOT NULL, path TEXT NOT NULL, bytes INTEGER NOT "
+    "NULL, mode INTEGER NOT NULL, UNIQUE (run, path)) STRICT;"
+    "CREATE TABLE bundled_part (file INTEGER NOT NULL REFERENCES bundled_file, part INTEGER NOT NULL, hash TEXT NOT "
+    "NULL, content BLOB NOT NULL, PRIMARY KEY (file, part)) STRICT;";
+
+namespace {
+
+constexpr size_t part_bytes = 8U << 20;
+
+int64_t add_stream(sqlite::Database& database, const std::string& run, const fs::path& path, int64_t mode,
+                   std::istream& stream, const std::string& name) {
+  database.run("INSERT INTO bundle.bundled_file (run, path, bytes, mode) VALUES (?, ?, 0, ?)", run, path.string(),
+               mode & 0777);
+  const int64_t number = database.last_insert_rowid();
+  int64_t bytes = 0, part = 0;
+  std::string content;
+  do {
+    content.resize(part_bytes);
+    stream.read(content.data(), static_cast<std::streamsize>(part_bytes));
+    content.resize(static_cast<size_t>(stream.gcount()));
+    if (stream.bad()) throw environment_error("cannot read {}", name);
+    if (content.empty()) break;
+    database.run("INSERT INTO bundle.bundled_part (file, part, hash, content) VALUES (?, ?, ?, CAST(? AS BLOB))",
+                 number, part++, xxh3_hex(content), content);
+    bytes += std::ssize(content);
+    fault_point("bundle");
+  } while (stream);
+  database.run("UPDATE bundle.bundled_file SET bytes = ? WHERE file = ?", bytes, number);
+  return bytes;
+}
+
+/// What is there or not as a whole: a checkpoint, or else a file.
+fs::path unit_of(const fs::path& relative) {
+  auto part = relative.begin();
+  if (*part != "checkpoints" || std::next(part) == relative.end()) return relative;
+  return *part / *std::next(part);
+}
+
+int64_t count_files(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path)) return 1;
+  int64_t count = 0;
+  for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_regular_file()) ++count;
+  return count;
+}
+
+/// The files and checkpoints of an extracted folder.
+std::vector<fs::path> units_in(const fs::path& folder) {
+  std::vector<fs::path> units;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path relative = entry->path().lexically_relative(folder);
+    const bool is_checkpoint = relative.parent_path() == "checkpoints";
+    if (is_checkpoint) entry.disable_recursion_pending();
+    if (is_checkpoint || entry->is_regular_file()) units.push_back(relative);
+  }
+  return units;
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  std::error_code failed;
+  fs::rename(from, to, failed);
+  if (failed)
+    throw environment_error("cannot move {} to {}: {}; import the bundle again", from.string(), to.string(),
+                            failed.message());
+}
+
+}  // namespace
+
+int64_t add_bundled_file(sqlite::Database& database, const std::string& run, const fs::path& path,
+                         const fs::path& source) {
+  std::ifstream file(source, std::ios::binary);
+  struct stat info {};
+  if (!file || ::stat(source.c_str(), &info) != 0)  // a run that goes on removes old checkpoints
+    throw environment_error("cannot read {}: it was removed meanwhile? Export again", source.string());
+  return add_stream(database, run, path, static_cast<int64_t>(info.st_mode), file, source.string());
+}
+
+int64_t add_bundled_text(sqlite::Database& database, const std::string& run, const fs::path& path,
+                         const std::string& text) {
+  std::istringstream stream(text);
+  return add_stream(database, run, path, 0600, stream, path.string());
+}
+
+BundleFiles::BundleFiles(sqlite::Database& database, fs::path home, std::string bundle)
+    : database_(database), home_(std::move(home)), bundle_(std::move(bundle)) {}
+
+BundleFiles::~BundleFiles() { discard(); }
+
+void BundleFiles::discard() {
+  std::error_code ignored;
+  for (const auto* folders : {&hidden_, &placed_})
+    for (const auto& [run, folder] : *folders) fs::remove_all(folder, ignored);
+  hidden_.clear();
+  placed_.clear();
+}
+
+void BundleFiles::extract_new(const std::string& run) {
+  extract(run, {}, /*all=*/true);
+  // Whoever finds it in a folder without a run knows that an import was killed there.
+  if (const auto found = hidden_.find(run); found != hidden_.end())
+    write_file_atomic(found->second / import_marker, "new");
+}
+
+void BundleFiles::extract(const std::string& run, const fs::path& folder, bool all) {
+  const fs::path into = import_folder(home_ / "runs", run, ::getpid());
+  std::error_code ignored;
+  fs::remove_all(into, ignored);  // of an earlier process with this number
+  hidden_[run] = into;
+  if (!write_files(run, into, folder, all)) hidden_.erase(run);
+}
+
+bool BundleFiles::write_files(const std::string& run, const fs::path& into, const fs::path& folder, bool all) {
+  auto files = database_.query("SELECT file, path, mode FROM bundle.bundled_file WHERE run = ? ORDER BY file", run);
+  bool any = false;
+  while (files.step()) {
+    const fs::path relative = files.text(1), path = into / relative;
+    if (relative.is_absolute() || !relative_below(into, path))
+      throw environment_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, relative.string());
+    std::error_code ignored;
+    if (!all && fs::exists(folder / unit_of(relative), ignored)) continue;
+    any = true;
+    write_parts(files.integer(0), path);
+    fs::permissions(path, fs::perms(files.integer(2) & 0777), ignored);
+  }
+  return any;
+}
+
+void BundleFiles::write_parts(int64_t file, const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  std::ofstream out(path, std::ios::binary);
+  auto parts = database_.query("SELECT hash, content FROM bundle.bundled_part WHERE file = ? ORDER BY part", file);
+  while (parts.step()) {
+    const std::string content = parts.text(1);
+    if (xxh3_hex(content) != parts.text(0))
+      throw environment_error("the bundle {} is damaged: the content of {} does not have its digest", bundle_,
+                              path.filename().string());
+    out.write(content.data(), std::ssize(content));
+    fault_point("import");
+  }
+  out.close();
+  if (!out) throw environment_error("cannot write {}: is the disk full?", path.string());
+  sync_path(path);
+}
+
+void BundleFiles::place_new(const std::string& run) {
+  const auto found = hidden_.find(run);
+  if (found == hidden_.end()) return;
+  const fs::path folder = home_ / "runs" / run;
+  std::error_code error;
+  if (fs::exists(folder / import_marker)) fs::remove_all(folder, error);  // of an import that was killed here
+  if (fs::exists(folder))
+    throw environment_error("the folder {} exists, and no run of this ledger has it: move it away, and import again",
+                            folder.string());
+  fs::rename(found->second, folder, error);
+  if (error) throw environment_error("cannot make the folder {}: {}", folder.string(), error.message());
+  placed_[run] = folder;
+  hidden_.erase(found);
+}
+
+void BundleFiles::announce(const std::string& run, const fs::path& folder, const std::string& digest) const {
+  if (!hidden_.contains(run)) return;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw environment_error("cannot make the folder {}: {}", folder.string(), error.message());
+  write_file_atomic(folder / import_marker, digest);
+}
+
+bool BundleFiles::is_announced(const fs::path& folder, const std::string& digest) {
+  return fs::exists(folder / import_marker) && read_file(folder / import_marker) == digest;
+}
+
+void BundleFiles::committed() { placed_.clear(); }
+
+int64_t BundleFiles::finish(const std::string& run, const fs::path& folder) {
+  int64_t added = 0;
+  std::error_code error;
+  if (const auto found = hidden_.find(run); found != hidden_.end()) {
+    const fs::path from = found->second, replaced = from / ".replaced";
+    fs::create_directories(replaced, error);
+    for (const auto& relative : units_in(from)) {
+      added += count_files(from / relative);
+      fs::create_directories((folder / relative).parent_path(), error);
+      // A checkpoint is complete or not there: its folder moves as a whole.
+      if (fs::is_directory(folder / relative)) move(folder / relative, replaced / relative.filename());
+      move(from / relative, folder / relative);
+    }
+    fs::remove_all(from, error);
+    hidden_.erase(found);
+  }
+  fs::remove(folder / import_marker, error);
+  return added;
+}
+
+}  // namespace runner

@@ -1,0 +1,60 @@
+// The files in a bundle: how they are stored, and how they get into the folders of runs.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "runner/base/files.hpp"
+#include "runner/ledger/sqlite.hpp"
+
+namespace runner {
+
+/// The tables of files in a bundle, see bundle.hpp.
+extern const char* const bundle_file_tables;
+
+/// Adds a file to the attached database `bundle`, as `path` below the folder of `run`. Returns its bytes. Throws Error(environment).
+int64_t add_bundled_file(sqlite::Database& database, const std::string& run, const fs::path& path,
+                         const fs::path& source);
+int64_t add_bundled_text(sqlite::Database& database, const std::string& run, const fs::path& path,
+                         const std::string& text);
+
+/// Extracts files of the attached database `bundle`, in three steps: into a hidden folder, before the ledger is locked; into place,
+/// before the commit; and the rest after it. A process that is killed leaves what the next import of the bundle completes. The
+/// destructor removes what is not in place.
+class BundleFiles {
+ public:
+  /// `bundle`: the name of the file, for errors.
+  BundleFiles(sqlite::Database& database, fs::path home, std::string bundle);
+  ~BundleFiles();
+  BundleFiles(const BundleFiles&) = delete;
+
+  /// Extracts all files of a run that has no folder here yet.
+  void extract_new(const std::string& run);
+  /// Extracts files of a run with a folder: all of them, or those that are not there. A checkpoint is there or not as a whole.
+  void extract(const std::string& run, const fs::path& folder, bool all);
+  /// Gives the folder of a new run its name. Called before the commit.
+  void place_new(const std::string& run);
+  /// Notes in the folder of a run that its files are about to be replaced by those of the state `digest`. Called before the commit.
+  void announce(const std::string& run, const fs::path& folder, const std::string& digest) const;
+  /// Whether an import was killed before it had replaced all files of this state.
+  static bool is_announced(const fs::path& folder, const std::string& digest);
+  /// Called right after the commit: new folders stay.
+  void committed();
+  /// Called later, for each run. Returns how many files it has put into a folder that was there. Throws
+  /// Error(environment); a later import then continues.
+  int64_t finish(const std::string& run, const fs::path& folder);
+  /// Removes all that was extracted.
+  void discard();
+
+ private:
+  bool write_files(const std::string& run, const fs::path& into, const fs::path& folder, bool all);
+  void write_parts(int64_t file, const fs::path& path);
+
+  sqlite::Database& database_;
+  fs::path home_;
+  std::string bundle_;
+  std::map<std::string, fs::path> hidden_;  ///< run -> its hidden folder
+  std::map<std::string, fs::path> placed_;  ///< new runs whose folder has its name; removed if the commit fails
+};
+
+}  // namespace runner

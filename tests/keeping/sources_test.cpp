@@ -1,0 +1,366 @@
+// Files of other programs that are incomplete, damaged, ambiguous or unusual: what is right in them is read, and the rest is named.
+#include <algorithm>
+#include <cmath>
+
+#include "runner/exchange/export_metrics.hpp"
+#include "runner/exchange/exported_run.hpp"
+#include "runner/exchange/import_runs.hpp"
+#include "runner/exchange/source_files.hpp"
+#include "runner/logging/crc32.hpp"
+#include "runner/logging/protobuf.hpp"
+#include "runner/logging/tensorboard_log.hpp"
+#include "support.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+using namespace runner::protobuf;
+using nlohmann::json;
+
+namespace {
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// {"run/metric": {step: value}}
+std::map<std::string, std::map<int64_t, double>> values_of(const ForeignRuns& found) {
+  std::map<std::string, std::map<int64_t, double>> values;
+  for (const auto& run : found.runs)
+    for (const auto& point : run.points) values[run.name + "/" + point.name][point.step] = point.value;
+  return values;
+}
+
+using Values = std::map<std::string, std::map<int64_t, double>>;
+
+/// An offline run of W&B; each record fits into the first block.
+class WandbFile {
+ public:
+  WandbFile() { bytes_ = ":W&B" + bytes_of(uint16_t{0xBEE1}) + '\0'; }
+  WandbFile& add(const std::string& record) {
+    const std::string checked = '\1' + record;
+    bytes_ += bytes_of(crc32<zlib_polynomial>(checked)) + bytes_of(static_cast<uint16_t>(record.size())) + checked;
+    return *this;
+  }
+  WandbFile& run(const std::string& id, const std::string& project, const std::string& config = "") {
+    return add(message_field(17, message_field(1, id) + message_field(3, project) + message_field(8, "name of " + id) +
+                                     message_field(17, number_field(1, 1000)) +
+                                     (config.empty() ? "" : message_field(4, item("c", config)))));
+  }
+  static std::string item(const std::string& name, const std::string& value) {
+    return message_field(1, message_field(1, name) + message_field(16, value));
+  }
+  WandbFile& history(int64_t step, const std::string& name, const std::string& value) {
+    return add(message_field(2, item(name, value) + message_field(2, number_field(1, step))));
+  }
+  WandbFile& summary(const std::string& name, const std::string& value) {
+    return add(message_field(3, item(name, value)));
+  }
+  WandbFile& exit() { return add(message_field(18, number_field(1, 0) + number_field(2, 60))); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+std::string event(double time, int64_t step, const std::string& tag, float value) {
+  const std::string event = double_field(1, time) + number_field(2, step) +
+                            message_field(5, message_field(1, message_field(1, tag) + float_field(2, value)));
+  const auto length = bytes_of(static_cast<uint64_t>(event.size()));
+  return length + bytes_of(masked_checksum(length)) + event + bytes_of(masked_checksum(event));
+}
+
+}  // namespace
+
+TEST_CASE("rows of a table belong to the run that `run` or else `name` says") {
+  Workplace place;
+  place.write("named.csv", "name,step,loss\nA,1,10\nA,2,9\nB,1,5\nB,2,4\n");
+  CHECK(values_of(read_csv_runs(place.path() / "named.csv")) ==
+        Values{{"A/loss", {{1, 10}, {2, 9}}}, {"B/loss", {{1, 5}, {2, 4}}}});
+  place.write("long.csv", "name,metric,step,value\nA,loss,1,10\nB,loss,1,5\n");
+  CHECK(values_of(read_csv_runs(place.path() / "long.csv")) == Values{{"A/loss", {{1, 10}}}, {"B/loss", {{1, 5}}}});
+  place.write("twice.csv", "step,loss,loss\n1,2,3\n");
+  CHECK(error_of([&] { read_csv_runs(place.path() / "twice.csv"); }).ends_with("the table has two columns \"loss\""));
+}
+
+TEST_CASE("steps of a table are whole numbers, and cells that are no numbers are counted") {
+  Workplace place;
+  const fs::path file = place.path() / "t.csv";
+  place.write("t.csv",
+              "step,loss\n9007199254740993,1\n1e3,2\n-5,1e400\n6,-1e-400\n7,oops\n8,N/A\n8,0.5\n8,0.25\n9,--3\n");
+  const auto found = read_csv_runs(file);
+  CHECK(values_of(found) == Values{{"t/loss", {{9007199254740993, 1}, {1000, 2}, {-5, INFINITY}, {6, 0}, {8, 0.25}}}});
+  CHECK(found.notes ==
+        std::vector<std::string>{
+            file.string() + ": 3 cells of the column loss are not numbers, and are left out",
+            file.string() + ": 1 value left out, because a later row has the same step and another value"});
+  for (const char* step : {"inf", "1e300", "9223372036854775808", "--3", "1.5", "nan", ""}) {
+    place.write("t.csv", fmt::format("step,loss\n{},1\n", step));
+    CHECK(error_of([&] { read_csv_runs(file); }) ==
+          fmt::format("{}, row 2: the step \"{}\" is not a whole number of 64 bits", file.string(), step));
+  }
+}
+
+TEST_CASE("a table that was touched has not changed") {
+  Workplace place;
+  place.write("t.csv", "step,loss\n1,2\n");
+  REQUIRE(place.run({"import", "t.csv"}).err.ends_with("1 run: 1 added\n"));
+  const auto started = raw(place.home()).text("SELECT started FROM run");
+  fs::last_write_time(place.path() / "t.csv", fs::file_time_type::clock::now() - std::chrono::hours(30));
+  CHECK(place.run({"import", "t.csv"}).err.ends_with("1 run: 1 already there\n"));
+  place.write("t.csv", "step,loss\n1,2\n2,1\n");
+  CHECK(place.run({"import", "t.csv"}).err.ends_with("1 run: 1 updated\n"));
+  CHECK(raw(place.home()).text("SELECT started FROM run") == started);
+}
+
+TEST_CASE("the files of a W&B run that was resumed are joined, and runs of two projects stay apart") {
+  Workplace place;
+  WandbFile first, second, other;
+  first.run("base", "p1", "{\"a\": 1}").history(1, "loss", "5").history(2, "loss", "4").exit();
+  second.run("base", "p1", "{\"b\": 2}").history(2, "loss", "3").history(3, "loss", "2").exit();
+  other.run("base", "p2").history(1, "loss", "50").exit();
+  place.write("wandb/offline-run-20250101_000000-base/run-base.wandb", first.bytes());
+  place.write("wandb/offline-run-20250102_000000-base/run-base.wandb", second.bytes());
+  place.write("other/run-base.wandb", other.bytes());
+  const auto found = read_wandb_runs(place.path() / "wandb");
+  REQUIRE(found.runs.size() == 1);
+  CHECK(values_of(found) == Values{{"name of base/loss", {{1, 5}, {2, 3}, {3, 2}}}});
+  CHECK(found.runs[0].config.at("c") == json{{"a", 1}, {"b", 2}});
+  CHECK(found.runs[0].origin == "p1/base");
+  CHECK(read_wandb_runs(place.path() / "other").runs[0].origin == "p2/base");
+  // One after the other: the second part adds to the first, and a part that is there changes nothing.
+  const std::string a = "wandb/offline-run-20250101_000000-base", b = "wandb/offline-run-20250102_000000-base";
+  CHECK(place.run({"import", a}).err.ends_with("1 run: 1 added\n"));
+  CHECK(place.run({"import", b}).err.ends_with("1 run: 1 updated\n"));
+  for (const auto& again : {a, b, a}) CHECK(place.run({"import", again}).err.ends_with("1 run: 1 already there\n"));
+  CHECK(place.run({"metrics", "last", "--name", "loss", "--json"}).json().at("points") ==
+        json{{1, 5.0}, {2, 3.0}, {3, 2.0}});
+  CHECK(place.run({"import", "other"}).err.ends_with("1 run: 1 added\n"));
+}
+
+TEST_CASE("values of W&B that JSON does not have, values of the summary alone, and what is no number") {
+  Workplace place;
+  WandbFile file;
+  file.run("r", "p", R"({"max_norm": Infinity, "list": [NaN, -Infinity, "a NaN"]})")
+      .history(3, "loss", "NaN")
+      .history(4, "nested", R"({"a": -Infinity, "b": 2, "text": "x"})")
+      .history(4, "image", R"({"_type": "image-file"})")
+      .history(5, "broken", "{\"a\": ")
+      .summary("loss", "1")
+      .summary("test_acc", "0.93")
+      .summary("_step", "5");
+  place.write("run-r.wandb", file.bytes());
+  const auto found = read_wandb_runs(place.path() / "run-r.wandb");
+  CHECK(found.runs[0].config.at("c") == json{{"max_norm", "Infinity"}, {"list", {"NaN", "-Infinity", "a NaN"}}});
+  const auto values = values_of(found);
+  CHECK(std::isnan(values.at("name of r/loss").at(3)));
+  CHECK(values.at("name of r/nested.a").at(4) == -INFINITY);
+  CHECK(values.at("name of r/test_acc") == std::map<int64_t, double>{{5, 0.93}});
+  CHECK(found.notes ==
+        std::vector<std::string>{"name of r: left out, because they are not numbers: broken, image, nested.text"});
+}
+
+TEST_CASE("a file of W&B that is damaged is read up to the damage, and does not stop the others") {
+  Workplace place;
+  WandbFile good;
+  good.run("good", "p").history(1, "loss", "5");
+  WandbFile cut;
+  cut.run("cut", "p").history(1, "loss", "5");
+  place.write("w/a/run-good.wandb", good.bytes());
+  place.write("w/b/run-empty.wandb", "");
+  place.write("w/c/run-foreign.wandb", "what");
+  place.write("w/d/run-cut.wandb", cut.bytes() + std::string(500, '\0'));
+  const auto found = read_wandb_runs(place.path() / "w");
+  CHECK(found.runs.size() == 2);
+  REQUIRE(found.notes.size() == 3);
+  CHECK(found.notes[0].ends_with(
+      "run-empty.wandb is not an offline run of Weights & Biases: it is empty; it is left out"));
+  CHECK(found.notes[1].ends_with("it does not begin with :W&B; it is left out"));
+  CHECK(found.notes[2].find(fmt::format("it is damaged from byte {} on", cut.bytes().size())) != std::string::npos);
+  CHECK(error_of([&] { read_wandb_runs(place.path() / "w/b"); }).ends_with("it is empty"));
+}
+
+TEST_CASE("event files: single files, links, damage, and times that are no numbers") {
+  Workplace place;
+  const std::string one = event(100, 1, "loss", 5) + event(NAN, 2, "loss", 4), two = event(102, 3, "loss", 3);
+  place.write("a/events.out.tfevents.10.h.999.0", one);
+  place.write("a/events.out.tfevents.10.h.1000.0", two + std::string(100, '\0'));
+  place.write("a/events.out.tfevents.11.h.1.0", "broken");
+  fs::create_directories(place.path() / "logdir");
+  fs::create_directory_symlink(place.path() / "a", place.path() / "logdir" / "linked");
+  fs::create_symlink("self", place.path() / "logdir" / "self");
+  auto found = read_tensorboard_runs(place.path() / "logdir");
+  CHECK(values_of(found) == Values{{"linked/loss", {{1, 5}, {2, 4}, {3, 3}}}});
+  CHECK(found.runs[0].started == 100);
+  CHECK(found.runs[0].ended == 102);
+  REQUIRE(found.notes.size() == 2);
+  CHECK(found.notes[0].find(fmt::format("events.out.tfevents.10.h.1000.0: it is damaged from byte {} on",
+                                        two.size())) != std::string::npos);
+  CHECK(found.notes[1].ends_with("events.out.tfevents.11.h.1.0: the last record is not complete; it is left out"));
+  // Two files of one folder, by their names, are two runs.
+  const std::string first = "a/events.out.tfevents.10.h.999.0", second = "a/events.out.tfevents.10.h.1000.0";
+  CHECK(place.run({"import", first}).err.ends_with("1 run: 1 added\n"));
+  CHECK(place.run({"import", second}).err.ends_with("1 run: 1 added\n"));
+  fs::current_path(place.path() / "a");
+  CHECK(read_tensorboard_runs("events.out.tfevents.10.h.999.0").runs[0].name == "a");
+  CHECK(read_tensorboard_runs(".").runs[0].name == "a");
+  CHECK(read_tensorboard_runs(".").runs[0].origin == read_tensorboard_runs(place.path() / "a/").runs[0].origin);
+  fs::current_path("/");
+}
+
+TEST_CASE("files are sorted by the numbers in their names") {
+  CHECK(before_by_number("e.999.0", "e.1000.0"));
+  CHECK_FALSE(before_by_number("e.1000.0", "e.999.0"));
+  CHECK(before_by_number("e.9", "e.9.1"));
+  CHECK(before_by_number("a", "b"));
+  CHECK_FALSE(before_by_number("a.7", "a.7"));
+}
+
+TEST_CASE("texts of other programs can be shown: bytes that are not UTF-8 and control characters are written out") {
+  Workplace place;
+  place.write("t.csv", "step,run,l\xff\x1b[31m\n1,n\xfe,2\n");
+  REQUIRE(place.run({"import", "t.csv"}).code == 0);
+  CHECK(place.run({"metrics", "last", "--names"}).code >= 0);
+  const auto lines = place.run({"export", "last", "--metrics", "jsonl"});
+  CHECK(lines.code == 0);
+  CHECK(lines.json().at("metric") == "l\\xFF\\x1B[31m");
+  CHECK(lines.json().at("name") == "n\\xFE");
+}
+
+TEST_CASE("what a folder is of, where several programs have written") {
+  Workplace place;
+  WandbFile file;
+  place.write("wandb/offline-run-1/run-r.wandb", file.run("r", "p").history(1, "loss", "5").bytes());
+  place.write("wandb/offline-run-1/files/events.out.tfevents.1.h", event(1, 1, "loss", 5));
+  CHECK(kind_of_source(place.path() / "wandb") == "wandb");
+  place.write("runs/a/events.out.tfevents.1.h", event(1, 1, "loss", 5));
+  CHECK(kind_of_source(place.path() / "runs") == "tensorboard");
+  CHECK(error_of([&] { kind_of_source(place.path()); }).find("has files of Weights & Biases (") != std::string::npos);
+  CHECK(kind_of_source(place.path() / "nothing").empty());
+  add_run(place.home(), "a", 3);
+  for (const auto& path : {place.home(), place.home() / "ledger.db"})
+    CHECK(error_of([&] { kind_of_source(path); }).find("is a ledger of runner: RUNNER_HOME=") != std::string::npos);
+  CHECK(place.run({"import", "mlflow", (place.home() / "ledger.db").string()}).err.find("is a ledger of runner") !=
+        std::string::npos);
+  CHECK(place.run({"export", "--bundle", "archived:any", "-o", "all.bundle"}).code == 0);
+}
+
+TEST_CASE("errors name the source and not the ledger") {
+  Workplace place;
+  place.write("t.toml", "a = 1\n" + std::string(2000, '#'));
+  CHECK(place.run({"import", "mlflow", "t.toml"}).err ==
+        "error: t.toml is not a store of MLflow (mlflow.db): it is not an SQLite database\n");
+  CHECK(place.run({"import", "bundle", "t.toml"}).err ==
+        "error: t.toml is not a bundle of runner: it is not an SQLite database\n");
+  fs::create_directories(place.path() / "folder");
+  CHECK(place.run({"import", "mlflow", "folder"}).err ==
+        "error: folder has no store of MLflow (mlflow.db or mlruns)\n");
+  place.write("wandb/run-x.wandb", WandbFile().add("\x0b").bytes());
+  CHECK(place.run({"import", "wandb"}).err.find("a record is damaged (a message has a field of wire type 3)") !=
+        std::string::npos);
+  add_run(place.home(), "a", 200);
+  REQUIRE(place.run({"export", "--bundle", "a", "-o", "b.bundle"}).code == 0);
+  fs::resize_file(place.path() / "b.bundle", fs::file_size(place.path() / "b.bundle") / 2);
+  const auto result = place.run({"import", "bundle", "b.bundle"});
+  CHECK(result.code == 4);
+  CHECK(result.err.find("b.bundle") != std::string::npos);
+  CHECK(result.err.find("Move it away") == std::string::npos);
+}
+
+TEST_CASE("parameters: names below a value, and texts of digits that are no numbers") {
+  json config = json::object();
+  const std::string text[][2] = {{"a", "1"}, {"a.b", "2"}, {"x.y.z", "3"}, {"x.y", "4"}};
+  for (const auto& [name, value] : text) set_parameter(config, name, value);
+  CHECK(config == json{{"a", 1}, {"a.b", 2}, {"x", {{"y", 4}, {"y.z", 3}}}});
+  const auto typed = [](const std::string& value) {
+    json one;
+    set_parameter(one, "k", value);
+    return one.at("k");
+  };
+  for (const char* word :
+       {"12345e7", "123456789012345678901234567890", "007", "+5", "0x10", "1.2.3", "", "-", "1e", "."})
+    CHECK(typed(word) == word);
+  CHECK(typed("0.25") == 0.25);
+  CHECK(typed("1.0") == 1.0);
+  CHECK(typed("1e-05") == 1e-5);
+  CHECK(typed("1e-3") == 1e-3);
+  CHECK(typed("0.30000000000000004") == 0.30000000000000004);
+  CHECK(typed("-12") == -12);
+  CHECK(typed("True") == true);
+}
+
+TEST_CASE("a run that was imported and is in the trash is named") {
+  Workplace place;
+  place.write("t.csv", "step,loss\n1,2\n");
+  REQUIRE(place.run({"import", "t.csv"}).code == 0);
+  const std::string id = raw(place.home()).text("SELECT id FROM run");
+  REQUIRE(place.run({"rm", "last"}).code == 0);
+  const auto result = place.run({"import", "t.csv"});
+  CHECK(result.code == 1);
+  CHECK(result.err.find(id + " (t) stays as it is here: it is in the trash here: `runner restore " + id) !=
+        std::string::npos);
+  CHECK(result.err.ends_with("1 run: 1 with a conflict\n"));
+}
+
+TEST_CASE("an imported run has no folder, and every verb says where it came from") {
+  Workplace place;
+  place.write("t.csv", "step,loss\n1,2\n");
+  REQUIRE(place.run({"import", "t.csv"}).code == 0);
+  const std::string id = raw(place.home()).text("SELECT id FROM run"),
+                    source = "csv (" + (place.path() / "t.csv").string() + ")";
+  CHECK(place.run({"ls"}).out.find("imported from csv") != std::string::npos);
+  CHECK(place.run({"ls"}).out.find("missing") == std::string::npos);
+  CHECK(place.run({"show", "last"}).out.find("none here: imported from " + source) != std::string::npos);
+  CHECK(place.run({"logs", "last"}).err ==
+        "error: run " + id + " has no logs here: it was imported from " + source + "\n");
+  CHECK(place.run({"rerun", "last"}).err ==
+        "error: run " + id + " cannot be trained again: it was imported from " + source + ", and has no recipe\n");
+}
+
+TEST_CASE("an export replaces no file of the user, and two exports do not share a temporary one") {
+  Workplace place;
+  add_run(place.home(), "a", 20);
+  place.write("a.csv.tmp", "mine");
+  REQUIRE(place.run({"export", "a", "--metrics", "csv", "-o", "a.csv"}).code == 0);
+  CHECK(slurp(place.path() / "a.csv.tmp") == "mine");
+  std::vector<pid_t> both;
+  for (const char* name : {"one", "two"})
+    both.push_back(place.start({"export", "a", "--metrics", "csv", "-o", "same.csv"}, name));
+  int done = 0;
+  for (size_t i = 0; i < both.size(); ++i) {
+    const auto result = place.finish(both[i], i == 0 ? "one" : "two");
+    INFO(result.err);
+    CHECK(result.err.find("bug") == std::string::npos);
+    if (result.code == 0) ++done;
+  }
+  CHECK(done >= 1);
+  CHECK(slurp(place.path() / "same.csv") == slurp(place.path() / "a.csv"));
+}
+
+TEST_CASE("event files that are exported have the times of the training") {
+  Workplace place;
+  std::string id;
+  {
+    add_run(place.home(), "a", 5);
+    Ledger ledger(place.home().string(), Ledger::Mode::read);
+    id = ledger.find_run("a");
+  }
+  auto database = raw(place.home());
+  database.execute("INSERT INTO key (name) VALUES ('seconds')");
+  database.execute(
+      "INSERT INTO metric (run, key, step, value) SELECT run, (SELECT key FROM key WHERE name = 'seconds'), 4, 90 FROM "
+      "run; INSERT INTO metric_last (run, key, step, value, min, max) SELECT run, (SELECT key FROM key WHERE name = "
+      "'seconds'), 4, 90, 90, 90 FROM run; UPDATE run SET started = 1000, name = '" +
+      std::string(300, 'n') + "'");
+  REQUIRE(place.run({"export", id, "--metrics", "tensorboard", "-o", "tb/"}).code == 0);
+  const auto found = read_tensorboard_runs(place.path() / "tb");
+  REQUIRE(found.runs.size() == 1);
+  CHECK(found.runs[0].name.size() == 200);
+  CHECK(found.runs[0].started == 1000);
+  CHECK(found.runs[0].ended == 1090);
+  CHECK(std::ranges::distance(fs::directory_iterator(place.path() / "tb")) == 1);
+}
