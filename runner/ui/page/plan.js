@@ -73,7 +73,7 @@ export async function showPlan(view) {
   const { id } = place();
   if (!id) {
     const { runs } = await get("runs", { limit: 1, sparkline: "no" });
-    if (runs.length) return void go(address("plan", runs[0].id));
+    if (runs.length) return void go(address("plan", runs[0].id), { instead: true });
     return replace(view, h("div.head", h("h1", "Plan")), empty("No runs yet", "A plan can be made before a run:", command("runner recommend recipes/llm_fsdp.toml")));
   }
   const [answer, { runs }, { devices }] = await Promise.all([get(`runs/${encodeURIComponent(id)}/plan`), get("runs", { limit: 200, sparkline: "no" }), get("devices")]);

@@ -34,7 +34,7 @@ export async function showRun(view) {
   const { id } = place();
   if (!id) {
     const { runs } = await get("runs", { limit: 1, sparkline: "no" });
-    if (runs.length) return void go(address("run", runs[0].id));
+    if (runs.length) return void go(address("run", runs[0].id), { instead: true });
     return replace(view, h("div.head", h("h1", "Run")), empty("No runs yet", null, command("runner run recipes/llm_fsdp.toml")));
   }
   let run = await get(`runs/${encodeURIComponent(id)}`), part = null;
