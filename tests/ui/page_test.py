@@ -115,7 +115,7 @@ class Use(InChromium):
         page = self.view("runs")
         for key, view in (("3", "run"), ("4", "plan")):
             page.press(key)
-            page.wait(f"location.pathname.startsWith('/{view}/')")
+            page.wait(f"location.pathname.startsWith('/{view}/')")  # its data may not be there yet
             page.run("history.back()")
             page.wait("location.pathname == '/' && document.querySelectorAll('tr[data-id]').length > 5")
         self.assert_clean(page)

@@ -38,7 +38,7 @@ export async function showRun(view) {
     return replace(view, h("div.head", h("h1", "Run")), empty("No runs yet", null, command("runner run recipes/llm_fsdp.toml")));
   }
   let run = await get(`runs/${encodeURIComponent(id)}`), part = null;
-  document.title = `${run.name} · runner`;
+  if (view.isConnected) document.title = `${run.name} · runner`;
   const top = h("div"), box = h("div"), tab = parameter("tab");
   const drawTop = () => replace(top,
     h("div.head", statusMark(run.status), h("h1", run.name), h("span.faint.mono", run.id), h("span.spacer"), h("div.buttons", h("a.button.plain", { href: address("plan", run.id) }, "Plan"), h("a.button.plain", { href: address("compare", "", { runs: run.id }) }, "Compare"), runButtons(run, reload))),
