@@ -137,6 +137,7 @@ Response get_curves(const Api& api, const Request& request, const Captures&) {
 
 Response get_metrics(const Api& api, const Request& request, const Captures&) {
   const auto chosen = chosen_runs(api, request, curves_max);
+  if (chosen.rows.empty()) return json_response({{"metrics", json::array()}, {"runs", 0}});
   const auto database = open_ledger(api);
   std::map<std::string, int64_t> counts;
   sqlite::Statement names(

@@ -111,6 +111,21 @@ class Use(InChromium):
         page.wait("document.querySelector('.legend button').getAttribute('aria-pressed') == 'false' && document.querySelector('.plot').getAttribute('aria-label').includes('4 curves')")
         self.assert_clean(page)
 
+    def test_back_leads_out_of_the_views_that_choose_a_run(self):
+        page = self.view("runs")
+        for key, view in (("3", "run"), ("4", "plan")):
+            page.press(key)
+            page.wait(f"location.pathname.startsWith('/{view}/')")  # its data may not be there yet
+            page.run("history.back()")
+            page.wait("location.pathname == '/' && document.querySelectorAll('tr[data-id]').length > 5")
+        self.assert_clean(page)
+
+    def test_compare_without_a_choice_shows_the_newest_runs(self):
+        page = self.page("/compare")
+        page.wait("document.querySelector('h1').innerText == 'Compare the newest 8 runs' && document.querySelectorAll('.legend button').length == 8 && document.querySelectorAll('.chart canvas').length > 1")
+        page.wait("document.querySelectorAll('td.best').length > 0")
+        self.assert_clean(page)
+
     def test_two_fingers_zoom_on_a_phone(self):
         page = self.view("compare", width=390, height=844, phone=True, scale=2)
         page.run("document.querySelector('.plot').scrollIntoView({block: 'center'})")
@@ -198,7 +213,7 @@ class Use(InChromium):
         page = self.page("/nothing")
         page.wait("document.body.innerText.includes('There is no such page')")
         with tempfile.TemporaryDirectory() as folder, Server(RUNNER, os.path.join(folder, "home")) as server:
-            for path, text in (("/", "runner run recipes/llm_fsdp.toml"), ("/sweep", "runner sweep run"), ("/run", "runner run"), ("/plan", "runner recommend")):
+            for path, text in (("/", "runner run recipes/llm_fsdp.toml"), ("/compare", "No runs to compare"), ("/sweep", "runner sweep run"), ("/run", "runner run"), ("/plan", "runner recommend")):
                 empty = self.browser.page()
                 empty.open(server.url + path)
                 empty.wait(f"document.querySelector('main').innerText.includes({json.dumps(text)})")

@@ -73,19 +73,23 @@ async function draw() {
   replace(tools, known?.filter ? h("label.field.hide-narrow", range) : null);
   document.title = `${known?.title ?? "Not found"} · runner`;
   main.scrollTop = 0;
+  // Each view has a box of its own, so that one that is left before its data arrives draws nothing into the next. What was there stays until then.
+  const box = h("div");
+  box.append(...(main.firstElementChild?.childNodes ?? []));
+  replace(main, box);
   if (!known) {
-    replace(main, h("div.empty", h("p.empty-title", "There is no such page"), h("a", { href: "/" }, "All runs")));
+    replace(box, h("div.empty", h("p.empty-title", "There is no such page"), h("a", { href: "/" }, "All runs")));
     return;
   }
   try {
     const show = await known.load();
     if (mine !== shown) return;
-    const made = await show(main, context);
+    const made = await show(box, context);
     if (mine !== shown) made?.dispose?.();
     else current = made;
   } catch (error) {
     if (mine === shown) failed = error.status === 0;
-    if (mine === shown) replace(main, h("div.empty", h("p.empty-title", "This view could not be shown"), h("p", error.message), h("button.plain", { type: "button", onclick: () => (error.reload ? location.reload() : draw()) }, "Try again")));
+    if (mine === shown) replace(box, h("div.empty", h("p.empty-title", "This view could not be shown"), h("p", error.message), h("button.plain", { type: "button", onclick: () => (error.reload ? location.reload() : draw()) }, "Try again")));
     if (!(error.status >= 0)) throw error;
   }
 }

@@ -74,19 +74,28 @@ function differences(answer, group) {
 
 export async function showCompare(view, context) {
   const ids = parameter("runs") || (parameter("filter") ? "" : [...selection].join(","));
-  const source = ids ? { runs: ids } : { filter: parameter("filter") };
+  const newest = !ids && !parameter("filter");  // nothing was chosen
+  const source = ids ? { runs: ids } : { filter: parameter("filter") || "limit:8" };
   const group = curveGroup(source);
   const title = h("h1", "Compare"), charts = h("div.charts"), legendBox = h("div"), table = h("div.section"), note = h("div");
   const controls = h("div.buttons");
   replace(view, h("div.head", title, h("span.spacer"), controls), note, legendBox, charts, table);
-  let available = [], runs = [];
+  let available = [], runs = [], metrics = parameter("metrics") ? parameter("metrics").split(",") : [];
+  const drawCharts = () => {
+    for (const chart of [...group.charts]) if (!metrics.includes(chart.metric)) (chart.box.remove(), chart.dispose());
+    const have = new Map([...group.charts].map((chart) => [chart.metric, chart]));
+    replace(charts, metrics.map((name) => (have.get(name) ?? group.add(name)).box));
+    for (const chart of group.charts) if (!chart.head && !chart.loading) chart.load();
+  };
+  drawCharts();  // of the metrics in the address, while the others are asked for
   try {
-    const list = ids ? await get("runs", { filter: "archived:any", runs: ids, limit: 500, sparkline: "no" }) : await get("runs", { filter: source.filter, limit: 500, sparkline: "no" });
+    const [list, all] = await Promise.all([ids ? get("runs", { filter: "archived:any", runs: ids, limit: 500, sparkline: "no" }) : get("runs", { filter: source.filter, limit: 500, sparkline: "no" }), get("metrics", source)]);
     runs = list.runs;
+    available = all.metrics;
     group.expected = ids ? ids.split(",").length : list.matching;
-    if (!runs.length) return replace(view, h("div.head", h("h1", "Compare")), empty("No runs to compare", "Select runs in the table, or type a filter above.", h("a", { href: address("runs") }, "All runs")));
-    replace(title, "Compare ", h("span.faint.num", integer(group.expected)), " runs");
-    available = (await get("metrics", source)).metrics;
+    if (!runs.length) return group.dispose(), replace(view, h("div.head", h("h1", "Compare")), empty("No runs to compare", "Select runs in the table, or type a filter above.", h("a", { href: address("runs") }, "All runs")));
+    replace(title, "Compare ", newest ? "the newest " : "", h("span.faint.num", integer(group.expected)), " runs");
+    if (newest) replace(note, h("p.muted", { style: { marginBottom: "12px" } }, "Select others in the ", h("a", { href: address("runs") }, "table of runs"), ", or type a filter above."));
     context.filterError(null);
   } catch (error) {
     if (error.answer?.offset !== undefined) context.filterError(error);
@@ -96,15 +105,9 @@ export async function showCompare(view, context) {
   const duplicates = new Map();
   for (const run of runs) duplicates.set(run.name, (duplicates.get(run.name) ?? 0) + 1);
   for (const run of runs) group.names.set(run.id, duplicates.get(run.name) > 1 ? `${run.name} ${run.id.slice(-4)}` : run.name);
-  let metrics = parameter("metrics") ? parameter("metrics").split(",") : startingMetrics(available);
+  if (!metrics.length) metrics = startingMetrics(available);
   group.bands = parameter("bands") === "1" || (parameter("bands") === "" && runs.length > 60);
 
-  const drawCharts = () => {
-    for (const chart of [...group.charts]) if (!metrics.includes(chart.metric)) (chart.box.remove(), chart.dispose());
-    const have = new Map([...group.charts].map((chart) => [chart.metric, chart]));
-    replace(charts, metrics.map((name) => (have.get(name) ?? group.add(name)).box));
-    for (const chart of group.charts) if (!chart.head) chart.load();
-  };
   const drawLegend = () => {
     if (group.groups) {
       const first = new Map(runs.map((run) => [group.key(run.id), run.id]).reverse());

@@ -67,7 +67,8 @@ export class CurveChart {
   async load() {
     this.stale = false;
     this.abort?.abort();
-    this.abort = new AbortController();
+    const mine = this.abort = new AbortController();
+    this.loading = true;
     this.box.classList.add("loading");
     const runs = this.group.source.runs?.split(",").length ?? this.group.expected ?? 1000;
     const width = Math.max(100, this.plot.clientWidth - 60), pixels = Math.round(Math.min(width, Math.max(100, 200_000 / runs)));
@@ -80,7 +81,10 @@ export class CurveChart {
     } catch (error) {
       if (error.name !== "AbortError") this.note(error.message);
     } finally {
-      this.box.classList.remove("loading");
+      if (mine === this.abort) {
+        this.loading = false;
+        this.box.classList.remove("loading");
+      }
     }
   }
 

@@ -73,11 +73,11 @@ export async function showPlan(view) {
   const { id } = place();
   if (!id) {
     const { runs } = await get("runs", { limit: 1, sparkline: "no" });
-    if (runs.length) return void go(address("plan", runs[0].id));
+    if (runs.length) return void go(address("plan", runs[0].id), { instead: true });
     return replace(view, h("div.head", h("h1", "Plan")), empty("No runs yet", "A plan can be made before a run:", command("runner recommend recipes/llm_fsdp.toml")));
   }
   const [answer, { runs }, { devices }] = await Promise.all([get(`runs/${encodeURIComponent(id)}/plan`), get("runs", { limit: 200, sparkline: "no" }), get("devices")]);
-  document.title = `Plan of ${answer.name} · runner`;
+  if (view.isConnected) document.title = `Plan of ${answer.name} · runner`;
   const chooser = h("select", { "aria-label": "Run", onchange: () => go(address("plan", chooser.value)) }, runs.some((run) => run.id === answer.id) ? null : h("option", { value: answer.id }, answer.name), runs.map((run) => h("option", { value: run.id, selected: run.id === answer.id }, `${run.name} ${run.id.slice(-4)}`)));
   const plan = answer.plan ?? {};
   const kind = h("select", { "aria-label": "Device kind" }, h("option", { value: "" }, "this machine"), devices.map((name) => h("option", { value: name, selected: name === parameter("device") }, name)));

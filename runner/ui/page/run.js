@@ -34,11 +34,11 @@ export async function showRun(view) {
   const { id } = place();
   if (!id) {
     const { runs } = await get("runs", { limit: 1, sparkline: "no" });
-    if (runs.length) return void go(address("run", runs[0].id));
+    if (runs.length) return void go(address("run", runs[0].id), { instead: true });
     return replace(view, h("div.head", h("h1", "Run")), empty("No runs yet", null, command("runner run recipes/llm_fsdp.toml")));
   }
   let run = await get(`runs/${encodeURIComponent(id)}`), part = null;
-  document.title = `${run.name} · runner`;
+  if (view.isConnected) document.title = `${run.name} · runner`;
   const top = h("div"), box = h("div"), tab = parameter("tab");
   const drawTop = () => replace(top,
     h("div.head", statusMark(run.status), h("h1", run.name), h("span.faint.mono", run.id), h("span.spacer"), h("div.buttons", h("a.button.plain", { href: address("plan", run.id) }, "Plan"), h("a.button.plain", { href: address("compare", "", { runs: run.id }) }, "Compare"), runButtons(run, reload))),

@@ -127,7 +127,7 @@ export function showRuns(view, context) {
   }
 
   const rows = virtualRows({
-    scroller: view, columns, height: 44, draw,
+    scroller: view.parentElement, columns, height: 44, draw,
     fetchRows: async (offset, limit) => {
       const answer = await get("runs", { filter: context.filter(), columns: extra.join(","), offset, limit });
       return { ...answer, rows: answer.runs, total: answer.matching };

@@ -16,8 +16,9 @@ export function address(view, id = "", parameters = {}) {
   return path + (text ? `?${text}` : "");
 }
 
-export function go(url) {
-  if (url !== location.pathname + location.search) history.pushState(null, "", url);
+/** Shows another address. `instead`: the present one does not stay in the history, because it only leads to the other. */
+export function go(url, { instead = false } = {}) {
+  if (url !== location.pathname + location.search) history[instead ? "replaceState" : "pushState"](null, "", url);
   for (const listener of listeners) listener();
 }
 

@@ -103,8 +103,8 @@ export async function showSweep(view) {
   }
   let charts = [];
   async function draw() {
-    const sweep = await get(`sweeps/${encodeURIComponent(id)}`), top = view.scrollTop;
-    document.title = `${sweep.name} · runner`;
+    const sweep = await get(`sweeps/${encodeURIComponent(id)}`), scroller = view.parentElement, top = scroller?.scrollTop ?? 0;
+    if (view.isConnected) document.title = `${sweep.name} · runner`;
     const names = [...new Set(sweep.trials.flatMap((trial) => Object.keys(trial.parameters)))];
     if (sweep.importance) names.sort((a, b) => (sweep.importance[b] ?? 0) - (sweep.importance[a] ?? 0));
     const counts = {};
@@ -121,7 +121,7 @@ export async function showSweep(view) {
       charts[0] ? h("div.charts", charts[0].box) : null,
       h("div.columns-2.section", charts[1]?.box ?? h("p.muted", "No trial has finished yet."), importance(sweep)),
       h("div.section", h("h2", "Trials"), trialTable(sweep, names)));
-    view.scrollTop = top;
+    if (scroller) scroller.scrollTop = top;
   }
   await draw();
   const later = paced(() => draw().catch(() => {}), 2000);
