@@ -32,7 +32,7 @@ Chart line_chart(ChartPoints points) {
 
 TEST_CASE("values that differ by rounding have one tick") {
   ChartPoints points = {{1, 0.0006}, {2, std::nextafter(0.0006, 1)}};
-  const std::string drawn = draw_chart(line_chart(points), {.width = 60, .height = 8});
+  const std::string drawn = draw_chart(line_chart(points), {.columns = 60, .rows = 8});
   CHECK_THAT(drawn, ContainsSubstring("0.0006"));
 }
 
