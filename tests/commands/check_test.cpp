@@ -32,7 +32,7 @@ void check_refused(const Workplace& place, const std::string& message, const std
 
 }  // namespace
 
-TEST_CASE("missing, too short or wrong data are found by check, and no run is created for them") {
+TEST_CASE("expectation 10: missing, too short or wrong data are found by check, and no run is created for them") {
   Workplace place;
   write_tiny_recipe(place);
   check_refused(place, "error: data.train: there is no file", {"data.train=[\"txt.text\"]"});
@@ -228,7 +228,7 @@ TEST_CASE("check accepts a sweep file, and finds the same errors as sweep plan")
   CHECK_THAT(lua.err, ContainsSubstring("data.train: there is no file"));
 }
 
-TEST_CASE("the size of checkpoints is compared with the free space of the disk") {
+TEST_CASE("expectation 10: the size of checkpoints is compared with the free space of the disk") {
   Workplace place;
   write_tiny_recipe(place);
   auto recipe = load_recipe((place.path() / "tiny.toml").string());

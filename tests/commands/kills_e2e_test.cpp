@@ -179,7 +179,7 @@ void kill_and_compare(const Form& form, int kills, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("after kills the record equals that of an undisturbed run", "[e2e]") {
+TEST_CASE("expectation 4: after kills the record equals that of an undisturbed run", "[e2e]") {
   const Form form{"fsdp", 2};
   const json expected = undisturbed(form);
   for (const std::vector<const char*>& faults_of_run :

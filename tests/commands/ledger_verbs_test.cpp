@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <regex>
+#include <sstream>
 #include <thread>
 
 #include "tests/support/command.hpp"
@@ -86,6 +87,40 @@ TEST_CASE("expectation 20: output that cannot be written is an error") {
                                 "' bin/runner " + words + " >/dev/full 2>errors; test $? = 4";
     CHECK(std::system(command.c_str()) == 0);
     CHECK(slurp(place.path() / "errors") == "error: cannot write to standard output: No space left on device\n");
+  }
+}
+
+TEST_CASE("expectation 21: the JSON of every reading command has a schema, and is alone on stdout") {
+  const FailedRuns place(2);
+  const std::vector<std::vector<std::string>> verbs = {{"ls"},
+                                                       {"show", "last"},
+                                                       {"compare"},
+                                                       {"diff", "last", "run.seed:0"},
+                                                       {"query"},
+                                                       {"tail"},
+                                                       {"gc", "-n"},
+                                                       {"note", "last"},
+                                                       {"strategies"},
+                                                       {"doctor"},
+                                                       {"tag", "last", "+x"},
+                                                       {"recommend", "tiny.toml"},
+                                                       {"check", "tiny.toml"},
+                                                       {"print", "tiny.toml"},
+                                                       {"sweep", "ls"},
+                                                       {"data", "tiny.toml"}};
+  for (auto words : verbs) {
+    INFO(words[0]);
+    words.emplace_back("--json");
+    const auto result = place.run(words);
+    INFO(result.out << result.err);
+    std::istringstream lines(result.out);
+    size_t count = 0;
+    for (std::string line; std::getline(lines, line); ++count) {
+      const json value = json::parse(line, nullptr, /*allow_exceptions=*/false);
+      REQUIRE(value.is_object());
+      CHECK(value.value("schema", 0) == 1);
+    }
+    CHECK(count > 0);
   }
 }
 

@@ -23,7 +23,7 @@ CommandResult recommend(const std::string& model, std::vector<std::string> optio
 
 }  // namespace
 
-TEST_CASE("recommend prints its choice, the reason, the alternatives, and what would change it") {
+TEST_CASE("expectation 9: recommend prints its choice, the reason, the alternatives, and what would change it") {
   auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
   REQUIRE(result.code == 0);
   CHECK_THAT(result.out, ContainsSubstring("fsdp FULL_SHARD, micro-batch"));

@@ -92,7 +92,7 @@ TEST_CASE("a killed rank stops the run within seconds, with the cause; with max_
   }
 }
 
-TEST_CASE("Ctrl-C and SIGTERM write a checkpoint at the next step, and the resumed run is bit-equal", "[e2e]") {
+TEST_CASE("expectation 6: Ctrl-C and SIGTERM write a checkpoint at the next step, and the resumed run is bit-equal", "[e2e]") {
   struct Row {
     int signal, code;
     const char* status;

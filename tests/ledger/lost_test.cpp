@@ -100,7 +100,7 @@ TEST_CASE("after a reboot all processes are gone, if the machine is known to be 
   CHECK_FALSE(is_gone(unknown, 1e9, me, 1e9));
 }
 
-TEST_CASE("a process of another host, machine or pid namespace is judged by its heartbeat") {
+TEST_CASE("expectation 5: a process of another host, machine or pid namespace is judged by its heartbeat") {
   const ProcessIdentity me = this_process();
   ProcessIdentity away = me, namesake = me, contained = me;
   away.host = "elsewhere";
@@ -122,7 +122,7 @@ TEST_CASE("a run stays running while its supervisor lives") {
   CHECK(run.listed().status == "running");
 }
 
-TEST_CASE("a run whose supervisor is gone is listed as lost, and ended at its last heartbeat") {
+TEST_CASE("expectation 5: a run whose supervisor is gone is listed as lost, and ended at its last heartbeat") {
   for (const std::string gone : {"boot_id = 'before the reboot'", "process_start = process_start - 1", "pid = 4194305",
                                  "host = 'elsewhere', boot_id = 'other'"}) {
     OneRun run;

@@ -52,7 +52,7 @@ Points noisy(int64_t count, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("a reduced curve has the least and the greatest value of each column of pixels") {
+TEST_CASE("expectation 26: a reduced curve has the least and the greatest value of each column of pixels") {
   const Points points = noisy(5000, 1);
   const OneCurve ledger(points);
   for (const int64_t columns : {1, 7, 100, 333}) {
