@@ -29,8 +29,14 @@ using nlohmann::json;
 
 constexpr int sparkline_columns = 20;
 constexpr const char* all_keys = "all";
-constexpr std::array<std::string_view, 6> keys_beside_training = {
-    "run.", "logging.", "health.", "profiler.", "hooks.instruction_limit", "train.log_every_n_steps"};
+constexpr std::array<std::string_view, 8> keys_beside_training = {"run.tags",
+                                                                  "run.notes",
+                                                                  "run.group",
+                                                                  "run.profiler",
+                                                                  "logging.",
+                                                                  "health.",
+                                                                  "hooks.instruction_limit",
+                                                                  "train.log_every_n_steps"};
 constexpr int columns_of_others = 70, columns_of_key = 12;  ///< of a table in a terminal
 constexpr size_t wide_keys = 12;                            ///< where the width is not known
 

@@ -75,9 +75,9 @@ TEST_CASE("expectation 24: compare shows the keys in which runs differ, the best
 TEST_CASE("expectation 24: compare groups runs by a key, with mean, standard deviation and count") {
   Sweep sweep;
   CHECK(run_verb(setup_compare, "a0 a1 a2 a3 --metric loss --group-by lr").out ==
-        " lr  RUNS  loss mean     loss std  loss best  loss by step\n"
-        "0.1     2        1.5  +- 0.707107        1 *  #_.\n"
-        "0.2     2          4            -        4    +\n");
+        " lr  RUNS  loss: mean    loss: std  loss: best  loss by step\n"
+        "0.1     2         1.5  +- 0.707107         1 *  #_.\n"
+        "0.2     2           4            -         4    +\n");
   const json all = json::parse(run_verb(setup_compare, "a0 a1 a2 a3 --json --group-by lr --metric loss").out);
   CHECK(all["keys"] == json{"optimizer.lr"});
   CHECK(all["groups"][0]["runs"] == json{sweep.ids[0], sweep.ids[1]});
