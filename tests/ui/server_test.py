@@ -5,6 +5,7 @@
 import http.client
 import json
 import os
+import socket
 import sqlite3
 import struct
 import subprocess
