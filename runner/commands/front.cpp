@@ -154,8 +154,8 @@ std::string about_extra(CLI::App* app, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (name == "--set" && full_command(app).find(" sweep ") != std::string::npos)
     return text + ": the values that all trials share are in the section [sweep.set] of the sweep file";
-  if (takes_terms(*app)) text += "; a word is excluded by `not WORD`";
   auto near = nearest(name, names);
+  if (!near && takes_terms(*app) && !word.starts_with("--")) return text + ": a filter excludes a word by `not WORD`";
   return near ? text + fmt::format(": did you mean `{}`?", *near) : text;
 }
 

@@ -16,6 +16,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep_loading.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/secret_texts.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/logging/notifier.hpp"
 #include "runner/report/sweep_progress.hpp"
@@ -175,6 +176,8 @@ ExitCode run(const SweepOptions& options) {
                  {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
                  {"trials", or_null(file.make_search().count())}};
   sweep.recipe = print_given(recipe);
+  Secrets secrets;
+  sweep.recorded_recipe = recipe_without_secrets(sweep.recipe, secrets);
   const std::string id = store.begin(sweep);
   log::info("sweep {} in {}", id, store.find(id).folder);
   return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options);

@@ -155,12 +155,15 @@ std::string Sweeps::begin(const NewSweep& sweep) {
   fs::create_directories(impl_->home / relative / "logs", error);
   if (error)
     throw environment_error("cannot make the folder {}: {}", (impl_->home / relative).string(), error.message());
-  write_file_atomic(impl_->home / relative / "recipe.toml", sweep.recipe);
+  const fs::path recipe = impl_->home / relative / "recipe.toml";
+  write_file_atomic(recipe, sweep.recipe);
+  if (sweep.recorded_recipe != sweep.recipe)
+    fs::permissions(recipe, fs::perms::owner_read | fs::perms::owner_write, error);
   database.run(
       "INSERT INTO sweep (id, name, status, seed, started, space, recipe, folder) VALUES (?, ?, 'running', ?, ?, ?, ?, "
       "?)",
       id, sweep.name, static_cast<int64_t>(sweep.seed), wall_seconds(), keep_text(database, sweep.space.dump()),
-      keep_text(database, sweep.recipe), relative.string());
+      keep_text(database, sweep.recorded_recipe), relative.string());
   impl_->own(database.last_insert_rowid());
   transaction.commit();
   return id;

@@ -17,7 +17,9 @@ struct NewSweep {
   std::string name;
   uint64_t seed = 0;
   nlohmann::json space;  ///< content and path of the sweep's file
-  std::string recipe;    ///< text of the recipe that trials are made from; also stored as recipe.toml in the folder
+  std::string recipe;    ///< text of the recipe that trials are made from, for recipe.toml in the folder
+  /// The same without secrets, for the ledger. If it differs, only the user can read recipe.toml.
+  std::string recorded_recipe = recipe;
 };
 
 struct SweepRow {

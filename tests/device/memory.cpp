@@ -55,6 +55,8 @@ void DeviceMemory::free(char* address) {
   if (block.used_until.empty()) return freed_[block.stream].push_back(&block);
   ++statistics_.deferred_frees;
   waiting_.push_back(&block);
+  recycle_what_is_done();
+  statistics_.waiting_peak = std::max(statistics_.waiting_peak, waiting_bytes());
 }
 
 void DeviceMemory::recycle_freed(Stream& stream) {
@@ -89,6 +91,9 @@ void DeviceMemory::record_stream(const char* address, Stream& stream) {
 
 Block* DeviceMemory::find(const char* address) { return find_block(blocks_, address); }
 
-void DeviceMemory::reset_peak() { statistics_.reset_peak(); }
+void DeviceMemory::reset_peak() {
+  statistics_.reset_peak();
+  statistics_.waiting_peak = 0;
+}
 
 }  // namespace runner::simulated

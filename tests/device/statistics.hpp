@@ -32,6 +32,7 @@ struct LiveBytes {
 struct MemoryStatistics : LiveBytes {
   int64_t allocations = 0;
   int64_t deferred_frees = 0;  ///< of blocks that other streams used
+  int64_t waiting_peak = 0;    ///< the most bytes of freed blocks that other streams used then; they are not in `asked` and `rounded`
 };
 
 /// Pinned memory. LibTorch's allocator rounds to powers of two and keeps freed blocks.

@@ -194,7 +194,7 @@ TEST_CASE("two imports of one bundle at the same time add its runs and files onc
   CHECK(std::distance(fs::directory_iterator(runs), {}) == 1);
 }
 
-TEST_CASE("--replace takes the bundle's checkpoints, and keeps the edits made here in the audit trail") {
+TEST_CASE("import --replace takes the bundle's checkpoints, and keeps the edits made here in the audit trail") {
   LedgerFolder here, there;
   const auto id = add_run(here, "a", 5);
   const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::checkpoints);

@@ -15,6 +15,23 @@ NewSweep new_sweep(const std::string& name = "lr") { return {name, 7, {{"metric"
 
 }  // namespace
 
+TEST_CASE("the ledger has a sweep's recipe without secrets, and only the user can read the file") {
+  LedgerFolder folder;
+  std::string id;
+  fs::path file;
+  {
+    Sweeps store(folder.home(), Ledger::Mode::write);
+    NewSweep sweep = new_sweep();
+    sweep.recipe = "[hooks.mail]\npassword = \"hunter2-hunter2\"\n";
+    sweep.recorded_recipe = "[hooks.mail]\npassword = \"***\"\n";
+    id = store.begin(sweep);
+    file = fs::path(store.find(id).folder) / "recipe.toml";
+  }
+  CHECK(read_file(file).find("hunter2-hunter2") != std::string::npos);
+  CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(read_file(folder.file()).find("hunter2-hunter2") == std::string::npos);
+}
+
 TEST_CASE("a sweep's trials are stored with their history and their runs") {
   LedgerFolder folder;
   Sweeps store(folder.home(), Ledger::Mode::write);
