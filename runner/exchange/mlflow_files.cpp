@@ -138,7 +138,9 @@ class MlflowFolder {
       std::string lines;
       for (const auto& [step, value] : points)
         lines += fmt::format("{} {} {}\n", milliseconds(run.time_of(step)), value, step);
-      write(folder / "metrics" / metrics.add(name), lines);
+      const std::string file = metrics.add(name);
+      write(folder / "metrics" / file, lines);
+      if (file != name) write(folder / "tags" / mlflow_name("runner.metric." + file), name);
     }
   }
 

@@ -12,7 +12,7 @@ namespace runner {
 /// The folder `output`: EXPERIMENT/meta.yaml, EXPERIMENT/RUN/meta.yaml, and below RUN the folders params, tags and metrics with a file
 /// for each (mlflow/store/tracking/file_store.py). Each group of runs is an experiment; runs without one are in "Default". The id of a
 /// run is a digest of its id here, which the tag runner.run has. Names are those of mlflow_name(); where two become the same, or one
-/// is a folder of the other, the later one gets a number.
+/// is a folder of the other, the later one gets a number. The tag runner.metric.NAME has the name here, as that of the logger does.
 ExportedMetrics export_mlflow(const Ledger& ledger, const std::vector<std::string>& runs, const std::string& output);
 
 }  // namespace runner

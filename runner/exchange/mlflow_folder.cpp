@@ -160,10 +160,11 @@ ForeignRuns read_mlflow_folder(const fs::path& folder) {
       run.ended = seconds_in(word(meta, "end_time"));
       for (const auto& [key, value] : values_below(place / "params"))
         set_parameter(run.config, key, without_line_end(value));
-      for (const auto& [key, value] : values_below(place / "tags")) add_mlflow_tag(run, key, without_line_end(value));
+      auto tags = values_below(place / "tags");
+      for (auto& [key, value] : tags) add_mlflow_tag(run, key, value = without_line_end(value));
       if (run.name.empty()) run.name = word(meta, "run_name");
       for (const auto& [key, content] : values_below(place / "metrics"))
-        left_out += read_metric(run, key, content, place / "metrics" / key);
+        left_out += read_metric(run, metric_of_mlflow(key, tags), content, place / "metrics" / key);
       add_mlflow_run(found, std::move(run), name);
     });
     errors.insert(errors.end(), failed.begin(), failed.end());

@@ -16,6 +16,9 @@ std::string status_of_mlflow(const std::string& status);
 /// ledger.
 void add_mlflow_tag(ForeignRun& run, const std::string& key, const std::string& value);
 
+/// The name of a metric: runner writes those that MLflow refuses into tags runner.metric.NAME.
+std::string metric_of_mlflow(const std::string& name, const std::map<std::string, std::string>& tags);
+
 /// (step, value), sorted by step and then by time. Returns how many were left out, because there is a later one of the same step.
 int64_t add_mlflow_metric(ForeignRun& run, const std::string& name,
                           const std::vector<std::pair<int64_t, double>>& values);

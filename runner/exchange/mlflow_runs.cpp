@@ -30,6 +30,11 @@ void add_mlflow_tag(ForeignRun& run, const std::string& key, const std::string& 
     run.tags.push_back(value.empty() ? key : key + "=" + value);
 }
 
+std::string metric_of_mlflow(const std::string& name, const std::map<std::string, std::string>& tags) {
+  const auto original = tags.find("runner.metric." + name);
+  return original == tags.end() || original->second.empty() ? name : original->second;
+}
+
 int64_t add_mlflow_metric(ForeignRun& run, const std::string& name,
                           const std::vector<std::pair<int64_t, double>>& values) {
   // Metrics that are logged without a step all have step 0: their order is their step.
@@ -71,14 +76,14 @@ double number_of(double value, bool is_nan) {
   return value <= -greatest ? -INFINITY : value;
 }
 
-int64_t read_metrics(sqlite::Database& store, ForeignRun& run) {
+int64_t read_metrics(sqlite::Database& store, ForeignRun& run, const std::map<std::string, std::string>& tags) {
   int64_t left_out = 0;
   std::map<std::string, std::vector<std::pair<int64_t, double>>> metrics;
   auto rows = store.query(
       "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY key, step, timestamp", run.origin);
   while (rows.step())
     metrics[rows.text(0)].emplace_back(rows.integer(1), number_of(rows.real(2), rows.integer(3) != 0));
-  for (const auto& [name, values] : metrics) left_out += add_mlflow_metric(run, name, values);
+  for (const auto& [name, values] : metrics) left_out += add_mlflow_metric(run, metric_of_mlflow(name, tags), values);
   return left_out;
 }
 
@@ -99,9 +104,11 @@ ForeignRuns read_mlflow_database(const fs::path& file) {
     if (!rows.is_null(4)) run.ended = rows.real(4) / milliseconds;
     auto params = store.query("SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", run.origin);
     while (params.step()) set_parameter(run.config, params.text(0), params.text(1));
-    auto tags = store.query("SELECT key, ifnull(value, '') FROM tags WHERE run_uuid = ? ORDER BY key", run.origin);
-    while (tags.step()) add_mlflow_tag(run, tags.text(0), tags.text(1));
-    left_out += read_metrics(store, run);
+    std::map<std::string, std::string> tags;
+    auto tag_rows = store.query("SELECT key, ifnull(value, '') FROM tags WHERE run_uuid = ?", run.origin);
+    while (tag_rows.step()) tags[tag_rows.text(0)] = tag_rows.text(1);
+    for (const auto& [key, value] : tags) add_mlflow_tag(run, key, value);
+    left_out += read_metrics(store, run, tags);
     add_mlflow_run(found, std::move(run), rows.text(5));
   }
   note_left_out(found, deleted, left_out);

@@ -139,8 +139,8 @@ TEST_CASE("expectation 34: runs go out as MLflow's folder store, and come back")
   REQUIRE(result.code == 0);
   CHECK(result.err == "read 1 run with 65 points of 7 metrics\n1 run: 1 added\n");
   CHECK(points_of(other, "a", "loss") == points_of(place, "a", "loss"));
-  CHECK(points_of(other, "a", "odd_ _name_") == points_of(place, "a", "odd, \"name\""));
-  CHECK(points_of(other, "a", "train_loss_2") == points_of(place, "a", "train/loss"));
+  CHECK(points_of(other, "a", "odd, \"name\"") == points_of(place, "a", "odd, \"name\""));
+  CHECK(points_of(other, "a", "train/loss") == points_of(place, "a", "train/loss"));
   const auto ours = show(place, "a"), theirs = show(other, "a");
   CHECK(theirs.at("config").at("optimizer") == ours.at("config").at("optimizer"));
   for (const char* field : {"name", "notes", "group", "status"}) CHECK(theirs.at(field) == ours.at(field));
@@ -199,6 +199,7 @@ TEST_CASE("expectation 34: MLflow's own client reads the folder that is exported
   CHECK(run.at("tags").at("runner.run") == id);
   CHECK(run.at("tags").at("team") == "blue");
   CHECK(run.at("tags").at("mlflow.note.content") == "two\nlines");
+  CHECK(run.at("tags").at("runner.metric.train_loss_2") == "train/loss");
   CHECK(run.at("metrics").size() == 7);
   const auto& loss = run.at("metrics").at("loss");
   REQUIRE(loss.size() == 30);

@@ -224,7 +224,7 @@ TEST_CASE("texts of other programs can be shown: bytes that are not UTF-8 and co
   Workplace place;
   place.write("t.csv", "step,run,l\xff\x1b[31m\n1,n\xfe,2\n");
   REQUIRE(place.run({"import", "t.csv"}).code == 0);
-  CHECK(place.run({"metrics", "last", "--names"}).code >= 0);
+  CHECK(place.run({"metrics", "last", "--name", "l\\xFF\\x1B[31m", "--json"}).json().at("points") == json{{1, 2.0}});
   const auto lines = place.run({"export", "last", "--metrics", "jsonl"});
   CHECK(lines.code == 0);
   CHECK(lines.json().at("metric") == "l\\xFF\\x1B[31m");
@@ -363,4 +363,16 @@ TEST_CASE("event files that are exported have the times of the training") {
   CHECK(found.runs[0].started == 1000);
   CHECK(found.runs[0].ended == 1090);
   CHECK(std::ranges::distance(fs::directory_iterator(place.path() / "tb")) == 1);
+}
+
+TEST_CASE("gc removes the temporary files of imports that were killed") {
+  Workplace place;
+  add_run(place.home(), "a", 3);
+  const fs::path left = place.home() / ".import.999999999.tmp";
+  write_file_atomic(left, "x");
+  REQUIRE(place.run({"gc"}).code == 0);
+  CHECK(fs::exists(left));  // another machine may write it
+  fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  REQUIRE(place.run({"gc"}).code == 0);
+  CHECK_FALSE(fs::exists(left));
 }
