@@ -37,8 +37,9 @@ enum class Access {
 /// One connection. Rejects SQLite versions before 3.51.3, whose write-ahead log can lose pages.
 class Database {
  public:
-  /// How long a statement waits while another process has locked the file.
-  static constexpr int default_busy_timeout_ms = 10'000;
+  /// How long a statement waits while another process has locked the file. SQLite's waits are not fair: of 32 writers on a busy machine,
+  /// one may wait for ten seconds.
+  static constexpr int default_busy_timeout_ms = 30'000;
 
   Database(const std::filesystem::path& path, Access access);
   void set_busy_timeout(int milliseconds) { sqlite3_busy_timeout(handle_.get(), milliseconds); }
