@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/checkpoint/safetensors.hpp"
 
 namespace runner {
@@ -261,6 +263,12 @@ Manifest read_manifest(const fs::path& folder) {
     manifest.tensors[name] = read_tensor(part, manifest.files);
   if (auto fault = coverage_fault(manifest.tensors)) root.fail("{}", *fault);
   return manifest;
+}
+
+std::string manifest_digest(const fs::path& folder) {
+  std::error_code error;
+  const fs::path file = folder / manifest_name;
+  return fs::is_regular_file(file, error) ? xxh3_hex(read_file(file)) : "";
 }
 
 }  // namespace runner

@@ -60,5 +60,7 @@ std::string write_manifest(const Manifest& manifest);
 void seal_manifest(nlohmann::json& manifest);
 /// Reads FOLDER/manifest.json. Throws Error(environment) with the path and the fault.
 Manifest read_manifest(const fs::path& folder);
+/// A digest of manifest.json, which has digests of all files: checkpoints with the same one have the same content. Empty if there is none.
+std::string manifest_digest(const fs::path& folder);
 
 }  // namespace runner

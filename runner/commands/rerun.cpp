@@ -9,6 +9,7 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
+#include "runner/checkpoint/manifest.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
@@ -104,6 +105,15 @@ std::vector<std::string> secret_keys(const json& run) {
   return keys.is_array() ? keys.get<std::vector<std::string>>() : std::vector<std::string>();
 }
 
+/// Whether an override sets or removes the key, or something that contains it: "logging.notify=..." for logging.notify.webhook.
+bool replaces(const std::string& override_text, const std::string& key) {
+  for (size_t end = key.size(); end != std::string::npos && end > 0; end = key.rfind('.', end - 1)) {
+    const std::string part = key.substr(0, end);
+    if (override_text.starts_with(part + "=") || override_text == unset_override(part)) return true;
+  }
+  return false;
+}
+
 /// The resolved recipe, without what the overrides replace. Secret values are those of the run's folder, or of --set.
 std::string resolved_recipe(const json& run, const std::vector<std::string>& overrides) {
   const auto secrets = secret_keys(run);
@@ -113,7 +123,7 @@ std::string resolved_recipe(const json& run, const std::vector<std::string>& ove
     if (text.find(redacted) == std::string::npos) return text;  // a bundle brings the text without the secrets
   }
   for (const auto& key : secrets)
-    if (std::ranges::none_of(overrides, [&](const auto& text) { return text.starts_with(key + "="); }))
+    if (std::ranges::none_of(overrides, [&](const auto& text) { return replaces(text, key); }))
       throw usage_error(
           "run {} had a secret value of {}, which neither the ledger nor its folder has: give it with --set {}=VALUE",
           plain(run.at("id")), key, key);
@@ -151,6 +161,14 @@ std::string first_start(const json& run) {
   if (attempts.empty() || !attempts[0].at("reason").is_string()) return "";
   const std::string reason = attempts[0].at("reason");
   return reason.starts_with(begin) ? reason.substr(begin.size()) : "";
+}
+
+/// Another checkpoint may have its name.
+void compare_start(const json& run, const std::string& start, std::vector<std::string>& differences) {
+  const json then = value_or_null(run, "start_digest");
+  if (start.empty() || !then.is_string()) return;
+  if (const auto now = manifest_digest(start); now != then)
+    differences.push_back(then_and_now("checkpoint that it starts from, digest of its manifest", then, now));
 }
 
 void refuse_or_note(const json& run, const std::vector<std::string>& differences, bool exact) {
@@ -205,6 +223,7 @@ ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
   compare_build_and_hardware(options.rerun, differences);
   compare_code(options.rerun, differences);
   compare_attempts(options.rerun, differences);
+  compare_start(options.rerun, options.resume_checkpoint, differences);
   try {
     compare_inputs(options.rerun, load_ready_recipe(options.recipe_file, options.overrides), differences);
   } catch (const RecipeError& error) {

@@ -1,4 +1,5 @@
 #include "runner/commands/run_record.hpp"
+#include "runner/checkpoint/manifest.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -58,7 +59,10 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     set_parent(options, start, recipe, home, row);
     if (!options.rerun.is_null()) take_over(options.rerun, row);
     // In the transaction that begins the run, so that a resume starts there even if no attempt has begun.
-    if (!start.checkpoint.empty()) row.annotations["start"] = fs::absolute(start.checkpoint).string();
+    if (!start.checkpoint.empty()) {
+      row.annotations["start"] = fs::absolute(start.checkpoint).string();
+      row.annotations["start_digest"] = manifest_digest(start.checkpoint);
+    }
     ledger_.begin_run(row);
   } else {
     NewRun row = row_;

@@ -139,4 +139,13 @@ TEST_CASE("a run that starts from another run's checkpoint is linked to it", "[e
   INFO(again.err);
   REQUIRE(again.code == 0);
   CHECK(losses_of(place, again.json().at("run")) == losses_of(place, child));
+
+  // Another checkpoint has the name of the one that it started from.
+  const auto other = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=2", "run.seed=9"});
+  REQUIRE(other.code == 0);
+  fs::remove_all(folder);
+  fs::copy(other.json().at("run_dir").get<std::string>() + "/checkpoints/step-000002", folder);
+  const auto refused = place.run({"rerun", child, "--exact"});
+  CHECK(refused.code == 4);
+  CHECK_THAT(refused.err, ContainsSubstring("\n  checkpoint that it starts from, digest of its manifest: "));
 }
