@@ -6,11 +6,11 @@
 
 namespace runner {
 
-/// Makes an empty file beside `path` that no other process has: PATH.PID.tmp, or PATH.N.PID.tmp. Throws Error(environment).
+/// Makes a new empty file beside `path`, PATH.PID.tmp or PATH.N.PID.tmp. No other process uses it. Throws Error(environment).
 fs::path new_temporary_file(const fs::path& path);
 
-/// Calls `fill` with the name of a new empty file beside `path`, syncs the file and gives it its name. Throws Error(environment), and
-/// what `fill` throws; `path` is then as it was.
+/// Calls `fill` with the name of a new empty file beside `path`. Then syncs that file and renames it to `path`. Throws
+/// Error(environment), and what `fill` throws; `path` is then as it was.
 void publish_file(const fs::path& path, const std::function<void(const fs::path& temporary)>& fill);
 
 }  // namespace runner

@@ -121,7 +121,7 @@ Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) 
   return comparison;
 }
 
-/// Leaves out what cannot change a curve, and what does not fit beside the other columns of a terminal.
+/// Leaves out keys that cannot change a curve, and keys for which the terminal has no columns left.
 void shorten_keys(Comparison& comparison) {
   const auto all = comparison.keys.size();
   std::erase_if(comparison.keys, [](const std::string& key) {

@@ -77,6 +77,7 @@ ExitCode collect(const GcOptions& options) {
   if (options.rule.keep_last && *options.rule.keep_last < 1)
     throw usage_error("--keep-last {}: the newest checkpoint of a run always stays, so this is at least 1",
                       *options.rule.keep_last);
+  { const Ledger brings_back_a_lost_one(home, Ledger::Mode::read); }
   if (!fs::exists(fs::path(home) / "ledger.db"))
     throw usage_error("there is no ledger in {}; RUNNER_HOME=FOLDER names another one", home);
   std::vector<SkippedRun> skipped;

@@ -1,4 +1,4 @@
-// Readings of the machine beside the metrics of runs: for the commands that take names of both.
+// Tells readings of the machine (cpu/percent) from metrics. `metrics` and `plot` take names of both.
 #pragma once
 #include <string>
 #include <vector>

@@ -281,7 +281,9 @@ std::string event_text(const json& event) {
 /// " (samples 480 to 491)"; "" if the event names none.
 std::string samples_text(const json& event) {
   const auto found = event.find("samples");
-  if (found == event.end() || !found->is_array() || found->empty()) return "";
+  if (found == event.end() || !found->is_array() || found->empty() ||
+      !std::ranges::all_of(*found, [](const json& sample) { return sample.is_number_integer(); }))
+    return "";
   std::vector<int64_t> samples = found->get<std::vector<int64_t>>();
   const bool range = std::ranges::adjacent_find(samples, [](auto a, auto b) { return b != a + 1; }) == samples.end();
   if (range && samples.size() > 2) return fmt::format(" (samples {} to {})", samples.front(), samples.back());

@@ -57,7 +57,7 @@ std::optional<std::string> webhook_url(json& value) {
 
 std::optional<std::string> known_moments(json& names) {
   if (auto problem = check_names("on", names, {"end", "failure", "alert", "trial"})) return problem;
-  if (names == json{"trial"}) return "`on` has only \"trial\": add what the trials tell, end, failure or alert";
+  if (names == json{"trial"}) return "`on` has only \"trial\": add what the trials send: end, failure or alert";
   return std::nullopt;
 }
 
@@ -83,8 +83,8 @@ void add_notify(Adder<Recipe::Logging>& add) {
       .add({.name = "webhook", .type = T::text, .fits = webhook_url}, &Notify::webhook);
   add({.name = "notify", .type = T::tables,
        .help = "Commands and webhooks that get messages about the run: { on, command } or { on, webhook }. on: end (of any kind), "
-               "failure, alert (see [health]; also a restart); default: these three. Of a sweep, only its end is told; with trial in on, its "
-               "trials tell theirs, too. command: a line for /bin/sh that reads one line of JSON. webhook: a "
+               "failure, alert (see [health]; also a restart); default: these three. A sweep sends one message at its end; with trial in on, "
+               "each of its trials sends messages, too. command: a line for /bin/sh that reads one line of JSON. webhook: a "
                "URL that gets the JSON by POST; Slack, Mattermost, Teams and Discord show it. Write a secret as ${env:NAME}: its "
                "value is in no record.",
        .wanted = "a table of on and command, or of on and webhook, or a list of them", .fits = one_place_each},

@@ -21,7 +21,7 @@ struct ExportedRun {
 
 ExportedRun exported_run(const Ledger& ledger, const std::string& run);
 
-/// Calls `fill` with the name of a new folder beside `output`, and gives it its name afterwards. Throws Error(environment).
+/// Calls `fill` with the name of a new folder beside `output`. Then renames that folder to `output`. Throws Error(environment).
 void publish_folder(const std::string& output, const std::function<void(const std::string& temporary)>& fill);
 
 }  // namespace runner

@@ -146,7 +146,12 @@ std::unique_ptr<sqlite::Database> open_to_write(const fs::path& home, bool adopt
 Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder), path(home / "ledger.db") {
   // The record of a run that outlived its ledger is brought back at once, also for a command that only reads.
   const bool writes = mode == Mode::write || fs::exists(spools_wait(home)) || (!fs::exists(path) && has_spools(home));
-  database = writes ? open_to_write(home) : open_to_read(path);
+  try {
+    database = writes ? open_to_write(home) : open_to_read(path);
+  } catch (const Error&) {  // it is write-protected, for example
+    if (mode == Mode::write || !writes) throw;
+    database = open_to_read(path);
+  }
   if (database) mark_lost();
   secrets.add_environment();
   if (mode == Mode::write)

@@ -136,8 +136,12 @@ fs::path memory_folder() {
   return fs::path(named && *named ? named : "/dev/shm") / ("runner-" + std::to_string(::geteuid()));
 }
 
-/// The beginning of the names of files that belong to one ledger.
-std::string memory_prefix(const fs::path& home) { return xxh3_hex(real_path(home).string()) + "-"; }
+/// The beginning of the names of files that belong to one ledger. Containers that share /dev/shm may have other folders of this name.
+std::string memory_prefix(const fs::path& home) {
+  struct stat found {};
+  ::stat(home.c_str(), &found);
+  return xxh3_hex(fmt::format("{} {}", real_path(home).string(), found.st_ino)) + "-";
+}
 
 }  // namespace
 

@@ -72,9 +72,9 @@ const DeviceKind* kind_of_device(const std::string& driver_name) {
 }
 
 int64_t workspace_bytes(const DeviceKind* kind) {
-  constexpr int64_t handles = 4, lt = 1 << 20;
+  constexpr int64_t workspaces = 4, lt = 1 << 20;
   const int64_t each = kind && kind->major >= 9 ? 32 << 20 : 2 * (4096 << 10) + 8 * (16 << 10);
-  return handles * each + lt;
+  return workspaces * each + lt;
 }
 
 }  // namespace runner

@@ -31,8 +31,10 @@ const DeviceKind* find_device_kind(const std::string& name);
 /// By the driver's name, e.g. "NVIDIA A100-SXM4-80GB"; nullptr if it is not in the table.
 const DeviceKind* kind_of_device(const std::string& driver_name);
 
-/// Bytes that cuBLAS and cuBLASLt keep on a device of this kind (nullptr: not known) for a training. LibTorch gives a workspace to
-/// each handle: 32 MiB from compute capability 9.0 on, else 8.1 MiB. Measured on an H200: 128.7 to 129.9 MiB for six trainings.
+/// Bytes that cuBLAS and cuBLASLt keep on a device of this kind (nullptr: not known) for a training. LibTorch gives each pair of a
+/// handle and a stream a workspace: 32 MiB from compute capability 9.0 on, else 8.1 MiB. The number of pairs, four, is taken from
+/// measurements on an H200: five trainings needed 128.7 to 129.9 MiB more than the rest of their plans, two with offload 100 and 113 MiB.
+/// No older GPU was measured.
 int64_t workspace_bytes(const DeviceKind* kind);
 
 }  // namespace runner
