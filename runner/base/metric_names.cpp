@@ -55,7 +55,9 @@ const std::vector<MetricInfo>& metric_table() {
       {metric::samples_per_s, "samples/s", step, "Samples of the step divided by its time, over all ranks."},
       {metric::step_seconds, "s", step, "Time of the step."},
       {metric::data_wait_share, "", step, "Share of the step's time in which rank 0 waited for data, 0 to 1."},
-      {metric::epoch, "", step, "Epoch of the step, from 0."},
+      {metric::epoch, "", step,
+       "Epochs trained on so far, with the part of the last one. Data that are streamed have it from the end of the "
+       "first epoch on."},
       {metric::tokens, "tokens", step, "Tokens trained on so far, over all ranks and attempts."},
       {metric::samples, "samples", step, "Samples trained on so far, over all ranks and attempts."},
       {metric::seconds, "s", step, "Time of training so far, over all attempts and without the pauses between."},

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/secret_marks.hpp"
 #include "runner/base/text.hpp"
 
@@ -37,7 +38,7 @@ bool is_plain_word(std::string_view value) {
 
 /// The text as it stands between the quotes of JSON and of TOML's basic strings.
 std::string escaped(const std::string& text) {
-  const auto quoted = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto quoted = json_text(json(text));
   return quoted.substr(1, quoted.size() - 2);
 }
 

@@ -8,6 +8,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/ledger/calibrations.hpp"
@@ -140,9 +141,7 @@ ExitCode calibrate(const Facts& facts, bool json) {
       print(calibration);
   }
   fs::remove_all(logs);
-  if (json)
-    std::printf("%s\n",
-                nlohmann::json{{"schema", 1}, {"machine", machine_of(facts)}, {"calibrations", all}}.dump().c_str());
+  if (json) print_json(nlohmann::json{{"schema", 1}, {"machine", machine_of(facts)}, {"calibrations", all}});
   return settled ? ExitCode::done : ExitCode::environment;
 }
 

@@ -96,15 +96,13 @@ Action setup_check(CLI::App& app) {
       auto errors = nlohmann::json::array();
       for (const auto& diagnostic : mistakes) errors.push_back(to_json(diagnostic));
       auto or_null = [](const std::string& text) { return text.empty() ? nlohmann::json() : nlohmann::json(text); };
-      std::printf("%s\n", nlohmann::json{{"schema", 1},
-                                         {"ok", mistakes.empty()},
-                                         {"errors", errors},
-                                         {"notes", findings.notes},
-                                         {"plan", or_null(findings.plan)},
-                                         {"data", or_null(findings.data)},
-                                         {"not_here", or_null(findings.not_here)}}
-                              .dump()
-                              .c_str());
+      print_json(nlohmann::json{{"schema", 1},
+                                {"ok", mistakes.empty()},
+                                {"errors", errors},
+                                {"notes", findings.notes},
+                                {"plan", or_null(findings.plan)},
+                                {"data", or_null(findings.data)},
+                                {"not_here", or_null(findings.not_here)}});
       return mistakes.empty() ? ExitCode::done : ExitCode::usage;
     }
     if (!mistakes.empty()) throw RecipeError(mistakes);

@@ -270,7 +270,7 @@ ExitCode compare(const CompareOptions& options) {
                 {groups ? "groups" : "runs", groups ? groups_json(comparison) : runs_json(comparison)}};
     if (const auto best = best_run(comparison.runs, comparison.metrics.front()))
       out["best"] = {{"id", comparison.runs[*best].id}, {"metric", comparison.metrics.front().title()}};
-    std::puts(out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+    print_json(out);
     return ExitCode::done;
   }
   const auto [columns, rows] = groups ? group_table(comparison, !options.csv) : run_table(comparison, !options.csv);

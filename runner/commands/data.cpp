@@ -169,12 +169,8 @@ ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& 
                       values[i].dump().c_str());
   }
   if (options.json)
-    std::printf(
-        "%s\n",
-        nlohmann::json{
-            {"schema", 1}, {"data", data.describe()}, {"size", data.size()}, {"learned", learned}, {"samples", list}}
-            .dump()
-            .c_str());
+    print_json(nlohmann::json{
+        {"schema", 1}, {"data", data.describe()}, {"size", data.size()}, {"learned", learned}, {"samples", list}});
   return ExitCode::done;
 }
 
@@ -206,13 +202,11 @@ ExitCode show_texts(const Options& options, const Recipe& recipe, const Dataset&
                 label.is_string() ? label.get<std::string>().c_str() : label.dump().c_str(), text.c_str());
   }
   if (options.json)
-    std::printf("%s\n", nlohmann::json{{"schema", 1},
-                                       {"data", data.describe()},
-                                       {"size", data.size()},
-                                       {"labels", recipe.model.labels},
-                                       {"samples", list}}
-                            .dump()
-                            .c_str());
+    print_json(nlohmann::json{{"schema", 1},
+                              {"data", data.describe()},
+                              {"size", data.size()},
+                              {"labels", recipe.model.labels},
+                              {"samples", list}});
   return ExitCode::done;
 }
 
@@ -254,10 +248,7 @@ ExitCode show_data(const Options& options) {
     if (tokenizer) std::printf("%s\n", marked_texts(sample, *tokenizer).c_str());
   }
   if (options.json)
-    std::printf("%s\n",
-                nlohmann::json{{"schema", 1}, {"data", data->describe()}, {"size", data->size()}, {"samples", list}}
-                    .dump()
-                    .c_str());
+    print_json(nlohmann::json{{"schema", 1}, {"data", data->describe()}, {"size", data->size()}, {"samples", list}});
   return ExitCode::done;
 }
 

@@ -91,7 +91,7 @@ std::vector<Part> compare(const Ledger& ledger, const json& a, const json& b, co
   return parts;
 }
 
-void print_json(const json& a, const json& b, const std::vector<Part>& parts) {
+void print_parts_as_json(const json& a, const json& b, const std::vector<Part>& parts) {
   bool equal = true;
   json out = {{"schema", 1}, {"a", a.at("id")}, {"b", b.at("id")}};
   for (const auto& part : parts) {
@@ -105,7 +105,7 @@ void print_json(const json& a, const json& b, const std::vector<Part>& parts) {
     }
   }
   out["equal"] = equal;
-  std::puts(out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  print_json(out);
 }
 
 std::string head(const char* letter, const json& run) {
@@ -152,7 +152,7 @@ ExitCode diff(const DiffOptions& options) {
   const json b = ledger.show(ledger.find_run(options.b));
   if (a.at("id") == b.at("id")) a = origin_of(ledger, b);
   const auto parts = compare(ledger, a, b, options);
-  options.json ? print_json(a, b, parts) : print_text(a, b, parts);
+  options.json ? print_parts_as_json(a, b, parts) : print_text(a, b, parts);
   const bool equal = std::ranges::all_of(parts, &Part::equal);
   return equal || !options.exit_code ? ExitCode::done : ExitCode::run_failed;
 }

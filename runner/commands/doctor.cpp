@@ -207,12 +207,12 @@ void print_table(const std::vector<Finding>& findings) {
   std::fputs(format_table({{""}, {""}, {""}}, rows).c_str(), stdout);
 }
 
-void print_json(const std::vector<Finding>& findings, const Facts& facts, bool ok) {
+void print_as_json(const std::vector<Finding>& findings, const Facts& facts, bool ok) {
   auto checks = nlohmann::json::array();
   for (const auto& finding : findings)
     checks.push_back(
         {{"name", finding.subject}, {"status", name(finding.health)}, {"message", finding.text}, {"fix", finding.fix}});
-  std::puts(nlohmann::json{{"schema", 1}, {"ok", ok}, {"checks", checks}, {"facts", to_json(facts)}}.dump().c_str());
+  print_json(nlohmann::json{{"schema", 1}, {"ok", ok}, {"checks", checks}, {"facts", to_json(facts)}});
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ Action setup_doctor(CLI::App& app) {
     const std::vector<Finding> findings = examine(facts);
     const bool ok = std::none_of(findings.begin(), findings.end(),
                                  [](const Finding& finding) { return finding.health == Health::fail; });
-    *json ? print_json(findings, facts, ok) : print_table(findings);
+    *json ? print_as_json(findings, facts, ok) : print_table(findings);
     return ok ? ExitCode::done : ExitCode::environment;
   };
 }

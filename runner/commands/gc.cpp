@@ -96,7 +96,7 @@ ExitCode collect(const GcOptions& options) {
     });
   const auto classes = collect_garbage(home, options.choice);
   if (options.json)
-    std::puts(as_json(surplus, skipped, classes, options).dump().c_str());
+    print_json(as_json(surplus, skipped, classes, options));
   else
     print(surplus, skipped, classes, options);
   return ExitCode::done;

@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/import_records.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/import/deepspeed_config.hpp"
@@ -65,13 +66,14 @@ ExitCode print_deepspeed(const std::string& file) {
 
 Action setup_import(CLI::App& app) {
   auto source = std::make_shared<std::string>(), path = std::make_shared<std::string>();
-  auto replace = std::make_shared<bool>(false);
+  auto replace = std::make_shared<bool>(false), json = std::make_shared<bool>(false);
   app.add_option("source", *source, "What it is: " + join_or(source_names()) + "; may be left out")
       ->required()
       ->check(refuse_checkpoint)
       ->type_name("[SOURCE]");
   app.add_option("path", *path, "The file or folder")->type_name("PATH");
   app.add_flag("--replace", *replace, "Where a run of a bundle differs from the one here, take the bundle's");
+  add_json_option(app, *json);
   app.footer(
       "Runs are added to the ledger; importing them again changes nothing.\n\n"
       "  runner import runs.bundle           written by runner export --bundle\n"
@@ -84,7 +86,9 @@ Action setup_import(CLI::App& app) {
   return [=] {
     const std::string kind = source_of(*source, *path);
     const std::string& file = path->empty() ? *source : *path;
-    return kind == "deepspeed" ? print_deepspeed(file) : import_records(kind, file, *replace);
+    if (kind != "deepspeed") return import_records(kind, file, *replace, *json);
+    if (*json) throw usage_error("--json is for runs; a configuration of DeepSpeed becomes TOML");
+    return print_deepspeed(file);
   };
 }
 

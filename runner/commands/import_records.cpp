@@ -7,6 +7,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/merge.hpp"
@@ -26,12 +27,28 @@ std::string counts_of(const std::vector<ForeignRun>& runs) {
                      counted(std::ssize(metrics), "metric"));
 }
 
-/// Prints the ids of the runs, and what became of them.
-ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy) {
+const std::map<MergedRun::Outcome, std::string> words_of_outcomes = {{MergedRun::Outcome::added, "added"},
+                                                                     {MergedRun::Outcome::updated, "updated"},
+                                                                     {MergedRun::Outcome::unchanged, "unchanged"},
+                                                                     {MergedRun::Outcome::conflict, "conflict"}};
+
+nlohmann::json as_json(const std::vector<MergedRun>& merged) {
+  auto runs = nlohmann::json::array();
+  for (const auto& run : merged)
+    runs.push_back({{"id", run.id},
+                    {"name", run.name},
+                    {"outcome", words_of_outcomes.at(run.outcome)},
+                    {"why", run.why.empty() ? nlohmann::json() : nlohmann::json(run.why)},
+                    {"files", run.files}});
+  return {{"schema", 1}, {"runs", runs}};
+}
+
+/// Prints the ids of the runs, or JSON, and tells what became of them.
+ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy, bool json) {
   std::map<MergedRun::Outcome, int64_t> count;
   int64_t files = 0;
   for (const auto& run : merged) {
-    std::puts(run.id.c_str());
+    if (!json) std::puts(run.id.c_str());
     ++count[run.outcome];
     files += run.files;
     if (run.outcome == MergedRun::Outcome::conflict)
@@ -47,14 +64,16 @@ ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy)
   say(MergedRun::Outcome::conflict, "with a conflict" + remedy);
   if (files > 0) parts.push_back(counted(files, "file") + " added to folders that were there");
   log::info("{}: {}", counted(std::ssize(merged), "run"), parts.empty() ? "nothing to do" : join(parts, ", "));
+  if (json) print_json(as_json(merged));
   return count[MergedRun::Outcome::conflict] > 0 ? ExitCode::run_failed : ExitCode::done;
 }
 
 }  // namespace
 
-ExitCode import_records(const std::string& kind, const std::string& path, bool replace) {
+ExitCode import_records(const std::string& kind, const std::string& path, bool replace, bool json) {
   if (kind == "bundle")
-    return report(merge_bundle(ledger_home(), path, replace), replace ? "" : " (--replace takes those of the bundle)");
+    return report(merge_bundle(ledger_home(), path, replace), replace ? "" : " (--replace takes those of the bundle)",
+                  json);
   if (replace) throw usage_error("--replace is for bundles");
   const auto& sources = foreign_sources();
   const auto source = std::ranges::find(sources, kind, &ForeignSource::name);
@@ -62,7 +81,7 @@ ExitCode import_records(const std::string& kind, const std::string& path, bool r
   auto found = read_foreign_runs(*source, path);
   for (const auto& note : found.notes) log::info("note: {}", note);
   log::info("read {}", counts_of(found.runs));
-  return report(add_foreign_runs(ledger_home(), kind, path, std::move(found.runs)), "");
+  return report(add_foreign_runs(ledger_home(), kind, path, std::move(found.runs)), "", json);
 }
 
 }  // namespace runner

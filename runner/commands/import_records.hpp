@@ -6,7 +6,8 @@
 
 namespace runner {
 
-/// `kind`: bundle, mlflow, wandb, tensorboard or csv. `replace`: of a bundle, where there is a conflict.
-ExitCode import_records(const std::string& kind, const std::string& path, bool replace);
+/// `kind`: bundle, mlflow, wandb, tensorboard or csv. `replace`: of a bundle, where there is a conflict. `json`: prints what became of
+/// each run as JSON instead of the ids.
+ExitCode import_records(const std::string& kind, const std::string& path, bool replace, bool json);
 
 }  // namespace runner

@@ -14,6 +14,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/inference/line_output.hpp"
 #include "runner/launch/events.hpp"
@@ -237,7 +238,7 @@ void print_result(const InferenceRequest& request, const InferenceResult& result
     if (!request.task.empty()) line["task"] = request.task;
     if (!request.data.empty()) line["data"] = request.data;
     if (!request.output.empty()) line["output"] = request.output;
-    std::printf("%s\n", line.dump().c_str());
+    print_json(line);
     return;
   }
   std::vector<std::vector<std::string>> rows;

@@ -20,6 +20,7 @@
 #include "runner/commands/run.hpp"
 #include "runner/commands/run_folder.hpp"
 #include "runner/commands/run_record.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
@@ -195,7 +196,7 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   std::erase_if(others, [](const std::string& text) { return text.starts_with("train.max_steps="); });
   if (!others.empty()) log::info("no step uses the new settings: {}", join(others, ", "));
   log::info("to train further: runner resume {} {}", options.resume_run, how_to_extend(run, recipe));
-  if (options.json) std::printf("%s\n", run.at("measured").dump().c_str());
+  if (options.json) print_json(run.at("measured"));
   return ExitCode::done;
 }
 

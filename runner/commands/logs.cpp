@@ -38,7 +38,7 @@ void check_ranks(const LogsOptions& options, const std::map<int, fs::path>& logs
 
 void print(const RankLogLine& line, bool several, bool json) {
   if (json)
-    std::puts(to_json(line).dump().c_str());
+    print_json(to_json(line));
   else if (several)
     std::printf("rank %d | %s\n", line.rank, line.text.c_str());
   else

@@ -8,6 +8,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/csv.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -179,7 +180,7 @@ void print_run_objects(const std::vector<RunRow>& runs, const RunColumns& column
   for (const auto& run : runs) {
     auto row = to_json(run);
     for (size_t i = 0; i < columns.list.size(); ++i) row["columns"][columns.list[i].text()] = run.cells[i];
-    out += (out.empty() ? "" : ",") + row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out += (out.empty() ? "" : ",") + json_text(row);
   }
   std::printf("{\"runs\":[%s],\"schema\":1}\n", out.c_str());
 }

@@ -131,8 +131,8 @@ nlohmann::json json_system(const Ledger& ledger, const std::string& run) {
   return system;
 }
 
-void print_json(const Ledger& ledger, const std::vector<std::string>& names, const std::vector<RunCurves>& runs,
-                Axis axis, const MetricsOptions& options) {
+void print_points_as_json(const Ledger& ledger, const std::vector<std::string>& names,
+                          const std::vector<RunCurves>& runs, Axis axis, const MetricsOptions& options) {
   const char* kind = axis == Axis::step ? "metrics" : "system";
   const auto curves_of = [&](const RunCurves& run) {
     nlohmann::json out = {{"run", run.id}, {kind, json_metrics(names, run.curves, axis)}};
@@ -154,7 +154,7 @@ void print_json(const Ledger& ledger, const std::vector<std::string>& names, con
     out = curves_of(runs[0]);
   }
   out["schema"] = 1;
-  std::puts(out.dump().c_str());
+  print_json(out);
 }
 
 /// The named metrics or readings, or all that one of the runs has.
@@ -205,7 +205,7 @@ ExitCode print(const MetricsOptions& options) {
     throw usage_error("run {} has no {} yet", ids[0], axis == Axis::step ? "metrics" : "readings of the machine");
   const auto runs = read_curves(ledger, ids, names, axis, options);
   if (options.json)
-    print_json(ledger, names, runs, axis, options);
+    print_points_as_json(ledger, names, runs, axis, options);
   else if (options.csv)
     print_csv(names, runs, axis);
   else

@@ -24,7 +24,7 @@ ExitCode note(const NoteOptions& options) {
     const std::string run = ledger.find_run(options.run);
     const auto notes = ledger.show(run).at("notes").get<std::string>();
     if (options.json)
-      std::puts(nlohmann::json{{"schema", 1}, {"run", run}, {"notes", notes}}.dump().c_str());
+      print_json(nlohmann::json{{"schema", 1}, {"run", run}, {"notes", notes}});
     else if (!notes.empty())
       std::puts(notes.c_str());
     return ExitCode::done;

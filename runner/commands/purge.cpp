@@ -10,6 +10,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/trash.hpp"
 #include "runner/report/relative_time.hpp"
@@ -22,7 +23,7 @@ namespace {
 struct PurgeOptions {
   std::vector<std::string> runs;
   std::string older_than;
-  bool dry_run = false, yes = false;
+  bool dry_run = false, yes = false, json = false;
 };
 
 std::vector<TrashedRun> chosen(const Trash& trash, const PurgeOptions& options) {
@@ -41,19 +42,30 @@ std::vector<TrashedRun> chosen(const Trash& trash, const PurgeOptions& options) 
   return runs;
 }
 
-/// Prints the runs with the bytes of their folders, and returns the sum.
-int64_t list(const std::vector<TrashedRun>& runs) {
+/// A run of the trash that was chosen.
+struct ChosenRun {
+  TrashedRun run;
+  int64_t bytes = 0;  ///< of its folder
+  bool purged = false;
+};
+
+/// Prints the runs with the bytes of their folders.
+void print(const std::vector<ChosenRun>& chosen) {
   const double now = wall_seconds();
-  int64_t sum = 0;
   std::vector<std::vector<std::string>> rows;
-  for (const auto& run : runs) {
-    const int64_t bytes = bytes_below(run.folder);
-    sum += bytes;
+  for (const auto& [run, bytes, purged] : chosen)
     rows.push_back({run.id, run.name, format_ago(run.deleted, now), format_bytes(bytes)});
-  }
   std::fputs(format_table({{"ID"}, {.title = "NAME", .may_shrink = true}, {"REMOVED"}, {"BYTES", true}}, rows).c_str(),
              stdout);
-  return sum;
+}
+
+nlohmann::json as_json(const std::vector<ChosenRun>& chosen, const Leftovers& left, bool dry_run) {
+  auto runs = nlohmann::json::array();
+  for (const auto& [run, bytes, purged] : chosen)
+    runs.push_back(
+        {{"id", run.id}, {"name", run.name}, {"deleted", run.deleted}, {"bytes", bytes}, {"purged", purged}});
+  return {
+      {"schema", 1}, {"dry_run", dry_run}, {"runs", runs}, {"leftover_bytes", left.purged.bytes + left.imports.bytes}};
 }
 
 void ask(const std::string& what) {
@@ -65,29 +77,19 @@ void ask(const std::string& what) {
   if (const auto word = lower(trim(answer)); word != "y" && word != "yes") throw usage_error("nothing was deleted");
 }
 
-ExitCode purge(const PurgeOptions& options) {
-  Trash trash(ledger_home());
-  const auto runs = chosen(trash, options);
-  const Leftovers left = trash.remove_leftovers(options.dry_run);
+void tell(const Leftovers& left, bool dry_run) {
   if (const int64_t bytes = left.purged.bytes + left.imports.bytes; bytes > 0)
     log::info("{} of {} {}", format_bytes(bytes),
               left.imports.count == 0  ? "a purge that was killed"
               : left.purged.count == 0 ? "an import that was killed"
                                        : "purges and imports that were killed",
-              options.dry_run ? "would be deleted" : "deleted");
-  if (runs.empty()) {
-    log::info("{}", trash.runs().empty() ? "the trash is empty" : "no run in the trash matches");
-    return ExitCode::done;
-  }
-  const int64_t bytes = list(runs);
-  const std::string what = fmt::format("{} ({})", counted(std::ssize(runs), "run"), format_bytes(bytes));
-  if (options.dry_run) {
-    log::info("{} would be deleted for good", what);
-    return ExitCode::done;
-  }
-  if (!options.yes) ask(what);
+              dry_run ? "would be deleted" : "deleted");
+}
+
+/// Deletes the runs that are still in the trash.
+void purge(Trash& trash, std::vector<ChosenRun>& chosen) {
   int64_t deleted = 0, freed = 0;
-  for (const auto& run : runs) {
+  for (auto& [run, bytes, purged] : chosen) {
     if (!trash.has(run.id)) {
       log::info("note: run {} is no longer in the trash, so it stays as it is", run.id);
       continue;
@@ -95,10 +97,34 @@ ExitCode purge(const PurgeOptions& options) {
     if (std::error_code error; fs::is_symlink(run.folder, error))
       log::info("note: the folder of run {} was a link; its files stay in {}", run.id, real_path(run.folder).string());
     freed += trash.purge(run.id);
+    purged = true;
     ++deleted;
   }
   trash.remove_unreferenced_texts();
   log::info("deleted {} ({})", counted(deleted, "run"), format_bytes(freed));
+}
+
+ExitCode purge_chosen(const PurgeOptions& options) {
+  Trash trash(ledger_home());
+  std::vector<ChosenRun> runs;
+  int64_t bytes = 0;
+  for (auto& run : chosen(trash, options)) {
+    runs.push_back({.run = run, .bytes = bytes_below(run.folder)});
+    bytes += runs.back().bytes;
+  }
+  const Leftovers left = trash.remove_leftovers(options.dry_run);
+  tell(left, options.dry_run);
+  const std::string what = fmt::format("{} ({})", counted(std::ssize(runs), "run"), format_bytes(bytes));
+  if (runs.empty())
+    log::info("{}", trash.runs().empty() ? "the trash is empty" : "no run in the trash matches");
+  else if (!options.json)
+    print(runs);
+  if (options.dry_run && !runs.empty()) log::info("{} would be deleted for good", what);
+  if (!options.dry_run && !runs.empty()) {
+    if (!options.yes) ask(what);
+    purge(trash, runs);
+  }
+  if (options.json) print_json(as_json(runs, left, options.dry_run));
   return ExitCode::done;
 }
 
@@ -111,10 +137,11 @@ Action setup_purge(CLI::App& app) {
       ->type_name("30d");
   app.add_flag("-n,--dry-run", options->dry_run, "Only print which runs it would be, and their bytes");
   app.add_flag("-y,--yes", options->yes, "Do not ask");
+  add_json_option(app, options->json);
   app.footer(
       "Deletes the record in the ledger and the run's folder with its checkpoints. `runner rm RUN` moves runs to the "
       "trash.");
-  return [options] { return purge(*options); };
+  return [options] { return purge_chosen(*options); };
 }
 
 }  // namespace runner

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "runner/base/csv.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -30,7 +31,7 @@ void print_json_rows(UserQuery& query) {
   std::printf("{\"schema\":1,\"columns\":%s,\"rows\":[", nlohmann::json(query.columns()).dump().c_str());
   const char* separator = "";
   while (const auto row = query.next()) {
-    std::printf("%s%s", separator, nlohmann::json(*row).dump().c_str());
+    std::printf("%s%s", separator, json_text(nlohmann::json(*row)).c_str());
     separator = ",";
   }
   std::puts("]}");
@@ -67,7 +68,7 @@ ExitCode list_views(const QueryOptions& options) {
     auto list = nlohmann::json::array();
     for (const auto& view : views)
       list.push_back({{"name", view.name}, {"about", view.about}, {"columns", view.columns}});
-    std::puts(nlohmann::json{{"schema", 1}, {"views", list}}.dump().c_str());
+    print_json(nlohmann::json{{"schema", 1}, {"views", list}});
     return ExitCode::done;
   }
   for (const auto& view : views)

@@ -117,7 +117,7 @@ std::string chosen_program(const Choice& choice) {
 ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {
   bool fits = recommendation.shortfall.empty();
   if (options.json)
-    std::printf("%s\n", recommendation_json(recommendation).dump().c_str());
+    print_json(recommendation_json(recommendation));
   else if (options.toml && fits)
     std::printf("%s", recommendation_toml(recommendation).c_str());
   else if (options.program && fits)

@@ -40,7 +40,7 @@ void report_to_sweep(const std::exception& error) {
                      : known->code() == ExitCode::environment ? "environment"
                                                               : "error";
   const nlohmann::json end = {{"status", "failed"}, {"failure", {{"kind", kind}, {"message", error.what()}}}};
-  std::printf("%s\n", end.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_json(end);
 }
 
 /// The mistakes of a run that is resumed, with a hint about those in its data.

@@ -7,6 +7,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/filter_words.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -78,7 +79,7 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
       rows.push_back({{"id", run}});
       for (const char* field : {"name", "tags", "notes", "group", "archived"}) rows.back()[field] = all.at(field);
     }
-    std::puts(nlohmann::json{{"schema", 1}, {"changed", changed}, {"runs", rows}}.dump().c_str());
+    print_json(nlohmann::json{{"schema", 1}, {"changed", changed}, {"runs", rows}});
   } else if (runs.size() == 1) {
     log::info("{}",
               changed > 0 ? newest_changes(ledger, runs[0], begun) : fmt::format("run {} stays as it is", runs[0]));

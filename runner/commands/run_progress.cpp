@@ -46,7 +46,7 @@ void RunProgress::show_step(const PointGroup& group) {
   }
   StepReport report;
   report.step = group.step;
-  report.epoch = static_cast<int64_t>(group.value(metric::epoch).value_or(0));
+  report.epoch = group.event.value("epoch", int64_t{0});
   report.loss = group.value(metric::loss).value_or(std::nan(""));
   report.lr = group.value(metric::lr).value_or(0);
   report.grad_norm = group.value(metric::grad_norm);

@@ -144,7 +144,8 @@ void RunRecord::on_step(const json& event) {
   add(metric::step_seconds, seconds);
   add(metric::data_wait_share, per_second("data_wait_s"));
   add(metric::memory_bytes, event.at("memory_bytes"));
-  add(metric::epoch, event.at("epoch"));
+  if (const auto epochs = event.find("epochs"); epochs != event.end() && epochs->is_number())
+    add(metric::epoch, *epochs);
   if (event.at("grad_norm").is_number()) add(metric::grad_norm, event.at("grad_norm"));
   if (const auto trained = event.find("trained"); trained != event.end()) add(total_metric(unit_), *trained);
   if (const auto trained = event.find("train_seconds"); trained != event.end()) add(metric::seconds, *trained);

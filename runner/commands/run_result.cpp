@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/run_row.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/report/joined_traces.hpp"
 #include "runner/report/profile_table.hpp"
 #include "runner/selection/batch.hpp"
@@ -135,8 +136,7 @@ std::string RunResult::why(const Outcome& outcome) const {
 }
 
 void RunResult::end(const RunEnd& end) {
-  constexpr auto invalid_utf8 = nlohmann::json::error_handler_t::replace;  // paths and messages may have any bytes
-  if (json_) std::printf("%s\n", line(end.outcome).dump(-1, ' ', false, invalid_utf8).c_str());
+  if (json_) print_json(line(end.outcome));
   if (!end.caller_tells_why) summarize(end.outcome);
 }
 

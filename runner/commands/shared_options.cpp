@@ -1,5 +1,8 @@
 #include "runner/commands/shared_options.hpp"
 
+#include <cstdio>
+
+#include "runner/base/json_text.hpp"
 #include "runner/config/config.hpp"
 
 namespace runner {
@@ -20,6 +23,8 @@ void add_sweep_option(CLI::App& app, std::string& sweep) {
 CLI::Option* add_json_option(CLI::App& app, bool& json) {
   return app.add_flag("--json", json, "Print the result as JSON on stdout");
 }
+
+void print_json(const nlohmann::json& result) { std::puts(json_text(result).c_str()); }
 
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
   app.add_option_function<std::string>(

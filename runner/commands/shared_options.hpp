@@ -1,6 +1,7 @@
 // Options that several verbs share. Variables that are bound to an option must outlive `app`.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ void add_sweep_option(CLI::App& app, std::string& sweep);
 
 /// --json
 CLI::Option* add_json_option(CLI::App& app, bool& json);
+/// Prints the result for --json on a line of stdout.
+void print_json(const nlohmann::json& result);
 
 /// --set and --unset. Their values are added to `overrides` in the order of the command line.
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides);

@@ -361,7 +361,7 @@ ExitCode show(const std::vector<std::string>& words, bool as_json) {
   json out = ids.size() == 1 ? list[0] : json{{"runs", list}};
   out["schema"] = 1;
   // The source of a recipe in Lua may have comments that are not UTF-8.
-  std::puts(out.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+  print_json(out);
   return ExitCode::done;
 }
 

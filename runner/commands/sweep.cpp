@@ -143,7 +143,7 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
   const SweepRow row = store.find(id);
   const auto trials = store.trials(id);
   tell_end(row, trials, file);
-  if (options.json) std::printf("%s\n", json{{"schema", 1}, {"sweep", sweep_json(row, trials)}}.dump().c_str());
+  if (options.json) print_json(json{{"schema", 1}, {"sweep", sweep_json(row, trials)}});
   const ExitCode code = exit_code(end, trials);
   notify_end(recipe, row, trials, file, code);
   return code;
@@ -300,13 +300,11 @@ ExitCode plan(const SweepOptions& options) {
     json list = json::array(), names = json::array();
     for (const auto& trial : trials) list.push_back({{"trial", trial.number}, {"parameters", trial.parameters}});
     for (const auto& slot : slots) names.push_back(slot.name);
-    std::printf("%s\n", json{{"schema", 1},
-                             {"method", file.method},
-                             {"trials", total ? json(*total) : json()},
-                             {"slots", names},
-                             {"first", list}}
-                            .dump()
-                            .c_str());
+    print_json(json{{"schema", 1},
+                    {"method", file.method},
+                    {"trials", total ? json(*total) : json()},
+                    {"slots", names},
+                    {"first", list}});
     return ExitCode::done;
   }
   std::printf("%s, %s at a time; %s of %s is best\n", describe_count(file, total).c_str(),

@@ -176,7 +176,7 @@ ExitCode status(const SweepReadingOptions& options) {
     if (options.json) {
       json list = json::array();
       for (const auto& row : sweeps) list.push_back(sweep_json(row, trials_of(store, row)));
-      std::printf("%s\n", json{{"schema", 1}, {"sweeps", list}}.dump().c_str());
+      print_json(json{{"schema", 1}, {"sweeps", list}});
     } else if (sweeps.empty()) {
       log::info("no sweeps in {} yet; start one with: runner sweep run FILE", ledger_home());
     } else {
@@ -192,7 +192,7 @@ ExitCode status(const SweepReadingOptions& options) {
   }
   json list = json::array();
   for (const auto& trial : trials) list.push_back(to_json(trial));
-  std::printf("%s\n", json{{"schema", 1}, {"sweep", sweep_json(row, trials)}, {"trials", list}}.dump().c_str());
+  print_json(json{{"schema", 1}, {"sweep", sweep_json(row, trials)}, {"trials", list}});
   return ExitCode::done;
 }
 
@@ -207,7 +207,7 @@ ExitCode best(const SweepReadingOptions& options) {
   if (options.json) {
     json shown = to_json(*trial);
     shown["command"] = command;
-    std::printf("%s\n", json{{"schema", 1}, {"sweep", row.id}, {"best", shown}}.dump().c_str());
+    print_json(json{{"schema", 1}, {"sweep", row.id}, {"best", shown}});
   } else if (options.toml) {
     const auto copy = (fs::path(row.folder) / "recipe.toml").string();  // with [sweep.set]; the recipe may have changed
     std::printf("%s", sweep::recipe_with(copy, device_overrides(run, trial->parameters), trial->parameters).c_str());
@@ -230,13 +230,11 @@ ExitCode importance(const SweepReadingOptions& options) {
   if (options.json) {
     json shares = json::object();
     for (const auto& one : list) shares[one.parameter] = one.share;
-    std::printf("%s\n", json{{"schema", 1},
-                             {"sweep", row.id},
-                             {"measure", "epsilon_squared"},
-                             {"trials", observations.size()},
-                             {"importance", shares}}
-                            .dump()
-                            .c_str());
+    print_json(json{{"schema", 1},
+                    {"sweep", row.id},
+                    {"measure", "epsilon_squared"},
+                    {"trials", observations.size()},
+                    {"importance", shares}});
     return ExitCode::done;
   }
   std::printf("share of the variance of %s over %s finished trials that each parameter explains by itself\n",

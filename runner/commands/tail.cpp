@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -60,8 +61,8 @@ class Tail {
     if (!row.why.empty()) text += fmt::format(" ({})", row.why);
     if (options_.json)
       std::puts(
-          nlohmann::json{{"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}}
-              .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+          json_text(nlohmann::json{
+                        {"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}})
               .c_str());
     else
       std::puts(text.c_str());
@@ -96,7 +97,7 @@ class Tail {
       if (options_.json) {
         nlohmann::json line = {{"schema", 1}, {"kind", "step"}, {"step", step}, {"metrics", nlohmann::json::object()}};
         for (const auto& [name, value] : values) line["metrics"][name] = json_number(value);
-        std::puts(line.dump().c_str());
+        print_json(line);
       } else {
         std::puts(step_text(step, values).c_str());
       }
@@ -134,7 +135,7 @@ class Tail {
           /*to_end=*/false);
       for (const auto& line : lines)
         if (options_.json)
-          std::puts(to_json(line).dump().c_str());
+          print_json(to_json(line));
         else
           std::printf("rank %d | %s\n", line.rank, line.text.c_str());
     }

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/file_format.hpp"
@@ -43,7 +44,7 @@ std::string explain_bare_word(Origin& place, bool of_value) {
   const auto small = lower(word);
   if (small == "true" || small == "false") return fmt::format("TOML writes {}, not {}", small, word);
   if (small == "none" || small == "null") return fmt::format("TOML has no {}; leave the key out", word);
-  const std::string quoted = nlohmann::json(word).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string quoted = json_text(nlohmann::json(word));
   const std::string after = line.substr(found->begin + found->size);
   const std::string corrected = line.substr(0, found->begin) + quoted + after.substr(0, after.find('#'));
   return fmt::format("strings need double quotes: {}", trim(corrected));

@@ -54,6 +54,8 @@ class Dataset {
   virtual int64_t size() const = 0;  ///< samples of an epoch
   /// min(wanted, size()). Data that are tokenised during the training wait for no more samples than these.
   virtual int64_t size_up_to(int64_t wanted) const { return std::min(wanted, size()); }
+  /// False if size() is known only at the end of the first epoch, because the data are tokenised during the training.
+  virtual bool size_known_at_start() const { return true; }
   /// The sample at a position of an epoch. Depends only on the arguments, so any rank can start anywhere.
   virtual int64_t sample_at(int64_t epoch, int64_t position, const SampleOrderOptions& options) const;
   /// "8713 samples of 128 tokens".

@@ -26,6 +26,7 @@ class StreamedDataset final : public CompositeDataset {
     while (known < wanted && open_after(known)) known = known_size();
     return std::min(wanted, known);
   }
+  bool size_known_at_start() const override { return false; }
   std::string describe() const override {
     return fmt::format("{}, tokenised during the training", counted(std::ssize(ranges_), "part"));
   }

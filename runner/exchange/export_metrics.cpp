@@ -12,6 +12,7 @@
 #include "runner/base/csv.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/publish_file.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/mlflow_files.hpp"
@@ -92,7 +93,7 @@ ExportedMetrics export_jsonl(const Ledger& ledger, const std::vector<std::string
                                            {"metric", point.metric},
                                            {"step", point.step},
                                            {"value", json_number(point.value)}};
-      line(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      line(json_text(json));
     });
   });
 }

@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/exchange/exported_run.hpp"
@@ -22,9 +23,7 @@ using nlohmann::json;
 int64_t milliseconds(double seconds) { return static_cast<int64_t>(seconds * 1000); }
 
 /// A scalar of YAML: JSON's strings are strings of YAML.
-std::string yaml_text(const std::string& text) {
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string yaml_text(const std::string& text) { return json_text(json(text)); }
 
 void write(const fs::path& file, const std::string& content) {
   std::error_code error;
@@ -73,8 +72,7 @@ void write_params(const json& config, const std::string& prefix, const fs::path&
     }
     const bool is_line =
         value.is_string() && value.get_ref<const std::string&>().find_first_of("\r\n") == std::string::npos;
-    write(folder / names.add(name),
-          is_line ? value.get<std::string>() : value.dump(-1, ' ', false, json::error_handler_t::replace));
+    write(folder / names.add(name), is_line ? value.get<std::string>() : json_text(value));
   }
 }
 

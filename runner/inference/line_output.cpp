@@ -9,12 +9,11 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/json_text.hpp"
 
 namespace runner {
 
-std::string line_of(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
+std::string line_of(const nlohmann::ordered_json& json) { return json_text(json) + "\n"; }
 
 void print_now(const std::string& text) {
   [[maybe_unused]] static const auto ignored = std::signal(SIGPIPE, SIG_IGN);  // the write below fails instead

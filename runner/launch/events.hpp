@@ -5,8 +5,8 @@
 //   ready        every rank, once its model is built     {pid, device, threads, steps}
 //   resumed      every rank, once its state is loaded    {step, bytes_read}
 //   first_step   global rank 0: the attempt's first      {step}; not recorded
-//   step         global rank 0: a logged step            {step, epoch, loss, lr, grad_norm, tokens, trained, seconds,
-//                                                         train_seconds, data_wait_s, memory_bytes, skipped}
+//   step         global rank 0: a logged step            {step, epoch, epochs, loss, lr, grad_norm, tokens, trained,
+//                                                         seconds, train_seconds, data_wait_s, memory_bytes, skipped}
 //   skipped      global rank 0: on_nonfinite = "skip"    {step, total, message, saved}
 //   nonfinite    global rank 0: a loss or a gradient     {step, message, value, grad_norm, epoch, first, rows, samples,
 //                                                         saved}

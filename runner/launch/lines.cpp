@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -35,7 +36,7 @@ json decode(json value) {
 
 std::string to_line(json object) {
   for (auto& field : object) field = encode(std::move(field));
-  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  return json_text(object) + "\n";
 }
 
 std::optional<json> from_line(std::string_view line) {

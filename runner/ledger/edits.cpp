@@ -111,7 +111,7 @@ int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit) {
   if (edit.name) changes += change_column(database, run, "name", *edit.name);
   if (edit.group) changes += change_column(database, run, "group", *edit.group);
   changes += change_column(database, run, "notes", notes);
-  if (changed != tags) changes += change_column(database, run, "tags", to_text(changed));
+  if (changed != tags) changes += change_column(database, run, "tags", json_text(nlohmann::json(changed)));
   if (edit.archived) changes += change_archived(database, run, *edit.archived);
   return changes;
 }

@@ -24,7 +24,7 @@ namespace {
 std::string digest_of(const ForeignRun& run) {
   json facts = {run.name, run.status, run.group, run.notes, run.host, run.tags, run.config};
   if (!run.times_of_file) facts.insert(facts.end(), {run.started, or_null(run.ended)});
-  std::string digests = xxh3_hex(to_text(facts)), text;
+  std::string digests = xxh3_hex(json_text(facts)), text;
   for (const auto& point : run.points) {
     text += fmt::format("{}\n{} {}\n", point.name, point.step, point.value);
     if (text.size() < (1U << 20)) continue;
@@ -119,10 +119,10 @@ int64_t add_row(sqlite::Database& database, const std::string& kind, const Forei
       "INSERT INTO run (id, name, status, strategy, world_size, started, ended, tags, notes, grp, folder, "
       "working_directory, argv, build_id, git, host, recipe, resolved, config, origins, plan) "
       "VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, '', '[]', '', 'null', ?11, ?12, ?12, ?13, ?14, ?15)",
-      id, run.name, run.status, kind, run.started, run.ended, to_text(run.tags), run.notes, run.group, "runs/" + id,
-      to_text(run.host.empty() ? json() : json{{"hostname", run.host}}), empty,
-      keep_text(database, to_text(run.config)), nothing,
-      keep_text(database, to_text(json{{"strategy", kind}, {"reason", "imported"}})));
+      id, run.name, run.status, kind, run.started, run.ended, json_text(json(run.tags)), run.notes, run.group, "runs/" + id,
+      json_text(run.host.empty() ? json() : json{{"hostname", run.host}}), empty,
+      keep_text(database, json_text(run.config)), nothing,
+      keep_text(database, json_text(json{{"strategy", kind}, {"reason", "imported"}})));
   const int64_t row = database.last_insert_rowid();
   database.run(
       "INSERT INTO attempt (run, number, reason, host, boot_id, pid_namespace, pid, process_start, started, heartbeat, "

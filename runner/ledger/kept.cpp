@@ -56,7 +56,7 @@ std::vector<std::string> Ledger::metric_names() const {
 }
 
 void Ledger::code(const std::string& run, const nlohmann::json& git) {
-  impl_->to_write().queue([lease = impl_->own_lease(run), text = to_text(git)](Batch& batch) {
+  impl_->to_write().queue([lease = impl_->own_lease(run), text = json_text(git)](Batch& batch) {
     if (!batch.owns(lease)) return;
     batch.database().run("UPDATE run SET git = ? WHERE run = ?", text, lease.run);
     batch.database().run("UPDATE attempt SET git = ? WHERE attempt = ?", text, lease.attempt);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
@@ -28,11 +29,6 @@ void note_config(sqlite::Database& database, int64_t run);
 /// A metric's value; NULL in the file means NaN.
 inline double metric_value(const sqlite::Statement& row, int column) {
   return row.is_null(column) ? std::numeric_limits<double>::quiet_NaN() : row.real(column);
-}
-
-/// JSON text; bytes that are not UTF-8 are replaced.
-inline std::string to_text(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 template <typename Value>

@@ -24,7 +24,7 @@ Batch::Record make_record(const std::string& kind, json fields) {
     record.saved = saved->get<double>();
     fields.erase(saved);
   }
-  record.fields = to_text(fields);
+  record.fields = json_text(fields);
   return record;
 }
 
@@ -137,7 +137,7 @@ void Ledger::settle(const std::string& run, std::function<void()> done) {
 
 void Ledger::annotate(const std::string& run, const std::string& key, const json& value) {
   impl_->to_write().queue([lease = impl_->lease_of(run), path = "$.\"" + key + "\"",
-                           text = to_text(impl_->secrets.json_without(value))](Batch& batch) {
+                           text = json_text(impl_->secrets.json_without(value))](Batch& batch) {
     if (batch.owns(lease))
       batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path, text,
                            lease.run);

@@ -139,12 +139,12 @@ std::string Ledger::begin_run(const NewRun& given) {
           "argv, build_id, git, host, recipe, resolved, config, origins, plan, annotations, grp) "
           "VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
           id, run.name.empty() ? memorable_name(database) : run.name, run.strategy, run.world_size, now,
-          to_text(run.tags), run.notes,
+          json_text(json(run.tags)), run.notes,
           relative_below(impl_->home, folder).value_or(fs::absolute(folder).lexically_normal().string()),
-          fs::current_path().string(), to_text(run.argv), run.build_id, to_text(run.git), to_text(run.host),
+          fs::current_path().string(), json_text(json(run.argv)), run.build_id, json_text(run.git), json_text(run.host),
           keep_text(database, run.recipe_source), keep_text(database, run.resolved),
-          keep_text(database, to_text(run.config)), keep_text(database, to_text(run.origins)),
-          keep_text(database, to_text(run.plan)), to_text(run.annotations), run.group);
+          keep_text(database, json_text(run.config)), keep_text(database, json_text(run.origins)),
+          keep_text(database, json_text(run.plan)), json_text(run.annotations), run.group);
       lease.run = database.last_insert_rowid();
       note_config(database, lease.run);
       if (!run.sweep.empty())
@@ -237,13 +237,13 @@ void Ledger::reopen_run(const std::string& run, const NewRun& given) {
         "host = ?, "
         "resolved = ?, config = ?, origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') "
         "WHERE run = ?",
-        texts.name, to_text(texts.tags), texts.notes, texts.group, again.strategy, again.world_size,
-        fs::current_path().string(), to_text(again.argv), again.build_id, to_text(again.git), to_text(again.host),
-        keep_text(database, again.resolved), keep_text(database, to_text(again.config)),
-        keep_text(database, to_text(again.origins)), keep_text(database, to_text(again.plan)), lease.run);
+        texts.name, json_text(json(texts.tags)), texts.notes, texts.group, again.strategy, again.world_size,
+        fs::current_path().string(), json_text(json(again.argv)), again.build_id, json_text(again.git), json_text(again.host),
+        keep_text(database, again.resolved), keep_text(database, json_text(again.config)),
+        keep_text(database, json_text(again.origins)), keep_text(database, json_text(again.plan)), lease.run);
     if (again.annotations.contains("redacted"))
       database.run("UPDATE run SET annotations = json_set(annotations, '$.redacted', json(?)) WHERE run = ?",
-                   to_text(again.annotations["redacted"]), lease.run);
+                   json_text(again.annotations["redacted"]), lease.run);
     note_config(database, lease.run);
     lease.attempt = claim(database, lease.run, now);
   });

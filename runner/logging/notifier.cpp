@@ -201,7 +201,7 @@ void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const Swe
     if (const char* kind = kind_of_end(target.on, end.failed)) {
       message["kind"] = kind;
       deliveries.push_back(make_delivery(target, retries));
-      deliveries.back()->add(message.dump(-1, ' ', false, json::error_handler_t::replace));
+      deliveries.back()->add(json_text(message));
     }
   const Patience patience;
   for (auto& delivery : deliveries) delivery->finish(patience);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
 
@@ -11,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-std::string shown_json(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string shown_json(const json& value) { return json_text(value); }
 
 /// Returns `value` if it is one of `words`. Throws with the most similar word otherwise.
 std::string word(const std::string& value, const std::vector<std::string>& words, const std::string& what) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/unicode.hpp"
@@ -21,7 +22,7 @@ std::string pointer_step(std::string_view key) {
 std::string shown(const JsonPlace::Json& value) {
   constexpr size_t longest = 60;
   if (value.is_array() || value.is_object()) return value.type_name();
-  auto text = value.dump(-1, ' ', false, JsonPlace::Json::error_handler_t::replace);
+  auto text = json_text(value);
   return text.size() <= longest ? text : text.substr(0, longest) + "...";
 }
 

@@ -1,6 +1,7 @@
 #include "runner/train/checkpointer.hpp"
 
 #include <fmt/ranges.h>
+#include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
 
 #include <algorithm>
@@ -168,8 +169,7 @@ std::string Checkpointer::write(const Snapshot& snapshot) {
   CheckpointWriter writer(options_.folder, snapshot.step, world_.rank, world_.size, options_.attempt);
   auto entry = entry_of_rank(writer, world_.rank, snapshot.pieces);
   if (world_.rank != 0) {
-    set_text(*store_, entry_key(number, world_.rank),
-             entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    set_text(*store_, entry_key(number, world_.rank), json_text(entry));
     // Removes the leading ":", which is there because a store cannot contain an empty value.
     return get_text(*store_, verdict_key(number)).substr(1);
   }

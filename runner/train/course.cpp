@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
@@ -24,7 +25,7 @@ std::string ending(const Recipe& recipe) {
     deciding[key] = train.value(key, json());
   for (const auto& source : lua::hook_sources(recipe))
     if (fs::is_regular_file(source.file)) deciding["texts"].push_back(xxh3_hex(read_file(source.file)));
-  return xxh3_hex(deciding.dump(-1, ' ', false, json::error_handler_t::replace));
+  return xxh3_hex(json_text(deciding));
 }
 
 }  // namespace
@@ -42,6 +43,13 @@ std::string standing_stop(const TrainerState& state, const Recipe& recipe) {
   const auto stop = state.find("stop");
   if (stop == state.end() || stop->at("ending") != ending(recipe)) return "";
   return stop->at("reason");
+}
+
+json epochs_trained(const DataPosition& position, const Dataset& data) {
+  const auto whole = static_cast<double>(position.epoch);
+  if (position.sample == 0) return whole;
+  if (position.epoch == 0 && !data.size_known_at_start()) return nullptr;
+  return whole + static_cast<double>(position.sample) / static_cast<double>(data.size());
 }
 
 json to_json(const UnfinishedStep& step) { return {{"epoch", step.epoch}, {"epoch_end", step.epoch_end}}; }

@@ -17,6 +17,9 @@ nlohmann::json stop_to_json(const std::string& reason, const Recipe& recipe);
 /// way: with another limit, without the hook, or with another version of it.
 std::string standing_stop(const TrainerState& state, const Recipe& recipe);
 
+/// The epochs up to a position, with the part of the last one. Null: the size of the epoch is not known yet.
+nlohmann::json epochs_trained(const DataPosition& position, const Dataset& data);
+
 /// What was left of the checkpoint's step when a stop request ended the run: its validation, and the end of its epoch.
 struct UnfinishedStep {
   int64_t epoch = 0;  ///< in which the step was

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -56,9 +57,9 @@ void write_trace_file(const std::filesystem::path& file, int rank, std::vector<T
   };
   for (const auto& event : events)
     lines.push_back(fmt::format(R"({{"ph":"X","name":{},"cat":{},"ts":{},"dur":{},"pid":{},"tid":{},"args":{}}})",
-                                json(event.name).dump(-1, ' ', false, json::error_handler_t::replace),
-                                json(event.category).dump(), microseconds(event.begin - midnight),
-                                microseconds(event.nanoseconds), rank, tracks.at(event.track), event.arguments.dump()));
+                                json_text(json(event.name)), json(event.category).dump(),
+                                microseconds(event.begin - midnight), microseconds(event.nanoseconds), rank,
+                                tracks.at(event.track), event.arguments.dump()));
   write_file_atomic(file, fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", join(lines, ",\n")));
 }
 

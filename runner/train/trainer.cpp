@@ -402,6 +402,7 @@ void Trainer::take_step(Loader& loader) {
   const bool logged = step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || course_ != Course::going;
   report_.keep({{"step", step_},
                 {"epoch", epoch},
+                {"epochs", epochs_trained(position_, setup_.train)},
                 {"loss", result.loss},
                 {"lr", recipe_.optimizer.lr * result.lr_factor},
                 {"group_lr", group_rates},

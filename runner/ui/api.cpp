@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner::ui {
@@ -95,7 +96,7 @@ Response dispatch(const Api& api, const Request& request) {
 
 Response json_response(json value) {
   value["schema"] = 1;
-  return {.body = value.dump(-1, ' ', false, json::error_handler_t::replace)};
+  return {.body = json_text(value)};
 }
 
 Response Api::answer(const Request& request) const {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runner/base/blocked_signals.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/ledger/curves.hpp"
 #include "runner/ui/api.hpp"
 
@@ -78,7 +79,7 @@ json head_of(const std::string& id, const Curve& curve) {
 
 /// For a thousand curves, text would take longer to write and to read than the curves themselves. Layout: README.md.
 Response binary_response(json head, const std::vector<std::optional<Curve>>& curves) {
-  std::string text = head.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = json_text(head);
   while ((text.size() + 8) % 8 != 0) text += ' ';
   size_t numbers = 0;
   for (const auto& curve : curves)

@@ -2,6 +2,7 @@
 
 #include "runner/base/blocked_signals.hpp"
 #include "runner/base/clock.hpp"
+#include "runner/base/json_text.hpp"
 
 namespace runner::ui {
 
@@ -133,7 +134,7 @@ void Changes::watch() {
       }
       if (const json changed = compare(); !changed.is_null()) {
         const std::lock_guard lock(mutex_);
-        messages_.emplace_back(++number_, changed.dump(-1, ' ', false, json::error_handler_t::replace));
+        messages_.emplace_back(++number_, json_text(changed));
         if (messages_.size() > kept_messages) messages_.pop_front();
         wake_.notify_all();
       }

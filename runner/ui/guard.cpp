@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runner/base/error.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner::ui {
@@ -40,9 +41,7 @@ constexpr const char* content_security_policy =
 }  // namespace
 
 Response error_response(int status, const std::string& message) {
-  return {.status = status,
-          .body = nlohmann::json{{"schema", 1}, {"error", message}}.dump(-1, ' ', false,
-                                                                         nlohmann::json::error_handler_t::replace)};
+  return {.status = status, .body = json_text(nlohmann::json{{"schema", 1}, {"error", message}})};
 }
 
 std::string random_token() {

@@ -278,7 +278,7 @@ class Server final : public HttpServer, private httplib::Server {
   Response refusal(int status, const char* text = nullptr) const {
     Response response{
         .status = status,
-        .body = json_text({{"schema", 1}, {"error", text ? text : refusal_of(status).text}}),
+        .body = json_text(nlohmann::json{{"schema", 1}, {"error", text ? text : refusal_of(status).text}}),
         .headers = handler_({.method = "GET", .path = "/", .query = {}, .headers = {}, .body = ""}).headers};
     return response;
   }

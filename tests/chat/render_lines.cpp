@@ -3,6 +3,7 @@
 #include <iostream>
 #include <map>
 
+#include "runner/base/json_text.hpp"
 #include "runner/chat/template.hpp"
 
 using namespace runner;
@@ -27,6 +28,6 @@ int main() {
     } catch (const std::exception& error) {
       answer = {{"error", "failed"}, {"message", error.what()}};
     }
-    std::cout << answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    std::cout << json_text(answer) << '\n';
   }
 }

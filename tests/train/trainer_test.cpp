@@ -224,14 +224,19 @@ TEST_CASE("max_epochs ends after the same data although a resume changes the bat
   CHECK(other.events_of("note").empty());
 }
 
-TEST_CASE("the epoch of a step is the one that its data are from") {
+TEST_CASE("the epoch of a step is the one that its data are from, and epochs trained have a fraction") {
   Training training;
   training.recipe.train.max_steps = 5;
   training.recipe.train.log_every_n_steps = 1;
   training.go();
   std::vector<int64_t> epochs;
-  for (const auto& event : training.events_of("step")) epochs.push_back(event.at("epoch"));
+  std::vector<double> trained;
+  for (const auto& event : training.events_of("step")) {
+    epochs.push_back(event.at("epoch"));
+    trained.push_back(event.at("epochs"));
+  }
   CHECK(epochs == std::vector<int64_t>{0, 0, 0, 0, 1});
+  CHECK(trained == std::vector<double>{0.25, 0.5, 0.75, 1, 1.25});
 }
 
 TEST_CASE("train.max_time counts the time of this run, not of the run whose checkpoint it starts from") {

@@ -5,6 +5,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/models/plugin/module.hpp"
 #include "runner/models/plugin/spec.hpp"
@@ -177,7 +178,7 @@ int answer_plugin_request(const std::string& question, const std::string& answer
   } catch (const std::exception& error) {
     result = {{"error", error.what()}};
   }
-  write_file_atomic(answer, result.dump(-1, ' ', false, json::error_handler_t::replace));
+  write_file_atomic(answer, json_text(result));
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runner/base/error.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/config/config.hpp"
 #include "runner/lua/known_metrics.hpp"
@@ -202,7 +203,7 @@ json HookContext::generate(const lua::Generation& wanted) {
                   {"temperature", wanted.temperature},
                   {"top_k", wanted.top_k},
                   {"seed", wanted.seed.value_or(setup_.recipe.run.seed)}};
-  exchange_.meet("generate of " + request.dump(-1, ' ', false, json::error_handler_t::replace));
+  exchange_.meet("generate of " + json_text(request));
   GenerationLimits limits{setup_.model.seq_len, setup_.model.vocab_size};
   auto tokens = prompt_of(wanted, limits.vocab);
   if (wanted.text) limits.vocab = std::min(limits.vocab, tokenizer().vocab_size());
