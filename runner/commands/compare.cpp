@@ -80,6 +80,7 @@ ComparedRun read_run(const Ledger& ledger, const std::string& id, const std::vec
   run.config["strategy"] = row.strategy;
   if (!row.group.empty()) run.config["group"] = row.group;
   run.config.erase("run.name");
+  run.config.erase("run.group");  // which `runner group` may have changed
   run.config.erase("strategy.name");
   const auto summaries = ledger.summaries(id);
   for (const auto& metric : metrics)
@@ -106,11 +107,17 @@ void sort_runs(Comparison& comparison, const std::string& sort) {
 }
 
 Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) {
-  const auto ids = chosen_runs(ledger, options.runs);
+  const bool default_choice = options.runs == CompareOptions().runs;
+  const auto ids = chosen_runs(ledger, options.runs, default_choice ? ChoiceFor::changing : ChoiceFor::reading);
   if (ids.empty()) throw usage_error("there are no runs to compare; `runner ls` lists all");
   Comparison comparison;
   comparison.metrics = wanted_metrics(ledger, ids, options);
-  for (const auto& id : ids) comparison.runs.push_back(read_run(ledger, id, comparison.metrics));
+  for (const auto& id : ids) {
+    comparison.runs.push_back(read_run(ledger, id, comparison.metrics));
+    if (ledger.attempts(id).size() > 1)
+      for (const auto& attempt : changed_settings(ledger.show(id)))
+        log::info("note: {}: {}", comparison.runs.back().name, to_text(attempt));
+  }
   if (options.sort.empty() && !options.best.empty()) sort_by_metric(comparison.runs, comparison.metrics.front());
   sort_runs(comparison, options.sort);
   const auto& named = options.group_by.empty() ? options.keys : options.group_by;
@@ -124,6 +131,7 @@ Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) 
 /// Leaves out keys that cannot change a curve, and keys for which the terminal has no columns left.
 void shorten_keys(Comparison& comparison) {
   const auto all = comparison.keys.size();
+  sort_by_interest(comparison.keys, comparison.runs);
   std::erase_if(comparison.keys, [](const std::string& key) {
     return std::ranges::any_of(keys_beside_training, [&](std::string_view begin) { return key.starts_with(begin); });
   });

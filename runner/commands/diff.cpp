@@ -30,7 +30,7 @@ struct Part {
   std::string name;
   DifferenceList values;
   std::string text = {};
-  std::vector<std::string> sentences = {};
+  std::vector<std::string> sentences = {};  ///< below the values: of data, or of attempts
 
   bool equal() const { return values.empty() && text.empty() && sentences.empty(); }
 };
@@ -81,13 +81,25 @@ Part code_part(const Ledger& ledger, const json& a, const json& b) {
   return part;
 }
 
+/// Two runs are not equal in their settings if one of them was resumed with others.
+Part config_part(const json& a, const json& b) {
+  Part part{"config", config_differences(a, b)};
+  for (const auto* run : {&a, &b})
+    for (const auto& attempt : changed_settings(*run))
+      part.sentences.push_back(fmt::format("{}: {}", run == &a ? "A" : "B", to_text(attempt)));
+  return part;
+}
+
 std::vector<Part> compare(const Ledger& ledger, const json& a, const json& b, const DiffOptions& options) {
   const bool all = !options.config && !options.code && !options.env && !options.results;
   std::vector<Part> parts;
-  if (all || options.config) parts.push_back({"config", config_differences(a, b)});
+  if (all || options.config) parts.push_back(config_part(a, b));
   if (all || options.code) parts.push_back(code_part(ledger, a, b));
   if (all || options.env) parts.push_back({"environment", environment_differences(a, b)});
-  if (all || options.results) parts.push_back({"results", result_differences(a, b)});
+  if (all || options.results) {
+    const auto wanted = options.results || options.json ? Results::all : Results::of_training;
+    parts.push_back({"results", result_differences(a, b, wanted)});
+  }
   return parts;
 }
 
@@ -99,10 +111,9 @@ void print_parts_as_json(const json& a, const json& b, const std::vector<Part>& 
     json values = json::object();
     for (const auto& entry : part.values) values[entry.key] = {entry.a, entry.b};
     out[part.name] = values;
-    if (part.name == "code") {
-      out["patch"] = part.text;
-      out["data"] = part.sentences;
-    }
+    if (part.name == "config") out["attempts"] = part.sentences;
+    if (part.name == "code") out["patch"] = part.text;
+    if (part.name == "code") out["data"] = part.sentences;
   }
   out["equal"] = equal;
   print_json(out);
@@ -110,6 +121,21 @@ void print_parts_as_json(const json& a, const json& b, const std::vector<Part>& 
 
 std::string head(const char* letter, const json& run) {
   return fmt::format("{}  {}  {}, {}\n", letter, plain(run.at("id")), plain(run.at("name")), plain(run.at("status")));
+}
+
+/// Of lists, what only one of them has.
+std::pair<std::string, std::string> cells_of(const Difference& entry) {
+  const auto without = [](const json& list, const json& other) {
+    json rest = json::array();
+    for (const auto& element : list)
+      if (std::ranges::find(other, element) == other.end()) rest.push_back(element);
+    return rest;
+  };
+  if (entry.a.is_array() && entry.b.is_array())
+    if (const json a = without(entry.a, entry.b), b = without(entry.b, entry.a); a != b)
+      return {a.empty() ? "-" : plain(a), b.empty() ? "-" : plain(b)};
+  const std::string a = quantity(entry.key, entry.a), b = quantity(entry.key, entry.b);
+  return a != b ? std::pair(a, b) : std::pair(plain(entry.a), plain(entry.b));  // they differ in later digits
 }
 
 void print_text(const json& a, const json& b, const std::vector<Part>& parts) {
@@ -123,15 +149,14 @@ void print_text(const json& a, const json& b, const std::vector<Part>& parts) {
     out += "\n";
     std::vector<std::vector<std::string>> rows;
     for (const auto& entry : part.values) {
-      std::string before = quantity(entry.key, entry.a), after = quantity(entry.key, entry.b);
-      if (before == after) before = plain(entry.a), after = plain(entry.b);  // they differ in later digits
-      rows.push_back({"  " + entry.key, before, after});
+      const auto [of_a, of_b] = cells_of(entry);
+      rows.push_back({"  " + entry.key, of_a, of_b});
     }
     if (rows.empty())
       out += part.name + "\n";
     else
       out += format_table({{part.name}, {"A", false, true}, {"B", false, true}}, rows);
-    for (const auto& sentence : part.sentences) out += "  data: " + sentence + "\n";
+    for (const auto& sentence : part.sentences) out += (part.name == "code" ? "  data: " : "  ") + sentence + "\n";
     if (!part.text.empty()) out += "\n" + part.text;
   }
   if (!equal.empty()) out += fmt::format("\nequal: {}\n", join(equal, ", "));
@@ -168,14 +193,15 @@ Action setup_diff(CLI::App& app) {
   app.add_flag("--config", options->config, "Only the keys of the resolved recipes");
   app.add_flag("--code", options->code, "Only build, commit, uncommitted changes, scripts and data");
   app.add_flag("--env", options->env, "Only host, devices, ranks and command line");
-  app.add_flag("--results", options->results, "Only metrics, times and memory");
+  app.add_flag("--results", options->results,
+               "Only metrics, and also times, rates, memory and predictions, which differ between any two runs");
   app.add_flag("--exit-code", options->exit_code,
                "End with code 1 if something differs, as `git diff --exit-code` does");
   add_json_option(app, options->json);
   app.footer(
       "Prints only what differs; the four options may be combined. The code is 0 also if the runs differ.\n"
       "--json prints {\"equal\", \"config\": {KEY: [A, B]}, \"code\", \"patch\", \"data\", \"environment\", "
-      "\"results\"}.");
+      "\"results\", \"attempts\"}.");
   return [options] { return diff(*options); };
 }
 

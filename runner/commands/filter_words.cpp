@@ -5,17 +5,19 @@
 
 namespace runner {
 
-const char* const filter_help =
-    "A filter is a list of terms; a run must fulfil all. Quote it, because the shell takes > and <:\n"
-    "  'status:failed,lost tag:night since:7d'       fields, with one of several values\n"
-    "  'optimizer.lr>1e-3 best(val_loss)<2'          recipe keys (lr is enough) and metrics\n"
-    "  'name:gpt* -group:old \"words in the notes\"'   patterns; - negates; words are searched for\n"
-    "  'sort:-best(val_loss) limit:20'               the 20 greatest\n"
-    "Fields: id, name, status, tag, group, notes, strategy, ranks, steps, started, ended, took, metric, sweep, trial, "
-    "parent, "
-    "failure, message, exit_code, host, branch, commit, dirty, archived, deleted. Times: 7d, 12h, 2026-11-20, today. "
-    "Archived "
-    "and deleted runs are listed with archived:yes and deleted:yes.";
+std::string filter_help() {
+  std::string text =
+      "A filter is a list of terms; a run must fulfil all. Quote it, because the shell takes > and <:\n"
+      "  'status:failed,lost tag:night since:7d'       fields, with one of several values\n"
+      "  'optimizer.lr>1e-3 best(val_loss)<2'          recipe keys (lr is enough) and metrics\n"
+      "  'name:gpt* -group:old \"words in the notes\"'   patterns; - negates; words are searched for\n"
+      "  'sort:best(val_loss) limit:20'                the 20 best; sort:-best(val_accuracy): the greatest first\n"
+      "Fields: ";
+  std::vector<std::string> names;
+  for (const auto& field : run_fields()) names.emplace_back(field.name);
+  return text + join(names, ", ") +
+         ". Times: 7d, 12h, 2026-11-20, today. Archived and deleted runs are listed with archived:yes and deleted:yes.";
+}
 
 void add_filter_option(CLI::App& app, std::vector<std::string>& words) {
   app.add_option("filter", words, "Only runs that match")->type_name("");

@@ -9,7 +9,7 @@
 namespace runner {
 
 /// Explains the language of filters in the help of a verb.
-extern const char* const filter_help;
+std::string filter_help();
 
 /// The positional FILTER.
 void add_filter_option(CLI::App& app, std::vector<std::string>& words);

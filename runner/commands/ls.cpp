@@ -1,4 +1,6 @@
 // `runner ls`: lists the runs of the ledger, newest last.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -79,36 +81,37 @@ std::string why_cell(const RunRow& run, const std::map<std::string, std::string>
   return why.empty() ? folder : why + "; " + folder;
 }
 
+/// The usual table. In a terminal of less than 110 characters it has the short ids, and no column of equal strategies.
 std::string table(const std::vector<RunRow>& runs) {
   const double now = wall_seconds();
   std::vector<std::string> whys;
   const auto imported = imported_kinds(ledger_home());
   for (const auto& run : runs) whys.push_back(why_cell(run, imported));
-  const bool tagged = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.tags.empty(); });
-  const bool grouped = std::any_of(runs.begin(), runs.end(), [](const RunRow& run) { return !run.group.empty(); });
-  const bool explained = std::any_of(whys.begin(), whys.end(), [](const std::string& why) { return !why.empty(); });
-  const Column name = {.title = "NAME", .may_shrink = true};
-  std::vector<Column> columns = {{"ID"},      name,           {"STATUS"},      {"STRATEGY"},
-                                 {"STARTED"}, {"TOOK", true}, {"STEPS", true}, {"METRIC", true}};
-  if (grouped) columns.push_back({.title = "GROUP", .may_shrink = true});
-  if (tagged) columns.push_back({.title = "TAGS", .may_shrink = true});
-  if (explained) columns.push_back({.title = "WHY", .may_shrink = true});
-  std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const RunRow& run = runs[i];
-    auto& row = rows.emplace_back();
-    row = {run.id,
-           run.name,
-           run.status,
-           run.strategy,
-           format_ago(run.started, now),
-           format_duration(seconds_taken(run, now)),
-           std::to_string(run.steps),
-           metric_cell(run)};
-    if (grouped) row.push_back(run.group);
-    if (tagged) row.push_back(join(run.tags, ", "));
-    if (explained) row.push_back(whys[i]);
-  }
+  const int width = terminal_width(STDOUT_FILENO);
+  const bool narrow = width > 0 && width < 110;
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows(runs.size());
+  const auto add = [&](const Column& column, const auto& cell_of) {
+    columns.push_back(column);
+    for (size_t i = 0; i < runs.size(); ++i) rows[i].push_back(cell_of(runs[i]));
+  };
+  const auto add_if_used = [&](const std::string& title, const auto& cell_of) {
+    const auto used = [&](const RunRow& run) { return !cell_of(run).empty(); };
+    if (std::ranges::any_of(runs, used)) add({.title = title, .may_shrink = true}, cell_of);
+  };
+  const bool one_strategy =
+      std::ranges::all_of(runs, [&](const auto& run) { return run.strategy == runs[0].strategy; });
+  add({"ID"}, [&](const RunRow& run) { return narrow ? run.id.substr(run.id.rfind('-') + 1) : run.id; });
+  add({.title = "NAME", .may_shrink = true}, [](const RunRow& run) { return run.name; });
+  add({"STATUS"}, [](const RunRow& run) { return run.status; });
+  if (!narrow || !one_strategy) add({"STRATEGY"}, [](const RunRow& run) { return run.strategy; });
+  add({"STARTED"}, [&](const RunRow& run) { return format_ago(run.started, now); });
+  add({"TOOK", true}, [&](const RunRow& run) { return format_duration(seconds_taken(run, now)); });
+  add({"STEPS", true}, [](const RunRow& run) { return std::to_string(run.steps); });
+  add({"METRIC", true}, metric_cell);
+  add_if_used("GROUP", [](const RunRow& run) { return run.group; });
+  add_if_used("TAGS", [](const RunRow& run) { return join(run.tags, ", "); });
+  add_if_used("WHY", [&](const RunRow& run) { return whys[static_cast<size_t>(&run - runs.data())]; });
   return format_table(columns, rows);
 }
 
@@ -253,7 +256,7 @@ Action setup_ls(CLI::App& app) {
       ->check(at_least_one());
   app.add_option("--sort", options->sort, "As sort:COLUMN; -COLUMN is descending; runs without a value come last")
       ->type_name("COLUMN");
-  app.footer(std::string(filter_help) +
+  app.footer(filter_help() +
              "\nMETRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation.");
   return [options] { return list(*options); };
 }

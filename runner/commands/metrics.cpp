@@ -30,10 +30,19 @@ struct MetricsOptions {
   int64_t every = 1;    ///< only multiples of this, and the last step
 };
 
-/// (step, value) of a metric, (seconds, value) of a reading.
-using Points = std::vector<std::pair<double, double>>;
-
 enum class Axis { step, seconds };
+
+/// Where a point is: the step of a metric, or the seconds of a reading. The other one is 0.
+struct Place {
+  int64_t step = 0;
+  double seconds = 0;
+  auto operator<=>(const Place&) const = default;
+};
+using Points = std::vector<std::pair<Place, double>>;
+
+std::string text_of(const Place& place, Axis axis) {
+  return axis == Axis::step ? std::to_string(place.step) : fmt::format("{}", place.seconds);
+}
 
 /// The curves of a run: one for each name, empty if it has no such metric.
 struct RunCurves {
@@ -43,15 +52,15 @@ struct RunCurves {
 
 /// Keeps the steps that --every and --tail select, the same in all curves. Readings are counted from 1.
 void choose_steps(std::vector<Points>& curves, Axis axis, const MetricsOptions& options) {
-  std::set<double> steps;
+  std::set<Place> steps;
   for (const auto& points : curves)
     for (const auto& point : points) steps.insert(point.first);
   if (steps.empty()) return;
-  const double last = *steps.rbegin();
+  const Place last = *steps.rbegin();
   int64_t reading = 0;
-  std::erase_if(steps, [&](double step) {
+  std::erase_if(steps, [&](const Place& place) {
     ++reading;
-    return (axis == Axis::step ? static_cast<int64_t>(step) : reading) % options.every != 0 && step != last;
+    return (axis == Axis::step ? place.step : reading) % options.every != 0 && place != last;
   });
   while (options.tail > 0 && static_cast<int64_t>(steps.size()) > options.tail) steps.erase(steps.begin());
   for (auto& points : curves) std::erase_if(points, [&](const auto& point) { return !steps.contains(point.first); });
@@ -59,9 +68,9 @@ void choose_steps(std::vector<Points>& curves, Axis axis, const MetricsOptions& 
 
 nlohmann::json json_points(const Points& points, Axis axis) {
   auto list = nlohmann::json::array();
-  for (const auto& [x, value] : points)
+  for (const auto& [place, value] : points)
     list.push_back(
-        {axis == Axis::step ? nlohmann::json(static_cast<int64_t>(x)) : nlohmann::json(x), json_number(value)});
+        {axis == Axis::step ? nlohmann::json(place.step) : nlohmann::json(place.seconds), json_number(value)});
   return list;
 }
 
@@ -76,17 +85,18 @@ std::string readable(double value) {
 }
 
 /// One row for each step or reading: its place, then one cell for each curve, empty if the curve has no point there.
-std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& curves, std::string (*format)(double)) {
-  std::map<double, std::vector<std::string>> rows;
+std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& curves, Axis axis,
+                                                   std::string (*format)(double)) {
+  std::map<Place, std::vector<std::string>> rows;
   for (size_t i = 0; i < curves.size(); ++i)
-    for (const auto& [x, value] : curves[i]) {
-      auto& cells = rows[x];
+    for (const auto& [place, value] : curves[i]) {
+      auto& cells = rows[place];
       cells.resize(curves.size() + 1);
-      cells[0] = fmt::format("{}", x);
+      cells[0] = text_of(place, axis);
       cells[i + 1] = format(value);
     }
   std::vector<std::vector<std::string>> list;
-  for (auto& [x, cells] : rows) list.push_back(std::move(cells));
+  for (auto& [place, cells] : rows) list.push_back(std::move(cells));
   return list;
 }
 
@@ -98,7 +108,7 @@ void print_csv(const std::vector<std::string>& names, const std::vector<RunCurve
   std::string out = fmt::format("{}{}", several ? "run,name," : "", title(axis));
   for (const auto& name : names) out += "," + csv_cell(name);
   for (const auto& run : runs)
-    for (const auto& row : join_by_step(run.curves, exact))
+    for (const auto& row : join_by_step(run.curves, axis, exact))
       out += fmt::format("\n{}{}", several ? run.id + "," + csv_cell(run.name) + "," : "", fmt::join(row, ","));
   std::puts(out.c_str());
 }
@@ -110,7 +120,7 @@ void print_table(const std::vector<std::string>& names, const std::vector<RunCur
   for (const auto& name : names) columns.push_back({name, true});
   std::vector<std::vector<std::string>> rows;
   for (const auto& run : runs)
-    for (auto& row : join_by_step(run.curves, readable)) {
+    for (auto& row : join_by_step(run.curves, axis, readable)) {
       if (several) row.insert(row.begin(), {run.id, run.name});
       rows.push_back(std::move(row));
     }
@@ -123,11 +133,21 @@ nlohmann::json json_metrics(const std::vector<std::string>& names, const std::ve
   return metrics;
 }
 
+Points points_of(const Ledger& ledger, const std::string& run, const std::string& name, Axis axis) {
+  Points points;
+  if (axis == Axis::seconds)
+    for (const auto& [seconds, value] : ledger.system_over_seconds(run, name))
+      points.push_back({{.seconds = seconds}, value});
+  else
+    for (const auto& [step, value] : ledger.points(run, name)) points.push_back({{.step = step}, value});
+  return points;
+}
+
 /// {NAME: [[seconds, value], ...]} of all readings of a run.
 nlohmann::json json_system(const Ledger& ledger, const std::string& run) {
   auto system = nlohmann::json::object();
   for (const auto& name : ledger.system_names(run))
-    system[name] = json_points(ledger.system_over_seconds(run, name), Axis::seconds);
+    system[name] = json_points(points_of(ledger, run, name, Axis::seconds), Axis::seconds);
   return system;
 }
 
@@ -167,12 +187,6 @@ std::vector<std::string> wanted_names(const Ledger& ledger, const std::vector<st
   std::vector<std::string> sorted(names.begin(), names.end());
   sort_metrics(sorted);
   return sorted;
-}
-
-Points points_of(const Ledger& ledger, const std::string& run, const std::string& name, Axis axis) {
-  if (axis == Axis::seconds) return ledger.system_over_seconds(run, name);
-  const auto points = ledger.points(run, name);
-  return {points.begin(), points.end()};
 }
 
 std::vector<RunCurves> read_curves(const Ledger& ledger, const std::vector<std::string>& ids,

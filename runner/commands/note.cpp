@@ -19,9 +19,9 @@ struct NoteOptions {
 
 ExitCode note(const NoteOptions& options) {
   if (options.text.empty() && options.append) throw usage_error("note --append needs a text");
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  const std::string run = ledger.find_run(options.run);
   if (options.text.empty()) {
-    const Ledger ledger(ledger_home(), Ledger::Mode::read);
-    const std::string run = ledger.find_run(options.run);
     const auto notes = ledger.show(run).at("notes").get<std::string>();
     if (options.json)
       print_json(nlohmann::json{{"schema", 1}, {"run", run}, {"notes", notes}});
@@ -31,7 +31,7 @@ ExitCode note(const NoteOptions& options) {
   }
   RunEdit edit;
   (options.append ? edit.appended_notes : edit.notes.emplace()) = join(options.text, " ");
-  return edit_runs({options.run}, edit, options.json);
+  return edit_runs({run}, edit, options.json);
 }
 
 }  // namespace

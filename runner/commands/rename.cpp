@@ -20,7 +20,8 @@ Action setup_rename(CLI::App& app) {
   return [options] {
     RunEdit edit;
     edit.name = options->name;
-    return edit_runs({options->run}, edit, options->json);
+    const auto run = Ledger(ledger_home(), Ledger::Mode::read).find_run(options->run);
+    return edit_runs({run}, edit, options->json);
   };
 }
 

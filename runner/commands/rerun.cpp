@@ -89,14 +89,7 @@ void compare_inputs(const json& run, const Recipe& recipe, std::vector<std::stri
 
 /// A run that was resumed with other settings cannot be repeated from its first step.
 void compare_attempts(const json& run, std::vector<std::string>& differences) {
-  for (const auto& attempt : run.at("attempts")) {
-    if (!attempt.at("config").is_object()) continue;
-    std::vector<std::string> keys;
-    for (const auto& entry : different_keys(attempt.at("config"), run.at("config"))) keys.push_back(entry.key);
-    if (!keys.empty())
-      differences.push_back(
-          fmt::format("settings: attempt {} had other values of {}", attempt.at("number").dump(), join(keys, ", ")));
-  }
+  for (const auto& attempt : changed_settings(run)) differences.push_back("settings: " + to_text(attempt));
 }
 
 /// The keys whose values the ledger does not keep, because they are secret.

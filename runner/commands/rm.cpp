@@ -18,26 +18,30 @@ struct RmOptions {
   bool dry_run = false;
 };
 
+void refuse_held(const Trash& trash, const std::vector<std::string>& runs) {
+  std::vector<std::string> held;
+  for (const auto& run : runs)
+    if (const auto why = trash.held_by(run); !why.empty()) held.push_back(fmt::format("{}: {}", run, why));
+  if (!held.empty()) throw usage_error("nothing would be removed, because this is in use:\n  {}", join(held, "\n  "));
+}
+
 ExitCode remove_runs(const RmOptions& options) {
   const std::string home = ledger_home();
-  const auto runs = chosen_runs(Ledger(home, Ledger::Mode::read), options.runs);
+  const auto runs = chosen_runs(Ledger(home, Ledger::Mode::read), options.runs, ChoiceFor::changing);
+  if (runs.empty()) log::info("no run matches `{}`", join(options.runs, " "));
+  if (runs.empty()) return ExitCode::done;
   Trash trash(home);
-  std::vector<std::string> held;
-  if (options.dry_run) {
-    for (const auto& run : runs)
-      if (const auto why = trash.held_by(run); !why.empty()) held.push_back(fmt::format("{}: {}", run, why));
-  } else {
+  if (options.dry_run)
+    refuse_held(trash, runs);
+  else
     trash.remove(runs);
-  }
   for (const auto& run : runs) {
     std::puts(run.c_str());
     if (const auto children = trash.children(run); !children.empty())
       log::info("note: {} started from {}: {}", counted(std::ssize(children), "run"), run, join(children, ", "));
   }
   const auto count = counted(std::ssize(runs), "run");
-  if (options.dry_run && !held.empty())
-    log::warning("nothing would be removed, because this is in use:\n  {}", join(held, "\n  "));
-  else if (options.dry_run)
+  if (options.dry_run)
     log::info("{} would move to the trash", count);
   else
     log::info(

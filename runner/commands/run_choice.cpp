@@ -31,7 +31,7 @@ void add_runs_option(CLI::App& app, std::vector<std::string>& words) {
   words.empty() ? option->required() : option->capture_default_str();
 }
 
-std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words,
+std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words, ChoiceFor what,
                                      const std::string& further) {
   std::vector<std::string> ids, terms;
   const auto add = [&](const std::string& id) {
@@ -40,9 +40,12 @@ std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std
   for (const auto& word : words) is_term(ledger, word) ? terms.push_back(word) : add(ledger.find_run(word));
   if (terms.empty()) return ids;
   const std::string filter = join(terms, " ");
+  if (what == ChoiceFor::changing && !ids.empty())
+    throw usage_error("name runs, or give a filter: `{}` is a filter, and {} is named besides", filter, ids.front());
   if (!further.empty()) terms.push_back(further);
   for (const auto& run : ledger.runs(filter_of(terms))) add(run.id);
-  if (ids.empty()) throw usage_error("no run matches the filter `{}`; `runner ls` lists all", filter);
+  if (ids.empty() && what == ChoiceFor::reading)
+    throw usage_error("no run matches the filter `{}`; `runner ls` lists all", filter);
   return ids;
 }
 
@@ -69,7 +72,7 @@ std::string newest_changes(const Ledger& ledger, const std::string& run, size_t 
 
 ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json, const std::string& further) {
   Ledger ledger(ledger_home(), Ledger::Mode::read);
-  const auto runs = chosen_runs(ledger, words, further);
+  const auto runs = chosen_runs(ledger, words, ChoiceFor::changing, further);
   const size_t begun = runs.size() == 1 ? ledger.show(runs[0]).at("changes").size() : 0;
   const int changed = ledger.edit(runs, edit);
   if (json) {
@@ -83,6 +86,8 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
   } else if (runs.size() == 1) {
     log::info("{}",
               changed > 0 ? newest_changes(ledger, runs[0], begun) : fmt::format("run {} stays as it is", runs[0]));
+  } else if (runs.empty()) {
+    log::info("no run matches `{}`", join(words, " "));
   } else {
     log::info("changed {} of {}", changed, counted(std::ssize(runs), "run"));
   }

@@ -11,11 +11,15 @@ namespace runner {
 /// The positional `runs`: names of runs and terms of a filter. Its default is the value of `words`; it is required if that is empty.
 void add_runs_option(CLI::App& app, std::vector<std::string>& words);
 
+/// What a verb does with the runs. One that changes or removes them takes names or a filter, not both, so nobody removes more than he
+/// means; and it takes no run if none matches, because scripts call it from time to time.
+enum class ChoiceFor { reading, changing };
+
 /// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds, in the order of
-/// `runner ls`. A word with an operator of filters (":", "<", ">", "=") is a term of the filter, unless a run has that name.
-/// `further` is one more term, if there is a filter. Throws Error(usage) if a word names no run, or if there is no run.
+/// `runner ls`. A word with an operator of filters (`:<>=!(*`), the word `not`, and a word that begins with "-" are terms of the
+/// filter, unless a run has that name. `further` is one more term, if there is a filter. Throws Error(usage) if a word names no run.
 std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words,
-                                     const std::string& further = "");
+                                     ChoiceFor what = ChoiceFor::reading, const std::string& further = "");
 
 /// Makes an edit of the chosen runs. Reports it on stderr, or with `json` as {changed, runs} on stdout.
 ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json,

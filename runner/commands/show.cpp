@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "runner/base/clock.hpp"
@@ -17,6 +18,7 @@
 #include "runner/report/profile_table.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/relative_time.hpp"
+#include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -150,6 +152,12 @@ std::string best_line(const json& best) {
   return line;
 }
 
+/// "lr-study, trial 4"; "" if the run is no trial.
+std::string sweep_line(const json& run) {
+  const json sweep = run.value("sweep", json());
+  return sweep.is_object() ? fmt::format("{}, trial {}", plain(sweep.at("name")), sweep.at("trial").dump()) : "";
+}
+
 std::string folder_line(const json& run) {
   const std::string folder = field(run, "run_dir");
   if (run["run_dir_exists"] == true) return folder;
@@ -172,6 +180,7 @@ void print_head(const json& run, double now) {
                {"skipped", skipped_line(run)},
                {"data", field(run, "data_summary")},
                {"restarts", restarts == "0" ? "" : restarts},
+               {"sweep", sweep_line(run)},
                {"group", field(run, "group")},
                {"mlflow", mlflow_line(run)},
                {"archived", run.value("archived", json()) == true ? "yes" : ""},
@@ -248,13 +257,18 @@ void print_checkpoints(const json& run, double now) {
 
 void print_attempts(const json& run, double now) {
   if (run["attempts"].size() < 2) return;
+  std::map<std::string, std::string> settings;  // of attempts that differ from the last one
+  for (const auto& [number, differences] : changed_settings(run))
+    for (const auto& entry : differences)
+      settings[number] +=
+          fmt::format("{} {} = {}", settings[number].empty() ? ", with" : ",", entry.key, plain(entry.a));
   Rows rows;
   for (const auto& attempt : run["attempts"]) {
     const double started = attempt["started"],
                  ended = attempt["ended"].is_null() ? now : attempt["ended"].get<double>();
     rows.push_back({"  " + attempt["number"].dump(), format_ago(started, now), format_duration(ended - started),
                     fmt::format("process {} on {}", attempt["pid"].get<int64_t>(), plain(attempt["host"])),
-                    strategy_on_ranks(attempt), field(attempt, "reason")});
+                    strategy_on_ranks(attempt), field(attempt, "reason") + settings[attempt["number"].dump()]});
   }
   print_section("attempts", {{}, {}, {"", true}, {}, {}, {.may_shrink = true}}, rows);
 }

@@ -1,4 +1,4 @@
-// The language of filters over runs: `status:failed lr>1e-3 tag:x since:7d sort:-best(val_loss) limit:20`.
+// The language of filters over runs: `status:failed lr>1e-3 tag:x since:7d sort:best(val_loss) limit:20`.
 //
 // A filter is a list of terms. A run matches if it fulfils all of them.
 //

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "runner/base/error.hpp"
@@ -44,6 +45,18 @@ std::vector<std::string> differing_keys(const std::vector<ComparedRun>& runs) {
   return {keys.begin(), keys.end()};
 }
 
+void sort_by_interest(std::vector<std::string>& keys, const std::vector<ComparedRun>& runs) {
+  const auto rank_of = [&](const std::string& key) {
+    std::set<std::string> values;
+    for (const auto& run : runs) values.insert(run.config.value(key, nlohmann::json()).dump());
+    const bool chosen_here = key.starts_with("devices.") || last_part(key) == "micro_batch_size";
+    return std::pair(chosen_here, -std::ssize(values));
+  };
+  std::map<std::string, std::pair<bool, ptrdiff_t>> ranks;
+  for (const auto& key : keys) ranks[key] = rank_of(key);
+  std::ranges::stable_sort(keys, {}, [&](const std::string& key) { return ranks[key]; });
+}
+
 std::string meant_key(const std::string& text, const std::vector<ComparedRun>& runs) {
   std::set<std::string> keys, ends;
   for (const auto& run : runs)
@@ -58,7 +71,9 @@ std::string meant_key(const std::string& text, const std::vector<ComparedRun>& r
   std::vector<std::string> similar(keys.begin(), keys.end());
   for (const auto& key : keys) similar.push_back(last_part(key));
   const auto near = nearest(text, similar);
-  throw usage_error("these runs have no key `{}`{}", text, near ? fmt::format(": did you mean `{}`?", *near) : "");
+  const auto differing = differing_keys(runs);
+  throw usage_error("these runs have no key `{}`{}{}", text, near ? fmt::format(": did you mean `{}`?", *near) : "",
+                    differing.empty() ? "" : fmt::format("; they differ in {}", join(differing, ", ")));
 }
 
 std::vector<std::string> key_titles(const std::vector<std::string>& keys) {

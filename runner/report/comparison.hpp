@@ -30,6 +30,9 @@ struct ComparedMetric {
 /// The dotted keys whose values are not the same in all runs, in alphabetical order. A run without a key differs from one with it.
 std::vector<std::string> differing_keys(const std::vector<ComparedRun>& runs);
 
+/// Puts the keys first that have the most values in these runs, and last what the runner chooses by the machine and the strategy.
+void sort_by_interest(std::vector<std::string>& keys, const std::vector<ComparedRun>& runs);
+
 /// The key that a text means: a dotted key of one of the runs, or the last part of only one. Throws Error(usage) with the nearest key.
 std::string meant_key(const std::string& text, const std::vector<ComparedRun>& runs);
 

@@ -1,6 +1,9 @@
 #include "runner/report/run_differences.hpp"
 
+#include <fmt/format.h>
+
 #include <map>
+#include <set>
 
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
@@ -56,26 +59,37 @@ double seconds_of(const json& run) {
   return seconds;
 }
 
-void add_metrics(const json& run, json& results) {
+/// Metrics that measure the machine, not the training.
+bool is_measurement(const std::string& metric) {
+  static const std::set<std::string> all = {metric::tokens_per_s,    metric::samples_per_s, metric::step_seconds,
+                                            metric::data_wait_share, metric::memory_bytes,  metric::seconds};
+  return all.contains(metric);
+}
+
+void add_metrics(const json& run, Results wanted, json& results) {
   const auto checkpoint = value_or_null(run.at("config"), "checkpoint");
   const auto monitor = value_or_null(checkpoint, "monitor");
   for (const auto& [name, values] : run.at("metrics").items()) {
+    if (wanted == Results::of_training && is_measurement(name)) continue;
     results["last " + name] = values.at("last");
     if (monitor == name || name.ends_with("loss"))
       results["best " + name] = values.at(higher_is_better(name) ? "max" : "min");
   }
 }
 
-json results_of(const json& run) {
-  json results = {{"status", run.at("status")}, {"steps", run.at("steps")}, {"took seconds", seconds_of(run)}};
+json results_of(const json& run, Results wanted) {
+  json results = {{"status", run.at("status")}, {"steps", run.at("steps")}};
   if (const auto why = value_or_null(run, "why"); why.is_string() && why != "") results["why"] = why;
-  add_metrics(run, results);
+  add_metrics(run, wanted, results);
+  if (wanted == Results::all) results["took seconds"] = seconds_of(run);
   for (const char* kind : {"predicted", "measured"}) {
     const auto values = value_or_null(run, kind);
     if (!values.is_object()) continue;
     static const std::vector<std::string> told_elsewhere = {"schema", "status", "steps", "final_loss", "metric_value"};
     for (const auto& [name, value] : values.items())
-      if (value.is_number() && std::ranges::find(told_elsewhere, name) == told_elsewhere.end())
+      if (wanted == Results::of_training && (kind == std::string_view("measured") || !name.ends_with("bytes_per_rank")))
+        continue;
+      else if (value.is_number() && std::ranges::find(told_elsewhere, name) == told_elsewhere.end())
         results[std::string(kind) + " " + name] = value;
   }
   return results;
@@ -109,7 +123,25 @@ DifferenceList environment_differences(const json& a, const json& b) {
   return different_keys(environment_of(a), environment_of(b));
 }
 
-DifferenceList result_differences(const json& a, const json& b) { return different_keys(results_of(a), results_of(b)); }
+DifferenceList result_differences(const json& a, const json& b, Results results) {
+  return different_keys(results_of(a, results), results_of(b, results));
+}
+
+std::vector<AttemptSettings> changed_settings(const json& run) {
+  std::vector<AttemptSettings> changed;
+  for (const auto& attempt : run.at("attempts")) {
+    if (!attempt.at("config").is_object()) continue;
+    auto differences = different_keys(attempt.at("config"), run.at("config"));
+    if (!differences.empty()) changed.push_back({attempt.at("number").dump(), std::move(differences)});
+  }
+  return changed;
+}
+
+std::string to_text(const AttemptSettings& settings) {
+  std::vector<std::string> keys;
+  for (const auto& entry : settings.differences) keys.push_back(entry.key);
+  return fmt::format("attempt {} had other values of {}", settings.number, join(keys, ", "));
+}
 
 json hardware_of(const json& host) {
   json hardware = json::object();

@@ -22,14 +22,26 @@ DifferenceList different_keys(const nlohmann::json& a, const nlohmann::json& b);
 
 /// Keys of the resolved recipes.
 DifferenceList config_differences(const nlohmann::json& a, const nlohmann::json& b);
+/// The attempts that ran with other settings than the last one, because the run was resumed with changes: their keys, with the value of
+/// the attempt (a) and that of the last one (b).
+struct AttemptSettings {
+  std::string number;
+  DifferenceList differences;
+};
+std::vector<AttemptSettings> changed_settings(const nlohmann::json& run);
+/// "attempt 1 had other values of optimizer.lr, train.max_steps".
+std::string to_text(const AttemptSettings& settings);
+
 /// build, commit, branch, uncommitted changes (digest of the patch) and untracked files.
 DifferenceList code_differences(const nlohmann::json& a, const nlohmann::json& b);
 /// Host, kernel, CPU, memory, devices, ranks, command line, working directory. What changes from moment to moment, such as free
 /// memory, is not compared.
 DifferenceList environment_differences(const nlohmann::json& a, const nlohmann::json& b);
-/// Status, steps, seconds, last values of the metrics, best values of losses and of checkpoint.monitor, predictions and
-/// measurements.
-DifferenceList result_differences(const nlohmann::json& a, const nlohmann::json& b);
+enum class Results {
+  of_training,  ///< status, steps, last values of the metrics, best values of losses and of checkpoint.monitor, predicted memory
+  all           ///< also times, rates, measured memory and other predictions, which differ between any two runs
+};
+DifferenceList result_differences(const nlohmann::json& a, const nlohmann::json& b, Results results);
 
 /// What of a run's host (facts of this machine as JSON) can change the numbers of a training: {"cpu", "cores", "cuda": [{name,
 /// memory_bytes, major, minor}], "avx2", "avx512", "onednn_isa"}.

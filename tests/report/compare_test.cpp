@@ -4,12 +4,17 @@
 #include <cmath>
 
 #include "../ledger/support.hpp"
+#include "runner/report/comparison.hpp"
 #include "verb.hpp"
 
 namespace runner {
+Action setup_archive(CLI::App& app);
 Action setup_compare(CLI::App& app);
 Action setup_metrics(CLI::App& app);
+Action setup_note(CLI::App& app);
 Action setup_plot(CLI::App& app);
+Action setup_rename(CLI::App& app);
+Action setup_rm(CLI::App& app);
 Action setup_show(CLI::App& app);
 }  // namespace runner
 
@@ -93,11 +98,48 @@ TEST_CASE("compare prints CSV with all digits, and names mistakes") {
         "run,name,status,optimizer.lr,run.seed,steps,loss\n" + sweep.ids[0] + ",a0,finished,0.1,1,3,1\n" +
             sweep.ids[3] + ",a3,finished,0.2,2,3,nan\n");
   CHECK(error_of([] { run_verb(setup_compare, "a0 a1 --group-by lrr"); }) ==
-        "2: these runs have no key `lrr`: did you mean `lr`?");
+        "2: these runs have no key `lrr`: did you mean `lr`?; they differ in run.seed");
   CHECK(error_of([] { run_verb(setup_compare, "a0 a1 --metric los"); }) ==
         "2: none of these runs has a metric \"los\": did you mean \"loss\"?");
   CHECK(error_of([] { run_verb(setup_compare, "tag:nothing"); }) ==
         "2: no run matches the filter `tag:nothing`; `runner ls` lists all");
+}
+
+TEST_CASE("a terminal shows the keys with the most values first, and last what the machine decides") {
+  std::vector<ComparedRun> runs(4);
+  for (int i = 0; i < 4; ++i)
+    runs[static_cast<size_t>(i)].config = {
+        {"devices.cpu_processes", i}, {"model.dim", i % 2}, {"optimizer.lr", i}, {"run.seed", i / 3}};
+  auto keys = differing_keys(runs);
+  sort_by_interest(keys, runs);
+  CHECK(keys == std::vector<std::string>{"optimizer.lr", "model.dim", "run.seed", "devices.cpu_processes"});
+}
+
+TEST_CASE("verbs that change runs take names or a filter, and a filter that finds nothing is no mistake") {
+  Sweep sweep;
+  CHECK(error_of([] { run_verb(setup_rm, "-n a0 tag:high"); }) ==
+        "2: name runs, or give a filter: `tag:high` is a filter, and " + sweep.ids[0] + " is named besides");
+  CHECK(error_of([] { run_verb(setup_rename, "tag:high other"); }).starts_with("2: there is no run \"tag:high\""));
+  CHECK(error_of([] { run_verb(setup_note, "tag:high other"); }).starts_with("2: there is no run \"tag:high\""));
+  CHECK(run_verb(setup_rm, "tag:none").err == "no run matches `tag:none`\n");
+  CHECK(run_verb(setup_archive, "tag:none").err == "no run matches `tag:none`\n");
+  CHECK(run_verb(setup_rm, "-n tag:high").out == sweep.ids[2] + "\n" + sweep.ids[3] + "\n");
+}
+
+TEST_CASE("metrics keeps the greatest steps exactly") {
+  LedgerFolder folder;
+  Variable home{"RUNNER_HOME", folder.home()};
+  constexpr int64_t first = 9'007'199'254'740'992;  // 2^53
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string id = ledger.begin_run(new_run(folder, "long"));
+    ledger.metrics(id, {{"loss", first, 1}, {"loss", first + 1, 2}, {"loss", INT64_MAX, 3}});
+    ledger.finish_run(id, "finished", 0, "");
+  }
+  CHECK(run_verb(setup_metrics, "long --csv").out ==
+        "step,loss\n9007199254740992,1\n9007199254740993,2\n9223372036854775807,3\n");
+  CHECK(json::parse(run_verb(setup_metrics, "long --name loss --json").out)["points"] ==
+        json{{first, 1.0}, {first + 1, 2.0}, {INT64_MAX, 3.0}});
 }
 
 TEST_CASE("metrics of several runs are one table, one CSV and one JSON object") {

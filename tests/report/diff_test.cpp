@@ -8,7 +8,9 @@
 #include "verb.hpp"
 
 namespace runner {
+Action setup_compare(CLI::App& app);
 Action setup_diff(CLI::App& app);
+Action setup_show(CLI::App& app);
 }  // namespace runner
 
 using namespace runner;
@@ -101,6 +103,38 @@ TEST_CASE("diff selects parts, and says what is equal") {
   CHECK(all["environment"] == json{{"hostname", {"box", "box2"}}});
   CHECK(all["data"] == json{"the content of t.txt has changed"});
   CHECK(json::parse(run_verb(setup_diff, "a twin --json").out)["equal"] == true);
+}
+
+TEST_CASE("diff tells that a run was resumed with other settings, and of lists only what one run has") {
+  LedgerFolder folder;
+  Variable home{"RUNNER_HOME", folder.home()};
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    for (const std::string name : {"changed", "plain"}) {
+      NewRun run = new_run(folder, name);
+      run.config = {{"optimizer", {{"lr", name == "changed" ? 0.001 : 0.01}}}};
+      run.git = {{"untracked", {"a.txt", name + ".txt", "z.txt"}}};
+      const std::string id = ledger.begin_run(run);
+      ledger.begin_attempt(id, "start");
+      ledger.metrics(id, {{"loss", 1, 3}, {"tokens_per_s", 1, name == "changed" ? 10.0 : 20.0}});
+      ledger.finish_run(id, "finished", 0, "");
+      if (name == "plain") continue;
+      run.config = {{"optimizer", {{"lr", 0.01}}}};
+      ledger.reopen_run(id, run);
+      ledger.begin_attempt(id, "resume");
+      ledger.finish_run(id, "finished", 0, "");
+    }
+  }
+  const auto text = run_verb(setup_diff, "changed plain").out;
+  CHECK(text.find("\nconfig\n  A: attempt 1 had other values of optimizer.lr\n") != std::string::npos);
+  CHECK(text.find("  untracked files  [\"changed.txt\"]  [\"plain.txt\"]\n") != std::string::npos);
+  CHECK(text.find("tokens_per_s") == std::string::npos);
+  CHECK(run_verb(setup_diff, "changed plain --results").out.find("tokens_per_s") != std::string::npos);
+  const json all = json::parse(run_verb(setup_diff, "changed plain --json").out);
+  CHECK(all["attempts"] == json{"A: attempt 1 had other values of optimizer.lr"});
+  CHECK(all["results"].contains("last tokens_per_s"));
+  CHECK(run_verb(setup_compare, "changed plain").err == "note: changed: attempt 1 had other values of optimizer.lr\n");
+  CHECK(run_verb(setup_show, "changed").out.find("  start, with optimizer.lr = 0.001\n") != std::string::npos);
 }
 
 TEST_CASE("two patches are compared file by file") {

@@ -71,7 +71,8 @@ const std::string bar_25 = "step  50/200  =====---------------  loss 2.5000  12.
 
 }  // namespace
 
-TEST_CASE("expectation 22: a bar line has step, loss, tokens/s, memory and ETA, and drops the least important parts first") {
+TEST_CASE(
+    "expectation 22: a bar line has step, loss, tokens/s, memory and ETA, and drops the least important parts first") {
   CHECK(bar_line(state_at(50), {91, false, false}) == bar_25);
   CHECK(bar_line(state_at(50), {80, false, false}) ==
         "step  50/200  ==-------  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s");
@@ -106,7 +107,9 @@ TEST_CASE("a plain line also has the learning rate, the gradient norm and the wa
         "waiting for data");
 }
 
-TEST_CASE("expectation 22: without a terminal there is a plain line every n steps, at most two per second, and the last one") {
+TEST_CASE(
+    "expectation 22: without a terminal there is a plain line every n steps, at most two per second, and the last "
+    "one") {
   Shown shown(false, 2);
   shown.progress->phase("starting 2 workers");
   shown.progress->phase("starting 2 workers");
