@@ -315,19 +315,8 @@ void Trainer::complete_step() {
   setup_.events.snapshot_taken(static_cast<double>(step_));
 }
 
-StepResult Trainer::train_step(const StepInput& input) {
-  StepResult result = setup_.engine.step(input);
-  if (result.finite) return result;
-  const bool fixed_scale = result.loss_scale != 1.0 && std::isfinite(result.loss);
-  const NonFiniteError error(fmt::format(
-      "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); {}train.on_nonfinite = \"skip\" "
-      "would skip such steps",
-      step_ + 1, result.loss, result.grad_norm,
-      fixed_scale
-          ? fmt::format("the fixed loss scale of {} may be too large: lower strategy.loss_scale, or set it to 0 "
-                        "for a dynamic scale; ",
-                        result.loss_scale)
-          : ""));
+void Trainer::end_by_nonfinite(const StepResult& result) {
+  const NonFiniteError error(nonfinite_message(step_ + 1, result));
   health_.not_finite(step_ + 1, result, error.what());
   throw error;
 }
@@ -385,7 +374,31 @@ void Trainer::take_step(Loader& loader) {
   const StepInput input = input_of(batch);
   progress_.lr_factor = input.lr_factor;
   call_hooks(lua::Moment::on_train_batch_start);
-  const StepResult result = train_step(input);
+  const StepResult result = setup_.engine.step(input);
+  const auto keep_event = [&](int64_t step, bool logged) {
+    nlohmann::json group_rates = nlohmann::json::object();
+    for (const auto& [group, rate] : setup_.group_rates) group_rates[group] = rate * result.lr_factor;
+    report_.keep({{"step", step},
+                  {"epoch", epoch},
+                  {"epochs", epochs_trained(position_, setup_.train)},
+                  {"loss", result.loss},
+                  {"lr", recipe_.optimizer.lr * result.lr_factor},
+                  {"group_lr", group_rates},
+                  {"grad_norm", result.grad_norm},
+                  {"tokens", batch.units},
+                  {"trained", tokens_},
+                  {"train_seconds", trained_before_ + seconds_trained()},
+                  {"rows", batch.global_rows},
+                  {"seconds", steady_seconds() - begun},
+                  {"data_wait_s", waited},
+                  {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},
+                  {"skipped", result.skipped}},
+                 logged);
+  };
+  if (!result.finite) {
+    keep_event(step_ + 1, true);  // so that the curve shows why it ends
+    end_by_nonfinite(result);
+  }
   progress_.step = ++step_;
   progress_.lr_factor = result.lr_factor;
   position_ = batch.after;
@@ -395,27 +408,8 @@ void Trainer::take_step(Loader& loader) {
   report_.count(step_, result);
   health_.step_ends(step_, result);
   checkpointer_.look();
-  const double seconds = steady_seconds() - begun;
   fault_point("step");
-  nlohmann::json group_rates = nlohmann::json::object();
-  for (const auto& [group, rate] : setup_.group_rates) group_rates[group] = rate * result.lr_factor;
-  const bool logged = step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || course_ != Course::going;
-  report_.keep({{"step", step_},
-                {"epoch", epoch},
-                {"epochs", epochs_trained(position_, setup_.train)},
-                {"loss", result.loss},
-                {"lr", recipe_.optimizer.lr * result.lr_factor},
-                {"group_lr", group_rates},
-                {"grad_norm", result.grad_norm},
-                {"tokens", batch.units},
-                {"trained", tokens_},
-                {"train_seconds", trained_before_ + seconds_trained()},
-                {"rows", batch.global_rows},
-                {"seconds", seconds},
-                {"data_wait_s", waited},
-                {"memory_bytes", setup_.memory_bytes ? setup_.memory_bytes() : 0},
-                {"skipped", result.skipped}},
-               logged);
+  keep_event(step_, step_ % recipe_.train.log_every_n_steps == 0 || step_ == 1 || course_ != Course::going);
   progress_.last_step = course_ != Course::going;
   setup_.hooks.set_metric(metric::loss, result.loss);
   setup_.hooks.set_metric(metric::grad_norm, result.grad_norm);

@@ -94,7 +94,8 @@ class Trainer {
   void take_step(Loader& loader);
   StepInput input_of(StepBatch& batch) const;
   uint32_t votes() const;
-  StepResult train_step(const StepInput& input);
+  /// Throws NonFiniteError for the step after `step_`, which has changed nothing.
+  [[noreturn]] void end_by_nonfinite(const StepResult& result);
   /// Whether train.max_time is over, `seconds` after this attempt began to train.
   bool time_over(double seconds) const;
   double seconds_trained() const { return steady_seconds() - loop_started_; }

@@ -9,6 +9,19 @@ namespace runner {
 
 using nlohmann::json;
 
+std::string nonfinite_message(int64_t step, const StepResult& result) {
+  const bool fixed_scale = result.loss_scale != 1.0 && std::isfinite(result.loss);
+  return fmt::format(
+      "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); {}train.on_nonfinite = \"skip\" "
+      "would skip such steps",
+      step, result.loss, result.grad_norm,
+      fixed_scale
+          ? fmt::format("the fixed loss scale of {} may be too large: lower strategy.loss_scale, or set it to 0 "
+                        "for a dynamic scale; ",
+                        result.loss_scale)
+          : "");
+}
+
 void TrainingReport::note(const std::string& message) {
   if (rank_ == 0) events_.emit("note", {{"message", message}});
 }

@@ -10,6 +10,9 @@
 
 namespace runner {
 
+/// Why a step whose loss or gradients are not finite ends the run, and what helps.
+std::string nonfinite_message(int64_t step, const StepResult& result);
+
 class TrainingReport {
  public:
   /// `started`: steady_seconds() at the worker's start.

@@ -23,6 +23,7 @@ TEST_CASE("numbers that are not finite end a run without a restart", "[e2e]") {
                         "train.on_nonfinite = \"skip\" would skip such steps") != std::string::npos);
   CHECK(place.run({"show", "last", "--json"}).json().at("attempts").size() == 1);
   CHECK(events_of(place, "failed").size() == 2);
+  CHECK(place.run({"metrics", "last", "--name", "loss", "--csv"}).out.ends_with("\n2,nan\n"));
   auto later = place.run(
       {"run", "tiny.toml", "--set", "optimizer.lr=1e30", "lr_scheduler.warmup_steps=3", "checkpoint.every_n_steps=1"});
   CHECK_THAT(later.err, ContainsSubstring("\ncontinue with other settings, because a resume repeats the same steps: "

@@ -59,7 +59,8 @@ std::vector<std::vector<int64_t>> samples_of(const Recipe::Data& data, const std
 }
 
 std::string problem(const Recipe::Data& data) {
-  const auto problems = find_data_problems(data, 64, 256, "unused");
+  const DataFolder cache;
+  const auto problems = find_data_problems(data, 64, 256, cache / "cache");
   return problems.empty() ? "" : problems.front().message;
 }
 
