@@ -36,6 +36,14 @@ void check_ranks(const LogsOptions& options, const std::map<int, fs::path>& logs
     if (!logs.contains(rank)) throw usage_error("--rank {}: run {} has logs of {}", rank, run, describe_ranks(known));
 }
 
+void check_attempt(const Ledger& ledger, const std::string& run, int64_t attempt) {
+  const auto begun = ledger.attempts(run);
+  if (attempt == 0 || begun.empty() || begun.contains(attempt)) return;
+  const auto last = begun.rbegin()->first;
+  throw usage_error("--attempt {}: run {} has {}", attempt, run,
+                    last == 1 ? "only attempt 1" : fmt::format("the attempts 1 to {}", last));
+}
+
 void print(const RankLogLine& line, bool several, bool json) {
   if (json)
     print_json(to_json(line));
@@ -78,6 +86,7 @@ ExitCode logs(const LogsOptions& options) {
   if (!fs::exists(folder)) throw usage_error("the logs of run {} are gone: its folder {} was deleted", run, folder);
   if (files.empty()) throw usage_error("run {} has no logs: it started no rank", run);
   check_ranks(options, files, run);
+  check_attempt(ledger, run, options.attempt);
   if (!options.pattern.empty()) pattern_of(options.pattern);
   ignore_closed_output();
   int64_t count = 0;

@@ -89,6 +89,8 @@ TEST_CASE("logs prints and searches what the ranks wrote, by rank and attempt", 
   place.run({"resume", "--from-beginning", "--set", "train.max_steps=13"});
   CHECK(place.run({"logs", "--rank", "1", "--grep", "out"}).out == "out of rank 1\nout of rank 1\n");
   CHECK(place.run({"logs", "--rank", "1", "--grep", "out", "--attempt", "2"}).out == "out of rank 1\n");
+  CHECK_THAT(place.run({"logs", "--attempt", "7"}).err,
+             ContainsSubstring("--attempt 7: run ") && ContainsSubstring(" has the attempts 1 to 2"));
   const auto none = place.run({"logs", "--grep", "nothing"});
   CHECK(none.out == "");
   CHECK(none.err == "no line matches\n");
