@@ -15,6 +15,7 @@
 #include "runner/base/blocked_signals.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/exec.hpp"
+#include "runner/base/log_heading.hpp"
 #include "runner/base/text.hpp"
 
 extern char** environ;
@@ -95,10 +96,40 @@ pid_t start_child(const ChildCommand& command) {
   return pid;
 }
 
+namespace {
+
+/// At most `size` bytes of a file from `begin` on; fewer where it ends.
+std::string read_part(const Descriptor& file, off_t begin, off_t size) {
+  std::string text(static_cast<size_t>(std::max<off_t>(0, size)), '\0');
+  const ssize_t n = ::pread(file.get(), text.data(), text.size(), begin);
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return text;
+}
+
+/// The last heading of an attempt that begins behind a line break in [begin, end), with its own line break; empty: there is none.
+std::string last_heading(const Descriptor& log, off_t begin, off_t end) {
+  constexpr off_t piece_bytes = 1 << 20, heading_bytes_max = 200;
+  const std::string mark = "\n" + std::string(log_heading_begin);
+  std::string found;
+  for (off_t at = begin; at < end; at += piece_bytes) {
+    const std::string piece = read_part(log, at, std::min(piece_bytes + heading_bytes_max, end - at));
+    for (size_t line = piece.find(mark); line != std::string::npos; line = piece.find(mark, line + 1)) {
+      const size_t line_end = piece.find('\n', line + 1);
+      if (line_end == std::string::npos) break;
+      if (const auto text = piece.substr(line + 1, line_end - line - 1); attempt_of_heading(text)) found = text + "\n";
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 ChildLog::ChildLog(std::string path, const std::string& heading)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (!descriptor_.is_open()) throw environment_error("cannot write {}: {}", path_, std::strerror(errno));
-  const std::string line = heading + "\n";
+  const off_t size = ::lseek(descriptor_.get(), 0, SEEK_END);
+  const bool within_line = size > 0 && read_part(descriptor_, size - 1, 1) != "\n";
+  const std::string line = (within_line ? "\n" : "") + heading + "\n";
   if (!heading.empty() && ::write(descriptor_.get(), line.data(), line.size()) < 0)
     throw environment_error("cannot write {}: {}", path_, std::strerror(errno));
   begin_ = ::lseek(descriptor_.get(), 0, SEEK_END);
@@ -109,25 +140,22 @@ void ChildLog::bound(int64_t bytes_max) {
   if (::stat(path_.c_str(), &status) != 0 || status.st_size <= bytes_max) return;
   const Descriptor log(::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
   if (!log.is_open()) return;
-  const auto part = [&](off_t begin) {
-    std::string text(static_cast<size_t>(bytes_max / 8), '\0');
-    const ssize_t n = ::pread(log.get(), text.data(), text.size(), begin);
-    text.resize(n > 0 ? static_cast<size_t>(n) : 0);
-    return text;
-  };
-  std::string head = part(0);
-  if (::fstat(log.get(), &status) != 0) return;  // the child has written more
-  std::string tail = part(status.st_size - bytes_max / 8);
+  std::string head = read_part(log, 0, bytes_max / 8);
   if (const auto end = head.rfind('\n'); end != std::string::npos) head.resize(end + 1);
+  const auto head_size = static_cast<off_t>(head.size());
+  if (::fstat(log.get(), &status) != 0) return;  // the child has written more
+  std::string tail = read_part(log, status.st_size - bytes_max / 8, bytes_max / 8);
   if (const auto begin = tail.find('\n'); begin != std::string::npos) tail.erase(0, begin + 1);
-  removed_ += status.st_size - static_cast<int64_t>(head.size() + tail.size());
-  if (::ftruncate(log.get(), static_cast<off_t>(head.size())) != 0) return;
+  const off_t tail_begin = status.st_size - static_cast<off_t>(tail.size());
+  removed_ += tail_begin - head_size;
+  // The line break before the removed part belongs to it, because a heading begins behind one.
+  const std::string heading = last_heading(log, std::max<off_t>(0, head_size - 1), tail_begin);
+  if (::ftruncate(log.get(), head_size) != 0) return;
   const std::string rest =
-      fmt::format("{}---- runner removed {} of output here, because a log has at most {} ----\n",
-                  head.ends_with('\n') ? "" : "\n", format_bytes(removed_), format_bytes(bytes_max)) +
-      tail;
+      fmt::format("{}---- runner removed {} of output here, because a log has at most {} ----\n{}{}",
+                  head.ends_with('\n') ? "" : "\n", format_bytes(removed_), format_bytes(bytes_max), heading, tail);
   [[maybe_unused]] const ssize_t n = ::write(log.get(), rest.data(), rest.size());
-  begin_ = std::min(begin_, static_cast<off_t>(head.size()));
+  begin_ = std::min(begin_, head_size);
 }
 
 std::string ChildLog::tail(size_t lines_max) const {
@@ -136,10 +164,7 @@ std::string ChildLog::tail(size_t lines_max) const {
   off_t size = log.is_open() ? ::lseek(log.get(), 0, SEEK_END) : 0;
   off_t begin = std::max(begin_, size - bytes_max);
   if (begin >= size) return "";
-  std::string text(static_cast<size_t>(size - begin), '\0');
-  ssize_t n = ::pread(log.get(), text.data(), text.size(), begin);
-  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
-  auto lines = split(trim(text), '\n');
+  auto lines = split(trim(read_part(log, begin, size - begin)), '\n');
   size_t skip = lines.size() > lines_max ? lines.size() - lines_max : 0;
   return join({lines.begin() + static_cast<std::ptrdiff_t>(skip), lines.end()}, "\n");
 }

@@ -28,8 +28,8 @@ pid_t start_child(const ChildCommand& command);
 /// A log file that one child after another appends to.
 class ChildLog {
  public:
-  /// `heading`: a line that is written first, to separate this child's output from that of earlier ones; empty: none. Throws
-  /// Error(environment) where it cannot be written.
+  /// `heading`: a line that is written first, to separate this child's output from that of earlier ones; empty: none. It begins a line
+  /// also if the output of an earlier child ended within one. Throws Error(environment) where it cannot be written.
   explicit ChildLog(std::string path, const std::string& heading = "");
   /// A descriptor for the child. The caller closes it afterwards.
   Descriptor take() { return std::move(descriptor_); }
@@ -37,8 +37,8 @@ class ChildLog {
   /// The last `lines` lines that were written after this object was made, within the last 4 KiB.
   std::string tail(size_t lines) const;
   /// If the file is larger than `bytes_max`, removes its middle: the first and the last eighth of `bytes_max` stay, with a line between
-  /// them that says how much is missing. The child may go on writing; what it writes during this call may be lost. Does nothing if
-  /// the file cannot be changed.
+  /// them that says how much is missing, and the last heading of an attempt (log_heading.hpp) that was removed. The child may go on
+  /// writing; what it writes during this call may be lost. Does nothing if the file cannot be changed.
   void bound(int64_t bytes_max);
 
  private:

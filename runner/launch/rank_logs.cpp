@@ -3,8 +3,8 @@
 #include <charconv>
 #include <fstream>
 
+#include "runner/base/log_heading.hpp"
 #include "runner/base/text.hpp"
-#include "runner/launch/worker_group.hpp"
 
 namespace runner {
 
@@ -56,9 +56,9 @@ void RankLogReader::read(const std::function<void(const RankLogLine&)>& line, bo
   if (!log) return;
   std::error_code error;
   if (const auto size = fs::file_size(file_, error); !error && size < offset_) {
-    // The middle of a long log was removed: what was at its end has been read.
-    offset_ = size;
-    partial_.clear();
+    // The middle of a long log was removed: what was at its end has been read, but not all headings may have been.
+    *this = RankLogReader(rank_, file_);
+    skip_to_end();
   }
   log.seekg(static_cast<std::streamoff>(offset_));
   std::string buffer(size_t{1} << 18, '\0');

@@ -26,8 +26,8 @@ std::map<int, fs::path> rank_logs(const fs::path& run_dir);
 class RankLogReader {
  public:
   RankLogReader(int rank, fs::path file) : rank_(rank), file_(std::move(file)) {}
-  /// Calls `line` for each complete line since the last call. If the file has become shorter, starts again at its beginning. `to_end`:
-  /// also a last line without a line break.
+  /// Calls `line` for each complete line since the last call. If the file has become shorter, because its middle was removed, goes on at
+  /// its end. `to_end`: also a last line without a line break.
   void read(const std::function<void(const RankLogLine&)>& line, bool to_end);
   /// Continues from the end of the file; only its headings are read.
   void skip_to_end() {

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/log_heading.hpp"
 #include "runner/launch/worker_process.hpp"
 
 namespace runner {
@@ -49,19 +49,6 @@ void place(WorkerGroup& group, const Placement& placement) {
 
 std::string log_file_of(const WorkerGroup& group, int rank) {
   return (std::filesystem::path(group.log_dir) / fmt::format("rank-{}.log", rank)).string();
-}
-
-std::string log_heading(const std::string& attempt, const std::string& time) {
-  return fmt::format("---- runner: attempt {}, {} ----", attempt, time);
-}
-
-std::optional<int64_t> attempt_of_heading(std::string_view line) {
-  constexpr std::string_view begin = "---- runner: attempt ", end = " ----";
-  int64_t attempt = 0;
-  if (!line.starts_with(begin) || !line.ends_with(end)) return std::nullopt;
-  const auto* first = line.data() + begin.size();
-  const auto [last, failed] = std::from_chars(first, line.data() + line.size(), attempt);
-  return failed == std::errc() && *last == ',' ? std::optional(attempt) : std::nullopt;
 }
 
 std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, const Handout& handout) {

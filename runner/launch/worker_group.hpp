@@ -3,9 +3,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runner/launch/cluster.hpp"
@@ -38,10 +36,6 @@ void place(WorkerGroup& group, const Placement& placement);
 
 /// RUN_DIR/logs/rank-N.log.
 std::string log_file_of(const WorkerGroup& group, int rank);
-
-/// The line of a log before the output of an attempt, and the attempt's number in such a line; empty for another line.
-std::string log_heading(const std::string& attempt, const std::string& time);
-std::optional<int64_t> attempt_of_heading(std::string_view line);
 
 /// The resources of a group for one attempt.
 struct Handout {

@@ -1,4 +1,5 @@
 // Programs run to their end or to a deadline, and the state of processes.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include "runner/base/child_process.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/log_heading.hpp"
 #include "runner/base/process_stat.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -80,6 +82,41 @@ TEST_CASE(
   CHECK(again.tail(3) == "");
   again.bound(int64_t{1} << 20);
   CHECK(read_file(path) == text + "---- second ----\n");
+}
+
+TEST_CASE("the heading of an attempt begins a line, and stays when the middle of a log is removed") {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "rank-0.log").string();
+  constexpr int64_t most = 4000;
+  const std::string first = log_heading("1", "now"), second = log_heading("2", "now"), third = log_heading("3", "now");
+  const auto append = [&](const std::string& text) {
+    const Descriptor log(::open(path.c_str(), O_WRONLY | O_APPEND));
+    REQUIRE(::write(log.get(), text.data(), text.size()) == std::ssize(text));
+  };
+  const auto lines = [](const std::string& word, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += word + "\n";
+    return text;
+  };
+  ChildLog one(path, first);
+  append(lines("one", 200) + "killed within a line");
+  ChildLog two(path, second);
+  CHECK(read_file(path) == first + "\n" + lines("one", 200) + "killed within a line\n" + second + "\n");
+  append("---- runner: attempt x ----\n" + lines("two", 2000));
+  two.bound(most);
+  std::string text = read_file(path);
+  CHECK(text.find(" ----\n" + second + "\n", text.find("---- runner removed ")) != std::string::npos);
+  CHECK(text.size() <= most);
+
+  // The lines of attempt 2 that are left at the end still have its heading before them, which a removal before this one wrote.
+  ChildLog three(path, third);
+  append(lines("three", 5));
+  three.bound(1000);
+  text = read_file(path);
+  const auto note = text.find("---- runner removed "), kept = text.find(second + "\ntwo\n", note);
+  CHECK(note != std::string::npos);
+  CHECK(kept != std::string::npos);
+  CHECK(text.ends_with("two\n" + third + "\n" + lines("three", 5)));
 }
 
 TEST_CASE("a file of /proc that cannot be read is empty, and no exception") {
