@@ -1,6 +1,7 @@
 #include "runner/lua/known_metrics.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "runner/base/files.hpp"
@@ -26,15 +27,20 @@ const std::vector<std::string>& trainer_metrics() {
 
 namespace {
 constexpr const char* name_is_reserved = "log: the trainer itself records a metric named ";
-}
+constexpr const char* column_is_reserved = "log: a table of metrics has another column named ";
+/// The columns of metrics.csv and of exported tables that are no metrics.
+constexpr std::array<std::string_view, 5> columns_of_tables = {"step", "run", "name", "run_id", "run_name"};
+}  // namespace
 
 void check_metric_name(std::string_view name) {
   if (name.empty()) throw ScriptMistake("log: the name is empty");
   if (first_invalid_utf8(name))
     throw ScriptMistake(fmt::format("log: the name \"{}\" is not UTF-8 text", escape_invalid_utf8(name)));
-  const auto& own = trainer_metrics();
-  if (std::find(own.begin(), own.end(), name) != own.end())
-    throw ScriptMistake(fmt::format("{}\"{}\"; take another name, such as \"hook/{}\"", name_is_reserved, name, name));
+  const char* reserved = std::ranges::count(trainer_metrics(), name)          ? name_is_reserved
+                         : std::ranges::count(columns_of_tables, lower(name)) ? column_is_reserved
+                                                                              : nullptr;
+  if (reserved)
+    throw ScriptMistake(fmt::format("{}\"{}\"; take another name, such as \"hook/{}\"", reserved, name, name));
 }
 
 std::string nonfinite_note(const std::string& hook, const std::string& name, double value, int64_t step) {
@@ -138,7 +144,7 @@ KnownMetrics known_metrics(const Recipe& recipe) {
   } catch (const Error& error) {
     known.complete = false;
     const std::string what = error.what();
-    for (const char* certain : {name_is_reserved, no_tokenizer})
+    for (const char* certain : {name_is_reserved, column_is_reserved, no_tokenizer})
       if (what.find(certain) != std::string::npos) known.mistake = what;
   }
   return known;

@@ -11,7 +11,8 @@ namespace runner::lua {
 /// The metrics that the trainer itself records.
 const std::vector<std::string>& trainer_metrics();
 
-/// Throws ScriptMistake if a hook must not log under this name: it is empty, not UTF-8, or in trainer_metrics().
+/// Throws ScriptMistake if a hook must not log under this name: it is empty, not UTF-8, in trainer_metrics(), or the name of a column of
+/// tables of metrics that is no metric: step, run, name, run_id, run_name.
 void check_metric_name(std::string_view name);
 
 /// The note about a metric whose logged value is not finite, often because of a division by zero.

@@ -232,6 +232,11 @@ TEST_CASE("a dry run rejects the same metric names as a run") {
     CHECK(hooks.run().back().find("log: the trainer itself records a metric named \"" + name + "\"") !=
           std::string::npos);
   }
+  for (const std::string name : {"step", "run", "name", "run_id", "run_name"}) {
+    Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('" + name + "', 1) end}"});
+    CHECK(hooks.run().back().find("log: a table of metrics has another column named \"" + name +
+                                  "\"; take another name, such as \"hook/" + name + "\"") != std::string::npos);
+  }
   CHECK(Hooks({"return {on_train_start = function(ctx) ctx:log('', 1) end}"})
             .run()
             .back()

@@ -46,6 +46,26 @@ TEST_CASE("hooks are called at Lightning's moments and in Lightning's order") {
   CHECK(lines == expected);
 }
 
+TEST_CASE("many metrics of a step arrive, in events that are short enough for the pipe") {
+  HookedRun run({1, "single"}, R"(return {
+    on_train_end = function(ctx)
+      for i = 1, 60000 do ctx:log(("layer/%d/the/share/of/zeros"):format(i), i) end
+    end})");
+  run.recipe.train.max_steps = 1;
+  run.go();
+  CHECK(run.failures == std::vector<std::string>{""});
+  CHECK(run.events_of("note").empty());
+  size_t count = 0;
+  for (const auto& event : run.events_of("metrics")) {
+    CHECK(event.dump().size() < (512 << 10));
+    CHECK(event.at("step") == 1);
+    CHECK(event.at("at_end") == true);
+    count += event.at("values").size();
+  }
+  CHECK(count == 60'000);
+  CHECK(run.logged("layer/60000/the/share/of/zeros") == std::vector<double>{60'000});
+}
+
 TEST_CASE("a hook on one rank stops all ranks after the same step, and the run ends normally") {
   HookedRun run({2, "ddp"}, R"(return {
     on_train_batch_end = function(ctx)

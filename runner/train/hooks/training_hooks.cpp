@@ -36,6 +36,23 @@ bool any(const std::vector<CallEnd>& ends, bool CallEnd::*member) {
   return std::any_of(ends.begin(), ends.end(), [&](const auto& end) { return end.*member; });
 }
 
+/// Parts whose events are at most a quarter of the longest line of the event pipe, of 1 MiB.
+std::vector<std::vector<HookRequests::Logged>> in_parts(const std::vector<HookRequests::Logged>& all) {
+  constexpr size_t bytes_max = 256 << 10, bytes_of_number = 40, bytes_of_escape = 6;
+  std::vector<std::vector<HookRequests::Logged>> parts;
+  size_t bytes = bytes_max;
+  for (const auto& logged : all) {
+    const size_t more = bytes_of_escape * logged.metric->first.size() + bytes_of_number;
+    if (bytes + more > bytes_max) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().push_back(logged);
+    bytes += more;
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::unique_ptr<Hooks> make_training_hooks(const TrainingHooksSetup& setup) {
@@ -181,15 +198,17 @@ void TrainingHooks::publish(const std::string& hook, std::vector<HookRequests::L
     if (!std::isfinite(logged.value) && !std::exchange(logged.metric->second.odd, true))
       setup_.events.emit(
           "note", {{"message", lua::nonfinite_note(hook, logged.metric->first, logged.value, call_.progress.step)}});
-  // The event shares ownership of `metrics`, because it uses the names in it.
   const bool at_end = call_.moment == Moment::on_train_end || call_.moment == Moment::teardown;
-  setup_.events.emit_soon("metrics", [metrics = metrics_, step = call_.progress.step, at_end, all = std::move(all)] {
-    json values = json::object();
-    for (const auto& logged : all) values[logged.metric->first] = logged.value;
-    json event = {{"step", step}, {"values", std::move(values)}};
-    if (at_end) event["at_end"] = true;
-    return event;
-  });
+  // The events share ownership of `metrics`, because they use the names in it.
+  for (auto& part : in_parts(all))
+    setup_.events.emit_soon("metrics",
+                            [metrics = metrics_, step = call_.progress.step, at_end, part = std::move(part)] {
+                              json values = json::object();
+                              for (const auto& logged : part) values[logged.metric->first] = logged.value;
+                              json event = {{"step", step}, {"values", std::move(values)}};
+                              if (at_end) event["at_end"] = true;
+                              return event;
+                            });
 }
 
 // ---- parameters that hooks change for a validation
