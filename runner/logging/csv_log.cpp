@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "runner/base/clock.hpp"
 #include "runner/base/csv.hpp"
 
 namespace runner {
@@ -33,32 +32,74 @@ std::string CsvLog::row(int64_t step, const StepValues& values) const {
 
 void CsvLog::begin(const AttemptStart& attempt) {
   columns_ = attempt.ledger.metric_names(attempt.run);
+  known_ = {columns_.begin(), columns_.end()};
+  waiting_.clear();  // the ledger has them
   last_step_.reset();
+  last_row_size_ = 0;
   std::string rows;
-  for (auto& [step, values] : recorded_history(attempt)) {
-    rows += row(step, values);
+  each_recorded_step(attempt, [&](int64_t step, const StepValues& values) {
+    const std::string text = row(step, values);
+    rows += text;
     last_step_ = step;
+    last_row_size_ = text.size();
     last_values_ = values;
-  }
+  });
   write_again(rows);
 }
 
 void CsvLog::points(const PointGroup& group) {
-  const auto known = std::ssize(columns_), header_bytes = std::ssize(header());
-  for (const auto& point : group.points)
-    if (std::ranges::find(columns_, point.name) == columns_.end()) columns_.push_back(point.name);
-  if (const auto added = std::ssize(columns_) - known; added > 0) {
-    auto rows = read_file(path_).substr(static_cast<size_t>(header_bytes));
-    for (size_t end = rows.find('\n'); end != std::string::npos;
-         end = rows.find('\n', end + static_cast<size_t>(added) + 1))
-      rows.insert(end, static_cast<size_t>(added), ',');
-    write_again(rows);
+  waiting_.emplace_back(group.step, group.points);
+  write_waiting();
+}
+
+void CsvLog::end(const RunEnd&) {
+  next_columns_ = 0;
+  write_waiting();
+}
+
+std::vector<std::string> CsvLog::new_columns() const {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const auto& [step, points] : waiting_)
+    for (const auto& point : points)
+      if (!known_.contains(point.name) && seen.insert(point.name).second) names.push_back(point.name);
+  return names;
+}
+
+void CsvLog::add_columns(const std::vector<std::string>& names) {
+  const std::string cells(names.size(), ',');
+  const std::string old = read_file(path_);
+  std::string rows;
+  for (size_t begin = header().size(); begin < old.size();) {
+    const size_t end = std::min(old.find('\n', begin), old.size());
+    rows.append(old, begin, end - begin).append(cells).append("\n");
+    begin = end + 1;
   }
-  const size_t replaced = last_step_ == group.step ? row(group.step, last_values_).size() : 0;
-  if (replaced == 0) last_values_.clear();
-  last_step_ = group.step;
-  for (const auto& point : group.points) last_values_[point.name] = point.value;
-  file_->replace_last(replaced, row(group.step, last_values_));
+  columns_.insert(columns_.end(), names.begin(), names.end());
+  known_.insert(names.begin(), names.end());
+  if (last_step_) last_row_size_ += cells.size();
+  write_again(rows);
+}
+
+void CsvLog::write_waiting() {
+  constexpr double times_longer = 19;
+  if (waiting_.empty()) return;
+  if (const auto names = new_columns(); !names.empty()) {
+    const double begun = steady_seconds();
+    if (begun < next_columns_) return;
+    add_columns(names);
+    const double ended = steady_seconds();
+    next_columns_ = ended + times_longer * (ended - begun);
+  }
+  for (auto& [step, points] : std::exchange(waiting_, {})) {
+    const size_t replaced = last_step_ == step ? last_row_size_ : 0;
+    if (replaced == 0) last_values_.clear();
+    for (const auto& point : points) last_values_[point.name] = point.value;
+    const std::string text = row(step, last_values_);
+    file_->replace_last(replaced, text);
+    last_step_ = step;
+    last_row_size_ = text.size();
+  }
 }
 
 }  // namespace runner

@@ -55,21 +55,22 @@ std::string framed(const std::string& event) {
 /// The events with which an attempt begins.
 std::string first_events(const AttemptStart& attempt) {
   constexpr int status = 1, start = 1;
-  const auto history = recorded_history(attempt);
-  const int64_t first_step = history.empty() ? 0 : std::min<int64_t>(0, history.begin()->first);
   const double started = start_of_run(attempt.run), now = wall_seconds();
+  int64_t first_step = 0;
+  double seconds = 0;
+  std::string history;
+  each_recorded_step(attempt, [&](int64_t step, const StepValues& values) {
+    first_step = std::min(first_step, step);
+    if (const auto found = values.find(metric::seconds); found != values.end()) seconds = found->second;
+    std::string scalars;
+    for (const auto& [name, number] : values) scalars += scalar(name, number);
+    history += framed(event_at(started + seconds, step, message_field(event::summary, scalars)));
+  });
   std::string bytes = framed(event_at(now, 0, message_field(event::file_version, "brain.Event:2")));
   bytes += framed(event_at(now, first_step, message_field(event::session_log, number_field(status, start))));
   const auto recipe = text_value("recipe", "```toml\n" + attempt.row.resolved + "\n```");
   bytes += framed(event_at(started, 0, message_field(event::summary, recipe)));
-  double seconds = 0;
-  for (const auto& [step, values] : history) {
-    if (const auto found = values.find(metric::seconds); found != values.end()) seconds = found->second;
-    std::string scalars;
-    for (const auto& [name, number] : values) scalars += scalar(name, number);
-    bytes += framed(event_at(started + seconds, step, message_field(event::summary, scalars)));
-  }
-  return bytes;
+  return bytes + history;
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ std::string WandbLog::records_of(const AttemptStart& attempt) {
       message_field(record::header, message_field(version_info, message_field(producer_field, producer) +
                                                                     message_field(min_consumer_field, min_consumer))));
   bytes += framed(run_record(attempt));
-  for (const auto& [step, row] : recorded_history(attempt)) bytes += history(step, row, std::nullopt);
+  each_recorded_step(attempt, [&](int64_t step, const StepValues& row) { bytes += history(step, row, std::nullopt); });
   return bytes;
 }
 
