@@ -1,4 +1,5 @@
 // `runner`: the command line program, and the processes in which data plug-ins run. It does not link LibTorch.
+#include <csignal>
 #include <string_view>
 
 #include "runner/commands/front.hpp"
@@ -6,6 +7,8 @@
 #include "runner/data/plugin/serve.hpp"
 
 int main(int argc, char** argv) {
+  // A launcher may ignore SIGCHLD. Then nobody would learn the exit codes of our child processes.
+  std::signal(SIGCHLD, SIG_DFL);
   if (argc == 2 && std::string_view(argv[1]) == runner::plugin_process_argument) return runner::serve_data_plugin();
   return runner::run_command_line(
       argc > 0 ? std::vector<std::string>(argv + 1, argv + argc) : std::vector<std::string>(), RUNNER_VERSION);

@@ -5,6 +5,7 @@
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/run_row.hpp"
+#include "runner/launch/event_kinds.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
@@ -75,7 +76,8 @@ void RunProgress::event(const std::string& kind, const nlohmann::json& fields) {
   if (kind == "ready") ready(fields);
   if (kind == "note" || (kind == "skipped" && !std::exchange(skipped_, true)))
     progress_->line("note: " + fields.value("message", ""));
-  if (kind == "loss_spike" || kind == "stall") progress_->line("warning: " + fields.value("message", ""));
+  if (const auto* trouble = find_trouble(kind); trouble && trouble->is_warning)
+    progress_->line("warning: " + fields.value("message", ""));
   if (kind == "restart")
     progress_->line(fmt::format("restart {}: {}", fields.value("attempt", 0), fields.value("why", "")));
   if (kind == "sample" && fields.contains("text")) {

@@ -12,6 +12,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/launch/event_kinds.hpp"
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/curve.hpp"
@@ -308,11 +309,7 @@ std::string samples_text(const json& event) {
 
 /// Signs of trouble are always shown. The memory of ranks is in the section of predictions.
 void print_events(const json& run, double now) {
-  static const std::vector<std::string> trouble = {"nonfinite", "loss_spike", "stall", "skipped",
-                                                   "restart",   "crash",      "failed"};
-  const auto is_trouble = [&](const json& event) {
-    return std::ranges::find(trouble, plain(event["event"])) != trouble.end();
-  };
+  const auto is_trouble = [](const json& event) { return find_trouble(plain(event["event"])) != nullptr; };
   std::vector<const json*> events;
   for (const auto& event : run["events"])
     if (event["event"] != "memory") events.push_back(&event);

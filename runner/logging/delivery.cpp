@@ -40,7 +40,17 @@ void Delivery::finish(const Patience& patience) {
   if (patience.wait(changed_, lock, what, [this] { return queue_.empty(); })) return;
   stop_ = true;
   changed_.notify_all();
-  log::warning("{} could not be delivered to {} in time", counted(std::ssize(queue_), "notification"), place_);
+  warn(fmt::format("{} could not be delivered to {} in time", counted(std::ssize(queue_), "notification"), place_));
+}
+
+std::vector<std::string> Delivery::take_problems() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(problems_, {});
+}
+
+void Delivery::warn(const std::string& problem) {
+  log::warning("{}", problem);
+  problems_.push_back(problem);
 }
 
 bool Delivery::pause(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds time) {
@@ -49,8 +59,8 @@ bool Delivery::pause(std::unique_lock<std::mutex>& lock, std::chrono::millisecon
 
 void Delivery::failed(const std::string& problem, int tries) {
   if (!std::exchange(failing_, true))
-    log::warning("a notification could not be delivered to {} ({}): {}", place_,
-                 tries == 1 ? "1 try" : fmt::format("{} tries", tries), problem);
+    warn(fmt::format("a notification could not be delivered to {} ({}): {}", place_,
+                     tries == 1 ? "1 try" : fmt::format("{} tries", tries), problem));
 }
 
 void Delivery::delivered() {

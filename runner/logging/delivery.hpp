@@ -13,7 +13,7 @@
 
 namespace runner {
 
-/// Pauses between tries: 1 s, 2 s, 4 s ...
+/// The tries for one message. Pauses between them: 1 s, 2 s, 4 s ...
 struct Retries {
   int tries = 5;
   std::chrono::milliseconds first_pause{1000};
@@ -36,11 +36,15 @@ class Delivery {
 
   /// If 64 messages wait, the oldest one is left out.
   void add(std::string message);
-  /// Waits until everything is delivered or given up. What is left when the patience is over is given up, with a warning.
+  /// Waits until everything is delivered or given up. What is left when the patience is over is given up, with a warning. Nothing is
+  /// delivered after that.
   void finish(const Patience& patience);
+  /// What has been warned of since the last call.
+  std::vector<std::string> take_problems();
 
  private:
   void loop();
+  void warn(const std::string& problem);
   /// One warning until a message is delivered again.
   void failed(const std::string& problem, int tries);
   void delivered();
@@ -53,6 +57,7 @@ class Delivery {
   std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
   std::deque<std::string> queue_;  ///< the first one is being delivered
+  std::vector<std::string> problems_;
   bool stop_ = false, failing_ = false;
   std::thread thread_;  ///< last, because it uses the others
 };

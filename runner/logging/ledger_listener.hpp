@@ -8,7 +8,8 @@ namespace runner {
 
 class LedgerListener final : public RunListener {
  public:
-  /// `patience`: how long the first end() may wait for the ledger.
+  /// `patience`: how long, in seconds, the first end() may wait for a ledger that cannot be written; later ones do not wait. Throws
+  /// Error(environment) if the ledger cannot be opened.
   LedgerListener(const std::string& home, std::chrono::seconds patience)
       : ledger_(home, Ledger::Mode::write), patience_(patience) {}
 

@@ -133,11 +133,15 @@ void MlflowLog::points(const PointGroup& group) {
 
 void MlflowLog::tick() {
   json found;
+  std::vector<std::string> problems;
   {
     std::lock_guard lock(mutex_);
     found.swap(found_);
+    problems.swap(problems_);
   }
-  if (record_ && !found.is_null()) record_->annotate(recorded_run_, "mlflow", found);
+  if (!record_) return;
+  if (!found.is_null()) record_->annotate(recorded_run_, "mlflow", found);
+  for (const auto& problem : problems) record_->event(recorded_run_, "undelivered", {{"message", problem}});
 }
 
 int64_t MlflowLog::time_of(int64_t step) {
@@ -167,8 +171,17 @@ void MlflowLog::end(const RunEnd& end) {
   tick();
 }
 
+std::string MlflowLog::record_problem(const std::string& what) {
+  auto text =
+      fmt::format("MLflow at {}{}; `runner export {} --metrics mlflow -o FOLDER` writes the whole run for MLflow",
+                  origin_of_url(uri_), what, job_.run);
+  std::lock_guard lock(mutex_);
+  problems_.push_back(text);
+  return text;
+}
+
 void MlflowLog::warn_incomplete(const std::string& what) {
-  const auto text = fmt::format("MLflow at {} {}", origin_of_url(uri_), what);
+  const auto text = record_problem(" " + what);
   troubled_.exchange(true) ? log::info("{}", text) : log::warning("{}", text);
 }
 
@@ -327,7 +340,7 @@ void MlflowLog::finish(const End& end) {
 }
 
 void MlflowLog::give_up_for_good(const std::string& why) {
-  log::warning("MLflow at {}: {}; the training continues without MLflow", origin_of_url(uri_), why);
+  log::warning("{}", record_problem(fmt::format(": {}; the training continues without MLflow", why)));
   if (run_.empty()) return;
   try {
     api_.update_run(run_, "KILLED", milliseconds(wall_seconds()));

@@ -27,7 +27,7 @@ namespace runner {
 /// runner.changed.KEY have them. A value that the ledger has replaced is sent again, and the tag runner.replaced names it.
 class MlflowLog final : public RunListener {
  public:
-  /// `record`: gets the annotation "mlflow" of the run: {run, experiment, url}, which `runner show` prints.
+  /// `record`: gets the annotation "mlflow" of the run: {run, experiment, url}, which `runner show` prints, and the events "undelivered".
   explicit MlflowLog(const Recipe::Logging& settings, Ledger* record = nullptr);
   ~MlflowLog() override;
   std::string title() const override { return "MLflow"; }
@@ -80,6 +80,8 @@ class MlflowLog final : public RunListener {
   /// One warning until the server answers again.
   void warn_once(const std::string& problem);
   void warn_incomplete(const std::string& what);
+  /// Returns a text that also says how the run gets there. It becomes an event of the run, since MLflow will lack a part of it.
+  std::string record_problem(const std::string& what);
   /// Does without MLflow from now on.
   void give_up_for_good(const std::string& why);
 
@@ -105,6 +107,7 @@ class MlflowLog final : public RunListener {
   std::optional<End> end_;
   bool give_up_ = false, done_ = false;
   nlohmann::json found_;                     ///< the run on the server, until it is recorded; null: none
+  std::vector<std::string> problems_;        ///< until they are recorded
   std::map<int64_t, int64_t> times_;         ///< step -> milliseconds, of the newest steps
   std::map<std::string, int64_t> recorded_;  ///< metric -> the last step that points() was told
   std::thread thread_;

@@ -1,10 +1,12 @@
 #include "runner/logging/notifier.hpp"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -19,6 +21,7 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/http/http.hpp"
+#include "runner/launch/event_kinds.hpp"
 
 namespace runner {
 
@@ -37,32 +40,59 @@ Descriptor file_with(const std::string& text) {
   return file;
 }
 
-/// Runs a command with `message` as its standard input. Its output goes to a file in memory, whose last line explains a failure.
-Delivery::Result run_command(const std::string& command, const std::string& message, const std::atomic<bool>& stop) {
-  const Descriptor in = file_with(message + "\n"), out = file_with("");
-  const pid_t pid = start_child({.program = "/bin/sh",
-                                 .arguments = {"-c", shell_references(command)},
-                                 .out = out.get(),
-                                 .log = out.get(),
-                                 .in = in.get()});
+/// The end of what a child has written, as far as it is in the pipe.
+void read_output(ChildPipe& pipe, std::string& last) {
+  constexpr size_t kept = 4096;
+  std::array<char, 65536> buffer;
+  for (int reads = 0; reads < 16 && pipe.read.is_open();
+       ++reads) {  // a child that writes without end must not hold it up
+    const ssize_t n = ::read(pipe.read.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;
+    if (n == 0) return pipe.read.close();
+    last.append(buffer.data(), static_cast<size_t>(n));
+    if (last.size() > kept) last.erase(0, last.size() - kept);
+  }
+}
+
+/// Waits for a child while it reads what the child writes. Returns why its status is not known; empty: `status` has it.
+std::string wait_for_child(pid_t pid, ChildPipe& output, std::string& last, const std::atomic<bool>& stop,
+                           int& status) {
   const auto deadline = std::chrono::steady_clock::now() + time_of_a_command;
-  int status = 0;
-  while (::waitpid(pid, &status, WNOHANG) == 0) {
+  while (true) {
+    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+    read_output(output, last);
+    if (ended == pid) return "";
+    if (ended < 0 && errno != EINTR) return fmt::format("its exit code is not known: {}", std::strerror(errno));
     if (stop || std::chrono::steady_clock::now() > deadline) {
       ::kill(-pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
-      return {.problem = fmt::format("it has not ended after {} s", time_of_a_command.count())};
+      return fmt::format("it has not ended after {} s", time_of_a_command.count());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    pollfd readable{output.read.get(), POLLIN, 0};  // of a closed pipe, poll() only waits
+    ::poll(&readable, 1, 20);
   }
+}
+
+/// Runs a command with `message` as its standard input. The last line of its output explains a failure.
+Delivery::Result run_command(const std::string& command, const std::string& message, const std::atomic<bool>& stop) {
+  const Descriptor in = file_with(message + "\n");
+  ChildPipe output;
+  const pid_t pid = start_child({.program = "/bin/sh",
+                                 .arguments = {"-c", shell_references(command)},
+                                 .out = output.write.get(),
+                                 .log = output.write.get(),
+                                 .in = in.get()});
+  output.write.close();
+  std::string last;
+  int status = 0;
+  if (auto unknown = wait_for_child(pid, output, last, stop, status); !unknown.empty()) return {.problem = unknown};
   if (status == 0) return {};
   // The shell does not understand the command, may not run it, or does not find it.
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   const bool hopeless = code == 2 || code == 126 || code == 127;
-  char last[201] = {};
-  const off_t size = ::lseek(out.get(), 0, SEEK_END);
-  [[maybe_unused]] const ssize_t n = ::pread(out.get(), last, sizeof(last) - 1, std::max<off_t>(0, size - 200));
-  const auto said = trim(last);
+  constexpr size_t shown = 200;
+  const auto said = trim(std::string_view(last).substr(last.size() - std::min(last.size(), shown)));
   return {.problem = fmt::format("{}{}{}",
                                  WIFEXITED(status) ? fmt::format("exit code {}", code)
                                                    : fmt::format("ended by signal {}", WTERMSIG(status)),
@@ -115,15 +145,11 @@ std::string in_words(const json& metrics) {
 
 }  // namespace
 
-bool is_alert(const std::string& kind) {
-  return kind == "nonfinite" || kind == "loss_spike" || kind == "stall" || kind == "restart";
-}
-
 void check_targets(const std::vector<Recipe::Logging::Notify>& targets) {
   if (std::ranges::any_of(targets, [](const auto& target) { return target.webhook.has_value(); })) HttpClient();
 }
 
-Notifier::Notifier(const std::vector<Recipe::Logging::Notify>& targets, const Ledger& ledger, const std::string& run,
+Notifier::Notifier(const std::vector<Recipe::Logging::Notify>& targets, Ledger& ledger, const std::string& run,
                    const fs::path& folder, Retries retries)
     : ledger_(ledger), run_({{"schema", 1}, {"run", run}, {"host", host_name()}, {"folder", folder.string()}}) {
   for (const auto& target : targets) targets_.push_back({target.on, make_delivery(target, retries)});
@@ -148,7 +174,8 @@ void Notifier::send(Target& target, const char* kind, const std::string& text, c
 }
 
 void Notifier::event(const std::string& kind, const json& fields) {
-  if (!is_alert(kind)) return;
+  const auto* trouble = find_trouble(kind);
+  if (!trouble || !trouble->is_alert) return;
   json event = fields;
   event["event"] = kind;
   const std::string message = fields.value("message", fields.value("why", ""));
@@ -167,6 +194,13 @@ void Notifier::end(const RunEnd& end) {
   for (auto& target : targets_)
     if (const char* kind = kind_of_end(target.on, status == "failed")) send(target, kind, text, more);
   for (auto& target : targets_) target.delivery->finish(end.patience);
+  record_problems();
+}
+
+void Notifier::record_problems() {
+  for (auto& target : targets_)
+    for (const auto& problem : target.delivery->take_problems())
+      ledger_.event(run_.at("run"), "undelivered", {{"step", step_}, {"message", problem}});
 }
 
 std::string Notifier::who() {

@@ -20,14 +20,15 @@ namespace runner {
 /// message.
 class Notifier final : public RunListener {
  public:
-  /// `ledger`: knows the run's name at each time. `retries`: of each notification.
-  Notifier(const std::vector<Recipe::Logging::Notify>& targets, const Ledger& ledger, const std::string& run,
+  /// `ledger`: knows the run's name at each time, and gets an event for what could not be delivered. `retries`: of each notification.
+  Notifier(const std::vector<Recipe::Logging::Notify>& targets, Ledger& ledger, const std::string& run,
            const fs::path& folder, Retries retries = {});
 
   std::string title() const override { return "notifications"; }
   void begin(const AttemptStart& attempt) override;
   void points(const PointGroup& group) override;
   void event(const std::string& kind, const nlohmann::json& fields) override;
+  void tick() override { record_problems(); }
   /// Waits until all notifications are delivered, as long as RunEnd::patience.
   void end(const RunEnd& end) override;
 
@@ -39,8 +40,9 @@ class Notifier final : public RunListener {
   void send(Target& target, const char* kind, const std::string& text, const nlohmann::json& more);
   /// "NAME (ID)" of the run, which may have a new name.
   std::string who();
+  void record_problems();
 
-  const Ledger& ledger_;
+  Ledger& ledger_;
   std::vector<Target> targets_;
   nlohmann::json run_;                                 ///< the fields that all notifications have
   nlohmann::json metrics_ = nlohmann::json::object();  ///< the last values of loss and of the metrics of validation
@@ -62,8 +64,5 @@ struct SweepEnd {
 void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const SweepEnd& end, Retries retries = {});
 /// Throws Error(environment) if a webhook needs libcurl, which is not installed.
 void check_targets(const std::vector<Recipe::Logging::Notify>& targets);
-
-/// Whether an event is an alert: nonfinite, loss_spike, stall, restart.
-bool is_alert(const std::string& kind);
 
 }  // namespace runner

@@ -12,7 +12,7 @@
 
 namespace runner {
 
-/// An attempt that begins.
+/// An attempt that begins. What it refers to is valid during begin() only, except `ledger`, which outlives the listeners.
 struct AttemptStart {
   const std::string& home;       ///< of the ledger
   const std::string& run;        ///< id
@@ -33,7 +33,7 @@ struct PointGroup {
   From from;
   int64_t step = 0;
   std::vector<MetricPoint> points;  ///< at least one
-  const nlohmann::json& event;      ///< of the worker; see launch/events.hpp
+  const nlohmann::json& event;      ///< of the worker; see launch/events.hpp; valid during points() only
 
   std::optional<double> value(std::string_view name) const {
     for (const auto& point : points)

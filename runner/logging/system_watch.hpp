@@ -12,7 +12,7 @@
 
 namespace runner {
 
-/// Reads the node of rank 0 at a fixed rate: the whole machine, the processes of the run on this node, and the GPUs of its ranks. The
+/// Reads the node of rank 0, after pauses of 1, 2, 4 ... s up to Options::every: the whole machine, the processes of the run on this node, and the GPUs of its ranks. The
 /// readings go to the ledger (Ledger::system_samples). A thread reads, because the GPU driver may answer late.
 class SystemWatch : public RunListener {
  public:

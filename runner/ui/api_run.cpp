@@ -3,6 +3,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/launch/event_kinds.hpp"
 #include "runner/ui/api.hpp"
 
 namespace runner::ui {
@@ -59,6 +60,8 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
   run["logs"] = std::move(logs);
   const auto patch = patch_of(run["run_dir"].get<std::string>());
   run["patch_bytes"] = patch ? json(fs::file_size(*patch, ignored)) : json();
+  run["trouble"] = json::array();
+  for (const auto& trouble : trouble_kinds) run["trouble"].push_back(std::string(trouble.kind));
   run["now"] = wall_seconds();
   return json_response(std::move(run));
 }

@@ -139,8 +139,12 @@ TEST_CASE("a dead MLflow server gives one warning, and the training goes on", "[
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(count_of(result.err, "warning: MLflow at http://127.0.0.1:1: ") == 1);
-  CHECK_THAT(result.err, ContainsSubstring("it lacks the last points and the end of this run"));
+  const std::string way = "it lacks the last points and the end of this run; `runner export " + id_of_run(place) +
+                          " --metrics mlflow -o FOLDER` writes the whole run for MLflow";
+  CHECK_THAT(result.err, ContainsSubstring(way));
   CHECK(losses(place).size() == 12);
+  const auto shown = place.run({"show", "last"}).out;
+  CHECK_THAT(shown, ContainsSubstring("undelivered"));
 }
 
 TEST_CASE("a hanging MLflow server does not hold up the training, and its end for at most some seconds",

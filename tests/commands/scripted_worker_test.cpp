@@ -59,13 +59,18 @@ TEST_CASE("logging.system_interval_s sets the pause between readings of the mach
 TEST_CASE("a sweep tells its end once, and its trials only those who want them") {
   ScriptedRuns place(made_up_worker,
                      "[checkpoint]\nsave_at_end = false\n[logging]\nnotify = [{ command = \"cat >>sweep.json\" },\n"
-                     "  { on = [\"end\", \"trial\"], command = \"cat >>trials.json\" }]\n");
+                     "  { on = [\"end\", \"trial\"], command = \"cat >>trials.json\" },\n"
+                     "  { command = \"exit 127\" }]\n");
   place.write("sweep.toml",
               "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n"
               "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-3, 1e-1], points = 2 }\n");
-  const auto swept = place.run({"sweep", "run", "sweep.toml"});
+  ::signal(SIGCHLD, SIG_IGN);  // as a launcher may do
+  const pid_t sweep = place.start({"sweep", "run", "sweep.toml"});
+  ::signal(SIGCHLD, SIG_DFL);
+  const auto swept = place.finish(sweep);
   INFO(swept.err);
   CHECK(swept.code == 0);
+  CHECK(swept.err.find("to the command `exit 127` (1 try): exit code 127\n") != std::string::npos);
   const auto said = place.lines_of("sweep.json");
   REQUIRE(said.size() == 1);
   CHECK(said[0].at("kind") == "end");

@@ -1,6 +1,7 @@
 // Notifications: retries, warnings, and what commands and servers get.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 
@@ -165,6 +166,35 @@ TEST_CASE("a command that fails, and a server that is not there, are given up wi
   CHECK_THAT(text, ContainsSubstring("warning: a notification could not be delivered to the webhook at "
                                      "http://127.0.0.1:1 (3 tries): "));
   CHECK_THAT(text, ContainsSubstring("to the command `no-such-program --auth-token=***` (1 try): exit code 127: "));
+  logged.ledger.flush();
+  const json events = logged.ledger.show(logged.run).at("events");
+  REQUIRE(events.size() == 3);
+  for (const auto& event : events) {
+    CHECK(event.at("event") == "undelivered");
+    CHECK_THAT(text, ContainsSubstring("warning: " + event.at("message").get<std::string>() + "\n"));
+  }
+}
+
+TEST_CASE("a command may write without end, and one whose exit code is not known is no success") {
+  LoggedRun logged;
+  const Outcome finished{.code = ExitCode::done, .status = "finished", .first_cause = ""};
+  const RunEnd end{.outcome = finished};
+  Capture log(2);
+  // The output is no file, which could grow without end.
+  const std::string command =
+      "head -c 50000000 /dev/zero | tr '\\0' x; echo; stat -Lc %F /proc/$$/fd/1; echo all; exit 3";
+  Notifier({{.on = {"end"}, .command = command, .webhook = {}}}, logged.ledger, logged.run, logged.folder.path,
+           {.tries = 1})
+      .end(end);
+  ::signal(SIGCHLD, SIG_IGN);
+  Notifier({{.on = {"end"}, .command = "exit 3", .webhook = {}}}, logged.ledger, logged.run, logged.folder.path, fast)
+      .end(end);
+  ::signal(SIGCHLD, SIG_DFL);
+  const std::string text = log.text();
+  CHECK_THAT(text, ContainsSubstring("(1 try): exit code 3: "));
+  CHECK_THAT(text, ContainsSubstring("x\nfifo\nall\n"));
+  CHECK_THAT(text,
+             ContainsSubstring("to the command `exit 3` (1 try): its exit code is not known: No child processes\n"));
 }
 
 TEST_CASE("a run that fails before its first attempt is told, and a renamed one has its new name") {

@@ -1,4 +1,4 @@
-// Names that MLflow accepts, and addresses of servers as people may see them.
+// Below the MLflow logger: names that MLflow accepts, addresses as people may see them, replies of servers, and new points of a ledger.
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/http/http.hpp"

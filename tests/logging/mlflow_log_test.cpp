@@ -296,8 +296,9 @@ TEST_CASE("MLflow: points of a ledger that was deleted during the run arrive, an
   log.points({.from = PointGroup::From::step, .step = 9, .points = {{"loss", 9, 0.5}}, .event = logged.event});
   Capture text(2);
   log.end({.outcome = finished_run});
-  CHECK(text.text() ==
-        "warning: MLflow at " + server.uri() + " lacks the last points of this run: the ledger cannot be read\n");
+  CHECK(text.text() == "warning: MLflow at " + server.uri() +
+                           " lacks the last points of this run: the ledger cannot be read; `runner export " +
+                           logged.run + " --metrics mlflow -o FOLDER` writes the whole run for MLflow\n");
   const json runs = server.runs(logged.run, *settings.mlflow_experiment);
   CHECK(runs[0]["status"] == "FINISHED");
   CHECK(runs[0]["metrics"]["loss"] == losses_until(8));
@@ -330,18 +331,22 @@ TEST_CASE("MLflow: a metric that it refuses is left out, and the others arrive")
 TEST_CASE("MLflow: a signal at the end ends the wait for a server") {
   LoggedRun logged;
   const MlflowServer server(logged.folder.path, MlflowServer::Kind::hanging);
-  MlflowLog log(settings_for(server, "signal"));
+  MlflowLog log(settings_for(server, "signal"), &logged.ledger);
   log.begin(logged.attempt());
   log_steps(log, logged, 1, 2);
   const auto begun = std::chrono::steady_clock::now();
   log.end({.outcome = finished_run, .patience = {.stop = [] { return true; }}});
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  logged.ledger.flush();
+  const json events = logged.ledger.show(logged.run).at("events");
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].at("event") == "undelivered");
+  CHECK(events[0].at("message") ==
+        "MLflow at " + server.uri() + " does not answer in time: it lacks the last points and the end of this run; " +
+            "`runner export " + logged.run + " --metrics mlflow -o FOLDER` writes the whole run for MLflow");
 }
 
 TEST_CASE("MLflow: an address that is no server is refused, without its password") {
-  const Variable address("MLFLOW_TRACKING_URI",
-                         "postgresql:/"
-                         "/me:secretpw1@db/x");
-  CHECK_THROWS_WITH(MlflowLog(Recipe::Logging()), ContainsSubstring("postgresql:/"
-                                                                    "/me:***@db/x, which is no server"));
+  const Variable address("MLFLOW_TRACKING_URI", "postgresql://me:secretpw1@db/x");
+  CHECK_THROWS_WITH(MlflowLog(Recipe::Logging()), ContainsSubstring("postgresql://me:***@db/x, which is no server"));
 }

@@ -1,15 +1,23 @@
 // The record of the machine's use: readings of a running run reach the ledger, with the processes of its ranks.
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 #include <future>
 #include <thread>
 
-#include "runner/base/child_process.hpp"
 #include "runner/base/clock.hpp"
 #include "runner/logging/system_watch.hpp"
 #include "tests/logging/logged_run.hpp"
+#include "tests/support/wait_until.hpp"
 
 using namespace runner;
 using runner::testing::LoggedRun;
+using runner::testing::wait_until;
 
 namespace {
 
@@ -26,6 +34,25 @@ std::vector<std::pair<double, double>> wait_for(SystemWatch& watch, LoggedRun& l
   }
   return {};
 }
+
+/// A process with memory of its own.
+struct SizedChild {
+  static constexpr size_t bytes = 64 << 20;
+  pid_t pid;
+  SizedChild() : pid(::fork()) {
+    if (pid != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) ::_exit(1);
+    std::memset(memory, 1, bytes);
+    while (true) ::pause();
+  }
+  ~SizedChild() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  SizedChild(const SizedChild&) = delete;
+};
 
 }  // namespace
 
@@ -47,17 +74,16 @@ TEST_CASE("only ranks on this machine count, and a restart begins with none") {
   SystemWatch watch(logged.ledger, {.every = std::chrono::milliseconds(10), .gpus = {}, .local_ranks = 1});
   watch.begin(logged.attempt());
   const double alone = wait_for(watch, logged, "memory/run_bytes", 1).at(0).second;
-  // The parent of the test stands for a rank: it has memory of its own.
-  const auto ready = [](int rank) {
-    return nlohmann::json{{"rank", rank}, {"pid", static_cast<int64_t>(::getppid())}};
-  };
+  const SizedChild child;  // stands for a rank
+  const auto ready = [&](int rank) { return nlohmann::json{{"rank", rank}, {"pid", static_cast<int64_t>(child.pid)}}; };
   watch.event("ready", ready(1));  // a rank of another node: its process id means nothing here
   watch.event("step", ready(0));
   CHECK(watch.processes() == std::vector<int64_t>{::getpid()});
   watch.event("ready", ready(0));
-  CHECK(watch.processes() == std::vector<int64_t>{::getpid(), ::getppid()});
-  const size_t before = wait_for(watch, logged, "memory/run_bytes", 1).size();
-  CHECK(wait_for(watch, logged, "memory/run_bytes", before + 2).back().second > alone / 2);
+  CHECK(watch.processes() == std::vector<int64_t>{::getpid(), child.pid});
+  CHECK(wait_until(
+      [&] { return wait_for(watch, logged, "memory/run_bytes", 1).back().second > alone + SizedChild::bytes / 2; },
+      20));
   watch.begin(logged.attempt());
   CHECK(watch.processes() == std::vector<int64_t>{::getpid()});
 }

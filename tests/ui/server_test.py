@@ -57,6 +57,8 @@ class Api(WithServer):
         ours, theirs = self.get(f"runs/{id_}"), json.loads(self.runner("show", id_, "--json"))
         for key in theirs:
             self.assertEqual(ours[key], theirs[key], key)
+        self.assertIn("loss_spike", ours["trouble"])
+        self.assertNotIn("note", ours["trouble"])
         self.assertEqual(self.get("runs/last")["id"], theirs["id"] if False else json.loads(self.runner("show", "last", "--json"))["id"])
 
     def test_curves_as_text_and_as_bytes_are_equal(self):

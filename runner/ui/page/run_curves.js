@@ -9,7 +9,7 @@ import { notesEditor } from "./drawer.js";
 function timeline(run) {
   const svg = s("svg", { class: "timeline", role: "img", "aria-label": "Timeline of attempts, checkpoints and events" });
   const from = run.started, to = Math.max(run.ended ?? run.now, from + 1);
-  const bad = new Set(["failed", "nonfinite", "spike", "loss_spike", "stall", "restart", "skipped", "alert"]);
+  const bad = new Set(run.trouble);
   const draw = () => {
     const width = Math.max(200, svg.clientWidth);
     const x = (time) => 6 + ((Math.min(to, Math.max(from, time)) - from) / (to - from)) * (width - 12);
