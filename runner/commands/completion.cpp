@@ -8,6 +8,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/import_records.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/ledger/filter.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -19,19 +20,41 @@ namespace runner {
 
 namespace {
 
-// The bash script splits the line itself: bash splits words at "=" and ":", which keys and strategies contain.
+// The bash script splits the line itself: bash splits words at "=" and ":", which keys and strategies contain, and keeps their quotes.
+// What is inserted is quoted for the place where it stands.
 constexpr const char* bash_script =
     R"sh(# Completion of runner for bash: source it, or put it into ~/.local/share/bash-completion/completions/runner
 _runner() {
-  local line=${COMP_LINE:0:COMP_POINT} words current candidate
-  read -ra words <<<"$line"
-  [[ $line == *[[:space:]] ]] && words+=("")
-  current=${words[${#words[@]} - 1]}
-  local before=""  # the part that bash treats as earlier words
-  if [[ $current == *[=:]* ]]; then before=${current%"${current##*[=:]}"}; fi
+  local line=${COMP_LINE:0:COMP_POINT} words=() word="" quote="" candidate i char
+  local before=""  # the part of the last word that bash treats as earlier words
+  for ((i = 0; i < ${#line}; i++)); do
+    char=${line:i:1}
+    if [[ $char == "\\" && $quote != "'" ]]; then
+      i=$((i + 1))
+      word+=${line:i:1}
+    elif [[ -n $quote ]]; then
+      if [[ $char == "$quote" ]]; then quote=""; else word+=$char; fi
+    elif [[ $char == [\"\'] ]]; then
+      quote=$char before=$word
+    elif [[ $char == [[:space:]] ]]; then
+      [[ -n $word ]] && words+=("$word")
+      word="" before=""
+    else
+      word+=$char
+      if [[ $char == [=:] ]]; then before=$word; fi
+    fi
+  done
+  words+=("$word")
   COMPREPLY=()
   while IFS=$'\t' read -r candidate _; do
-    COMPREPLY+=("${candidate#"$before"}")
+    candidate=${candidate#"$before"}
+    case $quote in
+      \") candidate=${candidate//\\/\\\\} candidate=${candidate//\"/\\\"} candidate=${candidate//\$/\\\$}
+          candidate=${candidate//\`/\\\`} ;;
+      \') candidate=${candidate//\'/\'\\\'\'} ;;
+      *) if [[ $candidate == *[!A-Za-z0-9_.,:=@%+/-]* ]]; then printf -v candidate %q "$candidate"; fi ;;
+    esac
+    COMPREPLY+=("$candidate")
   done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
   if [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *[=:] ]]; then compopt -o nospace; fi
 }
@@ -45,7 +68,7 @@ _runner() {
   local candidate description
   while IFS=$'\t' read -r candidate description; do
     if [[ $candidate == *[=:] ]]; then plain+=("$candidate"); else described+=("${candidate//:/\\:}:$description"); fi
-  done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
+  done < <("${words[1]}" __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)
   if (( ${#plain} + ${#described} == 0 )); then _files; return; fi
   (( ${#plain} )) && compadd -S '' -- "${plain[@]}"
   (( ${#described} )) && _describe runner described
@@ -191,6 +214,8 @@ Candidates filter_terms(const std::string& current) try {
   Candidates list;
   for (const auto& candidate : found.candidates)
     list.push_back({current.substr(0, found.place.offset) + candidate.text, candidate.about});
+  if (current.substr(0, found.place.offset).ends_with("sweep:"))
+    list.push_back({current.substr(0, found.place.offset) + "last", "the newest sweep"});
   return list;
 } catch (const Error&) {
   return {};
@@ -250,6 +275,7 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (name == "tags") return tags();
   if (name == "trashed") return trash();
   if (name == "sweep") return sweeps();
+  if (name == "source") return plain(import_sources());
   if (app.get_name() == "strategies") return plain(strategy_names());
   if (app.get_name() == "help") {
     auto list = name == "topic" ? keys() : Candidates{{"recipe", "keys of recipes"}};

@@ -79,6 +79,7 @@ void add_record_options(CLI::App& app, RecordExport& record) {
       ->needs(bundle);
   app.add_option("--metrics", record.metrics,
                  "The points of the runs instead of weights: csv, jsonl, parquet, tensorboard or mlflow")
+      ->type_name("TEXT:{csv,jsonl,parquet,tensorboard,mlflow}")
       ->excludes(bundle);
 }
 

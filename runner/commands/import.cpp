@@ -26,17 +26,9 @@ std::string refuse_checkpoint(const std::string& format) {
   return "";
 }
 
-/// bundle, mlflow, ..., deepspeed
-std::vector<std::string> source_names() {
-  std::vector<std::string> names{"bundle"};
-  for (const auto& source : foreign_sources()) names.push_back(source.name);
-  names.emplace_back("deepspeed");
-  return names;
-}
-
 /// The source that the user names, or that the file shows.
 std::string source_of(const std::string& named, const std::string& path) {
-  const auto known = source_names();
+  const auto known = import_sources();
   const bool is_source = std::ranges::find(known, named) != known.end();
   if (!path.empty()) {
     if (is_source) return named;
@@ -67,7 +59,7 @@ ExitCode print_deepspeed(const std::string& file) {
 Action setup_import(CLI::App& app) {
   auto source = std::make_shared<std::string>(), path = std::make_shared<std::string>();
   auto replace = std::make_shared<bool>(false), json = std::make_shared<bool>(false);
-  app.add_option("source", *source, "What it is: " + join_or(source_names()) + "; may be left out")
+  app.add_option("source", *source, "What it is: " + join_or(import_sources()) + "; may be left out")
       ->required()
       ->check(refuse_checkpoint)
       ->type_name("[SOURCE]");

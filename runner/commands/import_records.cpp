@@ -70,6 +70,13 @@ ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy,
 
 }  // namespace
 
+std::vector<std::string> import_sources() {
+  std::vector<std::string> names{"bundle"};
+  for (const auto& source : foreign_sources()) names.push_back(source.name);
+  names.emplace_back("deepspeed");
+  return names;
+}
+
 ExitCode import_records(const std::string& kind, const std::string& path, bool replace, bool json) {
   if (kind == "bundle")
     return report(merge_bundle(ledger_home(), path, replace), replace ? "" : " (--replace takes those of the bundle)",

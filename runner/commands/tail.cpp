@@ -6,9 +6,11 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/json_text.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -39,17 +41,18 @@ class Tail {
   Tail(std::string home, std::string run, const TailOptions& options)
       : home_(std::move(home)), run_(std::move(run)), options_(options) {}
 
-  /// Prints the last lines, or all that are new. Returns the run's status. The ledger is opened again each time, because that is when
-  /// a run whose supervisor is gone is recognised.
+  /// Prints the last lines, or all that are new. Returns the run's status. A ledger that cannot be read any more may come back, because
+  /// the run writes it: as long as the run's folder is there, the status stays, and one note says so.
   std::string print_new() {
-    const Ledger ledger(home_, Ledger::Mode::read);
-    const auto row = ledger.row(run_);  // first: what is written before the end is printed before the end
-    rewind(ledger);
-    print_steps(ledger);
-    print_logs(ledger);
-    first_ = false;
+    try {
+      status_ = read_and_print();
+      told_ = false;
+    } catch (const Error& error) {
+      if (folder_.empty() || !fs::exists(folder_)) throw;
+      if (!std::exchange(told_, true)) log::info("waiting for the ledger of the run in {}: {}", folder_, error.what());
+    }
     std::fflush(stdout);
-    return row.status;
+    return status_;
   }
 
   void print_end() const {
@@ -69,6 +72,18 @@ class Tail {
   }
 
  private:
+  /// The ledger is opened again each time, because that is when a run whose supervisor is gone is recognised.
+  std::string read_and_print() {
+    const Ledger ledger(home_, Ledger::Mode::read);
+    const auto row = ledger.row(run_);  // first: what is written before the end is printed before the end
+    folder_ = ledger.run_dir(run_);
+    rewind(ledger);
+    print_steps(ledger);
+    print_logs(ledger);
+    first_ = false;
+    return row.status;
+  }
+
   /// A resumed run goes back: its points are written again.
   void rewind(const Ledger& ledger) {
     const auto attempts = ledger.attempts(run_);
@@ -143,7 +158,8 @@ class Tail {
 
   std::string home_, run_;
   const TailOptions& options_;
-  bool first_ = true;
+  std::string folder_, status_;  ///< as the ledger had them last; empty: the run was not seen yet
+  bool first_ = true, told_ = false;
   int64_t attempt_ = 0;
   std::unique_ptr<NewPoints> points_;
   std::map<int, RankLogReader> readers_;

@@ -7,6 +7,7 @@
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 
 namespace {
@@ -67,6 +68,10 @@ TEST_CASE("expectation 39: completion proposes run ids and names, tags, filters,
   CHECK_THAT(complete({"compare", "--group-by", "optimizer.l"}), StartsWith("optimizer.lr\t"));
   CHECK(complete({"ls", "--tag", "n"}) == "night\n");
   CHECK(complete({"plot", "last", "-o", "x"}) == "");  // files
+  CHECK(complete({"export", "last", "--metrics", ""}) == "csv\njsonl\nparquet\ntensorboard\nmlflow\n");
+  CHECK_THAT(complete({"import", ""}), StartsWith("bundle\nmlflow\n") && EndsWith("deepspeed\n"));
+  CHECK(complete({"import", "csv", ""}) == "");  // files
+  CHECK(complete({"ls", "sweep:l"}) == "sweep:last\tthe newest sweep\n");
 }
 
 TEST_CASE("bash completes runs and the values of filters", "[e2e]") {
@@ -79,6 +84,27 @@ TEST_CASE("bash completes runs and the values of filters", "[e2e]") {
   CHECK(completed("runner show 20") == run.id + "\n");
   CHECK(completed("runner plot tiny ti") == "tiny\n");
   CHECK(completed("runner compare tag:ni") == "night\n");  // bash replaces only the text after ":"
+}
+
+TEST_CASE("bash quotes what it inserts, and completes within quotes", "[e2e]") {
+  const OneRun run;
+  run.place.run({"rename", "last", "x;touch \"pwned\" $HOME"});
+  run.place.run({"tag", "last", "+first try", "+it's"});
+  const auto completed = [&](const std::string& line) {
+    run.place.write("line", line);
+    return run.shell("bash",
+                     "source <(runner completion bash)\nCOMP_LINE=$(<line)\nCOMP_POINT=${#COMP_LINE}\n"
+                     "compopt() { echo \"$@\"; }\n_runner\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n");
+  };
+  CHECK(completed("runner show x") == "x\\;touch\\ \\\"pwned\\\"\\ \\$HOME\n");
+  CHECK(completed("runner show x\\;to") == "x\\;touch\\ \\\"pwned\\\"\\ \\$HOME\n");
+  CHECK(completed("runner show \"x;t") == "x;touch \\\"pwned\\\" \\$HOME\n");
+  CHECK(completed("runner show 'x;t") == "x;touch \"pwned\" $HOME\n");
+  CHECK(completed("runner ls --tag fi") == "first\\ try\n");
+  CHECK(completed("runner ls --tag 'first t") == "first try\n");
+  CHECK(completed("runner ls --tag 'it") == "it'\\''s\n");
+  CHECK(completed("runner ls --tag \"first try\" --columns name,stat") == "name,status\n");
+  CHECK_FALSE(fs::exists(run.place.path() / "pwned"));
 }
 
 TEST_CASE("zsh completes runs and the values of filters", "[e2e]") {

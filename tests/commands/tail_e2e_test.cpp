@@ -74,6 +74,32 @@ fi)");
   CHECK_THAT(place.finish(tail, "tail").out, ContainsSubstring("\nstep 1  val_loss 1.25\n"));
 }
 
+TEST_CASE("tail goes on when the ledger of a running run was deleted and is written again", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.replace_worker(worker);
+  const pid_t run = place.start({"run", "tiny.toml"}, "run");
+  REQUIRE(wait_until([&] { return place.run({"metrics", "--json"}).out.find("2.5") != std::string::npos; }, 60));
+  const pid_t tail = place.start({"tail", "last"}, "tail");
+  REQUIRE(wait_until([&] { return slurp(place.path() / "tail.out").find("step 1") != std::string::npos; }, 60));
+  for (const char* name : {"ledger.db", "ledger.db-wal", "ledger.db-shm"}) fs::remove(place.home() / name);
+  CHECK(wait_until(
+      [&] {
+        return fs::exists(place.home() / "ledger.db") ||
+               slurp(place.path() / "tail.err").find("waiting for the ledger") != std::string::npos;
+      },
+      60));
+  place.write("go", "");
+  const auto ended = place.finish(run, "run");
+  INFO(ended.err);
+  CHECK(ended.code == 0);
+  const auto followed = place.finish(tail, "tail");
+  INFO(followed.err);
+  CHECK(followed.code == 0);
+  CHECK_THAT(followed.out, ContainsSubstring("\nstep 2  loss 1.5  ") && ContainsSubstring(" finished after 2 steps, "));
+  CHECK(followed.err.find("waiting for", followed.err.find("waiting for") + 1) == std::string::npos);
+}
+
 TEST_CASE("logs prints and searches what the ranks wrote, by rank and attempt", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
