@@ -91,10 +91,10 @@ Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const P
   return chart;
 }
 
-/// Bytes for each rank, predicted and measured.
+/// Memory of a rank in bytes, predicted and measured.
 BarChart memory_bars(const Ledger& ledger, const std::vector<std::string>& runs, const PlotOptions& options) {
   BarChart chart{.title = options.title.empty() ? "memory of a rank" : options.title,
-                 .y_label = "GiB",
+                 .y_label = "B",
                  .names = {"predicted", "measured"}};
   const auto names = short_names(ledger, runs);
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -103,15 +103,27 @@ BarChart memory_bars(const Ledger& ledger, const std::vector<std::string>& runs,
     for (const auto& kind : chart.names) {
       const auto value =
           run.at(kind).is_object() ? run.at(kind).value("memory_bytes_per_rank", nlohmann::json()) : nlohmann::json();
-      constexpr double gib = 1 << 30;
-      group.values.push_back(value.is_number() ? value.get<double>() / gib : std::nan(""));
+      group.values.push_back(value.is_number() ? value.get<double>() : std::nan(""));
     }
     chart.groups.push_back(std::move(group));
   }
   return chart;
 }
 
-std::string gib_label(double gib) { return format_bytes(gib * (1 << 30)); }
+/// The same bars in the largest unit that their longest one reaches.
+BarChart in_binary_unit(BarChart chart) {
+  double most = 0, unit = 1;
+  for (const auto& group : chart.groups)
+    for (const double value : group.values) most = std::max(most, std::isfinite(value) ? value : 0);
+  for (const char* name : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (most < 1024 * unit) break;
+    unit *= 1024;
+    chart.y_label = name;
+  }
+  for (auto& group : chart.groups)
+    for (double& value : group.values) value /= unit;
+  return chart;
+}
 
 TerminalChart terminal_of(const PlotOptions& options) {
   constexpr int usual_columns = 80, usual_rows = 20;
@@ -144,9 +156,13 @@ ExitCode plot(const PlotOptions& options) {
   };
   if (options.memory) {
     const auto chart = memory_bars(ledger, runs, options);
-    show(chart, draw_bars(chart, terminal_of(options), gib_label));
+    show(in_binary_unit(chart),
+         draw_bars(chart, terminal_of(options), [](double bytes) { return format_bytes(bytes); }));
   } else {
     const auto chart = curves(ledger, runs, options);
+    if (chart.lines.size() > distinct_lines)
+      log::info("note: {} curves share colours; fewer runs are easier to tell apart, for example with limit:{}",
+                chart.lines.size(), distinct_lines);
     Chart titled = chart;
     if (titled.title.empty() && titled.lines.size() == 1) titled.title = titled.y_label;
     show(chart, draw_chart(titled, terminal_of(options)));

@@ -257,11 +257,13 @@ std::vector<std::pair<int64_t, double>> Ledger::points(const std::string& run, c
   if (!points.empty()) return points;
   const auto names = metric_names(run);
   if (names.empty()) throw usage_error("run {} has no metrics yet", run);
-  auto known = system_names(run);  // of which the user may have meant one
-  known.insert(known.begin(), names.begin(), names.end());
+  const auto readings = system_names(run);  // of which the user may have meant one
+  auto known = names;
+  known.insert(known.end(), readings.begin(), readings.end());
   const auto near = nearest(metric, known);
-  throw usage_error("run {} has no metric \"{}\"{}; it has {}", run, metric,
-                    near ? fmt::format(": did you mean \"{}\"?", *near) : "", join(names, ", "));
+  throw usage_error("run {} has no metric \"{}\"{}; it has {}{}", run, metric,
+                    near ? fmt::format(": did you mean \"{}\"?", *near) : "", join(names, ", "),
+                    near || readings.empty() ? "" : ", and readings of the machine: " + join(readings, ", "));
 }
 
 std::optional<double> Ledger::last_value(const std::string& run, const std::string& metric) const {

@@ -30,7 +30,7 @@ namespace {
 std::vector<double> linear_ticks(double low, double high, int most) {
   // Of values that differ by rounding only, several ticks would be the same number.
   if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) return {low};
-  const double rough = (high - low) / std::max(1, most - 1);
+  const double parts = std::max(1, most - 1), rough = high / parts - low / parts;  // high - low may be too large
   const double power = std::pow(10, std::floor(std::log10(rough)));
   double step = 10 * power;
   for (const double factor : {1.0, 2.0, 5.0})
@@ -89,7 +89,7 @@ void Range::add(double value) {
 double Range::place(double value, bool logarithmic) const {
   if (low == high) return 0.5;
   if (logarithmic) return (std::log(value) - std::log(low)) / (std::log(high) - std::log(low));
-  return (value - low) / (high - low);
+  return (value / 2 - low / 2) / (high / 2 - low / 2);  // high - low may be too large
 }
 
 std::pair<Range, Range> ranges_of(const Chart& chart) {

@@ -15,6 +15,9 @@ struct ChartLine {
   ChartPoints smooth = {};  ///< drawn in front of the points; empty: not smoothed
 };
 
+/// More lines than that share colours and dashes, in the terminal at the latest.
+inline constexpr size_t distinct_lines = 21;
+
 struct Chart {
   std::string title = "", x_label = "step", y_label = "";
   std::vector<ChartLine> lines = {};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -16,6 +17,11 @@ namespace {
 // Okabe and Ito's colours, which people with colour blindness can tell apart (Color Universal Design, 2008).
 constexpr std::array<const char*, 7> colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#e69f00", "#56b4e9", "#000000"};
+
+/// Larger numbers are undefined for gnuplot.
+double drawable(double value) { return std::clamp(value, -8.9e307, 8.9e307); }
+
+constexpr size_t dashes = 4;  // gnuplot's dash types 1 (solid) to 4, for lines with the same colour
 
 /// A string of gnuplot without its enhanced text mode.
 std::string quoted(const std::string& text) {
@@ -35,6 +41,26 @@ std::string head(const std::string& terminal, const std::string& output, ImageSi
   return out + "set border 3 lc rgb '#555555'\nset tics nomirror\nset grid lc rgb '#dddddd' lt 1\n";
 }
 
+/// The range of an axis and its labels, which are those of the terminal. `most`: labels.
+std::string axis(const char* name, const Range& range, int most, bool logarithmic) {
+  std::string out = logarithmic ? fmt::format("set logscale {}\n", name) : "";
+  if (range.empty) return out + fmt::format("set {}range [0:1]\n", name);
+  if (!(range.low < range.high)) return out;
+  std::vector<std::string> ticks;
+  for (const double tick : axis_ticks(range.low, range.high, most, logarithmic))
+    ticks.push_back(fmt::format("{} {}", quoted(tick_label(tick)), tick));
+  return out + fmt::format("set {0}range [{1}:{2}]\nset {0}tics ({3})\n", name, drawable(range.low),
+                           drawable(range.high), join(ticks, ", "));
+}
+
+/// A legend with long labels would take the chart's width.
+const char* key_place(const Chart& chart) {
+  constexpr size_t long_label = 20;
+  const bool is_long =
+      std::ranges::any_of(chart.lines, [](const auto& line) { return line.label.size() > long_label; });
+  return is_long ? "below left Left reverse" : "outside right top";
+}
+
 /// A named block of data. An empty line interrupts the line that is drawn where a value is not finite.
 std::string data_block(const std::string& name, const ChartPoints& points, const Chart& chart) {
   std::string out = fmt::format("${} << END_OF_DATA\n", name);
@@ -42,7 +68,7 @@ std::string data_block(const std::string& name, const ChartPoints& points, const
   for (const auto& [x, y] : points) {
     const bool drawn = std::isfinite(x) && std::isfinite(y) && (!chart.log_x || x > 0) && (!chart.log_y || y > 0);
     any = any || drawn;
-    out += drawn ? fmt::format("{} {}\n", x, y) : "\n";
+    out += drawn ? fmt::format("{} {}\n", drawable(x), drawable(y)) : "\n";
   }
   // gnuplot refuses a block without a point.
   return out + (any ? "" : "NaN NaN\n") + "END_OF_DATA\n";
@@ -82,31 +108,30 @@ void write(const Drawn& chart, const std::string& file, ImageSize size) {
 
 std::string gnuplot_script(const Chart& chart, const std::string& terminal, const std::string& output, ImageSize size) {
   std::string out = head(terminal, output, size, chart.title);
-  out += fmt::format("set xlabel {}\nset ylabel {}\nset key outside right top\n", quoted(chart.x_label),
-                     quoted(chart.y_label));
+  out += fmt::format("set xlabel {} offset 0,0.3\nset ylabel {}\nset key {}\n", quoted(chart.x_label),
+                     quoted(chart.y_label), key_place(chart));
   if (chart.lines.size() < 2 && chart.lines[0].smooth.empty()) out += "set key off\n";
-  if (chart.log_x) out += "set logscale x\n";
-  if (chart.log_y) out += "set logscale y\n";
-  const auto ranges = ranges_of(chart);
-  const auto& [x, y] = ranges;
-  if (x.empty) out += "set xrange [0:1]\n";
-  if (y.empty) out += "set yrange [0:1]\n";
+  const auto [x, y] = ranges_of(chart);
+  constexpr int pixels_of_x_label = 120, pixels_of_y_label = 60;
+  out += axis("x", x, std::max(2, size.width / pixels_of_x_label), chart.log_x);
+  out += axis("y", y, std::max(2, size.height / pixels_of_y_label), chart.log_y);
   const auto gaps = gaps_of(chart, y.empty ? 0 : y.low);
   if (!gaps.empty()) out += data_block("gaps", gaps, {});
   std::vector<std::string> plots;
   for (size_t i = 0; i < chart.lines.size(); ++i) {
     const auto& line = chart.lines[i];
     const std::string colour = colours[i % colours.size()], number = std::to_string(i);
+    const size_t dash = i / colours.size() % dashes + 1;
     const bool smooth = !line.smooth.empty();
     out += data_block("raw" + number, line.points, chart);
     if (smooth) out += data_block("smooth" + number, line.smooth, chart);
     const bool single = line.points.size() == 1;  // a line through one point is not visible
     plots.push_back(fmt::format("$raw{} using 1:2 with {} lc rgb '{}{}' {}", number,
-                                single ? "points pt 7" : "lines lw 1.5", smooth ? "#B0" : "#", colour.substr(1),
-                                smooth ? "notitle" : "title " + quoted(line.label)));
+                                single ? "points pt 7" : fmt::format("lines lw 1.5 dt {}", dash), smooth ? "#B0" : "#",
+                                colour.substr(1), smooth ? "notitle" : "title " + quoted(line.label)));
     if (smooth)
-      plots.push_back(
-          fmt::format("$smooth{} using 1:2 with lines lw 2 lc rgb '{}' title {}", number, colour, quoted(line.label)));
+      plots.push_back(fmt::format("$smooth{} using 1:2 with lines lw 2 dt {} lc rgb '{}' title {}", number, dash,
+                                  colour, quoted(line.label)));
   }
   if (!gaps.empty())
     plots.push_back(fmt::format("$gaps using 1:2 with points pt 2 ps 0.8 lc rgb '#cc0000' title {}",

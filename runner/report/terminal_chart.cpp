@@ -17,7 +17,20 @@ namespace {
 
 constexpr std::array<int, 7> colours = {36, 33, 35, 32,
                                         34, 31, 37};  // of ANSI: cyan, yellow, magenta, green, blue, red, white
-constexpr std::string_view markers = "*o+#@%&$";
+// x marks values that are not finite.
+constexpr std::string_view markers = "*o+#@%&$ABCDEFGHIJKLMNOPQRSTUVWYZabcdefghijklmnpqrstuvwyz0123456789";
+
+/// Braille lines that share a colour are interrupted in different ways: of `period` dots, the first `drawn` ones are drawn.
+struct Dash {
+  int drawn, period;
+  const char* sign;  ///< in the legend
+};
+constexpr std::array<Dash, 3> dashes = {{{.drawn = 1, .period = 1, .sign = "━━"},
+                                         {.drawn = 6, .period = 10, .sign = "╍╍"},
+                                         {.drawn = 1, .period = 4, .sign = "··"}}};
+static_assert(colours.size() * dashes.size() == distinct_lines);
+
+const Dash& dash_of(size_t line) { return dashes[line / colours.size() % dashes.size()]; }
 
 std::string coloured(const std::string& text, size_t line) {
   return fmt::format("\x1b[{}m{}\x1b[0m", colours[line % colours.size()], text);
@@ -48,11 +61,16 @@ class Canvas {
     cell.dots |= braille_ ? bits[y % 4][x % 2] : 1;
     cell.line = line;
   }
-  void segment(std::pair<int, int> from, std::pair<int, int> to, size_t line) {
+  /// `way`: the length of the line so far, for its dashes.
+  void segment(std::pair<int, int> from, std::pair<int, int> to, size_t line, int& way) {
+    const Dash& dash = braille_ ? dash_of(line) : dashes[0];
     const int steps = std::max({std::abs(to.first - from.first), std::abs(to.second - from.second), 1});
-    for (int i = 0; i <= steps; ++i)
+    for (int i = 0; i <= steps; ++i) {
+      if ((way + i) % dash.period >= dash.drawn) continue;
       dot(from.first + static_cast<int>(std::lround(static_cast<double>(to.first - from.first) * i / steps)),
           from.second + static_cast<int>(std::lround(static_cast<double>(to.second - from.second) * i / steps)), line);
+    }
+    way += steps;
   }
   /// Marks a value that has no place.
   void cross(int x) {
@@ -95,6 +113,7 @@ void draw_line(const Chart& chart, const std::pair<Range, Range>& ranges, size_t
   const auto& [xs, ys] = ranges;
   std::pair<int, int> before;
   bool connected = false;  // with `before`
+  int way = 0;
   for (const auto& [x, y] : line.smooth.empty() ? line.points : line.smooth) {
     if (!std::isfinite(x) || (chart.log_x && x <= 0)) continue;
     const int column = static_cast<int>(std::lround(xs.place(x, chart.log_x) * (canvas.width() - 1)));
@@ -104,7 +123,7 @@ void draw_line(const Chart& chart, const std::pair<Range, Range>& ranges, size_t
       continue;
     }
     const std::pair here(column, static_cast<int>(std::lround(ys.place(y, chart.log_y) * (canvas.height() - 1))));
-    canvas.segment(connected ? before : here, here, number);
+    canvas.segment(connected ? before : here, here, number, way);
     before = here;
     connected = true;
   }
@@ -158,7 +177,7 @@ std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
   out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin, chart.x_label);
   if (chart.lines.size() > 1)
     for (size_t i = 0; i < chart.lines.size(); ++i) {
-      const std::string sign = dots ? "━━" : std::string(1, markers[i % markers.size()]);
+      const std::string sign = dots ? dash_of(i).sign : std::string(1, markers[i % markers.size()]);
       out += fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, chart.lines[i].label);
     }
   return out;
@@ -201,14 +220,14 @@ std::string sparkline(const ChartPoints& points, int columns, bool unicode) {
   std::vector<double> means;
   Range range;
   for (size_t bucket = 0; bucket < buckets; ++bucket) {
-    double sum = 0;
+    double mean = 0;
     int count = 0;
     for (size_t i = bucket * points.size() / buckets; i < (bucket + 1) * points.size() / buckets; ++i)
-      if (std::isfinite(points[i].second)) {
-        sum += points[i].second;
+      if (const double value = points[i].second; std::isfinite(value)) {
         ++count;
+        mean += value / count - mean / count;  // the sum may be too large
       }
-    means.push_back(count > 0 ? sum / count : std::nan(""));
+    means.push_back(count > 0 ? mean : std::nan(""));
     if (count > 0) range.add(means.back());
   }
   std::string out;

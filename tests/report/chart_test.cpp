@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "../ledger/support.hpp"
 #include "runner/base/files.hpp"
@@ -109,6 +110,54 @@ TEST_CASE("without Unicode, each line has its own character and there is a legen
         "    o b\n");
   const std::string coloured = draw_chart(chart, {.columns = 15, .rows = 3, .unicode = true, .colour = true});
   CHECK_THAT(coloured, ContainsSubstring("\x1b[36m━━\x1b[0m a\n") && ContainsSubstring("\x1b[33m━━\x1b[0m b\n"));
+}
+
+TEST_CASE("each of 21 lines has a look of its own") {
+  Chart chart;
+  for (int i = 0; i < 21; ++i)
+    chart.lines.push_back({.label = "line " + std::to_string(i), .points = {{0, i}, {10, i}}});
+  const std::string plain = draw_chart(chart, {.columns = 40, .rows = 21, .unicode = false});
+  std::set<char> signs;
+  for (const auto& line : split(plain, '\n'))
+    if (const auto at = line.find(" line "); at != std::string::npos) signs.insert(line[at - 1]);
+  CHECK(signs.size() == 21);
+  CHECK_FALSE(signs.contains('x'));
+  const std::string coloured = draw_chart(chart, {.columns = 40, .rows = 21, .unicode = true, .colour = true});
+  CHECK_THAT(coloured, ContainsSubstring("\x1b[36m━━\x1b[0m line 0\n") &&
+                           ContainsSubstring("\x1b[36m╍╍\x1b[0m line 7\n") &&
+                           ContainsSubstring("\x1b[36m··\x1b[0m line 14\n"));
+  std::set<std::string> looks;  // of the rows, without their labels
+  for (int row = 0; row < 21; ++row) {
+    const std::string line = split(coloured, '\n')[static_cast<size_t>(row)];
+    looks.insert(line.substr(line.find("\x1b")));
+  }
+  CHECK(looks.size() == 21);
+  const std::string script = gnuplot_script(chart, "svg", "x.svg", {});
+  CHECK_THAT(script, ContainsSubstring("lines lw 1.5 dt 1 lc rgb '#0072b2' title \"line 0\"") &&
+                         ContainsSubstring("lines lw 1.5 dt 2 lc rgb '#0072b2' title \"line 7\"") &&
+                         ContainsSubstring("set key outside right top\n"));
+  chart.lines[0].label = "a name that is much longer";
+  CHECK_THAT(gnuplot_script(chart, "svg", "x.svg", {}), ContainsSubstring("set key below left"));
+}
+
+TEST_CASE("a file has the data's range and the labels of the terminal") {
+  Chart chart = line_chart({{1000, 3.9}, {400'000, 1.7}});
+  chart.log_y = true;
+  CHECK_THAT(gnuplot_script(chart, "svg", "x.svg", {}),
+             ContainsSubstring("set xrange [1000:400000]\nset xtics (\"50k\" 50000, \"100k\" 100000, ") &&
+                 ContainsSubstring("set logscale y\nset yrange [1.7:3.9]\nset ytics (\"2\" 2, \"2.5\" 2.5, "));
+}
+
+TEST_CASE("values near the largest double are drawn") {
+  CHECK(draw_chart(line_chart({{0, -1e308}, {1, 1e308}}), {.columns = 20, .rows = 3, .unicode = false}) ==
+        " 1e+308 +        ***\n"
+        "      0 +   *****\n"
+        "-1e+308 +***\n"
+        "         0   0.5   1\n"
+        "         step\n");
+  CHECK_THAT(gnuplot_script(line_chart({{0, -1e308}, {1, 1e308}}), "svg", "x.svg", {}),
+             ContainsSubstring("\n0 -8.9e+307\n1 8.9e+307\n") && ContainsSubstring("yrange [-8.9e+307:8.9e+307]"));
+  CHECK(sparkline({{0, 1e308}, {1, 1e308}, {2, -1e308}, {3, -1e308}}, 2, false) == "#_");
 }
 
 TEST_CASE("bars and sparklines") {

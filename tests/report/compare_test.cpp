@@ -2,8 +2,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
+#include <cstdlib>
 
 #include "../ledger/support.hpp"
+#include "runner/base/files.hpp"
 #include "runner/report/comparison.hpp"
 #include "verb.hpp"
 
@@ -183,6 +185,14 @@ TEST_CASE("plot draws metrics over steps or another metric, and bars of memory")
   CHECK_THAT(run_verb(setup_plot, "a0 a1 --width 40").out, ContainsSubstring("* a0\n") && ContainsSubstring("o a1\n"));
   CHECK(run_verb(setup_plot, "a0 --memory --width 40").out ==
         "memory of a rank\na0\n  predicted  ################ 1.00 GiB\n  measured   ######## 512.0 MiB\n");
+  if (std::system("gnuplot --version >/dev/null 2>&1") == 0) {
+    const auto image = sweep.folder.path / "memory.svg";
+    for (const char* kind : {"predicted", "measured"})
+      Ledger(sweep.folder.home(), Ledger::Mode::write)
+          .annotate(sweep.ids[1], kind, {{"memory_bytes_per_rank", 600 << 10}});
+    run_verb(setup_plot, "a1 --memory -o " + image.string());
+    CHECK_THAT(read_file(image), ContainsSubstring(">KiB<"));
+  }
   CHECK(error_of([] { run_verb(setup_plot, "a0 --metric val_loss"); }) ==
         "2: run " + sweep.ids[0] + " has no metric \"val_loss\"; it has loss, tokens");
   CHECK(error_of([] { run_verb(setup_plot, "a0 --x token"); }) ==

@@ -128,6 +128,11 @@ TEST_CASE("readings and metrics that do not fit together, and names that are nei
   CHECK(error_of([] { run_verb(setup_metrics, "other --system"); }).ends_with(" has no readings of the machine yet"));
   CHECK(error_of([] { run_verb(setup_metrics, "read --name cpu/percen"); }) ==
         "2: run " + run.id + " has no metric \"cpu/percen\": did you mean \"cpu/percent\"?; it has loss, seconds");
+  CHECK(
+      error_of([] { run_verb(setup_plot, "read --metric gpu/1/clock"); })
+          .ends_with(" has no metric \"gpu/1/clock\"; it has loss, seconds, and readings of the machine: cpu/percent, "
+                     "cpu/run_percent, disk/run_write_bytes_per_s, gpu/0/clock_mhz, gpu/0/power_watts, "
+                     "gpu/0/temperature_celsius, gpu/0/throttled, gpu/0/utilization_percent, memory/run_bytes"));
   CHECK(error_of([] { run_verb(setup_metrics, "read --system --name gpu/0/power_wats"); }) ==
         "2: run " + run.id + " has no reading \"gpu/0/power_wats\"; did you mean \"gpu/0/power_watts\"?");
 }
