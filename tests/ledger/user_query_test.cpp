@@ -89,8 +89,9 @@ TEST_CASE("expectation 25: a query cannot write") {
   CHECK(run.error("DROP TABLE run").ends_with(end));
   CHECK(run.error("CREATE TABLE x (a)").ends_with(end));
   CHECK(run.error("CREATE TEMP TABLE x (a)").ends_with(end));
-  CHECK(run.error("VACUUM INTO '" + (run.folder.path / "x.db").string() + "'") != "");
-  CHECK(run.error("SELECT load_extension('x')") != "");
+  CHECK(run.error("VACUUM INTO '" + (run.folder.path / "x.db").string() + "'") == "2: ATTACH" + end);
+  CHECK(run.error("SELECT load_extension('x')") ==
+        "2: no such function: load_extension\n  SELECT load_extension('x')\n         ^^^^^^^^^^^^^^");
   CHECK(run.error("SELECT 1; DELETE FROM run") ==
         "2: a query is one statement; this is a second one\n  SELECT 1; DELETE FROM run\n            ^^^^^^^^^^^^^^^");
   CHECK_FALSE(fs::exists(run.folder.path / "x.db"));
@@ -127,7 +128,10 @@ TEST_CASE("the points of a metric are searched, never scanned") {
 TEST_CASE("all views have an explanation") {
   const QueriedRun run;
   const auto views = UserQuery::views(run.folder.home());
-  CHECK(views.size() >= 11);
+  auto file = run.folder.raw();
+  auto count = file.query("SELECT count(*) FROM sqlite_schema WHERE type = 'view'");
+  REQUIRE(count.step());
+  CHECK(std::ssize(views) == count.integer(0));
   for (const auto& view : views) {
     INFO(view.name);
     CHECK_FALSE(view.about.empty());
