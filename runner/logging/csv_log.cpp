@@ -34,6 +34,7 @@ void CsvLog::begin(const AttemptStart& attempt) {
   columns_ = attempt.ledger.metric_names(attempt.run);
   known_ = {columns_.begin(), columns_.end()};
   waiting_.clear();  // the ledger has them
+  new_columns_.clear();
   last_step_.reset();
   last_row_size_ = 0;
   std::string rows;
@@ -48,6 +49,8 @@ void CsvLog::begin(const AttemptStart& attempt) {
 }
 
 void CsvLog::points(const PointGroup& group) {
+  for (const auto& point : group.points)
+    if (known_.insert(point.name).second) new_columns_.push_back(point.name);
   waiting_.emplace_back(group.step, group.points);
   write_waiting();
 }
@@ -57,17 +60,8 @@ void CsvLog::end(const RunEnd&) {
   write_waiting();
 }
 
-std::vector<std::string> CsvLog::new_columns() const {
-  std::vector<std::string> names;
-  std::set<std::string> seen;
-  for (const auto& [step, points] : waiting_)
-    for (const auto& point : points)
-      if (!known_.contains(point.name) && seen.insert(point.name).second) names.push_back(point.name);
-  return names;
-}
-
-void CsvLog::add_columns(const std::vector<std::string>& names) {
-  const std::string cells(names.size(), ',');
+void CsvLog::add_new_columns() {
+  const std::string cells(new_columns_.size(), ',');
   const std::string old = read_file(path_);
   std::string rows;
   for (size_t begin = header().size(); begin < old.size();) {
@@ -75,8 +69,8 @@ void CsvLog::add_columns(const std::vector<std::string>& names) {
     rows.append(old, begin, end - begin).append(cells).append("\n");
     begin = end + 1;
   }
-  columns_.insert(columns_.end(), names.begin(), names.end());
-  known_.insert(names.begin(), names.end());
+  columns_.insert(columns_.end(), new_columns_.begin(), new_columns_.end());
+  new_columns_.clear();
   if (last_step_) last_row_size_ += cells.size();
   write_again(rows);
 }
@@ -84,10 +78,10 @@ void CsvLog::add_columns(const std::vector<std::string>& names) {
 void CsvLog::write_waiting() {
   constexpr double times_longer = 19;
   if (waiting_.empty()) return;
-  if (const auto names = new_columns(); !names.empty()) {
+  if (!new_columns_.empty()) {
     const double begun = steady_seconds();
     if (begun < next_columns_) return;
-    add_columns(names);
+    add_new_columns();
     const double ended = steady_seconds();
     next_columns_ = ended + times_longer * (ended - begun);
   }

@@ -29,15 +29,13 @@ class CsvLog final : public RunListener {
   std::string header() const;
   std::string row(int64_t step, const StepValues& values) const;
   void write_again(const std::string& rows);
-  /// The metrics that wait and have no column.
-  std::vector<std::string> new_columns() const;
-  void add_columns(const std::vector<std::string>& names);
+  void add_new_columns();
   /// Nothing if the points need new columns before it is time for them.
   void write_waiting();
 
   fs::path path_;
-  std::vector<std::string> columns_;
-  std::set<std::string> known_;  ///< the same as columns_
+  std::vector<std::string> columns_, new_columns_;  ///< in the file, and those of points that wait
+  std::set<std::string> known_;                     ///< both
   std::optional<AppendFile> file_;
   std::optional<int64_t> last_step_;  ///< of the last row
   size_t last_row_size_ = 0;

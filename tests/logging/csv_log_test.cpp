@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/process_memory.hpp"
 #include "runner/logging/csv_log.hpp"
 #include "runner/logging/loggers.hpp"
 #include "tests/logging/logged_run.hpp"
@@ -76,6 +77,27 @@ TEST_CASE("many new columns in a long file take little time and few copies of th
   std::string ones;
   for (int column = 0; column < 61; ++column) ones += ",1";
   CHECK(text.ends_with("\n" + std::to_string(rows) + ones + "\n"));
+}
+
+TEST_CASE("the recorded points of a long run need little memory") {
+  LoggedRun logged;
+  for (int64_t step = 1; step <= 20'000; ++step) {
+    std::vector<MetricPoint> points;
+    for (int metric = 0; metric < 10; ++metric)
+      points.push_back({"metric/" + std::to_string(metric), step, static_cast<double>(step + metric)});
+    logged.ledger.metrics(logged.run, points);
+  }
+  logged.ledger.flush();
+  const int64_t before = peak_resident_bytes();
+  int64_t steps = 0, values = 0;
+  each_recorded_step(logged.attempt(), [&](int64_t step, const StepValues& row) {
+    if (step != ++steps) FAIL(step);
+    if (row.at("metric/9") != static_cast<double>(step + 9)) FAIL(step);
+    values += std::ssize(row);
+  });
+  CHECK(steps == 20'000);
+  CHECK(values == 200'000);
+  CHECK(peak_resident_bytes() - before < (24 << 20));
 }
 
 TEST_CASE("an attempt begins with the values of the ledger") {
