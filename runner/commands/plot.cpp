@@ -15,6 +15,7 @@
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/step_axis.hpp"
 #include "runner/report/gnuplot.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/report/terminal_chart.hpp"
@@ -32,15 +33,18 @@ struct PlotOptions {
   int width = 0, height = 0;  ///< 0: the terminal's, or that of ImageSize
 };
 
-/// The points with the last value of metric `x` at or before their step instead of the step. Steps before the first value are left out.
-ChartPoints on_axis(const std::vector<std::pair<int64_t, double>>& points,
-                    const std::vector<std::pair<int64_t, double>>& x) {
+/// The points of `metric` over another metric instead of the step. Those without an x value are left out, with a warning.
+ChartPoints on_axis(const Ledger& ledger, const std::string& run, const std::string& metric, const std::string& x) {
+  const auto points = ledger.points(run, metric), x_points = ledger.points(run, x);
+  StepAxis axis([next = x_points.begin(), end = x_points.end()]() mutable {
+    return next == end ? std::nullopt : std::optional(*next++);
+  });
   ChartPoints out;
-  size_t next = 0;
-  for (const auto& [step, value] : points) {
-    while (next < x.size() && x[next].first <= step) ++next;
-    if (next > 0) out.emplace_back(x[next - 1].second, value);
-  }
+  for (const auto& [step, value] : points)
+    if (const auto place = axis.at(step)) out.emplace_back(*place, value);
+  if (const auto left_out = points.size() - out.size())
+    log::warning("run {} has no {} at {} of {}, so they are left out", run, x,
+                 counted(static_cast<int64_t>(left_out), "point"), metric);
   return out;
 }
 
@@ -55,8 +59,8 @@ ChartPoints points_of(const Ledger& ledger, const std::string& run, const std::s
       throw usage_error("{} is a reading of the machine over time, so it is drawn with --x seconds, not {}", metric, x);
     return ledger.system_over_seconds(run, metric);
   }
+  if (x != "step") return on_axis(ledger, run, metric, x);
   const auto points = ledger.points(run, metric);
-  if (x != "step") return on_axis(points, ledger.points(run, x));
   return {points.begin(), points.end()};
 }
 

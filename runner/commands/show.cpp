@@ -10,6 +10,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/event_text.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/launch/event_kinds.hpp"
@@ -30,7 +31,7 @@ namespace {
 using nlohmann::json;
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr size_t events_shown = 5, troubles_shown = 20, samples_shown = 8;
+constexpr size_t events_shown = 5, troubles_shown = 20;
 
 /// A field of an object; "" if it is missing or null.
 std::string field(const json& object, const char* key) {
@@ -283,30 +284,6 @@ void print_profile(const json& run) {
     }
 }
 
-/// The event's message, otherwise its values ("step 12, seconds 0.31"); --json has those that only programs need.
-std::string event_text(const json& event) {
-  if (event.contains("message")) return plain(event["message"]);
-  std::vector<std::string> values;
-  for (const auto& [key, value] : event.items())
-    if (key != "time" && key != "event" && key != "lost_share" && value.is_primitive())
-      values.push_back(key + " " + plain(value));
-  return join(values, ", ");
-}
-
-/// " (samples 480 to 491)"; "" if the event names none.
-std::string samples_text(const json& event) {
-  const auto found = event.find("samples");
-  if (found == event.end() || !found->is_array() || found->empty() ||
-      !std::ranges::all_of(*found, [](const json& sample) { return sample.is_number_integer(); }))
-    return "";
-  std::vector<int64_t> samples = found->get<std::vector<int64_t>>();
-  const bool range = std::ranges::adjacent_find(samples, [](auto a, auto b) { return b != a + 1; }) == samples.end();
-  if (range && samples.size() > 2) return fmt::format(" (samples {} to {})", samples.front(), samples.back());
-  const bool more = samples.size() > samples_shown;
-  if (more) samples.resize(samples_shown);
-  return fmt::format(" (samples {}{})", fmt::join(samples, ", "), more ? ", ..." : "");
-}
-
 /// Signs of trouble are always shown. The memory of ranks is in the section of predictions.
 void print_events(const json& run, double now) {
   const auto is_trouble = [](const json& event) { return find_trouble(plain(event["event"])) != nullptr; };
@@ -321,8 +298,7 @@ void print_events(const json& run, double now) {
   for (size_t i = 0; i < events.size(); ++i) {
     const json& event = *events[i];
     if (i < recent && (!is_trouble(event) || (left_out > 0 && left_out-- > 0))) continue;
-    rows.push_back(
-        {"  " + format_ago(event["time"], now), plain(event["event"]), event_text(event) + samples_text(event)});
+    rows.push_back({"  " + format_ago(event["time"], now), plain(event["event"]), event_text(event)});
   }
   const std::string title = rows.size() < events.size()
                                 ? fmt::format("events ({} of {}; --json has all)", rows.size(), events.size())

@@ -5,6 +5,7 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/event_text.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recommend.hpp"
 #include "runner/commands/sweep.hpp"
@@ -52,8 +53,23 @@ json shares_of(const SweepRow& row, const std::vector<TrialRow>& trials) {
   }
 }
 
+/// How the axis of each parameter of the recorded space is divided. A sweep in Lua has none.
+json scales_of(const SweepRow& row) {
+  json scales = json::object();
+  try {
+    const auto file = sweep_file_of(row);
+    for (const auto& parameter : file.space.parameters())
+      scales[parameter.name] = parameter.kind == sweep::Parameter::Kind::choice ? "category"
+                               : parameter.log                                  ? "log"
+                                                                                : "value";
+  } catch (const Error&) {
+    // The sweep's file is of another version, or its folder was deleted.
+  }
+  return scales;
+}
+
 json sweep_summary(const SweepRow& row, const std::vector<TrialRow>& trials) {
-  json summary{{"importance", shares_of(row, trials)}, {"best", nullptr}};
+  json summary{{"importance", shares_of(row, trials)}, {"scales", scales_of(row)}, {"best", nullptr}};
   if (const auto* best = best_trial(row, trials)) {
     summary["best"] = to_json(*best);
     if (!best->run.empty()) {
@@ -103,6 +119,7 @@ ui::Hooks ui_hooks() {
           .device_kinds = kinds_of_devices,
           .sweep_summary = sweep_summary,
           .best_checkpoint = [](const Ledger& ledger, const json& run) { return best_checkpoint_of(ledger, run); },
+          .event_text = event_text,
           .version = build_id()};
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/step_axis.hpp"
 
 namespace runner {
 
@@ -37,8 +38,9 @@ class CurveReducer {
         scale_(range.high > range.low ? static_cast<double>(columns_) / (range.high - range.low) : 0),
         weight_(request.smoothing) {}
 
-  void add(double x, double y) {
-    if (std::isnan(x)) return;
+  void add(std::optional<double> place, double y) {
+    if (!place) return static_cast<void>(++curve_.without_x);
+    const double x = *place;
     const bool finite = std::isfinite(y);
     if (finite && weight_ > 0) {
       average_ = weight_ * average_ + (1 - weight_) * y;
@@ -66,7 +68,7 @@ class CurveReducer {
     if (curve_.points <= 2 * columns_) {
       curve_.x = std::move(all_x_);
       curve_.y = std::move(all_y_);
-      curve_.complete = true;
+      curve_.complete = curve_.without_x == 0;
     }
     return std::move(curve_);
   }
@@ -81,7 +83,8 @@ class CurveReducer {
   }
 
   void put(double x, double y) {
-    if (!curve_.x.empty() && curve_.x.back() == x) return;
+    if (!curve_.x.empty() && curve_.x.back() == x && curve_.y.back() == y)
+      return;  // several steps may have one x value
     curve_.x.push_back(x);
     curve_.y.push_back(y);
   }
@@ -166,11 +169,14 @@ std::optional<Curve> read_curve(sqlite::Database& database, int64_t run, const C
     const double first = request.smoothing > 0 ? std::numeric_limits<int64_t>::min() / 2 : std::ceil(range.low);
     reduce_all(database, reducer, run, key, static_cast<int64_t>(first), static_cast<int64_t>(std::floor(range.high)));
   } else {
-    auto rows = database.query(
-        "SELECT x.value, y.value FROM metric AS y JOIN metric AS x ON x.run = y.run AND x.key = ?3 AND x.step = y.step "
-        "WHERE y.run = ?1 AND y.key = ?2 ORDER BY y.step",
-        run, key, metric_key(database, request.x));
-    while (rows.step()) reducer.add(metric_value(rows, 0), metric_value(rows, 1));
+    const char* const points = "SELECT step, value FROM metric WHERE run = ? AND key = ? ORDER BY step";
+    auto x_rows = database.query(points, run, metric_key(database, request.x));
+    StepAxis axis([&]() -> std::optional<StepAxis::Point> {
+      if (!x_rows.step()) return {};
+      return StepAxis::Point(x_rows.integer(0), metric_value(x_rows, 1));
+    });
+    auto rows = database.query(points, run, key);
+    while (rows.step()) reducer.add(axis.at(rows.integer(0)), metric_value(rows, 1));
   }
   Curve curve = reducer.take();
   if (curve.points > 0) return curve;

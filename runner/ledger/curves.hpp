@@ -12,8 +12,7 @@ namespace runner {
 
 struct CurveRequest {
   std::string metric;
-  std::string x =
-      "step";  ///< "step", or a metric whose value at the same step is the x value ("tokens", "seconds", "epoch")
+  std::string x = "step";  ///< or a metric whose value at the step is the x value ("tokens"), see StepAxis
   std::optional<double> from = {}, to = {};  ///< range of x; both ends belong to it. Unset: the whole curve
   int64_t columns = 600;                     ///< of pixels, over the range
   double smoothing = 0;                      ///< weight of the earlier values, 0 (none) to less than 1
@@ -34,7 +33,8 @@ struct Curve {
       minus_infinity_x;   ///< where values are not finite; at most one of each kind per column
   int64_t points = 0;     ///< of the range, before the reduction
   int64_t nonfinite = 0;  ///< of them
-  bool complete = false;  ///< x, y are all finite points of the range
+  int64_t without_x = 0;  ///< points of the metric, of any range, at steps where the x metric has no value
+  bool complete = false;  ///< x, y are all finite points of the range, and none is without x
 };
 
 /// The row number of a metric's name; 0 if there is no such metric.

@@ -70,6 +70,8 @@ struct RunFilter {
   std::vector<RunOrder> order;   ///< empty: by start, newest last
   std::optional<size_t> limit;   ///< the first runs in `order`; the newest ones if `order` is empty
   std::optional<size_t> newest;  ///< only the newest of the matching runs, whatever `order` is
+  std::optional<std::vector<std::string>> ids =
+      {};  ///< only these runs, also archived and deleted ones; not in the text
 };
 
 /// Throws FilterError. Names of recipe keys and metrics are resolved later, by Ledger::runs().

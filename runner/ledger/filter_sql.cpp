@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -241,14 +242,17 @@ std::string FilterSql::condition(const RunTerm& term) {
 std::string FilterSql::where() {
   std::vector<std::string> parts;
   for (const auto& term : filter_.terms) parts.push_back(condition(term));
+  if (filter_.ids)
+    parts.push_back(
+        fmt::format("run.id IN (SELECT value FROM json_each({}))", parameter(json_text(nlohmann::json(*filter_.ids)))));
   const auto named = [&](const char* field) {
     return std::ranges::any_of(filter_.terms, [&](const auto& term) {
       return term.operand.of == RunOperand::Of::name && term.operand.name == field;
     });
   };
   // The trash has archived runs, too.
-  if (!named("archived") && !named("deleted")) parts.emplace_back("run.archived IS NULL");
-  if (!named("deleted")) parts.emplace_back("run.deleted IS NULL");
+  if (!filter_.ids && !named("archived") && !named("deleted")) parts.emplace_back("run.archived IS NULL");
+  if (!filter_.ids && !named("deleted")) parts.emplace_back("run.deleted IS NULL");
   std::string sql = join(parts, " AND ");
   auto newest = filter_.newest;
   if (filter_.order.empty() && filter_.limit) newest = std::min(*filter_.limit, newest.value_or(*filter_.limit));

@@ -16,6 +16,8 @@ namespace runner {
 
 namespace {
 
+using nlohmann::json;
+
 std::string make_id(double now) {
   std::random_device random;
   constexpr std::string_view letters = "23456789abcdefghjkmnpqrstuvwxyz";
@@ -238,8 +240,8 @@ void Ledger::reopen_run(const std::string& run, const NewRun& given) {
         "resolved = ?, config = ?, origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') "
         "WHERE run = ?",
         texts.name, json_text(json(texts.tags)), texts.notes, texts.group, again.strategy, again.world_size,
-        fs::current_path().string(), json_text(json(again.argv)), again.build_id, json_text(again.git), json_text(again.host),
-        keep_text(database, again.resolved), keep_text(database, json_text(again.config)),
+        fs::current_path().string(), json_text(json(again.argv)), again.build_id, json_text(again.git),
+        json_text(again.host), keep_text(database, again.resolved), keep_text(database, json_text(again.config)),
         keep_text(database, json_text(again.origins)), keep_text(database, json_text(again.plan)), lease.run);
     if (again.annotations.contains("redacted"))
       database.run("UPDATE run SET annotations = json_set(annotations, '$.redacted', json(?)) WHERE run = ?",

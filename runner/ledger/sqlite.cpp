@@ -93,9 +93,13 @@ void Database::check(int result) const {
   throw Failure(result, explain(path_, handle_.get(), result));
 }
 
-void Database::check_place() const {
+bool Database::moved() const {
   int moved = 0;
-  if (sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved)
+  return sqlite3_file_control(handle_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK && moved != 0;
+}
+
+void Database::check_place() const {
+  if (moved())
     throw Failure(SQLITE_READONLY_DBMOVED,
                   fmt::format("the ledger {} was deleted or replaced while it was in use", path_.string()));
 }

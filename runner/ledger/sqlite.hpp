@@ -64,8 +64,9 @@ class Database {
 
   /// Throws Failure unless `result` is a success.
   void check(int result) const;
-  /// Throws Failure (SQLITE_READONLY) if the file was deleted, or another one has its name now: SQLite would go on with a file
-  /// that nobody finds.
+  /// Whether the file was deleted, or another one has its name now: SQLite would go on with a file that nobody finds.
+  bool moved() const;
+  /// Throws Failure (SQLITE_READONLY) if it has moved().
   void check_place() const;
 
  private:

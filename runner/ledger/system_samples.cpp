@@ -5,6 +5,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/trained_time.hpp"
 
 namespace runner {
 
@@ -35,24 +36,9 @@ std::vector<std::pair<double, double>> Ledger::system_curve(const std::string& r
 
 std::vector<std::pair<double, double>> Ledger::system_over_seconds(const std::string& run,
                                                                    const std::string& name) const {
-  struct Begun {
-    double at, seconds_before;  ///< of the attempts before
-  };
   auto curve = system_curve(run, name);
-  std::vector<Begun> attempts;
-  double seconds = 0;
-  auto rows = impl_->database->query(
-      "SELECT started, ifnull(ended, heartbeat) FROM attempt WHERE run = ? ORDER BY started", impl_->row_of(run));
-  while (rows.step()) {
-    attempts.push_back({rows.real(0), seconds});
-    seconds += std::max(0.0, rows.real(1) - rows.real(0));
-  }
-  size_t next = 0;
-  for (auto& [time, value] : curve) {
-    while (next < attempts.size() && attempts[next].at <= time) ++next;
-    const double passed = next == 0 ? 0 : attempts[next - 1].seconds_before + time - attempts[next - 1].at;
-    time = std::round(1000 * passed) / 1000;
-  }
+  const TrainedTime trained(*impl_->database, impl_->row_of(run));
+  for (auto& [time, value] : curve) time = std::round(1000 * trained.at(time)) / 1000;
   return curve;
 }
 

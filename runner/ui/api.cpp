@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <new>
 
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
@@ -12,6 +13,9 @@ using nlohmann::json;
 
 namespace {
 
+/// After which a state that passes, such as a locked ledger, may have passed.
+constexpr int passing_s = 1;
+
 struct Route {
   const char* method;
   const char* path;  ///< below /api/1; each * is one part
@@ -21,7 +25,7 @@ struct Route {
 
 Response get_events(const Api& api, const Request&, const Captures&) {
   constexpr size_t listeners_max = 64;
-  if (api.changes.listeners() >= listeners_max) throw ApiError(503, "too many pages listen to this server");
+  if (api.changes.listeners() >= listeners_max) throw ApiError(503, "too many pages listen to this server", passing_s);
   return {.type = "text/event-stream", .stream = api.changes.stream()};
 }
 
@@ -53,11 +57,14 @@ constexpr Route routes[] = {
     {"GET", "events", get_events, "server-sent events: what has changed"},
 };
 
-Response get_index(const Api& api, const Request&, const Captures&) {
+Response get_index(const Api& api, const Request& request, const Captures&) {
   json list = json::array();
   for (const auto& route : routes)
     list.push_back({{"method", route.method}, {"path", std::string("/api/1/") + route.path}, {"about", route.about}});
-  return json_response({{"version", api.hooks.version}, {"home", api.readers.home().string()}, {"api", list}});
+  return json_response({{"version", api.hooks.version},
+                        {"home", api.readers.home().string()},
+                        {"may_write", !api.guard.writing_refusal(request)},
+                        {"api", list}});
 }
 
 bool matches(const char* pattern, const std::vector<std::string>& parts, Captures& captures) {
@@ -108,9 +115,12 @@ Response Api::answer(const Request& request) const {
     response.status = 400;
     return response;
   } catch (const ApiError& error) {
-    return error_response(error.status(), error.what());
+    return error_response(error.status(), error.what(), error.retry_after_s());
   } catch (const Error& error) {
-    return error_response(error.code() == ExitCode::usage ? 400 : 503, error.what());
+    const bool usage = error.code() == ExitCode::usage;
+    return error_response(usage ? 400 : 503, error.what(), usage ? 0 : passing_s);
+  } catch (const std::bad_alloc&) {
+    return error_response(503, "the system has no memory for this answer", passing_s);
   } catch (const std::exception& error) {
     return error_response(500, error.what());
   }
@@ -158,7 +168,8 @@ std::string run_id(const Api& api, const std::string& text) {
   try {
     return Ledger(api.readers.home().string(), Ledger::Mode::read).find_run(text);
   } catch (const Error& error) {
-    throw ApiError(error.code() == ExitCode::usage ? 404 : 503, error.what());
+    if (error.code() != ExitCode::usage) throw;
+    throw ApiError(404, error.what());
   }
 }
 

@@ -29,14 +29,16 @@ struct Api {
 /// The parts of the path that a route leaves open.
 using Captures = std::vector<std::string>;
 
-/// An error with an HTTP status of its own.
+/// An error with an HTTP status of its own. `retry_after_s`: see error_response().
 class ApiError : public Error {
  public:
-  ApiError(int status, const std::string& message) : Error(ExitCode::usage, message), status_(status) {}
+  ApiError(int status, const std::string& message, int retry_after_s = 0)
+      : Error(ExitCode::usage, message), status_(status), retry_after_s_(retry_after_s) {}
   int status() const { return status_; }
+  int retry_after_s() const { return retry_after_s_; }
 
  private:
-  int status_;
+  int status_, retry_after_s_;
 };
 
 /// An answer of JSON, with "schema": 1.

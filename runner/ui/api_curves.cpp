@@ -17,7 +17,8 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t curves_max = 2000;
-constexpr int64_t columns_max = 4000;
+/// For a zoom or an export that shows every point: of one curve, and of all curves together.
+constexpr int64_t columns_max = 1'000'000, all_columns_max = 8 * columns_max;
 
 CurveRequest curve_request(const Request& request) {
   CurveRequest wanted;
@@ -69,6 +70,7 @@ std::vector<std::optional<Curve>> read_curves(const Api& api, const std::vector<
 
 json head_of(const std::string& id, const Curve& curve) {
   json head{{"run", id}, {"points", curve.points}, {"complete", curve.complete}};
+  if (curve.without_x > 0) head["without_x"] = curve.without_x;
   if (curve.nonfinite > 0)
     head["nonfinite"] = {{"count", curve.nonfinite},
                          {"nan", curve.nan_x},
@@ -99,8 +101,9 @@ Response binary_response(json head, const std::vector<std::optional<Curve>>& cur
 }  // namespace
 
 Response get_curves(const Api& api, const Request& request, const Captures&) {
-  const CurveRequest wanted = curve_request(request);
+  CurveRequest wanted = curve_request(request);
   const auto chosen = chosen_runs(api, request, curves_max);
+  wanted.columns = std::min(wanted.columns, all_columns_max / std::max<int64_t>(1, std::ssize(chosen.rows)));
   std::vector<int64_t> rows;
   std::optional<CurveRange> range;
   {

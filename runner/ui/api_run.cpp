@@ -4,6 +4,8 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/launch/event_kinds.hpp"
+#include "runner/ledger/foreign_runs.hpp"
+#include "runner/ledger/trained_time.hpp"
 #include "runner/ui/api.hpp"
 
 namespace runner::ui {
@@ -27,17 +29,19 @@ std::optional<fs::path> patch_of(const fs::path& folder) {
 /// The readings of one series in a part of the time: together they become one point.
 struct Readings {
   int64_t index = -1, count = 0;
-  double time = 0, value = 0, low = 0, high = 0;
+  double time = 0, seconds = 0, value = 0, low = 0, high = 0;
 
-  void add(double at, double reading) {
+  void add(double at, double trained, double reading) {
     low = count == 0 ? reading : std::min(low, reading);
     high = count == 0 ? reading : std::max(high, reading);
     ++count;
     time += (at - time) / static_cast<double>(count);
+    seconds += (trained - seconds) / static_cast<double>(count);
     value += (reading - value) / static_cast<double>(count);
   }
   void append_to(json& series) const {
     series["time"].push_back(time);
+    series["seconds"].push_back(seconds);
     series["value"].push_back(json_number(value));
     series["low"].push_back(json_number(low));
     series["high"].push_back(json_number(high));
@@ -62,7 +66,14 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
   run["patch_bytes"] = patch ? json(fs::file_size(*patch, ignored)) : json();
   run["trouble"] = json::array();
   for (const auto& trouble : trouble_kinds) run["trouble"].push_back(std::string(trouble.kind));
-  run["now"] = wall_seconds();
+  run["event_texts"] = json::array();
+  for (const auto& event : run["events"])
+    run["event_texts"].push_back(api.hooks.event_text ? api.hooks.event_text(event) : "");
+  const auto origin = imported_from(api.readers.home().string(), id);
+  run["imported_from"] = origin.empty() ? json() : json(origin);
+  const double now = wall_seconds();
+  run["seconds"] = seconds_taken(ledger.row(id), now);
+  run["now"] = now;
   return json_response(std::move(run));
 }
 
@@ -93,15 +104,18 @@ Response get_system(const Api& api, const Request& request, const Captures& capt
   auto ends = database->query("SELECT min(time), max(time) FROM system_sample WHERE run = ?", run);
   json series = json::object();
   if (!ends.step() || ends.is_null(0)) return json_response({{"id", id}, {"series", series}});
-  const double low = ends.real(0), width = std::max(ends.real(1) - low, 1e-9) / static_cast<double>(points);
+  // Pauses between attempts have no readings, so they get no part of the points.
+  const TrainedTime trained(*database, run);
+  const double low = trained.at(ends.real(0));
+  const double width = std::max(trained.at(ends.real(1)) - low, 1e-9) / static_cast<double>(points);
   sqlite::Statement name(*database, "SELECT name FROM key WHERE key = ?");
   auto rows = database->query("SELECT key, time, value FROM system_sample WHERE run = ? ORDER BY key, time", run);
   int64_t key = -1;
   json* one = nullptr;
   Readings part;
   while (rows.step()) {
-    const double time = rows.real(1);
-    const auto index = std::min(points - 1, static_cast<int64_t>((time - low) / width));
+    const double time = rows.real(1), seconds = trained.at(time);
+    const auto index = std::min(points - 1, static_cast<int64_t>((seconds - low) / width));
     if (rows.integer(0) != key || index != part.index) {
       if (one) part.append_to(*one);
       part = {.index = index};
@@ -111,7 +125,7 @@ Response get_system(const Api& api, const Request& request, const Captures& capt
       name.bind(key);
       one = name.step() ? &series[name.text(0)] : nullptr;
     }
-    part.add(time, rows.real(2));
+    part.add(time, seconds, rows.real(2));
   }
   if (one) part.append_to(*one);
   return json_response({{"id", id}, {"series", series}});
@@ -135,10 +149,12 @@ Response get_recommend(const Api& api, const Request& request, const Captures& c
   if (!api.hooks.recommend) throw ApiError(503, "this program cannot plan");
   const std::string id = run_id(api, captures[0]);
   const json run = reading(api).show(id);
-  ImaginedDevices devices{.kind = request.parameter("device_kind"),
-                          .devices = static_cast<int>(integer_parameter(request, "devices", 0, 0, 64)),
-                          .num_nodes = static_cast<int>(integer_parameter(request, "num_nodes", 0, 0, 4096)),
-                          .host_memory = request.parameter("host_memory")};
+  const ImaginedDevices devices{.kind = request.parameter("device_kind"),
+                                .devices = static_cast<int>(integer_parameter(request, "devices", 0, 0, 64)),
+                                .num_nodes = static_cast<int>(integer_parameter(request, "num_nodes", 0, 0, 4096)),
+                                .host_memory = request.parameter("host_memory")};
+  if (!devices.host_memory.empty() && devices.kind.empty())
+    throw ApiError(400, "host_memory is of imagined devices: it needs device_kind, too");
   return json_response(api.hooks.recommend(run, devices));
 }
 

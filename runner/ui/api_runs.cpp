@@ -88,8 +88,10 @@ class RowReader {
           std::max<double>(0, static_cast<double>(max_steps.get<int64_t>() - run.steps)) * step_seconds.get<double>();
     if (sparkline) {
       json points = json::array();
-      for (const double value : sample_curve(database_, number, loss_, sparkline_points))
-        points.push_back(static_cast<float>(value));
+      for (const double value : sample_curve(database_, number, loss_, sparkline_points)) {
+        const auto few_digits = static_cast<float>(value);
+        points.push_back(std::isfinite(few_digits) ? json(few_digits) : json(value));
+      }
       row["sparkline"] = std::move(points);
     }
     return row;
@@ -109,45 +111,53 @@ class RowReader {
   std::map<std::string, int64_t> keys_;
 };
 
-json read_value(const sqlite::Statement& row, int column, FieldKind kind) {
-  if (row.is_null(column)) return nullptr;
-  if (kind == FieldKind::flag) return row.integer(column) != 0;
-  const int type = row.type(column);
-  if (type == SQLITE_INTEGER) return row.integer(column);
-  if (type == SQLITE_FLOAT) return json_number(row.real(column));
-  const std::string text = row.text(column);
-  return text.starts_with('[') && json::accept(text) ? json::parse(text) : json(text);
-}
+/// The columns that the user has chosen (fields, recipe keys, metrics) and their values, by id. A column that no run of this ledger knows
+/// is empty, because a page keeps its columns when the ledger becomes another one.
+struct Cells {
+  json names = json::array();
+  json unknown = json::array();  ///< [{column, error}]
+  std::map<std::string, json> values;
+};
 
-/// The text as a literal of SQL.
-std::string quoted(const std::string& text) {
-  std::string literal = "'";
-  for (const char c : text) literal += c == '\'' ? "''" : std::string(1, c);
-  return literal + "'";
-}
-
-/// The values of the columns that the user has chosen (fields, recipe keys, metrics), by id.
-std::map<std::string, json> read_cells(sqlite::Database& database, const RunColumns& columns,
-                                       const std::vector<const RunRow*>& runs) {
-  std::map<std::string, json> cells;
-  if (columns.list.empty()) return cells;
-  const RunFilter all;
-  const std::map<int64_t, double> lost;
-  FilterSql sql(database, all, lost);
-  std::string select = "SELECT run.id", ids;
-  std::vector<FieldKind> kinds;
-  for (const auto& column : columns.list) {
-    const auto expression = sql.expression(column, columns.text);
-    select += ", " + expression.sql;
-    kinds.push_back(expression.kind);
+RunColumns wanted_columns(const Request& request) {
+  const std::string text = request.parameter("columns");
+  try {
+    return text.empty() ? RunColumns() : parse_columns(text);
+  } catch (const FilterError& error) {
+    // Not as the mistake of the filter, whose place the page would mark.
+    throw ApiError(400, fmt::format("columns: {}", error.what()));
   }
-  for (const RunRow* run : runs) ids += (ids.empty() ? "" : ",") + quoted(run->id);
-  sqlite::Statement rows(database, select + " FROM run WHERE run.id IN (" + ids + ")");
-  sql.bind(rows);
-  while (rows.step()) {
-    json list = json::array();
-    for (size_t i = 0; i < kinds.size(); ++i) list.push_back(read_value(rows, static_cast<int>(i) + 1, kinds[i]));
-    cells[rows.text(0)] = std::move(list);
+}
+
+Cells read_cells(const Api& api, const RunColumns& columns, const std::vector<const RunRow*>& runs) {
+  Cells cells;
+  for (const auto& column : columns.list) cells.names.push_back(column.text());
+  if (runs.empty() || columns.list.empty()) return cells;
+  RunColumns known{.text = columns.text, .list = {}};
+  std::vector<size_t> places;
+  {
+    const auto database = open_ledger(api);
+    const RunFilter all;
+    const std::map<int64_t, double> lost;
+    FilterSql sql(*database, all, lost);
+    for (size_t i = 0; i < columns.list.size(); ++i) {
+      try {
+        sql.expression(columns.list[i], columns.text);
+      } catch (const FilterError& error) {
+        cells.unknown.push_back({{"column", cells.names[i]}, {"error", error.message()}});
+        continue;
+      }
+      known.list.push_back(columns.list[i]);
+      places.push_back(i);
+    }
+  }
+  RunFilter shown;
+  shown.ids.emplace();
+  for (const RunRow* run : runs) shown.ids->push_back(run->id);
+  for (const auto& row : Ledger(api.readers.home().string(), Ledger::Mode::read).runs(shown, known)) {
+    json list(columns.list.size(), json());
+    for (size_t i = 0; i < places.size(); ++i) list[places[i]] = row.cells[i];
+    cells.values[row.id] = std::move(list);
   }
   return cells;
 }
@@ -163,8 +173,7 @@ json status_counts(const std::vector<RunRow>& list) {
 Response get_runs(const Api& api, const Request& request, const Captures&) {
   const auto offset = static_cast<size_t>(integer_parameter(request, "offset", 0, 0, 100'000'000));
   const auto limit = static_cast<size_t>(integer_parameter(request, "limit", 100, 0, rows_max));
-  const RunColumns columns =
-      request.parameter("columns").empty() ? RunColumns() : parse_columns(request.parameter("columns"));
+  const RunColumns columns = wanted_columns(request);
   const auto list = api.lists.matching(request.parameter("filter"));
   std::vector<const RunRow*> shown;
   if (const auto ids = list_parameter(request, "runs"); !ids.empty()) {
@@ -175,24 +184,23 @@ Response get_runs(const Api& api, const Request& request, const Captures&) {
     for (size_t i = offset; i < std::min(list->size(), offset + limit); ++i) shown.push_back(&(*list)[i]);
   }
   json rows = json::array();
+  Cells cells = read_cells(api, columns, shown);
   if (!shown.empty()) {
     const auto database = open_ledger(api);
     RowReader reader(*database);
-    auto cells = read_cells(*database, columns, shown);
     const double now = wall_seconds();
     const bool sparkline = request.parameter("sparkline", "yes") != "no";
     for (const RunRow* run : shown) {
       json row = reader.read(*run, now, sparkline);
-      if (!columns.list.empty()) row["cells"] = std::move(cells[run->id]);
+      if (!columns.list.empty()) row["cells"] = std::move(cells.values[run->id]);
       rows.push_back(std::move(row));
     }
   }
-  json names = json::array();
-  for (const auto& column : columns.list) names.push_back(column.text());
   return json_response({{"runs", rows},
                         {"matching", list->size()},
                         {"offset", offset},
-                        {"columns", names},
+                        {"columns", cells.names},
+                        {"unknown_columns", cells.unknown},
                         {"statuses", status_counts(*list)},
                         {"now", wall_seconds()}});
 }

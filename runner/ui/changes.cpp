@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kept_messages = 64;
 constexpr double mark_lost_every_s = 5;
 constexpr double keep_alive_s = 10;
+constexpr const char* reload_event = "event: reload\ndata: {}\n\n";
 
 /// Counts a listener as long as its stream exists.
 struct Listening {
@@ -61,9 +62,9 @@ std::function<bool(std::string&)> Changes::stream() {
     if (stopping_) return false;
     if (number_ > last) {
       // A page that was asleep for so long that messages are missing loads everything again.
-      if (messages_.empty() || messages_.front().first > last + 1) chunk += "event: reload\ndata: {}\n\n";
+      if (messages_.empty() || messages_.front().first > last + 1) chunk += reload_event;
       for (const auto& [number, text] : messages_)
-        if (number > last) chunk += "event: change\ndata: " + text + "\n\n";
+        if (number > last) chunk += text;
       last = number_;
     } else if (steady_seconds() - spoke > keep_alive_s) {
       chunk = ": still here\n\n";
@@ -83,17 +84,6 @@ void Changes::read_runs(std::map<int64_t, Seen>& runs) {
 }
 
 json Changes::compare() {
-  const auto file = readers_.home() / "ledger.db";
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return nullptr;
-  if (!database_) {
-    Ledger(readers_.home().string(), Ledger::Mode::read);
-    database_ = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
-    database_->execute("PRAGMA query_only = ON");
-  }
-  const int64_t version = database_->integer("PRAGMA data_version");
-  if (version == data_version_) return nullptr;
-  data_version_ = version;
   std::map<int64_t, Seen> runs;
   read_runs(runs);
   const std::string sweeps = database_->text(
@@ -109,12 +99,30 @@ json Changes::compare() {
   }
   for (const auto& [row, seen] : runs_)
     if (!runs.contains(row)) removed.push_back(seen.id);
-  const bool of_sweeps = sweeps != sweeps_, first = !known_;
+  const bool of_sweeps = sweeps != sweeps_;
   runs_ = std::move(runs);
   sweeps_ = sweeps;
-  known_ = true;
-  if (first || (changed.empty() && added.empty() && removed.empty() && !of_sweeps)) return nullptr;
+  if (changed.empty() && added.empty() && removed.empty() && !of_sweeps) return nullptr;
   return {{"runs", changed}, {"new", added}, {"removed", removed}, {"sweeps", of_sweeps}};
+}
+
+std::string Changes::look() {
+  const bool first = !looked_, had_ledger = database_ != nullptr;
+  looked_ = true;
+  if (database_ && database_->moved()) database_.reset();
+  const bool same_file = database_ != nullptr;
+  if (!database_) {
+    database_ = readers_.open();
+    data_version_ = -1;
+    if (!database_) return had_ledger ? reload_event : "";
+  }
+  const int64_t version = database_->integer("PRAGMA data_version");
+  if (version == data_version_) return "";
+  data_version_ = version;
+  const json changed = compare();
+  if (first) return "";  // what pages show was read after that
+  if (!same_file) return reload_event;
+  return changed.is_null() ? "" : "event: change\ndata: " + json_text(changed) + "\n\n";
 }
 
 void Changes::watch() {
@@ -132,15 +140,14 @@ void Changes::watch() {
         if (std::filesystem::exists(readers_.home() / "ledger.db"))
           Ledger(readers_.home().string(), Ledger::Mode::read);
       }
-      if (const json changed = compare(); !changed.is_null()) {
+      if (std::string event = look(); !event.empty()) {
         const std::lock_guard lock(mutex_);
-        messages_.emplace_back(++number_, json_text(changed));
+        messages_.emplace_back(++number_, std::move(event));
         if (messages_.size() > kept_messages) messages_.pop_front();
         wake_.notify_all();
       }
     } catch (const std::exception&) {
-      database_.reset();  // the file was moved or replaced, or is locked for long: the next second tries again
-      data_version_ = -1;
+      database_.reset();  // the file is damaged, or is locked for long: the next second tries again
     }
   }
 }

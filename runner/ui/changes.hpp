@@ -22,7 +22,8 @@ class Changes {
   ~Changes();
 
   /// The answer that stays open: server-sent events (WHATWG HTML, "Server-sent events"). `change`: {"runs": [{id, status, steps}],
-  /// "new": [id], "sweeps": bool}.
+  /// "new": [id], "removed": [id], "sweeps": bool}. `reload`: what has changed is not known, for example because the ledger's file is another
+  /// one now.
   std::function<bool(std::string&)> stream();
   /// Ends all streams.
   void stop();
@@ -36,8 +37,9 @@ class Changes {
     bool operator==(const Seen&) const = default;
   };
   void watch();
-  /// What has changed since the last call; null if nothing has.
-  nlohmann::json compare();
+  /// The event about what has changed since the last call; empty if nothing has.
+  std::string look();
+  nlohmann::json compare();  ///< null if nothing has changed
   void read_runs(std::map<int64_t, Seen>& runs);
 
   Readers& readers_;
@@ -45,11 +47,11 @@ class Changes {
   std::atomic<size_t> listeners_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::pair<int64_t, std::string>> messages_;  ///< number and text, the newest last
+  std::deque<std::pair<int64_t, std::string>> messages_;  ///< number and event, the newest last
   int64_t number_ = 0;
   int64_t data_version_ = -1;
   std::string sweeps_;
-  bool known_ = false;
+  bool looked_ = false;
   std::map<int64_t, Seen> runs_;
   std::unique_ptr<sqlite::Database> database_;  ///< data_version compares reads of one connection
   std::thread thread_;

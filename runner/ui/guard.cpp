@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -40,8 +41,17 @@ constexpr const char* content_security_policy =
 
 }  // namespace
 
-Response error_response(int status, const std::string& message) {
-  return {.status = status, .body = json_text(nlohmann::json{{"schema", 1}, {"error", message}})};
+Response error_response(int status, const std::string& message, int retry_after_s) {
+  Response response{.status = status, .body = json_text(nlohmann::json{{"schema", 1}, {"error", message}})};
+  if (retry_after_s > 0) response.headers.emplace_back("Retry-After", std::to_string(retry_after_s));
+  return response;
+}
+
+bool is_any_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+std::string machine_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? lower(name) : "";
 }
 
 std::string random_token() {
@@ -53,11 +63,24 @@ std::string random_token() {
 
 Guard::Guard(std::string host, int port, std::string token)
     : port_(port),
-      any_address_(host == "0.0.0.0" || host == "::"),
+      any_address_(is_any_address(host)),
       hosts_{"localhost", "127.0.0.1", "[::1]"},
       token_(std::move(token)) {
   const bool v6 = host.find(':') != std::string::npos;
-  hosts_.push_back(lower(v6 ? "[" + host + "]" : host));
+  if (!any_address_) hosts_.push_back(lower(v6 ? "[" + host + "]" : host));
+  if (const auto name = machine_name(); any_address_ && !name.empty()) {
+    hosts_.push_back(name);
+    hosts_.push_back(name.substr(0, name.find('.')));
+  }
+}
+
+std::string Guard::known_hosts() const {
+  std::vector<std::string> list;
+  for (const auto& host : hosts_)
+    if (std::ranges::find(list, host) == list.end()) list.push_back(host);
+  for (auto& host : list) host += ":" + std::to_string(port_);
+  if (any_address_) list.push_back("any address of this machine");
+  return join(list, ", ");
 }
 
 bool Guard::known_host(const std::string& text) const {
@@ -72,7 +95,10 @@ bool Guard::known_host(const std::string& text) const {
 std::optional<Response> Guard::refusal(const Request& request) const {
   if (request.headers.count("host") != 1 || !known_host(request.header("host")))
     return error_response(
-        403, "this server answers only to its own address (Host: " + hosts_[1] + ":" + std::to_string(port_) + ")");
+        403, fmt::format(
+                 "this server does not answer to \"{}\", only to {}; for another name of this machine, start it with "
+                 "runner ui --host NAME",
+                 request.header("host").substr(0, 100), known_hosts()));
   if (const auto origin = request.header("origin"); !origin.empty()) {
     const std::string scheme = "http://";
     if (!origin.starts_with(scheme) || !known_host(origin.substr(scheme.size())))
@@ -88,7 +114,7 @@ std::optional<Response> Guard::writing_refusal(const Request& request) const {
   return error_response(403, "this needs the token of the address that `runner ui` printed: open that address again");
 }
 
-void Guard::protect(Response& response) const {
+void Guard::protect(Response& response) {
   auto& headers = response.headers;
   headers.emplace_back("Content-Security-Policy", content_security_policy);
   headers.emplace_back("X-Content-Type-Options", "nosniff");

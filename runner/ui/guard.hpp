@@ -19,21 +19,28 @@ class Guard {
   /// An error, unless the request has the token in the header X-Runner-Token.
   std::optional<Response> writing_refusal(const Request& request) const;
   /// Adds the headers that every answer has.
-  void protect(Response& response) const;
+  static void protect(Response& response);
   const std::string& token() const { return token_; }
 
  private:
   bool known_host(const std::string& host) const;
+  /// "localhost:8787, 127.0.0.1:8787": what known_host() accepts.
+  std::string known_hosts() const;
   int port_;
   bool any_address_;
   std::vector<std::string> hosts_;
   std::string token_;
 };
 
+/// Whether a server on this host listens on all addresses of the machine.
+bool is_any_address(const std::string& host);
+/// The name of this machine, in lower case; empty if it has none.
+std::string machine_name();
+
 /// 32 hexadecimal digits from the system's random numbers.
 std::string random_token();
 
-/// {"error": message}.
-Response error_response(int status, const std::string& message);
+/// {"error": message}. `retry_after_s`: the seconds after which it may be of use to ask again; 0: it is of none.
+Response error_response(int status, const std::string& message, int retry_after_s = 0);
 
 }  // namespace runner::ui

@@ -22,10 +22,12 @@ struct Hooks {
   std::function<nlohmann::json(const nlohmann::json& run, const ImaginedDevices& devices)> recommend;
   /// The names of the device kinds that the planner knows.
   std::function<std::vector<std::string>()> device_kinds;
-  /// {best: {trial ..., command}, importance: {parameter: share} or null, goal, metric ...} of a sweep.
+  /// {best: {trial ..., command}, importance: {parameter: share} or null, scales: {parameter: "log", "value" or "category"}} of a sweep.
   std::function<nlohmann::json(const SweepRow& sweep, const std::vector<TrialRow>& trials)> sweep_summary;
   /// The best checkpoint of a run, from the object of Ledger::show(); null if there is none.
   std::function<nlohmann::json(const Ledger& ledger, const nlohmann::json& run)> best_checkpoint;
+  /// An event of a run as a line of text, as `runner show` prints it.
+  std::function<std::string(const nlohmann::json& event)> event_text;
   std::string version;
 };
 

@@ -23,11 +23,13 @@ struct Request {
   std::string parameter(const std::string& name, const std::string& otherwise = "") const;
 };
 
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
 struct Response {
   int status = 200;
   std::string type = "application/json";
   std::string body = {};
-  std::vector<std::pair<std::string, std::string>> headers = {};
+  Headers headers = {};
   /// Instead of a body: fills `chunk` with the next bytes, or returns false at the end. It may wait for up to a second; an empty chunk
   /// only asks whether the client is still there.
   std::function<bool(std::string& chunk)> stream = {};
@@ -61,10 +63,12 @@ struct Asset {
 };
 
 struct UiModule {
-  static constexpr int current_version = 1;  ///< to be raised with every change of this file
+  static constexpr int current_version = 2;  ///< to be raised with every change of this file
   int version;
-  /// Binds the address. port 0: any free one. Throws Error(environment) if that fails.
-  std::unique_ptr<HttpServer> (*listen)(const std::string& host, int port, Handler handler, const ServerLimits& limits);
+  /// Binds the address. port 0: any free one. `refusal_headers`: those of the answers that the server gives without the handler.
+  /// Throws Error(environment) if that fails.
+  std::unique_ptr<HttpServer> (*listen)(const std::string& host, int port, Handler handler, Headers refusal_headers,
+                                        const ServerLimits& limits);
   std::vector<Asset> (*assets)();
 };
 

@@ -29,15 +29,15 @@ class LogIndex {
   int64_t lines() const { return end_.lines + (size_ > end_.byte ? 1 : 0); }
   /// Another number after the file was rewritten: bytes of earlier answers mean nothing then.
   int64_t generation() const { return generation_; }
-  /// The begin of the line after the first `lines` ones. Reads at most 64 KiB.
+  /// The begin of the line after the first `lines` ones. Reads at most 128 KiB, unless a line is longer.
   LogPlace after_lines(const Descriptor& file, int64_t lines) const;
-  /// The byte, which is the begin of a line, with its number of lines. Reads at most 64 KiB.
+  /// The byte, which is the begin of a line, with its number of lines. Reads at most 128 KiB.
   LogPlace at_byte(const Descriptor& file, int64_t byte) const;
 
  private:
   bool rewritten(const Descriptor& file, uint64_t inode, int64_t size) const;
 
-  std::vector<LogPlace> marks_ = {{}};  ///< one for each 64 KiB; a mark may be within a line
+  std::vector<LogPlace> marks_ = {{}};  ///< one for each 64 to 128 KiB; a mark may be within a line
   LogPlace end_;
   std::string before_end_;  ///< the last bytes that were counted: they tell whether the file was rewritten
   int64_t size_ = 0, generation_ = 0;

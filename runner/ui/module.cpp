@@ -114,6 +114,7 @@ void hide_encodings(httplib::Headers& headers) {
 struct Refusal {
   int status;
   const char *reason, *text;
+  int retry_after_s = 0;  ///< 0: it is of no use to ask again
 };
 constexpr Refusal refusals[] = {
     {400, "Bad Request", "this is no request of HTTP that the server understands"},
@@ -123,7 +124,7 @@ constexpr Refusal refusals[] = {
     {415, "Unsupported Media Type", "the body must be JSON, not a form"},
     {416, "Range Not Satisfiable", "parts of an answer cannot be asked for"},
     {431, "Request Header Fields Too Large", "the head of the request is too large"},
-    {503, "Service Unavailable\r\nRetry-After: 1", "too many connections"},
+    {503, "Service Unavailable", "too many connections", /*retry_after_s=*/1},
 };
 
 const Refusal& refusal_of(int status) {
@@ -142,8 +143,12 @@ std::optional<uint64_t> announced_length(const httplib::Request& request) {
 
 class Server final : public HttpServer, private httplib::Server {
  public:
-  Server(const std::string& host, int port, ui::Handler handler, const ServerLimits& limits)
-      : handler_(std::move(handler)), limits_(limits), connections_(limits.connections) {
+  Server(const std::string& host, int port, ui::Handler handler, ui::Headers refusal_headers,
+         const ServerLimits& limits)
+      : handler_(std::move(handler)),
+        refusal_headers_(std::move(refusal_headers)),
+        limits_(limits),
+        connections_(limits.connections) {
     // Not SO_REUSEPORT, with which two programs could share a port.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
@@ -153,48 +158,16 @@ class Server final : public HttpServer, private httplib::Server {
     set_keep_alive_max_count(requests_of_a_connection);
     set_keep_alive_timeout(static_cast<time_t>(limits.idle_seconds));
     set_payload_max_length(limits.body_bytes);
-    // All requests are answered before cpp-httplib routes them: its patterns are regular expressions, whose cost depends on the client.
-    set_pre_routing_handler([this](const httplib::Request& from, httplib::Response& to) {
-      const auto length = announced_length(from);
-      if (from.path.size() > path_bytes_max)
-        to.status = 414;
-      else if (!length || *length > limits_.body_bytes)
-        to.status = length ? 413 : 400;
-      else if (from.method == "POST")
-        return HandlerResponse::Unhandled;  // the body is still to be read
-      else
-        answer(handler_(converted(from, "")), to);
-      end_connection = end_connection || (to.status >= 400 && to.body.empty());
-      return HandlerResponse::Handled;
-    });
-    // What cpp-httplib and the handlers here refuse has no body yet.
+    set_pre_routing_handler(
+        [this](const httplib::Request& from, httplib::Response& to) { return pre_route(from, to); });
     set_error_handler(HandlerWithResponse([this](const httplib::Request&, httplib::Response& to) {
-      answered = true;
-      if (!to.body.empty()) return HandlerResponse::Handled;
-      end_connection = true;
-      if (current_stream && current_stream->exceeded()) to.status = current_stream->exceeded();
-      answer(refusal(to.status), to);
+      on_error(to);
       return HandlerResponse::Handled;
     }));
     Post(".*", [this](const httplib::Request& from, httplib::Response& to, const httplib::ContentReader& read) {
-      std::string body;
-      const bool whole = !from.is_multipart_form_data() && read([&](const char* bytes, size_t size) {
-        if (body.size() + size > limits_.body_bytes) return false;
-        body.append(bytes, size);
-        return true;
-      });
-      if (!whole)
-        to.status = from.is_multipart_form_data() ? 415 : current_stream->exceeded() ? current_stream->exceeded() : 413;
-      else
-        answer(handler_(converted(from, std::move(body))), to);
+      read_body(from, to, read);
     });
-    errno = 0;
-    port_ = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
-    if (port_ <= 0)
-      throw environment_error("cannot listen on {}:{}: {}", host, port,
-                              errno ? std::strerror(errno) : "the host is not an address of this machine");
-    // Its queue of five would make the sixth of many tabs that are opened together wait for a second.
-    ::listen(svr_sock_, waiting_connections);
+    bind(host, port);
   }
   ~Server() override { ::close(svr_sock_); }
 
@@ -216,6 +189,54 @@ class Server final : public HttpServer, private httplib::Server {
   void stop() override { stopping_ = true; }
 
  private:
+  void bind(const std::string& host, int port) {
+    errno = 0;
+    port_ = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
+    if (port_ <= 0)
+      throw environment_error("cannot listen on {}:{}: {}", host, port,
+                              errno ? std::strerror(errno) : "the host is not an address of this machine");
+    // Its queue of five would make the sixth of many tabs that are opened together wait for a second.
+    ::listen(svr_sock_, waiting_connections);
+  }
+
+  /// All requests are answered before cpp-httplib routes them: its patterns are regular expressions, whose cost depends on the client. Only
+  /// those with a body go on to read_body().
+  HandlerResponse pre_route(const httplib::Request& from, httplib::Response& to) {
+    const auto length = announced_length(from);
+    if (from.path.size() > path_bytes_max)
+      to.status = 414;
+    else if (!length || *length > limits_.body_bytes)
+      to.status = length ? 413 : 400;
+    else if (from.method == "POST")
+      return HandlerResponse::Unhandled;
+    else
+      answer(handler_(converted(from, "")), to);
+    end_connection = end_connection || (to.status >= 400 && to.body.empty());
+    return HandlerResponse::Handled;
+  }
+
+  /// What cpp-httplib and the handlers here refuse has no body yet.
+  void on_error(httplib::Response& to) {
+    answered = true;
+    if (!to.body.empty()) return;
+    end_connection = true;
+    if (current_stream && current_stream->exceeded()) to.status = current_stream->exceeded();
+    answer(refusal(to.status), to);
+  }
+
+  void read_body(const httplib::Request& from, httplib::Response& to, const httplib::ContentReader& read) {
+    std::string body;
+    const bool whole = !from.is_multipart_form_data() && read([&](const char* bytes, size_t size) {
+      if (body.size() + size > limits_.body_bytes) return false;
+      body.append(bytes, size);
+      return true;
+    });
+    if (!whole)
+      to.status = from.is_multipart_form_data() ? 415 : current_stream->exceeded() ? current_stream->exceeded() : 413;
+    else
+      answer(handler_(converted(from, std::move(body))), to);
+  }
+
   /// Serves the client in a thread, or tells it that there is none.
   void take(int socket) {
     const char* problem = connections_.start([this, socket] {
@@ -274,12 +295,13 @@ class Server final : public HttpServer, private httplib::Server {
     current_stream = nullptr;
   }
 
-  /// An error in the form of the API's errors, with the headers that the handler gives to every answer.
+  /// An error in the form of the API's errors.
   Response refusal(int status, const char* text = nullptr) const {
-    Response response{
-        .status = status,
-        .body = json_text(nlohmann::json{{"schema", 1}, {"error", text ? text : refusal_of(status).text}}),
-        .headers = handler_({.method = "GET", .path = "/", .query = {}, .headers = {}, .body = ""}).headers};
+    const Refusal& known = refusal_of(status);
+    Response response{.status = status,
+                      .body = json_text(nlohmann::json{{"schema", 1}, {"error", text ? text : known.text}}),
+                      .headers = refusal_headers_};
+    if (known.retry_after_s > 0) response.headers.emplace_back("Retry-After", std::to_string(known.retry_after_s));
     return response;
   }
 
@@ -294,15 +316,16 @@ class Server final : public HttpServer, private httplib::Server {
   }
 
   ui::Handler handler_;
+  ui::Headers refusal_headers_;
   ServerLimits limits_;
   std::atomic<bool> stopping_ = false;
   Connections connections_;
   int port_ = -1;
 };
 
-std::unique_ptr<HttpServer> start_listening(const std::string& host, int port, Handler handler,
+std::unique_ptr<HttpServer> start_listening(const std::string& host, int port, Handler handler, Headers refusal_headers,
                                             const ServerLimits& limits) {
-  return std::make_unique<Server>(host, port, std::move(handler), limits);
+  return std::make_unique<Server>(host, port, std::move(handler), std::move(refusal_headers), limits);
 }
 
 }  // namespace

@@ -4,12 +4,22 @@ namespace runner::ui {
 
 Readers::Readers(std::filesystem::path home, size_t most) : home_(std::move(home)), most_(most) {}
 
-Readers::Lease Readers::take() {
-  std::unique_lock lock(mutex_);
+std::unique_ptr<sqlite::Database> Readers::open() const {
   const auto file = home_ / "ledger.db";
   std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return {*this, nullptr};
+  if (!std::filesystem::exists(file, ignored)) return nullptr;
+  Ledger(home_.string(), Ledger::Mode::read);  // migrates
+  auto database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+  database->execute("PRAGMA query_only = ON");
+  return database;
+}
+
+Readers::Lease Readers::take() {
+  std::unique_lock lock(mutex_);
+  std::error_code ignored;
+  if (!std::filesystem::exists(home_ / "ledger.db", ignored)) return {*this, nullptr};
   free_.wait(lock, [this] { return taken_ < most_; });
+  std::erase_if(idle_, [](const auto& database) { return database->moved(); });
   ++taken_;
   if (!idle_.empty()) {
     auto database = std::move(idle_.back());
@@ -17,17 +27,21 @@ Readers::Lease Readers::take() {
     return {*this, std::move(database)};
   }
   lock.unlock();
+  std::unique_ptr<sqlite::Database> database;
   try {
-    Ledger(home_.string(), Ledger::Mode::read);  // migrates the file if it is older than this program
-    auto database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
-    database->execute("PRAGMA query_only = ON");
-    return {*this, std::move(database)};
+    database = open();
   } catch (...) {
-    lock.lock();
-    --taken_;
-    free_.notify_one();
+    release();
     throw;
   }
+  if (!database) release();
+  return {*this, std::move(database)};
+}
+
+void Readers::release() {
+  const std::lock_guard lock(mutex_);
+  --taken_;
+  free_.notify_one();
 }
 
 void Readers::give_back(std::unique_ptr<sqlite::Database> database) {

@@ -12,7 +12,8 @@
 
 namespace runner::ui {
 
-/// At most `most` threads read at the same time; others wait. A connection cannot write.
+/// At most `most` threads read at the same time; others wait. A connection cannot write. If the ledger's file is deleted or replaced, the
+/// next connection is one to the new file.
 class Readers {
  public:
   explicit Readers(std::filesystem::path home, size_t most = 4);
@@ -36,11 +37,15 @@ class Readers {
     std::unique_ptr<sqlite::Database> database_;
   };
   Lease take();
+  /// A connection of its own, which cannot write, to the ledger as it is now, migrated if it is older than this program; null while there
+  /// is none.
+  std::unique_ptr<sqlite::Database> open() const;
   size_t most() const { return most_; }
   const std::filesystem::path& home() const { return home_; }
 
  private:
   void give_back(std::unique_ptr<sqlite::Database> database);
+  void release();  ///< gives back what was taken without a connection
 
   std::filesystem::path home_;
   size_t most_, taken_ = 0;

@@ -29,15 +29,24 @@ sigset_t ending_signals() {
 }
 
 std::unique_ptr<HttpServer> listen(const UiModule& module, const UiOptions& options, const Handler& handler) {
-  if (options.port != 0) return module.listen(options.host, options.port, handler, {});
+  Response refusal;
+  Guard::protect(refusal);
+  const auto listen_on = [&](int port) { return module.listen(options.host, port, handler, refusal.headers, {}); };
+  if (options.port != 0) return listen_on(options.port);
   for (int port = default_port; port < default_port + ports_tried; ++port) {
     try {
-      return module.listen(options.host, port, handler, {});
+      return listen_on(port);
     } catch (const Error&) {
       if (port + 1 == default_port + ports_tried) break;
     }
   }
-  return module.listen(options.host, 0, handler, {});
+  return listen_on(0);
+}
+
+/// The host in the printed address. "0.0.0.0" is none that a browser of another machine could use.
+std::string shown_host(const std::string& host) {
+  if (const auto name = machine_name(); is_any_address(host) && !name.empty()) return name;
+  return host.find(':') != std::string::npos ? "[" + host + "]" : host;
 }
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
@@ -45,6 +54,8 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 }  // namespace
 
 void serve(const UiOptions& options, const Hooks& hooks) {
+  if (options.host.empty())  // it would mean all addresses
+    throw usage_error("--host \"\" is no address: it is a name or an address of this machine, or 0.0.0.0 for all");
   ::mallopt(M_ARENA_MAX,
             2);  // threads of many connections would keep the memory of large answers, each in an arena of its own
   const UiModule& module = load_ui_module();
@@ -76,8 +87,7 @@ void serve(const UiOptions& options, const Hooks& hooks) {
   guard = std::make_unique<Guard>(options.host, server->port(), token);
   std::thread serving([&] { server->run(); });
 
-  const bool v6 = options.host.find(':') != std::string::npos;
-  std::printf("http://%s:%d/%s\n", (v6 ? "[" + options.host + "]" : options.host).c_str(), server->port(),
+  std::printf("http://%s:%d/%s\n", shown_host(options.host).c_str(), server->port(),
               token.empty() ? "" : ("#token=" + token).c_str());
   std::fflush(stdout);
   log::info("the page of the ledger in {}; Ctrl-C ends it", options.home);

@@ -180,8 +180,15 @@ TEST_CASE("plot draws metrics over steps or another metric, and bars of memory")
         "  |           ****************\n"
         "   1            2            3\n"
         "   step\n");
-  CHECK_THAT(run_verb(setup_plot, "a0 --x tokens --width 40 --height 4").out,
-             ContainsSubstring("300") && ContainsSubstring("tokens\n"));
+  // Step 2, between the tokens of steps 1 and 3, is in the middle.
+  CHECK(run_verb(setup_plot, "a0 --x tokens --width 40 --height 4").out ==
+        "loss\n"
+        "  |***\n"
+        "5 +   ******\n"
+        "  |         ******\n"
+        "  |               **********************\n"
+        "   100              200               300\n"
+        "   tokens\n");
   CHECK_THAT(run_verb(setup_plot, "a0 a1 --width 40").out, ContainsSubstring("* a0\n") && ContainsSubstring("o a1\n"));
   CHECK(run_verb(setup_plot, "a0 --memory --width 40").out ==
         "memory of a rank\na0\n  predicted  ################ 1.00 GiB\n  measured   ######## 512.0 MiB\n");

@@ -124,7 +124,7 @@ class CheckLayout(unittest.TestCase):
     def test_no_file_names_a_machine_or_an_unknown_host(self):
         home, host = "/ho" + "me/ada", "packages.exam" + "ple.org"
         self.assertEqual(self.violations({
-            "README.md": f"fine: https://arxiv.org/abs/1, ${{TMPDIR:-/tmp}}/x, build/home/x\nbad: {home}/data\n",
+            "README.md": f"fine: https://arxiv.org/abs/1, http://evil.example:80/x, http://a.test, ${{TMPDIR:-/tmp}}/x, build/home/x\nbad: {home}/data\n",
             "scripts/setup": f"fetch http" + f"://user:secret@{host}/x\n",
         }), [f"README.md:2: names a path of one machine: {home}", f"scripts/setup:1: names the host {host}; scripts/check_layout lists the allowed hosts"])
 

@@ -1,6 +1,7 @@
 // Reduced curves against what a simple loop over all points finds.
 #include "runner/ledger/curves.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <cmath>
@@ -101,6 +102,51 @@ TEST_CASE("another metric as the x axis") {
   CHECK(curve.x.back() == 307'000);
   auto database = ledger.raw();
   CHECK_FALSE(curve_range(database, {1}, {.metric = "loss", .x = "seconds"}));
+}
+
+TEST_CASE("points between those of the x metric are on the line between them, and those beyond its ends are counted") {
+  const LedgerFolder folder;
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string id = ledger.begin_run(new_run(folder));
+    std::vector<MetricPoint> list;
+    for (int64_t step = 6; step <= 42; step += 6) list.push_back({.name = "val_loss", .step = step, .value = 1});
+    for (const int64_t step : {8, 16, 24, 32, 40})
+      list.push_back({.name = "tokens", .step = step, .value = 128.0 * static_cast<double>(step)});
+    list.push_back({.name = "tokens", .step = 20, .value = std::nan("")});  // no place on the axis
+    ledger.metrics(id, list);
+    ledger.flush();
+  }
+  auto database = folder.raw();
+  const CurveRequest request{.metric = "val_loss", .x = "tokens", .columns = 100};
+  const auto curve = read_curve(database, 1, request, *curve_range(database, {1}, request));
+  CHECK(curve->x == std::vector<double>{12 * 128, 18 * 128, 24 * 128, 30 * 128, 36 * 128});
+  CHECK(curve->without_x == 2);  // steps 6 and 42
+  CHECK_FALSE(curve->complete);
+}
+
+TEST_CASE("a reduced curve keeps the least and the greatest of many points with one x value") {
+  const LedgerFolder folder;
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    const std::string id = ledger.begin_run(new_run(folder));
+    std::vector<MetricPoint> list;
+    for (int64_t step = 0; step < 9000; ++step) {
+      list.push_back({.name = "loss",
+                      .step = step,
+                      .value = step % 3000 == 1000   ? 50.0
+                               : step % 3000 == 2000 ? -50.0
+                                                     : 1});
+      list.push_back({.name = "epoch", .step = step, .value = static_cast<double>(step / 3000)});
+    }
+    ledger.metrics(id, list);
+    ledger.flush();
+  }
+  auto database = folder.raw();
+  const CurveRequest request{.metric = "loss", .x = "epoch", .columns = 800};
+  const auto curve = read_curve(database, 1, request, *curve_range(database, {1}, request));
+  CHECK(std::ranges::count(curve->y, 50) == 3);
+  CHECK(std::ranges::count(curve->y, -50) == 3);
 }
 
 TEST_CASE("values that are not finite are marks, and do not end a curve") {

@@ -22,6 +22,19 @@ APPLICATION_ID = 0x52554E52
 NAMES = ["gpt_small", "gpt_small_wide", "llm_fsdp", "vision_digits", "tabular_iris", "finetune_chat", "lora_chat", "classify_messages"]
 STRATEGIES = [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 4), ("fsdp", 8), ("zero", 8), ("zero", 4)]
 GIB = 1 << 30
+SWEEP = """[sweep]
+recipe = "recipe.toml"
+method = "tpe"
+metric = "val_loss"
+goal = "min"
+budget = { trials = 24 }
+
+[sweep.space]
+"optimizer.lr" = { log_uniform = [1e-4, 5e-2] }
+"model.dim" = [256, 512, 768, 1024]
+"model.dropout" = { uniform = [0.0, 0.3] }
+"optimizer.name" = ["adamw", "lion"]
+"""
 
 
 def migrated(path):
@@ -232,7 +245,7 @@ class Demo:
 
     def sweep(self, trials, age):
         parameters = ["optimizer.lr", "model.dim", "model.dropout", "optimizer.name"]
-        space = {"method": "tpe", "metric": "val_loss", "goal": "min", "trials": trials, "source": "", "file": "sweeps/lr.toml"}
+        space = {"method": "tpe", "metric": "val_loss", "goal": "min", "trials": trials, "source": SWEEP, "file": "sweeps/lr.toml"}
         row = self.database.execute("INSERT INTO sweep (id, name, status, seed, started, ended, space, recipe, folder, seconds) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
                                     (time.strftime("%Y%m%d-%H%M%S-sw33", time.gmtime(self.now - age)), "lr_and_width", "finished", self.now - age, self.now - age + 5000, self.text(json.dumps(space)), self.text("[run]\n"), "sweeps/demo", 5000.0)).lastrowid
         for i in range(trials):

@@ -37,14 +37,26 @@ TEST_CASE("on all addresses, any address of the machine is answered, but no fore
     CHECK(status(guard.refusal(with({{"host", name}}))) == 403);
 }
 
+TEST_CASE(
+    "on all addresses, the machine's name is answered; a refusal names what is answered, and which option helps") {
+  const std::string name = machine_name();
+  REQUIRE(!name.empty());
+  const Guard all("0.0.0.0", 8787, "secret"), own("127.0.0.1", 8787, "secret");
+  CHECK(status(all.refusal(with({{"host", name + ":8787"}}))) == 200);
+  CHECK(status(all.refusal(with({{"host", name.substr(0, name.find('.')) + ":8787"}}))) == 200);
+  CHECK(status(all.refusal(with({{"host", name + ".evil.example:8787"}}))) == 403);
+  CHECK(status(own.refusal(with({{"host", name + ":8787"}}))) == (name == "localhost" ? 200 : 403));
+  const std::string text = all.refusal(with({{"host", "evil.example:8787"}}))->body;
+  for (const auto& part : {name + ":8787", std::string("localhost:8787"), std::string("any address of this machine"),
+                           std::string("--host NAME"), std::string("evil.example:8787")})
+    CHECK(text.find(part) != std::string::npos);
+}
+
 TEST_CASE("pages of other sites are refused") {
   const Guard guard("127.0.0.1", 8787, "secret");
   const std::pair<std::string, std::string> host{"host", "127.0.0.1:8787"};
   CHECK(status(guard.refusal(with({host, {"origin", "http://127.0.0.1:8787"}}))) == 200);
-  CHECK(status(guard.refusal(with({host,
-                                   {"origin",
-                                    "http://"
-                                    "evil.example"}}))) == 403);
+  CHECK(status(guard.refusal(with({host, {"origin", "http://evil.example"}}))) == 403);
   CHECK(status(guard.refusal(with({host, {"origin", "null"}}))) == 403);
   CHECK(status(guard.refusal(with({host, {"origin", "https://127.0.0.1:8787"}}))) == 403);
   CHECK(status(guard.refusal(with({host, {"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "no-cors"}}))) == 403);

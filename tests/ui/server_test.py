@@ -19,6 +19,17 @@ from ui_server import Server
 from with_server import RUNNER, WithServer
 
 
+def listen(server):
+    """A stream of changes: its connection, and its lines behind the greeting."""
+    stream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    stream.request("GET", "/api/1/events")
+    answer = stream.getresponse()
+    assert answer.getheader("Content-Type") == "text/event-stream"
+    lines = iter(lambda: answer.fp.readline().decode(), "")
+    assert next(line for line in lines if line.startswith("event")) == "event: hello\n"
+    return stream, lines
+
+
 class Api(WithServer):
     def test_runs_are_filtered_sorted_and_paged(self):
         everything = self.get("runs", limit=500)
@@ -45,6 +56,41 @@ class Api(WithServer):
         self.assertLessEqual(len(run["sparkline"]), 48)
         self.assertGreater(len(run["sparkline"]), 30)
 
+    def test_columns_have_the_values_of_ls(self):
+        id_ = self.some_run("status:failed -name:lr_and*")  # its last loss is NaN
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            before = database.execute("SELECT name FROM run WHERE id = ?", (id_,)).fetchone()[0]
+            database.execute("UPDATE run SET name = '[1,2]' WHERE id = ?", (id_,))
+        columns = "id,name,data.shuffle,optimizer.betas,last(loss),best(val_loss),tag,archived,started,strategy,optimizer.lr"
+        shown = {run["id"]: dict(zip(columns.split(","), run["cells"])) for run in self.get("runs", filter="-status:running", columns=columns, limit=500)["runs"]}
+        listed = json.loads(self.runner("ls", "-status:running", "--columns", columns, "--json"))["runs"]
+        self.assertEqual(shown, {run["id"]: run["columns"] for run in listed})
+        self.assertEqual([shown[id_][name] for name in ("name", "data.shuffle", "optimizer.betas", "last(loss)")], ["[1,2]", True, [0.9, 0.95], "NaN"])
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("UPDATE run SET name = ? WHERE id = ?", (before, id_))
+
+    def test_a_column_that_no_run_has_is_empty(self):
+        answer = self.get("runs", columns="last(\"my metric\"),name,no_such_key", limit=3)
+        self.assertEqual([run["cells"] for run in answer["runs"]], [[None, run["name"], None] for run in answer["runs"]])
+        self.assertEqual([one["column"] for one in answer["unknown_columns"]], ["last(my metric)", "no_such_key"])
+        self.assertIn("my metric", answer["unknown_columns"][0]["error"])
+        status, _, body = self.server.ask("/api/1/runs", columns="last(my metric)")
+        self.assertEqual(status, 400)
+        self.assertIn("columns: ", json.loads(body)["error"])
+        self.assertNotIn("offset", json.loads(body), "that would be a place in the filter")
+
+    def test_a_filter_of_the_last_minutes_is_asked_again(self):
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            id_, started = database.execute("SELECT id, started FROM run WHERE status = 'finished' ORDER BY started DESC LIMIT 1").fetchone()
+            database.execute("UPDATE run SET started = ? WHERE id = ?", (time.time() - 57, id_))
+        for filter_, matches in (("since:1m", True), ("before:1m", False)):
+            self.assertEqual(id_ in [run["id"] for run in self.get("runs", filter=filter_, limit=500)["runs"]], matches)
+        time.sleep(4.5)  # nothing is written meanwhile
+        for filter_, matches in (("since:1m", False), ("before:1m", True)):
+            self.assertEqual(id_ in [run["id"] for run in self.get("runs", filter=filter_, limit=500)["runs"]], matches, filter_)
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("UPDATE run SET started = ? WHERE id = ?", (started, id_))
+
     def test_a_mistake_in_a_filter_has_its_place(self):
         status, _, body = self.server.ask("/api/1/runs", filter="tag:x lr>fast")
         answer = json.loads(body)
@@ -59,7 +105,7 @@ class Api(WithServer):
             self.assertEqual(ours[key], theirs[key], key)
         self.assertIn("loss_spike", ours["trouble"])
         self.assertNotIn("note", ours["trouble"])
-        self.assertEqual(self.get("runs/last")["id"], theirs["id"] if False else json.loads(self.runner("show", "last", "--json"))["id"])
+        self.assertEqual(self.get("runs/last")["id"], json.loads(self.runner("show", "last", "--json"))["id"])
 
     def test_curves_as_text_and_as_bytes_are_equal(self):
         ids = ",".join(run["id"] for run in self.get("runs", limit=5)["runs"])
@@ -161,6 +207,57 @@ class Api(WithServer):
         self.assertTrue(answer["best"]["command"].startswith("runner run"))
         self.assertIn("optimizer.lr", answer["importance"])
 
+    def test_the_scales_of_a_sweep_are_those_of_its_space(self):
+        answer = self.get(f"sweeps/{self.get('sweeps')['sweeps'][0]['id']}")
+        self.assertEqual(answer["scales"], {"optimizer.lr": "log", "model.dim": "category", "model.dropout": "value", "optimizer.name": "category"})
+
+    def test_pauses_take_no_points_of_the_readings(self):
+        """Two attempts of 100 s, with a pause of a day between them, and a reading each second."""
+        id_ = self.some_run("status:preempted,lost,interrupted")
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            run, began = database.execute("SELECT run, started FROM run WHERE id = ?", (id_,)).fetchone()
+            database.execute("DELETE FROM attempt WHERE run = ? AND number > 1", (run,))
+            first = database.execute("SELECT * FROM attempt WHERE run = ?", (run,)).fetchone()
+            names = [row[1] for row in database.execute("PRAGMA table_info(attempt)")]
+            second = {**dict(zip(names, first)), "number": 2, "started": began + 86400, "ended": began + 86500}
+            second.pop("attempt", None)
+            database.execute("UPDATE attempt SET started = ?, ended = ? WHERE run = ?", (began, began + 100, run))
+            database.execute(f"INSERT INTO attempt ({', '.join(second)}) VALUES ({', '.join('?' * len(second))})", list(second.values()))
+            database.execute("DELETE FROM system_sample WHERE run = ?", (run,))
+            key = database.execute("SELECT key FROM key WHERE name = 'cpu/percent'").fetchone()[0]
+            database.executemany("INSERT INTO system_sample VALUES (?, ?, ?, ?)", ((run, key, began + start + i, i) for start in (0, 86400) for i in range(100)))
+        series = self.get(f"runs/{id_}/system", points=20)["series"]["cpu/percent"]
+        self.assertEqual(len(series["time"]), 20)
+        for passed, wanted in zip(series["seconds"], (10 * i + 4.5 for i in range(20))):
+            self.assertAlmostEqual(passed, wanted, delta=1)
+        self.assertLess(series["time"][9], began + 100)
+        self.assertGreater(series["time"][10], began + 86399)
+        metrics = json.loads(self.runner("metrics", id_, "--system", "--json"))
+        self.assertIn("cpu/percent", json.dumps(metrics))
+        self.assertAlmostEqual(self.get(f"runs/{id_}")["seconds"], 200, delta=0.1)
+
+    def test_points_without_an_x_value_are_counted(self):
+        id_ = self.some_run("status:finished -name:lr_and*")
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            run = database.execute("SELECT run FROM run WHERE id = ?", (id_,)).fetchone()[0]
+            key = database.execute("INSERT INTO key (name) VALUES ('seldom')").lastrowid
+            steps = [row[0] for row in database.execute("SELECT step FROM metric JOIN key USING (key) WHERE run = ? AND name = 'loss' ORDER BY step", (run,))]
+            database.executemany("INSERT INTO metric VALUES (?, ?, ?, ?)", ((run, key, step, 2 * step) for step in (steps[3], steps[-1])))
+            database.execute("INSERT INTO metric_last VALUES (?, ?, ?, ?, ?, ?)", (run, key, steps[-1], 2 * steps[-1], 2 * steps[3], 2 * steps[-1]))
+        curve = self.get("curves", runs=id_, metric="loss", x="seldom", pixels=1000)["curves"][0]
+        self.assertEqual((curve["without_x"], curve["complete"]), (3, False))
+        self.assertEqual(curve["x"], [2 * step for step in steps[3:]])
+
+    def test_the_samples_of_a_bad_batch_are_told(self):
+        id_ = self.some_run("status:failed -name:lr_and*")
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("INSERT INTO event (run, time, kind, fields) SELECT run, ?, 'nonfinite', ? FROM run WHERE id = ?", (time.time(), json.dumps({"message": "the loss is NaN", "samples": [769, 286, 5]}), id_))
+        run = self.get(f"runs/{id_}")
+        self.assertEqual(len(run["event_texts"]), len(run["events"]))
+        text = "the loss is NaN (samples 769, 286, 5)"
+        self.assertEqual(run["event_texts"][-1], text)
+        self.assertIn(text, self.runner("show", id_))
+
     def test_every_address_of_the_index_exists(self):
         for route in self.get("")["api"]:
             if route["method"] == "GET" and "*" not in route["path"] and not route["path"].endswith("events"):
@@ -168,12 +265,7 @@ class Api(WithServer):
 
     def test_events_tell_of_changes(self):
         id_ = self.some_run("status:running")
-        stream = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
-        stream.request("GET", "/api/1/events")
-        answer = stream.getresponse()
-        self.assertEqual(answer.getheader("Content-Type"), "text/event-stream")
-        lines = iter(lambda: answer.fp.readline().decode(), "")
-        self.assertIn("event: hello", next(line for line in lines if line.startswith("event")))
+        stream, lines = listen(self.server)
         time.sleep(2.2)  # the first look at the ledger is the one that later ones are compared with
         with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
             database.execute("UPDATE run SET steps = steps + 10 WHERE id = ?", (id_,))
@@ -253,7 +345,7 @@ class Protection(WithServer):
         self.assertEqual(self.server.ask("/", headers={"If-None-Match": self.server.ask("/")[1]["ETag"]})[0], 304)
 
     def test_foreign_hosts_and_origins_are_refused(self):
-        for headers in ({"Host": "evil.example"}, {"Origin": "http://" + "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
             self.assertEqual(self.server.ask("/api/1/runs", headers=headers)[0], 403, headers)
 
     def test_changes_need_the_token(self):
@@ -307,6 +399,37 @@ class Protection(WithServer):
             self.assertEqual(server.token, "")
             self.assertEqual(server.ask(f"/api/1/runs/{self.some_run()}/edit", "POST", {}, {"X-Runner-Token": ""})[0], 403)
 
+    def test_more_streams_than_allowed_may_ask_again(self):
+        with Server(RUNNER, self.home) as server:
+            streams = [listen(server)[0] for _ in range(64)]
+            status, headers, _ = server.ask("/api/1/events")
+            self.assertEqual((status, headers.get("Retry-After")), (503, "1"))
+            for stream in streams:
+                stream.close()
+
+    def test_all_addresses_of_the_machine(self):
+        wrong = subprocess.run([RUNNER, "ui", "--host", ""], capture_output=True, text=True, env={**os.environ, "RUNNER_HOME": self.home}, timeout=20)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("0.0.0.0 for all", wrong.stderr)
+        with Server(RUNNER, self.home, "--host", "0.0.0.0") as server:
+            name = socket.gethostname().lower()
+            self.assertEqual(server.url, f"http://{name}:{server.port}")
+            server.url = f"http://127.0.0.1:{server.port}"
+            self.assertTrue(server.get("")["api"])
+            for host, status in ((name, 200), (name.split(".")[0], 200), ("evil.example", 403)):
+                found, _, body = server.ask("/api/1/runs", headers={"Host": f"{host}:{server.port}"}, limit=1)
+                self.assertEqual(found, status, host)
+            self.assertIn(f"{name}:{server.port}", json.loads(body)["error"])
+
+    def test_the_index_tells_whether_a_token_is_valid(self):
+        for token, valid in ((self.server.token, True), ("0" * 32, False), ("", False)):
+            self.assertEqual(json.loads(self.server.ask("/api/1", headers={"X-Runner-Token": token})[2])["may_write"], valid)
+
+    def test_memory_of_imagined_hosts_needs_imagined_devices(self):
+        status, _, body = self.server.ask(f"/api/1/runs/{self.some_run()}/recommend", host_memory="abc")
+        self.assertEqual(status, 400)
+        self.assertIn("device_kind", json.loads(body)["error"])
+
     def test_two_servers_do_not_share_a_port(self):
         with Server(RUNNER, self.home) as other:
             self.assertNotEqual(other.port, self.server.port)
@@ -325,6 +448,40 @@ class Life(unittest.TestCase):
                 self.assertEqual(server.ask("/api/1/runs/x")[0], 404)
                 demo_ledger.make(home, runs=3, points=20, sweep=0)
                 self.assertEqual(server.get("runs")["matching"], 3)
+
+    def test_a_ledger_that_is_replaced_or_deleted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            home, other = os.path.join(folder, "home"), os.path.join(folder, "other")
+            demo_ledger.make(home, runs=3, points=20, sweep=0)
+            demo_ledger.make(other, runs=5, points=20, sweep=0, seed=8)
+
+            def remove():
+                for name in os.listdir(home):
+                    if name.startswith("ledger.db"):
+                        os.remove(os.path.join(home, name))
+
+            with Server(RUNNER, home) as server:
+                stream, lines = listen(server)
+                time.sleep(2.2)
+                for filter_ in ("", "steps>0"):
+                    self.assertEqual(server.get("runs", filter=filter_)["matching"], 3)
+                server.get("curves", filter="", metric="loss")
+                remove()
+                os.rename(os.path.join(other, "ledger.db"), os.path.join(home, "ledger.db"))
+                for filter_ in ("", "steps>0"):
+                    runs = server.get("runs", filter=filter_)["runs"]
+                    self.assertEqual(len(runs), 5)
+                    self.assertTrue(all(len(run["sparkline"]) > 1 for run in runs))
+                self.assertEqual(len(server.get("curves", runs=",".join(run["id"] for run in runs), metric="loss")["curves"]), 5)
+                self.assertEqual(next(line for line in lines if line.startswith("event")), "event: reload\n")
+                remove()
+                self.assertEqual(server.get("runs")["matching"], 0)
+                self.assertEqual(server.ask(f"/api/1/runs/{runs[0]['id']}")[0], 404)
+                self.assertEqual(next(line for line in lines if line.startswith("event")), "event: reload\n")
+                demo_ledger.make(home, runs=2, points=20, sweep=0)
+                self.assertEqual(next(line for line in lines if line.startswith("event")), "event: reload\n")
+                self.assertEqual(server.get("runs")["matching"], 2)
+                stream.close()
 
     def test_an_interrupt_ends_it_also_with_open_streams(self):
         with tempfile.TemporaryDirectory() as folder:
