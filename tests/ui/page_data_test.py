@@ -4,6 +4,7 @@
 """
 import json
 import os
+import re
 import sqlite3
 import statistics
 import struct
@@ -73,11 +74,13 @@ class Curves(InChromium):
         page = self.page_of(self.long_server, f"/compare?runs={run}&metrics=loss")
         page.wait("document.querySelector('.chart canvas')")
         page.settle(0.5)
-        whole = self.table(page, "loss")
         everything = self.points(self.long_folder.name, run, "loss")
         self.assertEqual(len(everything), 10_000)
-        self.assertLess(len(whole), 2_000, "the whole curve is reduced")
-        self.assertEqual(max(float(row[3]) for row in whole[1:]), max(value for _, value in everything), "but keeps its greatest value")
+        drawn = self.long_server.get("curves", runs=run, metric="loss", pixels=page.run("document.querySelector('.plot').clientWidth"))["curves"][0]
+        self.assertLess(len(drawn["x"]), 2_000, "the whole curve is reduced")
+        self.assertEqual(max(drawn["y"]), max(value for _, value in everything), "but keeps its greatest value")
+        whole = [(int(float(row[2])), float(row[3])) for row in self.table(page, "loss")[1:]]
+        self.assertEqual(whole, everything, "the file has all points")
         left, top, width, height = page.run("(() => { const r = document.querySelector('.plot').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
         page.drag(left + width * 0.5, top + height * 0.5, left + width * 0.53, top + height * 0.5)
         page.settle(1)
@@ -101,6 +104,44 @@ class Curves(InChromium):
             self.assertEqual(rows[0], ["run", "name", x, "loss"])
             self.assertEqual([(float(a), float(b)) for _, _, a, b in rows[1:]], [(value, losses[step]) for step, value in self.points(self.home, run, x)])
         self.assertIn("x=epoch", page.run("location.search"), "the axis is kept in the address")
+        self.assert_clean(page)
+
+    def test_marks_and_missing_points_are_explained(self):
+        run = self.server.get("runs", filter="status:failed -name:lr_and*", limit=1)["runs"][0]["id"]
+        page = self.page(f"/compare?runs={run}&metrics=loss")
+        page.wait("document.querySelector('.chart-foot')?.innerText.includes('◆ NaN')")
+        count = self.server.get("curves", runs=run, metric="loss")["curves"][0]["nonfinite"]["count"]
+        self.assertIn(f"{count} value", page.run("document.querySelector('.chart-foot').innerText"))
+        self.assertEqual([row[3] for row in self.table(page, "loss")].count("NaN"), count)
+        run = self.names["run"]
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            row, key = database.execute("SELECT run, key FROM run, key WHERE id = ? AND key.name = 'tokens'", (run,)).fetchone()
+            gone = database.execute("SELECT step, value FROM metric WHERE run = ? AND key = ? ORDER BY step LIMIT 5", (row, key)).fetchall()
+            database.execute("DELETE FROM metric WHERE run = ? AND key = ? AND step <= ?", (row, key, gone[-1][0]))
+        page = self.page(f"/compare?runs={run}&metrics=loss&x=tokens")
+        page.wait("document.querySelector('.chart-foot')?.innerText.startsWith('5 points are left out')")
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.executemany("INSERT INTO metric VALUES (?, ?, ?, ?)", ((row, key, *point) for point in gone))
+        self.assert_clean(page)
+
+    def test_no_two_runs_of_a_chart_have_the_same_colour(self):
+        runs = [run["id"] for run in self.server.get("runs", filter="status:finished -name:lr_and*", limit=8)["runs"]]
+        page = self.page("/")
+        page.run(f"sessionStorage.setItem('runner.colours', JSON.stringify({json.dumps([[run, i % 2] for i, run in enumerate(runs)])}))")
+        page.open(f"{self.server.url}/compare?runs={','.join(runs)}&metrics=loss")
+        page.wait("document.querySelectorAll('.legend button').length == 8 && document.querySelectorAll('thead .swatch').length == 8")
+        colours = "[...document.querySelectorAll('{} .swatch')].map((e) => e.style.getPropertyValue('--colour'))"
+        legend = page.run(colours.format(".legend"))
+        self.assertEqual(len(set(legend)), 8)
+        self.assertEqual(page.run(colours.format("thead")), legend)
+        page.run(CHOOSE.format("Group by", "strategy"))
+        page.wait("document.querySelectorAll('.legend button').length < 8")
+        heads = page.run(colours.format("thead"))
+        self.assertNotEqual(heads, legend, "the heads have the colours of the groups")
+        self.assertTrue(set(page.run(colours.format(".legend"))) <= set(heads))
+        name, text = self.download(page, "[...document.querySelectorAll('button')].find((e) => e.innerText == 'Save as CSV').click()")
+        self.assertEqual(name, "differences.csv")
+        self.assertEqual(text.decode().splitlines()[0], ",".join(["key", *runs]))
         self.assert_clean(page)
 
     def test_bands_are_the_quantiles_of_the_curves(self):
@@ -199,7 +240,74 @@ class System(InChromium):
         self.assertEqual(series["time"], sorted(series["time"]))
 
 
+    def test_one_reading_and_two_attempts(self):
+        """The axis is the time that the run took: it has no pauses, and begins with zero."""
+        run = self.server.get("runs", filter="status:lost,preempted,interrupted", limit=1)["runs"][0]["id"]
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            row, key = database.execute("SELECT run, key FROM run, key WHERE id = ? AND key.name = 'cpu/percent'", (run,)).fetchone()
+            database.execute("DELETE FROM system_sample WHERE run = ?", (row,))
+            began = database.execute("SELECT min(started) FROM attempt WHERE run = ?", (row,)).fetchone()[0]
+            database.execute("INSERT INTO system_sample VALUES (?, ?, ?, 50)", (row, key, began + 30))
+        page = self.page(f"/run/{run}?tab=system")
+        page.wait("document.querySelectorAll('.chart canvas').length == 1")
+        svg = xml.etree.ElementTree.fromstring(self.export(page, "CPU of the machine", "svg"))
+        texts = ["".join(one.itertext()) for one in svg.iter() if one.tag.endswith("text")]
+        times = [text for text in texts if re.fullmatch(r"(\d+m)? ?(\d+ ?s)?", text)]
+        self.assertTrue(times and all(float(text.removesuffix("s")) <= 30 for text in times), texts)
+        self.assert_clean(page)
+
+
 class OneRun(InChromium):
+    def test_what_links_it_to_other_runs(self):
+        run, source, checked = [one["id"] for one in self.server.get("runs", filter="status:finished -name:lr_and*", limit=3)["runs"]]
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            for source_id, target, kind in ((source, run, "rerun"), (run, checked, "evaluated")):
+                database.execute("INSERT INTO edge (source, target, kind) SELECT a.run, b.run, ? FROM run AS a, run AS b WHERE a.id = ? AND b.id = ?", (kind, source_id, target))
+        for id_, name, other in ((run, "Rerun of", source), (source, "Reruns", run), (run, "Evaluations", checked), (checked, "Evaluation of", run)):
+            page = self.page(f"/run/{id_}")
+            page.wait("document.querySelector('.facts')")
+            facts = page.run("[...document.querySelectorAll('.facts dt')].map((e) => [e.innerText, [...e.nextElementSibling.querySelectorAll('a')].map((a) => a.pathname)])")
+            self.assertIn([name, ["/run/" + other]], facts)
+            page.close()
+
+    def test_the_time_it_took_is_the_same_everywhere(self):
+        run = next(one for one in self.server.get("runs", filter="status:finished -name:lr_and*", limit=50)["runs"] if one["attempts"] == 2)
+        page = self.page(f"/?filter=id:{run['id']}")
+        page.wait("document.querySelectorAll('tr[data-id]').length == 1")
+        took = page.run("document.querySelector('tr[data-id] td:last-child').innerText")
+        page.press("j")
+        page.press("Enter")
+        page.wait("[...document.querySelectorAll('#drawer dt')].some((e) => e.innerText == 'Took')")
+        self.assertEqual(page.run("[...document.querySelectorAll('#drawer dt')].find((e) => e.innerText == 'Took').nextElementSibling.innerText"), took)
+        page = self.page(f"/run/{run['id']}")
+        page.wait("document.querySelector('.headline')")
+        self.assertIn(took, page.run("document.querySelector('.headline').innerText"))
+        self.assert_clean(page)
+
+    def test_a_run_of_another_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "other.csv")
+            with open(file, "w", encoding="utf-8") as out:
+                out.write("step,loss\n1,3.5\n2,2.5\n3,1.5\n")
+            subprocess.run([RUNNER, "import", file], check=True, capture_output=True, env={**os.environ, "RUNNER_HOME": self.home})
+        run = self.server.get("runs", filter="name:other", limit=1)["runs"][0]["id"]
+        subprocess.run([RUNNER, "archive", run], check=True, capture_output=True, env={**os.environ, "RUNNER_HOME": self.home})
+        for tab, text in (("", "none here: imported from"), ("logs", "without the files of its folder"), ("recipe", "This run has no recipe"), ("code", "Not known")):
+            page = self.page(f"/run/{run}?tab={tab}")
+            page.wait(f"document.querySelector('main').innerText.includes({json.dumps(text)})")
+            said = page.run("document.querySelector('main').innerText")
+            for wrong in ("deleted", "runner rerun", "not in a git repository"):
+                self.assertNotIn(wrong, said)
+            self.assert_clean(page)
+            page.close()
+
+    def test_the_samples_of_a_bad_batch(self):
+        run = self.names["run"]
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("INSERT INTO event (run, time, kind, fields) SELECT run, ?, 'nonfinite', ? FROM run WHERE id = ?", (time.time(), json.dumps({"message": "the loss is NaN", "samples": [769, 286]}), run))
+        page = self.page(f"/run/{run}?tab=events")
+        page.wait("document.querySelector('tbody')?.innerText.includes('the loss is NaN (samples 769, 286)')")
+
     def test_the_diff_to_another_run(self):
         one, other = [run["id"] for run in self.server.get("runs", filter="status:finished -name:lr_and*", limit=2)["runs"]]
         page = self.page(f"/run/{one}?tab=diff&with={other}")
@@ -239,6 +347,28 @@ class OneRun(InChromium):
         rows = self.table(page, "Memory per rank")
         self.assertEqual(rows[0], ["bar", "part", "bytes"])
         self.assertEqual([float(row[2]) for row in rows[1:]], [*shares, max(answer["measured"]["peak_memory_bytes_per_rank"])])
+
+
+class Sweep(InChromium):
+    def texts(self, page, title):
+        svg = xml.etree.ElementTree.fromstring(self.export(page, title, "svg"))
+        return ["".join(one.itertext()) for one in svg.iter() if one.tag.endswith("text")]
+
+    def test_axes_are_those_of_the_space(self):
+        page = self.view("sweep")
+        texts = self.texts(page, "Parallel coordinates")
+        for choice in ("256", "512", "768", "1024", "adamw", "lion"):  # each choice has a place of its own
+            self.assertEqual(texts.count(choice), 1, texts)
+        self.assertNotIn("640", texts)
+        self.assertIn("0.001", texts)  # the learning rate is logarithmic
+        self.assertIn("0.01", texts)
+        self.assert_clean(page)
+
+    def test_the_best_so_far_counts_as_trials_are_numbered(self):
+        for ended, name in (("number", "trial"), ("-number", "trials finished")):
+            with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+                database.execute(f"UPDATE trial SET ended = started + {ended} * 1e6")
+            self.assertIn(name, self.texts(self.view("sweep"), "Best so far"))
 
 
 class Live(InChromium):
@@ -355,6 +485,7 @@ class RealRun(InChromium):
         wanted = json.loads(subprocess.run([RUNNER, "recommend", os.path.join(ROOT, "recipes/tabular.toml"), "--device-kind", kind, "--devices", "4", "--json", "--set", "train.max_epochs=5"], capture_output=True, text=True, check=True).stdout)
         chosen = next(one for one in wanted["candidates"] if one["verdict"] == "chosen")
         self.assertEqual(page.run("document.querySelector('tr.chosen td').firstChild.data"), chosen["label"])
+        self.assertEqual("of context" in page.run("document.querySelector('main').innerText"), chosen["memory_parts"]["context"] > 0)
         self.assertEqual(page.run("document.querySelectorAll('tr.chosen')[0].closest('tbody').rows.length"), len(wanted["candidates"]))
         self.assertIn(f"device={kind}", page.run("location.search"))
         again = self.page(page.run("location.pathname + location.search"))

@@ -6,10 +6,12 @@ UI_SHOTS=FOLDER keeps screenshots.
 """
 import json
 import os
+import re
 import sqlite3
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 import demo_ledger
 from in_chromium import READY, RUNNER, InChromium
@@ -154,10 +156,74 @@ class Use(InChromium):
         page.run("(() => { const g = document.querySelector('select[aria-label=\"Group by\"]'); g.value = 'strategy'; g.dispatchEvent(new Event('change')); })()")
         page.wait("document.querySelectorAll('.legend button').length < 5")
         page.run("[...document.querySelectorAll('button')].find((e) => e.innerText == 'Bands').click()")
+        page.wait("location.search.includes('bands=1')")
+        rows = self.table(page, "loss")
+        self.assertEqual(rows[0], ["group", "tokens", "p10", "median", "p90"])
+        self.assertEqual({row[0] for row in rows[1:]}, set(page.run("[...document.querySelectorAll('.legend button')].map((e) => e.innerText)")))
+        linear = self.values_of_y_axis(page)
+        self.assertEqual(len({round(b - a, 6) for a, b in zip(linear, linear[1:])}), 1, linear)
         page.click(".chart-head button")
         page.wait("document.querySelector('.chart-head button').getAttribute('aria-pressed') == 'true'")
-        page.settle(0.5)
+        logarithmic = self.values_of_y_axis(page)
+        self.assertEqual(len({round(b / a, 6) for a, b in zip(logarithmic, logarithmic[1:])}), 1, logarithmic)
         self.assert_clean(page)
+
+    def values_of_y_axis(self, page):
+        """The numbers beside the axis of the chart of the loss, ascending."""
+        svg = xml.etree.ElementTree.fromstring(self.export(page, "loss", "svg"))
+        texts = [one for one in svg.iter() if one.tag.endswith("text") and one.get("text-anchor") == "end"]
+        return sorted(float("".join(one.itertext())) for one in texts if re.fullmatch(r"[\d.]+", "".join(one.itertext())))
+
+    def test_columns_of_another_ledger_and_names_with_spaces(self):
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            key = database.execute("INSERT INTO key (name) VALUES ('my metric')").lastrowid
+            run = database.execute("SELECT run FROM run WHERE id = ?", (self.names["run"],)).fetchone()[0]
+            database.execute("INSERT INTO metric VALUES (?, ?, 1, 4.25)", (run, key))
+            database.execute("INSERT INTO metric_last VALUES (?, ?, 1, 4.25, 4.25, 4.25)", (run, key))
+        page = self.view("runs")
+        page.run("localStorage.setItem('runner.columns', JSON.stringify(['progress', 'loss', 'last(reward)', 'took']))")
+        self.addCleanup(lambda: self.page("/").run("localStorage.removeItem('runner.columns')"))
+        page = self.view("runs")
+        page.wait("document.querySelector('thead').innerText.includes('last(reward)')")
+        page.wait("document.querySelector('main p[role=status]').innerText.includes('no run has a metric \"reward\"')")
+        self.assertTrue(page.run("document.querySelector('.filter-error').hidden"), "the filter is not blamed")
+        page.run("[...document.querySelectorAll('main p[role=status] button')].find((e) => e.innerText == 'Remove it').click()")
+        page.wait("!document.querySelector('thead').innerText.includes('last(reward)') && document.querySelector('main p[role=status]').hidden")
+        page.click(".head button")
+        page.wait("document.querySelector('.popover input[type=search]')")
+        page.type("my metric")
+        page.wait("document.querySelector('.popover').innerText.includes('last(\"my metric\")')")
+        page.run("[...document.querySelectorAll('.popover label')].find((e) => e.innerText.includes('last(\"my metric\")')).querySelector('input').click()")
+        page.wait("document.querySelector('thead').innerText.includes('last(\"my metric\")')")
+        page.run("[...document.querySelectorAll('th button')].find((e) => e.innerText.startsWith('last(')).click()")
+        page.wait(f"document.querySelector('tr[data-id]').dataset.id == {json.dumps(self.names['run'])} && document.querySelector('tr[data-id] td:last-child').innerText.startsWith('4.25')")
+        page.wait("document.querySelector('th[aria-sort=descending]')?.innerText.startsWith('last(')")
+        self.assert_clean(page)
+
+    def test_a_range_of_rows_that_were_scrolled_away(self):
+        page = self.view("runs")
+        total = self.server.get("runs")["matching"]
+        page.click("tr[data-id] input")
+        page.wait("document.querySelector('.selection').innerText.startsWith('1 selected')")
+        page.run("(() => { const main = document.querySelector('#content'); main.scrollTop = main.scrollHeight; })()")
+        page.wait(f"[...document.querySelectorAll('tr[data-id]')].some((e) => e.getAttribute('aria-rowindex') == {total + 1}) && document.querySelector('tr.space')")
+        page.run("(() => { const box = [...document.querySelectorAll('tr[data-id] input')].at(-1); box.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true, shiftKey: true })); })()")
+        page.wait(f"document.querySelector('.selection').innerText.startsWith('{total} selected')")
+        page.run("document.querySelector('#content').scrollTop = 0")
+        page.wait("document.querySelector('tr[data-id]').getAttribute('aria-rowindex') == 2 && [...document.querySelectorAll('tr[data-id] input')].every((e) => e.checked)")
+        self.assert_clean(page)
+
+    def test_an_address_that_is_no_text(self):
+        page = self.page("/run/%E0%A4%A")
+        page.wait("document.querySelector('main').innerText.includes('There is no such page')")
+        self.assert_clean(page)
+
+    def test_a_tag_is_faded_only_if_it_is_cut(self):
+        page = self.view("runs")
+        page.wait("document.querySelector('.run-name .tag')")
+        cut = page.run("""[...document.querySelectorAll('.run-name .tag:last-child')].filter((tag) => { const box = tag.closest('.small').getBoundingClientRect(), end = tag.getBoundingClientRect().right;
+            return end > box.right - 20 && end < tag.closest('td').getBoundingClientRect().right - 40; }).map((tag) => tag.innerText)""")
+        self.assertEqual(cut, [])
 
     def test_a_new_run_and_its_progress_appear_by_themselves(self):
         page = self.view("runs")
@@ -197,9 +263,23 @@ class Use(InChromium):
         self.assert_clean(page)
 
     def test_without_a_token_nothing_can_be_changed(self):
-        page = self.view("run")
-        self.assertFalse(page.run("[...document.querySelectorAll('button')].some((e) => /\\+ tag|Archive|Stop/.test(e.innerText))"))
-        page.wait("document.querySelector('#live').innerText.includes('read only')")
+        with Server(RUNNER, self.home) as server:  # another origin, whose token the browser has not seen
+            page = self.page_of(server, "/run/" + self.names["run"])
+            page.wait(READY["run"][1])
+            self.assertFalse(page.run("[...document.querySelectorAll('button')].some((e) => /\\+ tag|Archive|Stop/.test(e.innerText))"))
+            page.wait("document.querySelector('#live').innerText.includes('read only') && document.querySelector('#live').title.includes('runner ui')")
+
+    def test_a_new_tab_may_write_too_but_not_with_an_old_token(self):
+        writes = "[...document.querySelectorAll('button')].some((e) => e.innerText == '+ tag')"
+        with Server(RUNNER, self.home) as server:
+            path = "/run/" + self.names["run"]
+            self.page_of(server, path, write=True).wait(writes)
+            page = self.page_of(server, path)
+            page.wait(writes)
+            page.run("localStorage.setItem('runner.token', '0'.repeat(32))")
+            page = self.page_of(server, path)
+            page.wait(f"document.querySelector('#live').innerText.includes('read only') && document.querySelector('.headline') && !{writes}")
+            self.assertEqual(page.run("localStorage.getItem('runner.token')"), None)
 
     def test_log_search(self):
         page = self.view("logs")

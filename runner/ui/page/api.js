@@ -1,17 +1,28 @@
 // The JSON API of the server.
 import { withTries } from "./tries.js";
 
-let token = "";
+// The token of the address that `runner ui` printed is kept for all tabs of this browser that show this server.
 const inAddress = /(?:^#|&)token=([0-9a-f]+)/.exec(location.hash);
+let token = inAddress?.[1] ?? "";
 try {
-  if (inAddress) sessionStorage.setItem("runner.token", inAddress[1]);
-  token = sessionStorage.getItem("runner.token") ?? "";
-} catch {
-  token = inAddress?.[1] ?? "";
-}
+  if (inAddress) localStorage.setItem("runner.token", token);
+  else token = localStorage.getItem("runner.token") ?? "";
+} catch { /* storage is turned off */ }
 if (inAddress) history.replaceState(null, "", location.pathname + location.search);
 
 export const mayWrite = () => token !== "";
+
+/** A token that was kept may be one of an earlier server. Whether it was; it is forgotten then. */
+export async function forgetOldToken() {
+  if (inAddress || !token) return false;
+  const { may_write: valid } = await (await ask("", { headers: { "X-Runner-Token": token } })).json();
+  if (valid) return false;
+  token = "";
+  try {
+    localStorage.removeItem("runner.token");
+  } catch { /* storage is turned off */ }
+  return true;
+}
 
 export class ApiError extends Error {
   constructor(message, status, answer) {
@@ -49,7 +60,7 @@ const read = (path, signal) => withTries(() => ask(path, { signal }), (error) =>
 function query(parameters) {
   const text = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters ?? {})) if (value !== undefined && value !== null && value !== "") text.set(key, value);
-  return text.size ? `?${text}` : "";
+  return text.size ? `?${String(text).replaceAll("%2C", ",")}` : "";  // an address of many ids has a greatest length
 }
 
 export const get = async (path, parameters, signal) => (await read(path + query(parameters), signal)).json();

@@ -1,11 +1,12 @@
 // The shell: which view is shown, the filter field, live updates, theme, keys.
 import { h, $, $$, replace, popover, toast } from "./dom.js";
-import { mayWrite, onReachable } from "./api.js";
+import { forgetOldToken, mayWrite, onReachable } from "./api.js";
 import { listen } from "./stream.js";
 import { withTries } from "./tries.js";
 import { address, change, go, kept, onMove, parameter, place } from "./state.js";
 import { filterField } from "./filter.js";
 import { closeDrawer } from "./drawer.js";
+import { termOf, withoutTerm } from "./words.js";
 import { showRuns } from "./runs.js";
 import { loadECharts } from "./echarts.js";
 
@@ -42,7 +43,7 @@ $("#bar").append(field.box, tools);
 
 const ranges = [["", "All time"], ["1h", "Last hour"], ["1d", "Last day"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]];
 const range = h("select", { "aria-label": "Time range", onchange: () => {
-  const rest = parameter("filter").replace(/(^|\s)since:\S+/g, "").trim();
+  const rest = withoutTerm(parameter("filter"), "since");
   context.setFilter(`${rest} ${range.value ? `since:${range.value}` : ""}`.trim());
 } }, ranges.map(([value, text]) => h("option", { value }, text)));
 
@@ -68,7 +69,7 @@ async function draw() {
   $$("#views a[aria-current]").forEach((link) => link.setAttribute("aria-current", "page"));
   field.set(parameter("filter"));
   field.fail(null);
-  const since = /(?:^|\s)since:(\S+)/.exec(parameter("filter"))?.[1] ?? "";
+  const since = termOf(parameter("filter"), "since") ?? "";
   range.value = ranges.some(([value]) => value === since) ? since : "";
   replace(tools, known?.filter ? h("label.field.hide-narrow", range) : null);
   document.title = `${known?.title ?? "Not found"} · runner`;
@@ -156,6 +157,7 @@ let streamState = "connecting", awayLater;
 function showConnection() {
   const live = $("#live"), away = $("#away");
   live.className = `live ${streamState === "live" ? "on" : streamState === "gone" ? "off" : ""}`;
+  live.title = mayWrite() ? "" : "Tags, notes and runs can be changed in the page of the address that `runner ui` printed, with #token=";
   $("span", live).textContent = { live: mayWrite() ? "live" : "read only", connecting: "connecting", gone: "disconnected" }[streamState];
   clearTimeout(awayLater);
   if (streamState === "live") away.hidden = true;
@@ -172,5 +174,6 @@ onReachable((reachable) => {
 });
 drawSaved();
 draw();
+forgetOldToken().then((changed) => changed && (showConnection(), draw()), () => {});
 // What the other views need comes while nothing else is done.
 (window.requestIdleCallback ?? setTimeout)(() => loadECharts().catch(() => {}), { timeout: 2000 });

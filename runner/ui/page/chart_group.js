@@ -1,13 +1,14 @@
 // What the charts of a view share: their runs, x axis, zoom, crosshair, smoothing, groups and colours.
 import { h, replace } from "./dom.js";
-import { colour, mixed, runColour } from "./echarts.js";
+import { colour, mixed } from "./echarts.js";
 import { CurveChart } from "./curve_chart.js";
 import { hideReadout } from "./charts.js";
+import { colourIndex, distinctColours } from "./state.js";
 
 /** `source`: {runs} or {filter}; `names`: id -> text; `groups`: id -> value of the key to group by. */
 export class ChartGroup {
   constructor(source) {
-    Object.assign(this, { source, x: "step", smoothing: 0, logX: false, from: null, to: null, hidden: new Set(), names: new Map(), bands: false, charts: new Set() });
+    Object.assign(this, { source, x: "step", smoothing: 0, logX: false, from: null, to: null, hidden: new Set(), names: new Map(), colours: new Map(), bands: false, charts: new Set() });
     this.groupBy(null);
   }
   add(metric, options = {}) {
@@ -33,8 +34,15 @@ export class ChartGroup {
     return this.groups ? (this.groups.get(id) ?? "—") : id;
   }
   colourOf(id) {
-    if (!this.groups) return runColour(id);
+    if (!this.groups) return colour(`c${this.colours.get(id) ?? colourIndex(id)}`);
     return mixed(this.groupColour(id), colour("text"), 0.22 * (this.shades.get(id) ?? 0));
+  }
+  /** The runs of the view, in its order: their names and colours. */
+  setRuns(runs) {
+    const count = new Map();
+    for (const run of runs) count.set(run.name, (count.get(run.name) ?? 0) + 1);
+    this.names = new Map(runs.map((run) => [run.id, count.get(run.name) > 1 ? `${run.name} ${run.id.slice(-4)}` : run.name]));
+    this.colours = distinctColours(runs.map((run) => run.id));
   }
   /** The hue tells the group, the lightness the run. */
   groupColour(id) {

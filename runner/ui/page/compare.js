@@ -5,7 +5,8 @@ import { onChange } from "./stream.js";
 import { address, change, parameter, selection } from "./state.js";
 import { plain, quantity, toNumber, greaterIsBetter, integer } from "./format.js";
 import { ChartGroup, legend } from "./chart_group.js";
-import { exportMenu } from "./exports.js";
+import { saveTable } from "./exports.js";
+import { quotedName } from "./words.js";
 
 const compared = 12;  // columns of the table; more do not fit on a screen
 
@@ -102,9 +103,7 @@ export async function showCompare(view, context) {
     else replace(note, h("p.problem", { role: "alert" }, error.message));
     return { dispose: () => group.dispose() };
   }
-  const duplicates = new Map();
-  for (const run of runs) duplicates.set(run.name, (duplicates.get(run.name) ?? 0) + 1);
-  for (const run of runs) group.names.set(run.id, duplicates.get(run.name) > 1 ? `${run.name} ${run.id.slice(-4)}` : run.name);
+  group.setRuns(runs);
   if (!metrics.length) metrics = startingMetrics(available);
   group.bands = parameter("bands") === "1" || (parameter("bands") === "" && runs.length > 60);
 
@@ -140,6 +139,7 @@ export async function showCompare(view, context) {
     }
     group.groupBy(key ? values : null);
     drawLegend();
+    drawTable();
     group.draw();
   }
   replace(controls, curveControls(group, () => group.refresh(), available.map((metric) => metric.name)), h("label.field", h("span.hide-narrow", "Group"), grouping), bands, metricsButton);
@@ -147,13 +147,20 @@ export async function showCompare(view, context) {
   drawCharts();
 
   const shown = runs.slice(0, compared);
+  let answer = null;  // what differs
   const fillTable = async () => {
-    const answer = await get("compare", { runs: shown.map((run) => run.id).join(",") });
-    const save = h("button.quiet.small", { type: "button", onclick: () => exportMenu(save, "differences", 800, 400, () => ({}), () => [["key", ...answer.runs.map((run) => run.id)], ...["results", "config", "code", "environment"].flatMap((part) => answer[part].map((row) => [row.key, ...row.values.map(plain)]))]) }, "Export");
-    replace(table, h("div.section-head", h("h2", "What differs"), runs.length > compared ? h("span.muted.small", `the first ${compared} of ${integer(group.expected)} runs`) : null, h("span.spacer")), differences(answer, group));
-    const keys = [...new Set(["name", "strategy", "tag", ...answer.config.map((row) => row.key)])];
+    answer = await get("compare", { runs: shown.map((run) => run.id).join(",") });
+    drawTable();
+    const keys = [...new Set(["name", "strategy", "tag", ...answer.config.map((row) => quotedName(row.key)).filter(Boolean)])];
     replace(grouping, h("option", { value: "" }, "no group"), keys.map((key) => h("option", { value: key, selected: key === parameter("group") }, key)));
   };
+  /** The heads have the colours of the curves. */
+  function drawTable() {
+    if (!answer) return;
+    const rows = () => [["key", ...answer.runs.map((run) => run.id)], ...["results", "config", "code", "environment"].flatMap((part) => answer[part].map((row) => [row.key, ...row.values.map((value) => (value === null ? "" : plain(value)))]))];
+    const save = h("button.quiet.small", { type: "button", onclick: () => saveTable("differences", rows()) }, "Save as CSV");
+    replace(table, h("div.section-head", h("h2", "What differs"), runs.length > compared ? h("span.muted.small", `the first ${compared} of ${integer(group.expected)} runs`) : null, h("span.spacer"), save), differences(answer, group));
+  }
   fillTable().catch((error) => replace(table, h("p.problem", error.message)));
   if (parameter("group")) regroup();
 

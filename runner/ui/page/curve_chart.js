@@ -1,14 +1,23 @@
 // Curves of a metric: drawn, zoomed, and read with a crosshair.
-import { h, debounce } from "./dom.js";
+import { h, debounce, toast } from "./dom.js";
 import { getCurves } from "./api.js";
-import { axis, axisText, binaryTicks, colour, loadECharts, look } from "./echarts.js";
+import { axis, axisName, axisText, binaryTicks, colour, loadECharts, look } from "./echarts.js";
 import { bandOf } from "./bands.js";
 import { listenToKeys, listenToPointer } from "./chart_input.js";
 import { hideReadout, showReadout } from "./charts.js";
 import { exportMenu } from "./exports.js";
 import { integer, number, quantity, unitOf } from "./format.js";
 
+const mostColumns = 1_000_000;  // with so many, the server sends all points of the range
 const alone = 40;  // more curves than this are drawn as one series for each colour
+
+/** [[x, y]] of a curve, with the values that are not finite as texts. */
+function pointsOf({ x, y, nonfinite }) {
+  const points = Array.from(x, (at, i) => [at, y[i]]);
+  if (!nonfinite) return points;
+  for (const [kind, text] of [["nan", "NaN"], ["infinity", "Infinity"], ["minus_infinity", "-Infinity"]]) points.push(...nonfinite[kind].map((at) => [at, text]));
+  return points.sort((a, b) => a[0] - b[0]);
+}
 
 export class CurveChart {
   constructor(group, metric, { className = "", title = metric } = {}) {
@@ -25,7 +34,8 @@ export class CurveChart {
       this.box.classList.toggle("tall", large);
       tall.setAttribute("aria-pressed", String(large));
     } }, "⤢");
-    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu), this.plot);
+    this.foot = h("p.chart-foot", { hidden: true });
+    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu), this.plot, this.foot);
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.plot);
     this.onScreen = true;
@@ -58,6 +68,17 @@ export class CurveChart {
   note(text) {
     this.noteBox.hidden = !text;
     this.noteBox.textContent = text ?? "";
+  }
+
+  /** What the drawn curves do not show, and what the marks at the edge mean. */
+  tellFoot() {
+    const curves = this.visible(), sum = (of) => curves.reduce((all, curve) => all + (of(curve) ?? 0), 0), has = (kind) => curves.some((curve) => curve.nonfinite?.[kind].length);
+    const count = sum((curve) => curve.nonfinite?.count), lost = sum((curve) => curve.without_x), texts = [];
+    const signs = [has("nan") ? "◆ NaN" : "", has("infinity") ? "▲ ∞" : "", has("minus_infinity") ? "▼ −∞" : ""].filter(Boolean).join(", ");
+    if (count) texts.push(`${signs}: ${integer(count)} ${count === 1 ? "value is" : "values are"} not finite.`);
+    if (lost) texts.push(`${integer(lost)} ${lost === 1 ? "point is" : "points are"} left out: at ${lost === 1 ? "its step" : "their steps"}, ${this.group.x === "seconds" ? "the time" : `the value of ${this.group.x}`} is not known.`);
+    this.foot.hidden = !texts.length;
+    this.foot.textContent = texts.join(" ");
   }
 
   refresh() {
@@ -144,7 +165,7 @@ export class CurveChart {
     return {
       animation: false,
       grid: { left: unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : "") }, name: group.x === "seconds" ? "time" : group.x, nameLocation: "end", nameGap: 0, nameTextStyle: { color: style.text, ...style.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } }),
+      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : "") }, ...axisName(group.x === "seconds" ? "time" : group.x, style) }),
       yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
       series: [...series, ...marks],
     };
@@ -204,6 +225,7 @@ export class CurveChart {
     if (!this.box.isConnected || this.plot.clientWidth === 0) return;
     this.chart ??= echarts.init(this.canvas);
     this.chart.setOption(this.option(), true);
+    this.tellFoot();
     const curves = this.visible();
     this.plot.setAttribute("aria-label", `${this.title} by ${this.group.x}, ${curves.length} ${curves.length === 1 ? "curve" : "curves"}. ` + curves.slice(0, 5).map((curve) => `${this.group.names.get(curve.run) ?? curve.name}: last ${number(curve.y[curve.y.length - 1])}`).join("; "));
   }
@@ -212,11 +234,15 @@ export class CurveChart {
     if (this.head && !this.chart) this.draw();
   }, 60);
 
-  /** What the chart shows, as rows: the points of the curves, or the quantiles. */
-  table() {
+  /** What the chart shows, as rows: all points of the curves in its range, also those that have no place on the screen, or the quantiles. */
+  async table() {
     if (this.banded()) return [["group", this.group.x, "p10", "median", "p90"], ...this.bands().flatMap(({ key, band }) => band.map((one) => [key, one.x, one.low, one.middle, one.high]))];
-    const rows = [["run", "name", this.group.x, this.metric]];
-    for (const curve of this.visible()) for (let i = 0; i < curve.x.length; ++i) rows.push([curve.run, curve.name, curve.x[i], curve.y[i]]);
+    const { source, x, from, to } = this.group;
+    const all = await getCurves({ ...source, metric: this.metric, x, from, to, pixels: mostColumns });
+    const curves = all.curves.filter((curve) => this.group.shown(curve.run)), rows = [["run", "name", x, this.metric]];
+    for (const curve of curves) rows.push(...pointsOf(curve).map(([at, value]) => [curve.run, curve.name, at, value]));
+    const reduced = curves.filter((curve) => curve.count + (curve.nonfinite?.count ?? 0) < curve.points).length;
+    if (reduced) toast(`${reduced} of ${curves.length} curves have too many points for one file; they are reduced`);
     return rows;
   }
 

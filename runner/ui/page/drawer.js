@@ -119,7 +119,7 @@ async function fill(id) {
     ["Learning rate", run.config?.optimizer?.lr !== undefined ? number(run.config.optimizer.lr) : ""],
     ["Batch", run.config?.train?.global_batch_size ? integer(run.config.train.global_batch_size) : ""],
     ["Started", `${when(run.started)}, ${ago(run.started)}`],
-    ["Took", duration((run.ended ?? run.now) - run.started)],
+    ["Took", duration(run.seconds)],
     ["Best checkpoint", run.best_checkpoint ? `step ${integer(run.best_checkpoint.step)}, ${run.best_checkpoint.metric} ${number(run.best_checkpoint.value)}` : ""],
     ["Data", run.data_summary],
     ["Id", run.id],

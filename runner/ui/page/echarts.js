@@ -1,7 +1,6 @@
 // ECharts with the page's colours and font.
 import { h } from "./dom.js";
 import { withTries } from "./tries.js";
-import { colourIndex } from "./state.js";
 import { bytes, count, duration, short } from "./format.js";
 
 let loading;
@@ -31,7 +30,6 @@ export function mixed(one, other, part) {
   const channels = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16)), to = channels(other);
   return `#${channels(one).map((value, i) => Math.round(value + (to[i] - value) * part).toString(16).padStart(2, "0")).join("")}`;
 }
-export const runColour = (id) => colour(`c${colourIndex(id)}`);
 
 /** Writes the values of an axis. */
 export const axisText = (unit) => (value) => {
@@ -49,6 +47,9 @@ export function look() {
 export function axis(type, look, extra) {
   return { type, axisLine: { show: true, lineStyle: { color: look.axis } }, axisTick: { show: false }, splitLine: { lineStyle: { color: look.line } }, minorSplitLine: { show: false }, axisLabel: { color: look.text, ...look.font, hideOverlap: true }, nameTextStyle: { color: look.text, ...look.font }, ...extra };
 }
+
+/** The name of a horizontal axis is at its right end, where otherwise a value would be. */
+export const axisName = (name, look) => ({ name, nameLocation: "end", nameGap: 0, nameTextStyle: { color: look.text, ...look.font, align: "right", verticalAlign: "top", padding: [7, 0, 0, 0] } });
 
 /** Ends and distance of an axis of bytes, at round numbers of KiB, MiB, GiB. */
 export function binaryTicks(lists) {

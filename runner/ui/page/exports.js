@@ -1,5 +1,5 @@
 // Charts as files: PNG, SVG and CSV.
-import { h, popover } from "./dom.js";
+import { h, popover, toast } from "./dom.js";
 import { colour, loadECharts } from "./echarts.js";
 
 function download(name, url) {
@@ -9,7 +9,14 @@ function download(name, url) {
   link.remove();
 }
 
-/** PNG, SVG and CSV of a chart. `option()`: its ECharts option; `table()`: rows of values, the first one names them. */
+const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+
+/** Saves rows of values as CSV; the first one names them. */
+export function saveTable(name, rows) {
+  download(`${name}.csv`, URL.createObjectURL(new Blob([rows.map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" })));
+}
+
+/** PNG, SVG and CSV of a chart. `option()`: its ECharts option; `table()`: rows of values, or a promise of them. */
 export function exportMenu(button, name, width, height, option, table) {
   const file = name.replace(/[^\w.-]+/g, "_");
   const render = async (renderer) => {
@@ -29,10 +36,16 @@ export function exportMenu(button, name, width, height, option, table) {
     chart.dispose();
     return url;
   };
-  const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
   const close = popover(button, h("div.menu",
     h("button", { type: "button", data: { export: "png" }, onclick: async () => (close(), download(`${file}.png`, await render("png"))) }, "PNG image"),
     h("button", { type: "button", data: { export: "svg" }, onclick: async () => (close(), download(`${file}.svg`, await render("svg"))) }, "SVG image"),
-    h("button", { type: "button", data: { export: "csv" }, onclick: () => (close(), download(`${file}.csv`, URL.createObjectURL(new Blob([table().map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" })))) }, "CSV table")), { label: `Export ${name}` });
+    h("button", { type: "button", data: { export: "csv" }, onclick: async () => {
+      close();
+      try {
+        saveTable(file, await table());
+      } catch (error) {
+        toast(error.message, "error");
+      }
+    } }, "CSV table")), { label: `Export ${name}` });
 }
 

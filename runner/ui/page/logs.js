@@ -24,7 +24,7 @@ function kindOf(text) {
 
 export function logsTab(box, run) {
   if (!run.logs.length) {
-    replace(box, empty("No logs", run.run_dir_exists ? "The run has written none." : "The run's folder was deleted."));
+    replace(box, empty("No logs", run.run_dir_exists ? "The run has written none." : run.imported_from ? `The run was imported from ${run.imported_from}, without the files of its folder.` : "The run's folder was moved or deleted."));
     let tab = null;
     return {
       refresh: (newest) => (tab ? tab.refresh(newest) : newest.logs.length && (tab = logsTab(box, newest))),

@@ -63,9 +63,11 @@ function traffic(plan) {
 
 function candidates(answer) {
   const all = [...answer.candidates].sort((a, b) => (b.verdict === "chosen") - (a.verdict === "chosen") || b.fits - a.fits);
+  const context = all.find((one) => one.memory_parts)?.memory_parts.context;
   return [
     answer.shortfall ? h("p.problem", answer.shortfall) : h("p.muted", { style: { marginBottom: "8px" } }, `On ${answer.devices}: `, h("b", { style: { color: "var(--text)" } }, all[0]?.label ?? ""), all[0]?.reason ? `, because ${all[0].reason}` : ""),
     h("div.scroll-x", h("table.dense", h("thead", h("tr", h("th", "Strategy"), h("th.num", "Memory ", h("span.unit", "per rank")), h("th.num", "Step"), h("th.num", "Speed ", h("span.unit", "tokens/s")), h("th", "Verdict"))), h("tbody", all.map((one) => h(`tr${one.verdict === "chosen" ? ".chosen" : ""}`, h("td", one.label ?? one.strategy, one.recipes_own ? h("span.tag", { style: { marginLeft: "8px" } }, "the recipe's") : null), h("td.num", one.memory_bytes_per_rank ? bytes(one.memory_bytes_per_rank) : ""), h("td.num", one.step_seconds ? duration(one.step_seconds) : ""), h("td.num", one.tokens_per_s ? count(one.tokens_per_s) : ""), h("td", { title: one.reason, style: { maxWidth: "420px" } }, one.verdict === "chosen" ? h("b", "chosen") : one.fits ? one.reason : h("span", { style: { color: "var(--failed)" } }, one.reason))))))),
+    context ? h("p.small.muted", `Memory is the peak of a rank, including ${bytes(context)} of context: what the libraries take before the model is there.`) : null,
   ];
 }
 

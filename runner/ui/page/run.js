@@ -15,7 +15,6 @@ const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system",
 
 function headline(run) {
   const measured = run.measured ?? {}, last = (name) => run.metrics[name]?.last, total = run.config?.train?.max_steps;
-  const seconds = run.attempts.reduce((sum, attempt) => sum + ((attempt.ended ?? run.ended ?? run.now) - attempt.started), 0);
   const rate = measured.tokens_per_s ?? last("tokens_per_s") ?? last("samples_per_s");
   const memory = measured.memory_bytes_per_rank ?? run.metrics.memory_bytes?.max;
   const item = (name, value, unit) => (value === undefined || value === null || value === "" ? null : h("div", h("dt", name), h("dd", value, unit ? h("small", ` ${unit}`) : null)));
@@ -26,7 +25,7 @@ function headline(run) {
     run.best_checkpoint ? item("Best checkpoint", number(run.best_checkpoint.value), `at step ${integer(run.best_checkpoint.step)}`) : null,
     item("Speed", rate ? count(rate) : "", `${last("samples_per_s") && !last("tokens_per_s") ? "samples" : "tokens"}/s`),
     item("Memory", memory ? bytes(memory) : "", "per rank"),
-    item("Took", duration(seconds)),
+    item("Took", duration(run.seconds)),
     item("Strategy", run.strategy, run.world_size > 1 ? `on ${run.world_size} ranks` : ""));
 }
 

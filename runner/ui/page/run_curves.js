@@ -65,14 +65,29 @@ export function curvesTab(box, run) {
   };
 }
 
+// What a link between two runs means for the one that reads the other's model or recipe, and for the other.
+const links = {
+  rerun: ["Rerun of", "Reruns"], continued: ["Continued from", "Continued by"], "fine-tuned": ["Fine-tuned from", "Fine-tuned by"],
+  evaluated: ["Evaluation of", "Evaluations"], predicted: ["Predictions of", "Predictions"], embedded: ["Embeddings of", "Embeddings"],
+};
+
+/** [[what the link means, links]]: those of one kind together. */
+function related(edges, side) {
+  const kinds = new Map();
+  for (const edge of edges ?? []) {
+    const name = links[edge.kind]?.[side] ?? `${edge.kind} ${side ? "by" : "from"}`;
+    kinds.set(name, [...(kinds.get(name) ?? []), edge]);
+  }
+  return [...kinds].map(([name, list]) => [name, list.map((edge, i) => [i ? ", " : "", h("a", { href: address("run", edge.id), title: edge.id }, `${edge.name} ${edge.id.slice(-4)}`)])]);
+}
+
 function about(run) {
-  const link = (edge) => h("a", { href: address("run", edge.id) }, `${edge.name} (${edge.kind})`);
   const git = run.git;
   return [
     ["Started", when(run.started)], ["Ended", run.ended ? when(run.ended) : ""], ["Host", run.host?.hostname], ["Devices", run.host?.cuda?.length ? `${run.host.cuda.length} × ${run.host.cuda[0].name}` : run.host?.cpu],
     ["Data", run.data_summary], ["Code", git ? `${(git.commit ?? "no commit").slice(0, 12)}${git.branch ? ` on ${git.branch}` : ""}${git.dirty ? ", changed" : ""}` : ""],
     ["Sweep", run.sweep ? h("a", { href: address("sweep", run.sweep.id) }, `trial ${run.sweep.trial} of ${run.sweep.name}`) : ""],
-    ["Model of", run.parents?.length ? run.parents.map(link) : ""], ["Used by", run.children?.length ? run.children.map(link) : ""],
-    ["Folder", `${run.run_dir}${run.run_dir_exists ? "" : " (deleted)"}`], ["Command", h("code", run.argv.join(" "))], ["Build", run.build_id],
+    ...related(run.parents, 0), ...related(run.children, 1),
+    ["Folder", run.run_dir_exists ? run.run_dir : run.imported_from ? `none here: imported from ${run.imported_from}` : `${run.run_dir} (moved or deleted)`], ["Command", run.argv.length ? h("code", run.argv.join(" ")) : ""], ["Build", run.build_id],
   ].filter(([, value]) => value);
 }

@@ -29,23 +29,23 @@ export function recipeTab(box, run) {
   search.addEventListener("input", draw);
   own.addEventListener("change", draw);
   draw();
-  replace(box, h("div.form", search, h("label.field", own, "without defaults"), h("span.spacer"), command(`runner rerun ${run.id}`)), h("div.columns-2.even", h("div.scroll-x", h("table.dense.keys-table", h("thead", h("tr", h("th", "Key"), h("th", "Value"), h("th", "Origin"))), body)), h("div", h("h2", { style: { marginBottom: "8px" } }, "As written"), h("pre.source", { tabIndex: 0, "aria-label": "The recipe" }, toml(run.recipe ?? "")))));
+  if (!run.resolved) replace(box, h("p.muted", `This run has no recipe: it was imported from ${run.imported_from}.`), rows.length ? h("div.form", search) : null, rows.length ? h("div.scroll-x", h("table.dense", h("thead", h("tr", h("th", "Key"), h("th", "Value"), h("th", "Origin"))), body)) : null);
+  else replace(box, h("div.form", search, h("label.field", own, "without defaults"), h("span.spacer"), command(`runner rerun ${run.id}`)), h("div.columns-2.even", h("div.scroll-x", h("table.dense.keys-table", h("thead", h("tr", h("th", "Key"), h("th", "Value"), h("th", "Origin"))), body)), h("div", h("h2", { style: { marginBottom: "8px" } }, "As written"), h("pre.source", { tabIndex: 0, "aria-label": "The recipe" }, toml(run.recipe ?? "")))));
   return {};
 }
 
 export function codeTab(box, run) {
-  const git = run.git, patch = h("div", h("p.muted", "…"));
-  replace(box, h("dl.facts", [["Commit", git?.commit ?? "none"], ["Branch", git?.branch ?? ""], ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : "none"], ["Build", run.build_id], ["Command", h("code", run.argv.join(" "))], ["Folder", run.working_directory]].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)])), h("div.section", h("h2", "Patch"), patch));
-  if (!run.patch_bytes) replace(patch, h("p.muted", git ? "The code of this run was committed." : "The code of this run was not in a git repository."));
+  const git = run.git, foreign = run.imported_from && !run.resolved, patch = h("div", h("p.muted", "…"));
+  replace(box, h("dl.facts", [["Commit", git?.commit ?? (foreign ? "not known" : "none")], ["Branch", git?.branch ?? ""], ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : foreign ? "not known" : "none"], ["Build", run.build_id], ["Command", h("code", run.argv.join(" "))], ["Folder", run.working_directory]].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)])), h("div.section", h("h2", "Patch"), patch));
+  if (!run.patch_bytes) replace(patch, h("p.muted", foreign ? `Not known: this run was imported from ${run.imported_from}.` : git ? "The code of this run was committed." : "The code of this run was not in a git repository."));
   else getText(`runs/${run.id}/patch`).then((text) => replace(patch, h("pre.source", { tabIndex: 0, "aria-label": "Patch" }, text.split("\n").flatMap((line) => [h(line.startsWith("+") ? "span.add" : line.startsWith("-") ? "span.cut" : line.startsWith("@@") ? "span.section-name" : "span", line), "\n"]))), (error) => replace(patch, h("p.muted", error.message)));
   return {};
 }
 
 export function eventsTab(box, run) {
-  const text = (event) => event.message ?? event.text ?? Object.entries(event).filter(([key, value]) => !["time", "event", "rank"].includes(key) && typeof value !== "object").map(([key, value]) => `${key} ${plain(value)}`).join(", ");
   let drawn = -1;
   function draw() {
-    const list = [...run.events.map((event) => [event.time, event.event, event.rank, text(event)]), ...run.checkpoints.map((one) => [one.time, "checkpoint", one.rank, `${one.path}, ${bytes(one.bytes)}${one.exists ? "" : ", deleted"}`]), ...(run.changes ?? []).map((one) => [one.time, `changed ${one.what}`, null, `${one.who}: ${plain(one.before)} → ${plain(one.after)}`])].sort((a, b) => b[0] - a[0]);
+    const list = [...run.events.map((event, i) => [event.time, event.event, event.rank, event.text ?? run.event_texts[i]]), ...run.checkpoints.map((one) => [one.time, "checkpoint", one.rank, `${one.path}, ${bytes(one.bytes)}${one.exists ? "" : ", deleted"}`]), ...(run.changes ?? []).map((one) => [one.time, `changed ${one.what}`, null, `${one.who}: ${plain(one.before)} → ${plain(one.after)}`])].sort((a, b) => b[0] - a[0]);
     if (!list.length) replace(box, empty("No events"));
     else replace(box, h("div.scroll-x", h("table.dense", h("thead", h("tr", h("th", "Time"), h("th", "Event"), h("th.num", "Rank"), h("th", ""))), h("tbody", list.slice(0, 1000).map(([time, kind, rank, what]) => h("tr", h("td.num", { style: { textAlign: "left" } }, when(time)), h("td", kind), h("td.num", plain(rank ?? "")), h("td", { title: what, style: { maxWidth: "720px" } }, what)))))));
     drawn = list.length;

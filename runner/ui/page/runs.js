@@ -6,12 +6,13 @@ import { address, change, go, kept, parameter, selection } from "./state.js";
 import { ago, bytes, count, duration, integer, number, plain, toNumber, when } from "./format.js";
 import { head, virtualRows } from "./table.js";
 import { openDrawer, drawerRun } from "./drawer.js";
+import { quotedName, splitColumns, termOf, withoutTerm } from "./words.js";
 
 /** A small curve; values outside of it do not exist, because it shows the least and the greatest. */
 export function sparkline(values, width = 72, height = 24) {
   if (!values || values.length < 2) return s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  const low = Math.min(...values), high = Math.max(...values), span = high - low || 1;
-  const points = values.map((value, i) => `${((i / (values.length - 1)) * width).toFixed(1)} ${(height - 2 - ((value - low) / span) * (height - 4)).toFixed(1)}`);
+  const low = Math.min(...values), high = Math.max(...values), half = high / 2 - low / 2 || 1;  // halves: the whole may be too large for a number
+  const points = values.map((value, i) => `${((i / (values.length - 1)) * width).toFixed(1)} ${(height - 2 - ((value / 2 - low / 2) / half) * (height - 4)).toFixed(1)}`);
   return s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, s("path", { class: "area", d: `M${points.join("L")}L${width} ${height}L0 ${height}Z` }), s("path", { d: `M${points.join("L")}` }));
 }
 
@@ -43,7 +44,7 @@ const usual = standard.map((column) => column.key);
 
 function shownColumns() {
   const text = parameter("columns");
-  return text ? text.split(",").filter(Boolean) : kept.get("columns", usual);
+  return text ? splitColumns(text) : kept.get("columns", usual);
 }
 
 function columnsOf(keys) {
@@ -66,7 +67,8 @@ async function pickColumns(button, keys, apply) {
   const search = h("input", { type: "search", placeholder: "Search keys and metrics", "aria-label": "Search columns" });
   const list = h("div");
   const chosen = new Set(keys);
-  const names = [...words.metrics.flatMap((name) => [`last(${name})`, `best(${name})`]), ...words.keys, ...words.fields.map((field) => field.name)];
+  const quoted = (list) => list.map(quotedName).filter(Boolean);
+  const names = [...quoted(words.metrics).flatMap((name) => [`last(${name})`, `best(${name})`]), ...quoted(words.keys), ...words.fields.map((field) => field.name)];
   const line = (key, title) => h("label", h("input", { type: "checkbox", checked: chosen.has(key), onchange: (event) => {
     if (event.target.checked) chosen.add(key);
     else chosen.delete(key);
@@ -84,7 +86,7 @@ async function pickColumns(button, keys, apply) {
 
 export function showRuns(view, context) {
   const filter = context.filter();
-  let sort = /(?:^|\s)sort:(\S+)/.exec(filter)?.[1] ?? "-started";
+  let sort = termOf(filter, "sort") ?? "-started";
   let keys = shownColumns();
   let { list: columns, extra } = columnsOf(keys);
   const title = h("h1", "Runs"), chips = h("div.chips"), tools = h("div.buttons");
@@ -92,30 +94,39 @@ export function showRuns(view, context) {
   tools.append(columnsButton);
   const table = h("table.runs-table", { "aria-label": "Runs" });
   const place = h("div", h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: 8 }, () => h("i"))));
+  const note = h("p.muted.small", { role: "status", hidden: true });
   const bar = h("div.selection", { role: "toolbar", "aria-label": "Selected runs", hidden: true });
-  replace(view, h("div.head", title, chips, h("span.spacer"), tools), place, bar);
+  replace(view, h("div.head", title, chips, h("span.spacer"), tools), note, place, bar);
 
-  const select = (id, on) => {
-    if (on) selection.add(id);
-    else selection.delete(id);
+  const select = (ids, on) => {
+    for (const id of ids) {
+      if (on) selection.add(id);
+      else selection.delete(id);
+    }
     change({ select: [...selection].join(",") });
-    for (const row of table.querySelectorAll(`tr[data-id="${CSS.escape(id)}"]`)) {
-      row.setAttribute("aria-selected", String(on));
-      $("input", row).checked = on;
+    for (const row of table.querySelectorAll("tr[data-id]")) {
+      row.setAttribute("aria-selected", String(selection.has(row.dataset.id)));
+      $("input", row).checked = selection.has(row.dataset.id);
     }
     drawBar();
   };
-  let anchor = null;
-  function draw(run) {
+  /** All runs from one row to another, also those that are not on the screen. */
+  async function selectRange(from, to, on) {
+    const [first, last] = [Math.min(from, to), Math.max(from, to)], ids = [], most = 500;
+    for (let offset = first; offset <= last; offset += most) {
+      const answer = await get("runs", { filter: context.filter(), offset, limit: Math.min(most, last + 1 - offset), sparkline: "no" });
+      ids.push(...answer.runs.map((run) => run.id));
+    }
+    select(ids, on);
+  }
+  let anchor = null;  // the row that was clicked last
+  function draw(run, index) {
     const check = h("input", { type: "checkbox", checked: selection.has(run.id), "aria-label": `Select ${run.name}` });
     check.addEventListener("click", (event) => {
       event.stopPropagation();
-      if (event.shiftKey && anchor) {
-        const rows = [...table.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id), [a, b] = [rows.indexOf(anchor), rows.indexOf(run.id)].sort((x, y) => x - y);
-        if (a >= 0) for (const id of rows.slice(a, b + 1)) select(id, check.checked);
-      }
-      anchor = run.id;
-      select(run.id, check.checked);
+      if (event.shiftKey && anchor !== null) selectRange(anchor, index, check.checked).catch((error) => toast(error.message, "error"));
+      anchor = index;
+      select([run.id], check.checked);
     });
     const row = h(`tr${drawerRun() === run.id ? ".open" : ""}`, { tabIndex: -1, data: { id: run.id }, "aria-selected": String(selection.has(run.id)), onclick: (event) => {
       if (event.target.closest("a, input, button")) return;
@@ -135,11 +146,13 @@ export function showRuns(view, context) {
     onload(answer) {
       context.filterError(answer.error?.answer?.offset !== undefined ? answer.error : null);
       if (answer.error) {
-        if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
+        if (answer.error.message.startsWith("columns:")) replace(place, empty("These columns cannot be shown", answer.error.message, h("button.plain", { type: "button", onclick: () => setColumns([...usual]) }, "Usual columns")));
+        else if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
         else if (!table.isConnected) replace(place, empty("This filter has a mistake", answer.error.message, h("a", { href: address("runs") }, "Show all runs")));
         return;
       }
       drawCounts(answer);
+      drawNote(answer);
       if (answer.total > 0) {
         if (!table.isConnected) {
           layout();
@@ -167,13 +180,19 @@ export function showRuns(view, context) {
   }
   function setSort(order) {
     sort = order;
-    const rest = context.filter().replace(/(^|\s)sort:\S+/g, "").trim();
+    const rest = withoutTerm(context.filter(), "sort");
     context.setFilter(order === "-started" ? rest : `${rest} sort:${order}`.trim());
   }
   function drawCounts(answer) {
     replace(title, "Runs ", h("span.faint.num", integer(answer.total)));
     const order = ["running", "finished", "failed", "interrupted", "preempted", "pruned", "lost"];
-    replace(chips, order.filter((status) => answer.statuses[status]).map((status) => h("a.chip", { href: address("runs", "", { filter: `${context.filter().replace(/(^|\s)status:\S+/g, "").trim()} status:${status}`.trim() }) }, statusMark(status), `${integer(answer.statuses[status])} ${status}`)));
+    replace(chips, order.filter((status) => answer.statuses[status]).map((status) => h("a.chip", { href: address("runs", "", { filter: `${withoutTerm(context.filter(), "status")} status:${status}`.trim() }) }, statusMark(status), `${integer(answer.statuses[status])} ${status}`)));
+  }
+  /** Columns stay when the ledger becomes another one, so they may have names that no run here knows. */
+  function drawNote(answer) {
+    const unknown = answer.unknown_columns ?? [], lost = unknown.map(({ column }) => extra[answer.columns.indexOf(column)]);
+    note.hidden = !unknown.length;
+    replace(note, unknown.map(({ column, error }) => `The column ${column} is empty: ${error}. `), h("button.quiet.small", { type: "button", onclick: () => setColumns(keys.filter((key) => !lost.includes(key))) }, unknown.length === 1 ? "Remove it" : "Remove them"));
   }
   async function edit(change, text) {
     const ids = [...selection];
@@ -197,9 +216,7 @@ export function showRuns(view, context) {
           close();
         } }, field), { label: "Add a tag" });
       } }, "Tag…"), h("button.quiet", { type: "button", onclick: () => edit({ archived: true }, (n) => `${n} archived`) }, "Archive")] : null,
-      h("button.quiet", { type: "button", onclick: () => {
-        for (const id of [...selection]) select(id, false);
-      } }, "Clear"));
+      h("button.quiet", { type: "button", onclick: () => select([...selection], false) }, "Clear"));
   }
   drawBar();
 
@@ -216,7 +233,7 @@ export function showRuns(view, context) {
     },
     keys: {
       j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
-      x: () => current() && select(current(), !selection.has(current())),
+      x: () => current() && select([current()], !selection.has(current())),
       Enter: () => current() && openDrawer(current()),
       c: () => selection.size && go(address("compare", "", { runs: [...selection].join(",") })),
     },

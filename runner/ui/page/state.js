@@ -4,8 +4,12 @@ const listeners = new Set();
 
 /** {view, id, query}: of the current address. */
 export function place() {
-  const [, view = "", id = ""] = location.pathname.split("/");
-  return { view: view || "runs", id: decodeURIComponent(id), query: new URLSearchParams(location.search) };
+  const [, view = "", id = ""] = location.pathname.split("/"), query = new URLSearchParams(location.search);
+  try {
+    return { view: view || "runs", id: decodeURIComponent(id), query };
+  } catch {
+    return { view: "none", id: "", query };  // not an address of UTF-8
+  }
 }
 
 export function address(view, id = "", parameters = {}) {
@@ -85,4 +89,18 @@ export function colourIndex(id) {
     } catch { /* storage is turned off */ }
   }
   return colours.get(id);
+}
+
+/** The colours of the runs of one chart: their own, but another one where two of eight neighbours would have the same. */
+export function distinctColours(ids) {
+  const indexes = new Map();
+  let used = new Set();
+  for (const id of ids) {
+    if (used.size === 8) used = new Set();
+    let index = colourIndex(id);
+    while (used.has(index)) index = (index + 1) % 8;
+    used.add(index);
+    indexes.set(id, index);
+  }
+  return indexes;
 }

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
 import { ago, duration, integer, number, plain, short, toNumber } from "./format.js";
-import { axis, axisText, colour } from "./echarts.js";
+import { axis, axisName, axisText, colour } from "./echarts.js";
 import { exportBars } from "./bars.js";
 import { plainChart, showReadout } from "./charts.js";
 
@@ -21,11 +21,16 @@ function parallel(sweep, trials, names) {
   const done = trials.filter((trial) => Number.isFinite(toNumber(trial.value))), values = done.map((trial) => toNumber(trial.value));
   if (done.length < 2 || !names.length) return null;
   const low = Math.min(...values), high = Math.max(...values);
-  const isNumber = (name) => done.every((trial) => trial.parameters[name] === undefined || typeof trial.parameters[name] === "number");
+  const isNumber = (name) => sweep.scales?.[name] !== "category" && done.every((trial) => trial.parameters[name] === undefined || typeof trial.parameters[name] === "number");
   const axes = names.map((name, dim) => {
-    if (!isNumber(name)) return { dim, name, type: "category", data: [...new Set(done.map((trial) => (trial.parameters[name] === undefined ? "—" : plain(trial.parameters[name]))))] };
-    const list = done.map((trial) => trial.parameters[name]).filter((value) => value !== undefined), wide = Math.min(...list) > 0 && Math.max(...list) / Math.min(...list) > 50;
-    return { dim, name, type: wide ? "log" : "value", scale: true };
+    const list = done.map((trial) => trial.parameters[name]).filter((value) => value !== undefined);
+    if (!isNumber(name)) {
+      const choices = list.every((value) => typeof value === "number") ? [...new Set(list)].sort((a, b) => a - b) : [...new Set(list)];
+      return { dim, name, type: "category", data: [...new Set([...(list.length < done.length ? ["—"] : []), ...choices.map(plain)])] };
+    }
+    // The sweep's own scale; of a sweep in Lua, what the values look like.
+    const positive = Math.min(...list) > 0, log = sweep.scales?.[name] ? sweep.scales[name] === "log" : Math.max(...list) / Math.min(...list) > 50;
+    return { dim, name, type: positive && log ? "log" : "value", scale: true };
   });
   axes.push({ dim: names.length, name: sweep.metric, type: "value", scale: true, inverse: sweep.goal !== "max" });
   const part = (value) => (high > low ? (sweep.goal === "max" ? (value - low) / (high - low) : (high - value) / (high - low)) : 1);
@@ -43,23 +48,26 @@ function parallel(sweep, trials, names) {
 function bestSoFar(sweep, trials) {
   const done = trials.filter((trial) => Number.isFinite(toNumber(trial.value))).sort((a, b) => (a.ended ?? a.trial) - (b.ended ?? b.trial));
   if (!done.length) return null;
+  // By the numbers that trials have everywhere, if they finished in that order.
+  const inOrder = done.every((trial, i) => i === 0 || trial.trial > done[i - 1].trial), name = inOrder ? "trial" : "trials finished";
+  const places = done.map((trial, i) => (inOrder ? trial.trial : i + 1));
   let best = null;
   const line = done.map((trial, i) => {
     const value = toNumber(trial.value);
     best = best === null ? value : sweep.goal === "max" ? Math.max(best, value) : Math.min(best, value);
-    return [i + 1, best];
+    return [places[i], best];
   });
   const values = line.map(([, value]) => value).concat(done.map((trial) => toNumber(trial.value))).sort((a, b) => a - b), cut = values[Math.floor(values.length * 0.95)];
   return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`,
     onpoint: (event, x) => {
-      const at = Math.min(done.length - 1, Math.max(0, Math.round(x) - 1)), trial = done[at];
+      const at = places.reduce((near, place, i) => (Math.abs(place - x) < Math.abs(places[near] - x) ? i : near), 0), trial = done[at];
       showReadout(event, `trial ${trial.trial}`, [{ colour: colour("c0"), text: sweep.metric, value: number(trial.value) }, { colour: colour("c1"), text: "best so far", value: number(line[at][1]) }, ...Object.entries(trial.parameters).map(([name, value]) => ({ colour: "transparent", text: name, value: valueText(value) }))]);
     },
     option: (style) => ({
     grid: { left: 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("value", style, { min: 0, max: done.length, minInterval: 1, splitLine: { show: false } }),
+    xAxis: axis("value", style, { min: 0, max: Math.max(1, places.at(-1)), minInterval: 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMaxLabel: false }, ...axisName(name, style) }),
     yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") } }),
-    series: [{ type: "scatter", data: done.map((trial, i) => [i + 1, toNumber(trial.value)]), symbolSize: 6, itemStyle: { color: colour("c0"), opacity: 0.45 } }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
+    series: [{ type: "scatter", data: done.map((trial, i) => [places[i], toNumber(trial.value)]), symbolSize: 6, itemStyle: { color: colour("c0"), opacity: 0.45 } }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
   }), table: () => [["trial", sweep.metric, "best"], ...done.map((trial, i) => [trial.trial, trial.value, line[i][1]])] });
 }
 

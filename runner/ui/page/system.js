@@ -1,7 +1,7 @@
 // The tab System of a run: the readings of its machine while it trained.
 import { h, replace, empty } from "./dom.js";
 import { get } from "./api.js";
-import { quantity, toNumber, unitOf } from "./format.js";
+import { duration, quantity, toNumber, unitOf, when } from "./format.js";
 import { axis, axisText, binaryTicks, colour } from "./echarts.js";
 import { plainChart, showReadout } from "./charts.js";
 
@@ -27,23 +27,27 @@ function kinds(names) {
 
 const inUnit = { "%": "%", W: "W", "°C": "°C", MHz: "MHz" };
 
+// The axis is the time that the run took, without the pauses between its attempts: a time axis from a midnight on, for its round numbers.
+const origin = new Date(1970, 0, 1).getTime(), toAxis = (seconds) => origin + 1000 * seconds;
+const passedText = (at) => duration((at - origin) / 1000).replace(/ 0[smh]$/, "");
+
 function option(kind, series, style) {
   const lines = [];
   kind.members.forEach(({ name, text }, i) => {
-    const { time, value, low, high } = series[name], line = colour(`c${i % 8}`);
+    const { seconds, value, low, high } = series[name], line = colour(`c${i % 8}`);
     const reduced = value.some((one, k) => low[k] !== one || high[k] !== one);
     // Where an element stands for several readings, the range of them is behind their mean.
     if (reduced) {
-      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, data: time.map((at, k) => [at * 1000, toNumber(low[k])]) });
-      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, areaStyle: { color: line, opacity: 0.16 }, data: time.map((at, k) => [at * 1000, toNumber(high[k]) - toNumber(low[k])]) });
+      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, data: seconds.map((at, k) => [toAxis(at), toNumber(low[k])]) });
+      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, areaStyle: { color: line, opacity: 0.16 }, data: seconds.map((at, k) => [toAxis(at), toNumber(high[k]) - toNumber(low[k])]) });
     }
-    lines.push({ name: text, type: "line", showSymbol: time.length === 1, symbolSize: 5, silent: true, itemStyle: { color: line }, lineStyle: { width: 1.4, color: line }, data: time.map((at, k) => [at * 1000, toNumber(value[k])]) });
+    lines.push({ name: text, type: "line", showSymbol: seconds.length === 1, symbolSize: 5, silent: true, itemStyle: { color: line }, lineStyle: { width: 1.4, color: line }, data: seconds.map((at, k) => [toAxis(at), toNumber(value[k])]) });
   });
-  const times = kind.members.flatMap(({ name }) => [series[name].time[0], series[name].time.at(-1)]), long = Math.max(...times) - Math.min(...times) > 86400;
+  const last = Math.max(...kind.members.map(({ name }) => series[name].seconds.at(-1)));
   const share = kind.unit === "%" && kind.kind !== "cpu/run_percent";
   return {
     grid: { left: kind.unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("time", style, { splitNumber: 5, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: long ? "{MM}-{dd} {HH}:{mm}" : "{HH}:{mm}" } }),
+    xAxis: axis("time", style, { min: origin, max: toAxis(Math.max(1, last)), splitNumber: 5, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: passedText } }),
     yAxis: axis("value", style, { min: share || kind.kind === "gpu/throttled" ? 0 : null, max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null, interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null, scale: true, splitNumber: 4, axisLine: { show: false },
       ...(kind.unit.startsWith("bytes") ? binaryTicks(kind.members.flatMap(({ name }) => [series[name].low, series[name].high])) : {}),
       axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) } }),
@@ -51,12 +55,12 @@ function option(kind, series, style) {
   };
 }
 
-/** The values of all members at the reading that is nearest to a time, in milliseconds. */
+/** The values of all members at the reading that is nearest to a place on the axis. */
 function nearest(kind, series, at) {
   return kind.members.map(({ name, text }, i) => {
-    const { time, value } = series[name];
+    const { time, seconds, value } = series[name];
     let best = 0;
-    for (let k = 1; k < time.length; ++k) if (Math.abs(time[k] * 1000 - at) < Math.abs(time[best] * 1000 - at)) best = k;
+    for (let k = 1; k < seconds.length; ++k) if (Math.abs(toAxis(seconds[k]) - at) < Math.abs(toAxis(seconds[best]) - at)) best = k;
     return { text, time: time[best], value: quantity(kind.kind, value[best]), colour: colour(`c${i % 8}`) };
   });
 }
@@ -78,7 +82,10 @@ export function systemTab(box, run) {
       return plainChart({
         title: kind.title, unit: inUnit[kind.unit] ?? "", label: `${kind.title} over time; last ${last}`, option: (style) => option(kind, series, style),
         table: () => [["time", "series", "mean", "least", "greatest"], ...kind.members.flatMap(({ name, text }) => series[name].time.map((time, k) => [time, text, series[name].value[k], series[name].low[k], series[name].high[k]]))],
-        onpoint: (event, at) => showReadout(event, new Date(at).toLocaleString(), nearest(kind, series, at)),
+        onpoint: (event, at) => {
+          const values = nearest(kind, series, at);
+          showReadout(event, `after ${passedText(at)}, ${when(values[0].time)}`, values);
+        },
       });
     });
     replace(box, h("div.charts", charts.map((chart) => chart.box)));
