@@ -15,7 +15,7 @@ constexpr size_t compared_max = 200;
 
 /// Dotted keys of an object, down to values and lists.
 void flatten(const json& value, const std::string& key, std::map<std::string, json>& into) {
-  if (value.is_object() && !value.empty()) {
+  if (value.is_object() && (!value.empty() || key.empty())) {  // an imported run has no recipe: {}
     for (const auto& [name, part] : value.items()) flatten(part, key.empty() ? name : key + "." + name, into);
     return;
   }

@@ -91,6 +91,16 @@ class Api(WithServer):
         with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
             database.execute("UPDATE run SET started = ? WHERE id = ?", (started, id_))
 
+    def test_a_small_curve_of_huge_values(self):
+        id_ = self.some_run("name:lr_and_width-000")
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            place = "WHERE run = (SELECT run FROM run WHERE id = ?) AND key = (SELECT key FROM key WHERE name = 'loss') AND step = 1"
+            before = database.execute(f"SELECT value FROM metric {place}", (id_,)).fetchone()[0]
+            database.execute(f"UPDATE metric SET value = 1e300 {place}", (id_,))
+        self.assertEqual(self.get("runs", filter=f"id:{id_}")["runs"][0]["sparkline"][0], 1e300)
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute(f"UPDATE metric SET value = ? {place}", (before, id_))
+
     def test_a_mistake_in_a_filter_has_its_place(self):
         status, _, body = self.server.ask("/api/1/runs", filter="tag:x lr>fast")
         answer = json.loads(body)

@@ -61,6 +61,7 @@ export function bytes(value) {
 /** "1d 2h", "3m 20s", "0.42 s". */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
+  if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${(seconds * 1e6).toPrecision(3)} µs`;
   if (seconds < 1) return `${(seconds * 1000).toPrecision(3)} ms`;
   if (seconds < 10) return `${seconds.toPrecision(2)} s`;

@@ -36,7 +36,7 @@ export function recipeTab(box, run) {
 
 export function codeTab(box, run) {
   const git = run.git, foreign = run.imported_from && !run.resolved, patch = h("div", h("p.muted", "…"));
-  replace(box, h("dl.facts", [["Commit", git?.commit ?? (foreign ? "not known" : "none")], ["Branch", git?.branch ?? ""], ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : foreign ? "not known" : "none"], ["Build", run.build_id], ["Command", h("code", run.argv.join(" "))], ["Folder", run.working_directory]].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)])), h("div.section", h("h2", "Patch"), patch));
+  replace(box, h("dl.facts", [["Commit", git?.commit ?? (foreign ? "not known" : "none")], ["Branch", git?.branch ?? ""], ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : foreign ? "not known" : "none"], ["Build", run.build_id], ["Command", run.argv.length ? h("code", run.argv.join(" ")) : ""], ["Folder", run.working_directory]].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)])), h("div.section", h("h2", "Patch"), patch));
   if (!run.patch_bytes) replace(patch, h("p.muted", foreign ? `Not known: this run was imported from ${run.imported_from}.` : git ? "The code of this run was committed." : "The code of this run was not in a git repository."));
   else getText(`runs/${run.id}/patch`).then((text) => replace(patch, h("pre.source", { tabIndex: 0, "aria-label": "Patch" }, text.split("\n").flatMap((line) => [h(line.startsWith("+") ? "span.add" : line.startsWith("-") ? "span.cut" : line.startsWith("@@") ? "span.section-name" : "span", line), "\n"]))), (error) => replace(patch, h("p.muted", error.message)));
   return {};

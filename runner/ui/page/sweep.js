@@ -65,7 +65,7 @@ function bestSoFar(sweep, trials) {
     },
     option: (style) => ({
     grid: { left: 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("value", style, { min: 0, max: Math.max(1, places.at(-1)), minInterval: 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMaxLabel: false }, ...axisName(name, style) }),
+    xAxis: axis("value", style, { min: 0, max: Math.max(1, places.at(-1)), minInterval: 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, formatter: (value) => (value < 0.8 * places.at(-1) ? value : "") }, ...axisName(name, style) }),
     yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") } }),
     series: [{ type: "scatter", data: done.map((trial, i) => [places[i], toNumber(trial.value)]), symbolSize: 6, itemStyle: { color: colour("c0"), opacity: 0.45 } }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
   }), table: () => [["trial", sweep.metric, "best"], ...done.map((trial, i) => [trial.trial, trial.value, line[i][1]])] });
