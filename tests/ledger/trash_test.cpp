@@ -59,7 +59,7 @@ TEST_CASE("a removed run is hidden and whole, and comes back with restore") {
   CHECK(trash.runs()[0].id == a);
   CHECK(trash.find("a") == a);
   CHECK(trash.find("last") == a);
-  CHECK(error_of([&] { (void)trash.find("b"); }).starts_with("2: there is no run \"b\" in the trash"));
+  CHECK(error_of([&] { (void)trash.find(b); }).starts_with("2: there is no run \"" + b + "\" in the trash"));
   trash.restore({a});
   CHECK(Ledger(kept.folder.home(), Ledger::Mode::read).points(a, "loss").size() == 2);
   CHECK(trash.runs().empty());

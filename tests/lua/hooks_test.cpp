@@ -145,11 +145,11 @@ TEST_CASE("on_error = disable disables a failing hook with one note, and other h
   Hooks hooks(
       {"return {name = 'bad', on_train_batch_end = function(ctx, state) if ctx.step == 2 then while true do "
        "pcall(error) end end end}",
-       "return {name = 'good', teardown = function(ctx) ctx:log('step', ctx.step) end}"});
+       "return {name = 'good', teardown = function(ctx) ctx:log('steps_made', ctx.step) end}"});
   hooks.recipe.hooks.on_error = "disable";
   hooks.recipe.hooks.instruction_limit = 100'000;
   auto lines = hooks.run();
-  CHECK(std::find(lines.begin(), lines.end(), "log step = 10") != lines.end());
+  CHECK(std::find(lines.begin(), lines.end(), "log steps_made = 10") != lines.end());
   int reports = 0;
   for (const auto& line : lines)
     if (line.find("disabled") != std::string::npos) {

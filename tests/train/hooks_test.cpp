@@ -141,7 +141,7 @@ TEST_CASE("a run that a hook stops before its first step has no loss") {
 
 TEST_CASE("points of on_train_end are marked, because a run that continues has not ended there") {
   HookedRun run({1, "single"}, R"(return {
-    on_train_batch_end = function(ctx) ctx:log("step", ctx.step) end,
+    on_train_batch_end = function(ctx) ctx:log("steps_made", ctx.step) end,
     on_train_end = function(ctx) ctx:log("end", ctx.step) end})");
   run.go();
   for (const auto& event : run.events_of("metrics"))
