@@ -1,4 +1,4 @@
-// `runner export`: writes the weights of a run's checkpoint to a folder for other programs.
+// `runner export`: writes the weights of a run's checkpoint, the points of runs, or whole records for other programs and ledgers.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

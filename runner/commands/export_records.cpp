@@ -43,9 +43,12 @@ ExitCode export_bundle(const RecordExport& record, const std::vector<std::string
         "note: the bundle does not have the secrets in the recipe of {}: recipe.toml is left out, and \"***\" "
         "stands for them in resolved.toml",
         join(written.withheld, ", "));
-  if (written.logs > 0)
+  if (!written.newer_left.empty())
+    log::info("note: left out, because the run went on while the bundle was written: {}",
+              join(written.newer_left, ", "));
+  if (written.log_files > 0)
     log::info("note: {} copied as they are: if a program has printed a secret, it is in the bundle",
-              written.logs == 1 ? "1 file of logs is" : fmt::format("{} files of logs are", written.logs));
+              written.log_files == 1 ? "1 file of logs is" : fmt::format("{} files of logs are", written.log_files));
   if (!written.links_left.empty())
     log::info("note: left out, because they are links: {}", join(written.links_left, ", "));
   std::puts(output.c_str());

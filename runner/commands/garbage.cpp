@@ -91,11 +91,13 @@ std::vector<fs::path> backups(const fs::path& home) {
 
 Garbage remove_all_of(const std::string& what, const std::vector<fs::path>& paths, const std::string& asked_with,
                       bool remove) {
-  Garbage garbage{.what = what, .count = std::ssize(paths), .bytes = 0, .asked_with = asked_with};
+  Garbage garbage{.what = what, .asked_with = asked_with};
   for (const auto& path : paths) {
-    garbage.bytes += bytes_below(path);
+    const int64_t bytes = bytes_below(path);
     std::error_code error;
-    if (remove) fs::remove_all(path, error);
+    if (remove && fs::remove_all(path, error) == 0) continue;  // another process has removed it
+    ++garbage.count;
+    garbage.bytes += bytes;
     if (error) log::warning("cannot remove {}: {}", path.string(), error.message());
   }
   return garbage;
@@ -111,14 +113,14 @@ bool any_running(const std::string& home) {
 std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, const std::vector<std::string>& runs,
                                                       const CheckpointRule& rule, std::vector<SkippedRun>& skipped) {
   const Ledger ledger(home, Ledger::Mode::read);
-  const Trash trash(home);
+  const auto uses = live_uses(home, runs);
   const auto starts = foreign_starts(home);
   std::vector<SurplusCheckpoint> surplus;
   for (const auto& run : runs) {
     const fs::path folder = fs::path(ledger.run_dir(run)) / "checkpoints";
     if (!fs::is_directory(folder)) continue;
-    if (const auto why = trash.held_by(run); !why.empty()) {
-      skipped.push_back({run, why});
+    if (const auto use = uses.find(run); use != uses.end()) {
+      skipped.push_back({run, use->second});
       continue;
     }
     const json config = ledger.show(run).at("config");
@@ -127,19 +129,36 @@ std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, c
   return surplus;
 }
 
-std::string remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint) {
-  return remove_unused_checkpoint(home, checkpoint.run, checkpoint.path, [&] {
-    if (checkpoint.published) return remove_checkpoint(checkpoint.path);
+RemovedCheckpoint remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint) {
+  RemovedCheckpoint result;
+  result.used_by = remove_unused_checkpoint(home, checkpoint.run, checkpoint.path, [&] {
     std::error_code error;
+    const auto status = fs::symlink_status(checkpoint.path, error);
+    result.removed = fs::exists(status);
+    if (!result.removed) return;
+    if (fs::is_symlink(status))
+      log::info("note: {} was a link; its files stay in {}", checkpoint.path.string(),
+                real_path(checkpoint.path).string());
+    if (checkpoint.published) return remove_checkpoint(checkpoint.path);
     fs::remove_all(checkpoint.path, error);
     if (error) log::warning("cannot remove {}: {}", checkpoint.path.string(), error.message());
   });
+  return result;
 }
 
 std::vector<Garbage> collect_garbage(const std::string& home, const GarbageChoice& choice) {
   const bool removes = !choice.dry_run;
   std::vector<Garbage> classes;
   classes.push_back(remove_all_of("temporary files of processes that have ended", temporary_files(home), "", removes));
+  // First what needs no ledger: on a full disk, this makes room to write it.
+  const fs::path cache = fs::path(home) / "cache";
+  if (choice.cache && removes && any_running(home))
+    throw usage_error("--cache: a run is running, and may read the cache in {}: remove it later", cache.string());
+  classes.push_back(remove_all_of("the cache of files made from data",
+                                  fs::exists(cache) ? std::vector{cache} : std::vector<fs::path>(), "--cache",
+                                  removes && choice.cache));
+  classes.push_back(remove_all_of("copies of the ledger from before a new schema", backups(home), "--backups",
+                                  removes && choice.backups));
   Trash trash(home);
   const Leftovers left = trash.remove_leftovers(choice.dry_run);
   classes.push_back(
@@ -156,14 +175,6 @@ std::vector<Garbage> collect_garbage(const std::string& home, const GarbageChoic
   classes.push_back(remove_all_of("folders without a run in the ledger",
                                   orphaned_folders(home, removes && choice.orphans), "--orphans",
                                   removes && choice.orphans));
-  const fs::path cache = fs::path(home) / "cache";
-  if (choice.cache && removes && any_running(home))
-    throw usage_error("--cache: a run is running, and may read the cache in {}: remove it later", cache.string());
-  classes.push_back(remove_all_of("the cache of files made from data",
-                                  fs::exists(cache) ? std::vector{cache} : std::vector<fs::path>(), "--cache",
-                                  removes && choice.cache));
-  classes.push_back(remove_all_of("copies of the ledger from before a new schema", backups(home), "--backups",
-                                  removes && choice.backups));
   Garbage trashed{
       .what = "runs in the trash", .count = std::ssize(trash.runs()), .bytes = 0, .asked_with = "runner purge"};
   for (const auto& run : trash.runs()) trashed.bytes += bytes_below(run.folder);

@@ -33,8 +33,13 @@ struct SkippedRun {
 /// be resumed, starts from. Adds to `skipped`.
 std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, const std::vector<std::string>& runs,
                                                       const CheckpointRule& rule, std::vector<SkippedRun>& skipped);
-/// Removes it unless something uses it now (remove_unused_checkpoint()). Returns what uses it; empty: it was removed.
-std::string remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint);
+struct RemovedCheckpoint {
+  bool removed = false;      ///< if not, and nothing uses it: another process has removed it
+  std::string used_by = {};  ///< what uses it
+};
+
+/// Removes it unless something uses it now (remove_unused_checkpoint()). Of a link, the files stay, which a note says.
+RemovedCheckpoint remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint);
 
 /// A class of other garbage.
 struct Garbage {
@@ -51,8 +56,8 @@ struct GarbageChoice {
 };
 
 /// Removes what the choice names, and returns all classes that are not empty: temporary files of processes that have ended, folders
-/// that a killed purge has left, texts that no run refers to, folders without a run, the cache, copies of the ledger, the trash (which
-/// only `runner purge` empties).
+/// that killed purges and imports have left, texts that no run refers to, folders without a run, the cache, copies of the ledger, the
+/// trash (which only `runner purge` empties).
 std::vector<Garbage> collect_garbage(const std::string& home, const GarbageChoice& choice);
 
 }  // namespace runner

@@ -83,16 +83,17 @@ ExitCode collect(const GcOptions& options) {
   std::vector<SkippedRun> skipped;
   std::vector<SurplusCheckpoint> surplus;
   {
-    const Ledger ledger(home, Ledger::Mode::write);
+    // On a full disk, the ledger cannot be written before something was removed.
+    const Ledger ledger(home, Ledger::Mode::read);
     const auto runs = options.runs.empty() ? all_runs(ledger) : chosen_runs(ledger, options.runs);
     surplus = surplus_checkpoints_of(home, runs, options.rule, skipped);
   }
   if (!options.choice.dry_run)
     std::erase_if(surplus, [&](const SurplusCheckpoint& checkpoint) {
-      const auto use = remove_surplus(home, checkpoint);
-      if (!use.empty()) skipped.push_back({checkpoint.run, use});
+      const auto result = remove_surplus(home, checkpoint);
+      if (!result.used_by.empty()) skipped.push_back({checkpoint.run, result.used_by});
       fault_point("gc");
-      return !use.empty();
+      return !result.removed;
     });
   const auto classes = collect_garbage(home, options.choice);
   if (options.json)

@@ -44,13 +44,14 @@ nlohmann::json as_json(const std::vector<MergedRun>& merged) {
 }
 
 /// Prints the ids of the runs, or JSON, and tells what became of them.
-ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy, bool json) {
+ExitCode report(const std::vector<MergedRun>& merged, bool json) {
   std::map<MergedRun::Outcome, int64_t> count;
-  int64_t files = 0;
+  int64_t files = 0, differing = 0;
   for (const auto& run : merged) {
     if (!json) std::puts(run.id.c_str());
     ++count[run.outcome];
     files += run.files;
+    differing += run.differs ? 1 : 0;
     if (run.outcome == MergedRun::Outcome::conflict)
       log::warning("{} ({}) stays as it is here: {}", run.id, run.name, run.why);
   }
@@ -61,6 +62,7 @@ ExitCode report(const std::vector<MergedRun>& merged, const std::string& remedy,
   say(MergedRun::Outcome::added, "added");
   say(MergedRun::Outcome::updated, "updated");
   say(MergedRun::Outcome::unchanged, "already there");
+  const std::string remedy = differing > 0 ? " (--replace takes the bundle's state of those that differ)" : "";
   say(MergedRun::Outcome::conflict, "with a conflict" + remedy);
   if (files > 0) parts.push_back(counted(files, "file") + " added to folders that were there");
   log::info("{}: {}", counted(std::ssize(merged), "run"), parts.empty() ? "nothing to do" : join(parts, ", "));
@@ -78,9 +80,7 @@ std::vector<std::string> import_sources() {
 }
 
 ExitCode import_records(const std::string& kind, const std::string& path, bool replace, bool json) {
-  if (kind == "bundle")
-    return report(merge_bundle(ledger_home(), path, replace), replace ? "" : " (--replace takes those of the bundle)",
-                  json);
+  if (kind == "bundle") return report(merge_bundle(ledger_home(), path, replace), json);
   if (replace) throw usage_error("--replace is for bundles");
   const auto& sources = foreign_sources();
   const auto source = std::ranges::find(sources, kind, &ForeignSource::name);
@@ -88,7 +88,7 @@ ExitCode import_records(const std::string& kind, const std::string& path, bool r
   auto found = read_foreign_runs(*source, path);
   for (const auto& note : found.notes) log::info("note: {}", note);
   log::info("read {}", counts_of(found.runs));
-  return report(add_foreign_runs(ledger_home(), kind, path, std::move(found.runs)), "", json);
+  return report(add_foreign_runs(ledger_home(), kind, path, std::move(found.runs)), json);
 }
 
 }  // namespace runner

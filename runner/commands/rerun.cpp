@@ -1,6 +1,7 @@
 // `runner rerun`: trains a run again, from what the ledger recorded about it.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "runner/base/files.hpp"
@@ -13,6 +14,7 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/preflight.hpp"
+#include "runner/commands/recorded_secrets.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
@@ -92,21 +94,6 @@ void compare_attempts(const json& run, std::vector<std::string>& differences) {
   for (const auto& attempt : changed_settings(run)) differences.push_back("settings: " + to_text(attempt));
 }
 
-/// The keys whose values the ledger does not keep, because they are secret.
-std::vector<std::string> secret_keys(const json& run) {
-  const json keys = value_or_null(run, "redacted");
-  return keys.is_array() ? keys.get<std::vector<std::string>>() : std::vector<std::string>();
-}
-
-/// Whether an override sets or removes the key, or something that contains it: "logging.notify=..." for logging.notify.webhook.
-bool replaces(const std::string& override_text, const std::string& key) {
-  for (size_t end = key.size(); end != std::string::npos && end > 0; end = key.rfind('.', end - 1)) {
-    const std::string part = key.substr(0, end);
-    if (override_text.starts_with(part + "=") || override_text == unset_override(part)) return true;
-  }
-  return false;
-}
-
 /// The resolved recipe, without what the overrides replace. Secret values are those of the run's folder, or of --set.
 std::string resolved_recipe(const json& run, const std::vector<std::string>& overrides) {
   const auto secrets = secret_keys(run);
@@ -115,11 +102,7 @@ std::string resolved_recipe(const json& run, const std::vector<std::string>& ove
     const std::string text = read_file(file);
     if (text.find(redacted) == std::string::npos) return text;  // a bundle brings the text without the secrets
   }
-  for (const auto& key : secrets)
-    if (std::ranges::none_of(overrides, [&](const auto& text) { return replaces(text, key); }))
-      throw usage_error(
-          "run {} had a secret value of {}, which neither the ledger nor its folder has: give it with --set {}=VALUE",
-          plain(run.at("id")), key, key);
+  need_secret_values(run, overrides);
   return run.at("resolved");
 }
 
@@ -147,13 +130,19 @@ std::string with_kept_scripts(std::string recipe, const Ledger& ledger, const js
   return recipe;
 }
 
-/// The checkpoint that the run's first attempt started from; empty: none.
+/// The checkpoint that the run started from, when it began or was last trained from the beginning; empty: none. A run that was killed
+/// before its first attempt has it in its row.
 std::string first_start(const json& run) {
   const std::string begin = "resume from ";
-  const auto& attempts = run.at("attempts");
-  if (attempts.empty() || !attempts[0].at("reason").is_string()) return "";
-  const std::string reason = attempts[0].at("reason");
-  return reason.starts_with(begin) ? reason.substr(begin.size()) : "";
+  std::optional<std::string> start;
+  for (const auto& attempt : run.at("attempts")) {
+    if (!attempt.at("reason").is_string()) continue;
+    const std::string reason = attempt.at("reason");
+    if (reason == "start" || !start) start = reason.starts_with(begin) ? reason.substr(begin.size()) : "";
+  }
+  if (start) return *start;
+  const json recorded = value_or_null(run, "start");
+  return recorded.is_string() ? recorded.get<std::string>() : "";
 }
 
 /// Another checkpoint may have its name.

@@ -2,9 +2,10 @@
 #include <memory>
 
 #include "runner/base/files.hpp"
-#include "runner/base/text.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/needed_folder.hpp"
+#include "runner/commands/recorded_secrets.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -31,13 +32,11 @@ Action setup_resume(CLI::App& app) {
     const fs::path folder = options->resumed.at("run_dir").get<std::string>();
     options->recipe_file = (folder / "recipe.toml").string();
     // A run that was killed right after its row was written has no file yet.
-    if (!fs::exists(options->recipe_file)) {
-      if (options->resumed.contains("redacted"))
-        throw usage_error(
-            "run {} cannot be resumed: its folder has no recipe, and the ledger does not keep the secret values of {}",
-            options->resume_run, join(options->resumed["redacted"].get<std::vector<std::string>>(), ", "));
-      write_file_atomic(options->recipe_file, options->resumed.at("resolved").get<std::string>());
-    }
+    const bool has_file = fs::exists(options->recipe_file);
+    const std::string recipe =
+        has_file ? read_file(options->recipe_file) : options->resumed.at("resolved").get<std::string>();
+    if (recipe.find(redacted) != std::string::npos) need_secret_values(options->resumed, options->overrides);
+    if (!has_file) write_file_atomic(options->recipe_file, recipe);
     return launch_run(*options);
   });
 }

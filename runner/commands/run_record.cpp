@@ -64,13 +64,12 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       row.annotations["start_digest"] = manifest_digest(start.checkpoint);
     }
     ledger_.begin_run(row);
+    row_.name = ledger_.ledger().row(ledger_.run()).name;
   } else {
     NewRun row = row_;
     row.last_attempt = start.seen;
-    ledger_.reopen(options.resume_run, row);
-    ledger_.ledger().annotate(ledger_.run(), "scripts", row.annotations.at("scripts"));
+    row_.name = ledger_.reopen(options.resume_run, row);
   }
-  row_.name = ledger_.ledger().row(ledger_.run()).name;
   listeners_.add(provenance_);
   ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
@@ -91,8 +90,7 @@ void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& en
   ledger.finish_run(ledger_.run(), ended.status, static_cast<int>(ended.code), ended.first_cause);
   row_ = run_row(home_, recipe, plan, options_);
   provenance_->describe(recipe, row_);
-  ledger_.reopen(std::string(ledger_.run()), row_);
-  row_.name = ledger.row(ledger_.run()).name;
+  row_.name = ledger_.reopen(std::string(ledger_.run()), row_);
   ledger.annotate(ledger_.run(), "predicted", predicted(plan));
   progress_->replan(plan);
   result_->replan(plan);
@@ -123,6 +121,7 @@ int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const S
 }
 
 int64_t RunRecord::begin(const StartPoint& start) {
+  ledger_.ledger().annotate(ledger_.run(), "scripts", row_.annotations.at("scripts"));
   return begin_attempt(start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, 0, start);
 }
 

@@ -12,7 +12,8 @@ void add_recipe_option(CLI::App& app, std::string& recipe) {
 }
 
 void add_run_option(CLI::App& app, std::string& run) {
-  auto* option = app.add_option("run", run, "A run: its id, part of it, its name, or last");
+  auto* option =
+      app.add_option("run", run, "A run: its id, part of it, its name, or last (the newest that is not archived)");
   run.empty() ? option->required() : option->capture_default_str();
 }
 

@@ -101,9 +101,11 @@ class CsvTable {
     if (rows_.size() < 2) throw usage_error("{}: the table has no rows", file_);
     header_ = std::move(rows_.front());
     std::set<std::string> names;
-    for (const auto& name : header_)
-      if (!names.insert(std::string(trim(name))).second)
-        throw usage_error("{}: the table has two columns \"{}\"", file_, trim(name));
+    for (auto& name : header_) {
+      name = trim(name);
+      if (!name.empty() && !names.insert(name).second)
+        throw usage_error("{}: the table has two columns \"{}\"", file_, name);
+    }
     step_ = column_of({"step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch"});
     if (!step_)
       throw usage_error("{}: the table has no column of steps (step, global_step, iteration or epoch); it has {}",
@@ -128,12 +130,16 @@ class CsvTable {
         throw usage_error("{}, row {}: the step \"{}\" is not a whole number of 64 bits", file_, i + 1, row[*step_]);
       auto& run = run_of(row);
       if (is_long || of_tensorboard) {
+        if (is_long && trim(row[*metric]).empty())
+          throw usage_error("{}, row {}: the metric has no name", file_, i + 1);
         if (!number_in(row[*value]))
           throw usage_error("{}, row {}: the value \"{}\" is not a number", file_, i + 1, row[*value]);
         add(run, of_tensorboard ? place_.stem().string() : row[*metric], *step, row[*value]);
       } else {
         for (size_t column = 0; column < header_.size(); ++column)
-          if (column != step_ && column != id_ && column != name_ && !row[column].empty())
+          if (header_[column].empty() && !trim(row[column]).empty())
+            unnamed_.insert(column + 1);
+          else if (column != step_ && column != id_ && column != name_ && !row[column].empty())
             add(run, header_[column], *step, row[column]);
       }
     }
@@ -150,7 +156,7 @@ class CsvTable {
   std::optional<size_t> column_of(const std::vector<std::string>& names) const {
     for (const auto& name : names)
       for (size_t i = 0; i < header_.size(); ++i)
-        if (lower(trim(header_[i])) == name) return i;
+        if (lower(header_[i]) == name) return i;
     return std::nullopt;
   }
 
@@ -193,6 +199,8 @@ class CsvTable {
           count == 1
               ? fmt::format("{}: 1 cell of the column {} is not a number, and is left out", file_, column)
               : fmt::format("{}: {} cells of the column {} are not numbers, and are left out", file_, count, column));
+    for (const size_t column : unnamed_)
+      found.notes.push_back(fmt::format("{}: column {} has no name, and is left out", file_, column));
     if (replaced_ > 0)
       found.notes.push_back(fmt::format("{}: {} left out, because a later row has the same step and another value",
                                         file_, counted(replaced_, "value")));
@@ -207,6 +215,7 @@ class CsvTable {
   double changed_ = 0;                    ///< when the file was changed, Unix seconds
   std::map<std::string, Run> runs_;       ///< by the column that identifies them
   std::map<std::string, int64_t> texts_;  ///< cells that are not numbers, of each metric
+  std::set<size_t> unnamed_;              ///< columns without a name that have values, from 1
   int64_t replaced_ = 0;
 };
 

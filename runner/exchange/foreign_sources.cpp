@@ -9,7 +9,9 @@
 #include "runner/exchange/mlflow_parts.hpp"
 #include "runner/exchange/source_files.hpp"
 #include "runner/ledger/bundle.hpp"
+#include "runner/ledger/edits.hpp"
 #include "runner/ledger/migrations.hpp"
+#include "runner/ledger/source_errors.hpp"
 
 namespace runner {
 
@@ -29,14 +31,18 @@ std::unique_ptr<sqlite::Database> database_in(const fs::path& file) {
 }
 
 int64_t application_of(const fs::path& file) {
-  const auto database = database_in(file);
-  return database ? database->integer("PRAGMA application_id") : 0;
+  return reading_source(file, "a database", [&]() -> int64_t {
+    const auto database = database_in(file);
+    return database ? database->integer("PRAGMA application_id") : 0;
+  });
 }
 
 bool is_mlflow_database(const fs::path& file) {
-  const auto database = database_in(file);
   const char* tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('runs', 'metrics', 'params', 'experiments')";
-  return database && database->integer("PRAGMA application_id") == 0 && database->integer(tables) == 4;
+  return reading_source(file, "a database", [&] {
+    const auto database = database_in(file);
+    return database && database->integer("PRAGMA application_id") == 0 && database->integer(tables) == 4;
+  });
 }
 
 std::vector<fs::path> mlflow_places(const fs::path& path) {
@@ -127,6 +133,35 @@ void clean_texts(ForeignRun& run) {
   }
 }
 
+/// Keeps the times that a date has, in their order. `notes`: which were left out.
+void check_times(ForeignRun& run, std::vector<std::string>& notes) {
+  constexpr double end_of_years = 253402300800;  // the year 10000
+  const auto is_time = [&](double seconds) { return seconds >= 0 && seconds < end_of_years; };
+  if (!is_time(run.started)) {
+    notes.push_back(fmt::format("{}: its start, {:g} s after 1970, is in no year up to 9999, and is left out", run.name,
+                                run.started));
+    run.started = run.ended && is_time(*run.ended) ? *run.ended : 0;
+  }
+  if (!run.ended || (is_time(*run.ended) && *run.ended >= run.started)) return;
+  notes.push_back(is_time(*run.ended)
+                      ? fmt::format("{}: its end is before its start, and is left out", run.name)
+                      : fmt::format("{}: its end, {:g} s after 1970, is in no year up to 9999, and is left out",
+                                    run.name, *run.ended));
+  run.ended = run.started;
+}
+
+/// Keeps each tag once, and those only that `runner tag` accepts.
+void check_tags(ForeignRun& run, std::vector<std::string>& notes) {
+  std::vector<std::string> tags;
+  for (auto& tag : run.tags) try {
+      check_tag(tag);
+      if (std::ranges::find(tags, tag) == tags.end()) tags.push_back(std::move(tag));
+    } catch (const Error& error) {
+      notes.push_back(fmt::format("{}: a tag is left out: {}", run.name, error.what()));
+    }
+  run.tags = std::move(tags);
+}
+
 }  // namespace
 
 std::vector<MetricPoint> points_in(const PointTable& table) {
@@ -174,7 +209,11 @@ ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path)
   auto found = source.read(path);
   if (found.runs.empty())
     throw usage_error("{} has no runs{}{}", path.string(), found.notes.empty() ? "" : ": ", join(found.notes, "; "));
-  for (auto& run : found.runs) clean_texts(run);
+  for (auto& run : found.runs) {
+    clean_texts(run);
+    check_times(run, found.notes);
+    check_tags(run, found.notes);
+  }
   return found;
 }
 

@@ -4,7 +4,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/exchange/mlflow_parts.hpp"
-#include "runner/ledger/foreign_database.hpp"
+#include "runner/ledger/source_errors.hpp"
 
 namespace runner {
 

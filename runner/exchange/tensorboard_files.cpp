@@ -17,7 +17,7 @@ using namespace protobuf;
 
 namespace {
 
-// Fields of Event, Summary and Summary.Value, see tensorboard_log.hpp.
+// Fields of Event, Summary and Summary.Value, as in tensorflow/core/util/event.proto and framework/summary.proto.
 constexpr int event_wall_time = 1, event_step = 2, event_file_version = 3, event_summary = 5;
 constexpr int summary_value = 1, value_tag = 1, value_simple = 2;
 

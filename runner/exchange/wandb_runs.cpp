@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "runner/base/error.hpp"
@@ -205,7 +206,7 @@ class WandbRun {
     for (const auto& item : items)
       if (!item.name.starts_with('_')) add_values(item.name, step.value_or(next_step_), item.value, false);
     last_step_ = std::max(last_step_, step.value_or(next_step_));
-    next_step_ = step.value_or(next_step_) + 1;
+    next_step_ = std::min(step.value_or(next_step_), std::numeric_limits<int64_t>::max() - 1) + 1;
   }
 
   /// Numbers are points; of nested values, each number. Images, tables and texts are left out. `only_new`: metrics that have points

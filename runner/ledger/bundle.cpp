@@ -1,6 +1,9 @@
 #include "runner/ledger/bundle.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
@@ -8,6 +11,7 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle_files.hpp"
+#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/row_copy.hpp"
@@ -92,13 +96,28 @@ void end_running(sqlite::Database& database) {
       "UPDATE bundle.trial SET status = 'waiting' WHERE status = 'running'");
 }
 
-/// Whether the recipe of a run has secrets, which its row has as "***".
+/// Whether the recipe of a run has secrets, which its row has as "***". Rows of earlier versions do not name their keys. Comments may
+/// have "***", so only values count.
 bool has_secrets(sqlite::Database& database, const std::string& id) {
   auto row = database.query(
-      "SELECT json_type(annotations, '$.redacted') IS NOT NULL OR EXISTS (SELECT 1 FROM main.config WHERE hash IN "
-      "(recipe, resolved) AND instr(content, ?)) FROM main.run WHERE id = ?",
+      "SELECT json_type(annotations, '$.redacted') IS NOT NULL OR EXISTS (SELECT 1 FROM main.config, "
+      "json_tree(content) "
+      "AS value WHERE hash = run.config AND value.type = 'text' AND instr(value.atom, ?)) FROM main.run WHERE id = ?",
       std::string(redacted), id);
   return row.step() && row.integer(0) != 0;
+}
+
+/// The step of the checkpoint that a file is of, as in checkpoints/step-000010/manifest.json; nothing for other files.
+std::optional<int64_t> checkpoint_step(const fs::path& relative) {
+  constexpr std::string_view begin = "step-";
+  auto part = relative.begin();
+  if (*part != "checkpoints" || ++part == relative.end()) return std::nullopt;
+  const std::string name = part->string();
+  int64_t step = 0;
+  const auto* end = name.data() + name.size();
+  if (!name.starts_with(begin)) return std::nullopt;
+  const auto [stop, error] = std::from_chars(name.data() + begin.size(), end, step);
+  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
 }
 
 int64_t row_of(sqlite::Database& database, const std::string& schema, const std::string& id) {
@@ -113,6 +132,10 @@ void add_files(sqlite::Database& database, const std::string& id, const fs::path
   const bool withhold = has_secrets(database, id);
   if (withhold) summary.withheld.push_back(id);
   if (!fs::is_directory(folder)) return;
+  refuse_interrupted_import(database, id, folder);
+  auto steps = database.query("SELECT steps FROM main.run WHERE id = ?", id);
+  RUNNER_CHECK(steps.step());
+  std::set<std::string> newer;
   const auto add = [&](int64_t bytes) {
     summary.bytes += bytes;
     ++summary.files;
@@ -127,9 +150,14 @@ void add_files(sqlite::Database& database, const std::string& id, const fs::path
       add(add_bundled_text(database, id, path, row.text(0)));
       continue;
     }
-    if (*path.begin() == "logs") ++summary.logs;
+    if (const auto step = checkpoint_step(path); step && *step > steps.integer(0)) {
+      newer.insert((folder / *path.begin() / *std::next(path.begin())).string());
+      continue;
+    }
+    if (*path.begin() == "logs") ++summary.log_files;
     add(add_bundled_file(database, id, path, folder / path));
   }
+  summary.newer_left.insert(summary.newer_left.end(), newer.begin(), newer.end());
 }
 
 /// The statements of one transaction, which reads the ledger as it is at one moment.

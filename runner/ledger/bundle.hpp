@@ -26,7 +26,9 @@ struct BundleSummary {
   int64_t runs = 0, files = 0, bytes = 0;    ///< `bytes`: of the files
   std::vector<std::string> withheld = {};    ///< runs whose recipe has secrets, which are left out
   std::vector<std::string> links_left = {};  ///< links outside of checkpoints/, which are left out
-  int64_t logs = 0;                          ///< files of logs
+  int64_t log_files = 0;
+  std::vector<std::string> newer_left =
+      {};  ///< checkpoints of steps that the rows do not have: the run went on meanwhile
 };
 
 /// Writes the runs with these ids to `file`, which exists completely afterwards or not at all. The runs' rows are those of one moment;

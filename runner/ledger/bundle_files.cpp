@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include "runner/base/fault_point.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/hidden_folders.hpp"
+#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 
 namespace runner {
@@ -82,6 +85,26 @@ void move(const fs::path& from, const fs::path& to) {
                             failed.message());
 }
 
+/// Whether a bundle may have a file of this name: below the run's folder, written in one way only, and not hidden.
+bool is_sound(const fs::path& relative) {
+  if (relative.empty() || relative.is_absolute() || relative.string() != relative.lexically_normal().string())
+    return false;
+  return std::ranges::none_of(relative, [](const fs::path& part) { return part.string().starts_with('.'); }) &&
+         relative.has_filename();
+}
+
+/// Moves a run's folder to a name that no run has, so that `runner gc` counts it.
+void move_aside(const std::string& run, const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) return;
+  fs::path aside = folder.string() + ".replaced";
+  for (int next = 2; fs::exists(fs::symlink_status(aside)); ++next)
+    aside = fmt::format("{}.replaced-{}", folder.string(), next);
+  move(folder, aside);
+  fs::remove(aside / import_marker, error);
+  log::info("note: the files that run {} had here are in {}; `runner gc --orphans` removes them", run, aside.string());
+}
+
 }  // namespace
 
 int64_t add_bundled_file(sqlite::Database& database, const std::string& run, const fs::path& path,
@@ -128,34 +151,51 @@ void BundleFiles::extract(const std::string& run, const fs::path& folder, bool a
 }
 
 bool BundleFiles::write_files(const std::string& run, const fs::path& into, const fs::path& folder, bool all) {
-  auto files = database_.query("SELECT file, path, mode FROM bundle.bundled_file WHERE run = ? ORDER BY file", run);
+  auto files =
+      database_.query("SELECT file, path, mode, bytes FROM bundle.bundled_file WHERE run = ? ORDER BY file", run);
   bool any = false;
   while (files.step()) {
     const fs::path relative = files.text(1), path = into / relative;
-    if (relative.is_absolute() || !relative_below(into, path))
-      throw environment_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, relative.string());
+    if (!is_sound(relative)) refuse_file(relative);
     std::error_code ignored;
     if (!all && fs::exists(folder / unit_of(relative), ignored)) continue;
     any = true;
-    write_parts(files.integer(0), path);
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    // Another file of the bundle has the name of a folder, or the other way round.
+    if (error == std::errc::not_a_directory || fs::exists(path, ignored)) refuse_file(relative);
+    write_parts(files.integer(0), files.integer(3), path);
     fs::permissions(path, fs::perms(files.integer(2) & 0777), ignored);
   }
+  // A recipe with secrets is left out of a bundle. The one that is here may be of another state.
+  std::error_code ignored;
+  if (all && fs::exists(into / "resolved.toml", ignored) && !fs::exists(into / "recipe.toml", ignored))
+    fs::copy_file(into / "resolved.toml", into / "recipe.toml");
   return any;
 }
 
-void BundleFiles::write_parts(int64_t file, const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
+void BundleFiles::refuse_file(const fs::path& relative) const {
+  throw environment_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, relative.string());
+}
+
+void BundleFiles::write_parts(int64_t file, int64_t bytes, const fs::path& path) {
   std::ofstream out(path, std::ios::binary);
-  auto parts = database_.query("SELECT hash, content FROM bundle.bundled_part WHERE file = ? ORDER BY part", file);
-  while (parts.step()) {
+  auto parts =
+      database_.query("SELECT hash, content, part FROM bundle.bundled_part WHERE file = ? ORDER BY part", file);
+  int64_t count = 0, written = 0;
+  for (; parts.step(); ++count) {
     const std::string content = parts.text(1);
     if (xxh3_hex(content) != parts.text(0))
       throw environment_error("the bundle {} is damaged: the content of {} does not have its digest", bundle_,
                               path.filename().string());
+    if (parts.integer(2) != count) break;
     out.write(content.data(), std::ssize(content));
+    written += std::ssize(content);
     fault_point("import");
   }
+  if (written != bytes)
+    throw environment_error("the bundle {} is damaged: {} has {} bytes of {}", bundle_, path.filename().string(),
+                            written, bytes);
   out.close();
   if (!out) throw environment_error("cannot write {}: is the disk full?", path.string());
   sync_path(path);
@@ -176,37 +216,42 @@ void BundleFiles::place_new(const std::string& run) {
   hidden_.erase(found);
 }
 
-void BundleFiles::announce(const std::string& run, const fs::path& folder, const std::string& digest) const {
-  if (!hidden_.contains(run)) return;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw environment_error("cannot make the folder {}: {}", folder.string(), error.message());
-  write_file_atomic(folder / import_marker, digest);
-}
-
-bool BundleFiles::is_announced(const fs::path& folder, const std::string& digest) {
-  return fs::exists(folder / import_marker) && read_file(folder / import_marker) == digest;
+void BundleFiles::announce(const std::string& run, const fs::path& folder, const std::string& digest,
+                           bool replaces) const {
+  if (hidden_.contains(run) || replaces) mark_import(folder, digest, replaces);
 }
 
 void BundleFiles::committed() { placed_.clear(); }
 
-int64_t BundleFiles::finish(const std::string& run, const fs::path& folder) {
+int64_t BundleFiles::finish(const std::string& run, const fs::path& folder, bool replaces) {
+  if (replaces) move_aside(run, folder);
   int64_t added = 0;
-  std::error_code error;
   if (const auto found = hidden_.find(run); found != hidden_.end()) {
-    const fs::path from = found->second, replaced = from / ".replaced";
-    fs::create_directories(replaced, error);
-    for (const auto& relative : units_in(from)) {
-      added += count_files(from / relative);
-      fs::create_directories((folder / relative).parent_path(), error);
-      // A checkpoint is complete or not there: its folder moves as a whole.
-      if (fs::is_directory(folder / relative)) move(folder / relative, replaced / relative.filename());
-      move(from / relative, folder / relative);
-    }
-    fs::remove_all(from, error);
+    added = move_into(found->second, folder);
     hidden_.erase(found);
   }
+  std::error_code error;
   fs::remove(folder / import_marker, error);
+  return added;
+}
+
+int64_t BundleFiles::move_into(const fs::path& from, const fs::path& folder) {
+  std::error_code error;
+  const int64_t added = count_files(from);
+  if (!fs::exists(folder, error)) {
+    fs::create_directories(folder.parent_path(), error);
+    move(from, folder);
+    return added;
+  }
+  const fs::path replaced = from / ".replaced";
+  fs::create_directories(replaced, error);
+  for (const auto& relative : units_in(from)) {
+    fs::create_directories((folder / relative).parent_path(), error);
+    // A checkpoint is complete or not there: its folder moves as a whole.
+    if (fs::is_directory(folder / relative)) move(folder / relative, replaced / relative.filename());
+    move(from / relative, folder / relative);
+  }
+  fs::remove_all(from, error);
   return added;
 }
 

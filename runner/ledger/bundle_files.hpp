@@ -34,21 +34,22 @@ class BundleFiles {
   void extract(const std::string& run, const fs::path& folder, bool all);
   /// Gives the folder of a new run its name. Called before the commit.
   void place_new(const std::string& run);
-  /// Notes in the folder of a run that its files are about to be replaced by those of the state `digest`. Called before the commit.
-  void announce(const std::string& run, const fs::path& folder, const std::string& digest) const;
-  /// Whether an import was killed before it had replaced all files of this state.
-  static bool is_announced(const fs::path& folder, const std::string& digest);
+  /// Marks the folder of a run: its files are about to be replaced by those of the state `digest` (interrupted_import.hpp). Called
+  /// before the commit. `replaces`: no file of the folder stays.
+  void announce(const std::string& run, const fs::path& folder, const std::string& digest, bool replaces) const;
   /// Called right after the commit: new folders stay.
   void committed();
-  /// Called later, for each run. Returns how many files it has put into a folder that was there. Throws
-  /// Error(environment); a later import then continues.
-  int64_t finish(const std::string& run, const fs::path& folder);
+  /// Called later, for each run. `replaces`: what the folder has is moved aside, to a folder that no run has. Returns how many
+  /// files it has put into a folder. Throws Error(environment); a later import then continues.
+  int64_t finish(const std::string& run, const fs::path& folder, bool replaces);
   /// Removes all that was extracted.
   void discard();
 
  private:
   bool write_files(const std::string& run, const fs::path& into, const fs::path& folder, bool all);
-  void write_parts(int64_t file, const fs::path& path);
+  void write_parts(int64_t file, int64_t bytes, const fs::path& path);
+  int64_t move_into(const fs::path& from, const fs::path& folder);
+  [[noreturn]] void refuse_file(const fs::path& relative) const;
 
   sqlite::Database& database_;
   fs::path home_;

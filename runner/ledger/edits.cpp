@@ -60,9 +60,16 @@ void check_name(sqlite::Database& database, int64_t run, const std::string& name
     log::info("note: run {} is named \"{}\", too; the name alone means the newest run with it", same.text(0), name);
 }
 
-void check_tag(const std::string& tag) {
-  check_line("tag", tag);
-  if (tag == "none") throw usage_error("a tag cannot be \"none\": the filter tag:none finds runs without tags");
+/// A group may be empty: none.
+void check_group(const std::string& group) {
+  if (!group.empty()) check_line("group", group);
+  if (group == "none")
+    throw usage_error("a group cannot be \"none\": the filter group:none finds runs without a group");
+}
+
+void check_notes(const std::string& notes) {
+  check_utf8("notes", notes);
+  if (notes.find('\0') != std::string::npos) throw usage_error("the notes cannot have a zero byte");
 }
 
 /// Changes one column of a run, if its value is another one.
@@ -96,11 +103,16 @@ RunEdit edit_without_secrets(RunEdit edit, Secrets& secrets) {
 
 }  // namespace
 
+void check_tag(const std::string& tag) {
+  check_line("tag", tag);
+  if (tag == "none") throw usage_error("a tag cannot be \"none\": the filter tag:none finds runs without tags");
+}
+
 int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit) {
   if (edit.name) check_name(database, run, *edit.name);
-  if (edit.group) check_utf8("group", *edit.group);
-  if (edit.notes) check_utf8("notes", *edit.notes);
-  check_utf8("notes", edit.appended_notes);
+  if (edit.group) check_group(*edit.group);
+  if (edit.notes) check_notes(*edit.notes);
+  check_notes(edit.appended_notes);
   std::ranges::for_each(edit.added_tags, check_tag);
   auto row = database.query("SELECT tags, notes FROM run WHERE run = ?", run);
   RUNNER_CHECK(row.step());

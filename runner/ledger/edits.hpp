@@ -17,6 +17,9 @@ struct RunEdit {
   std::optional<bool> archived = {};
 };
 
+/// Throws Error(usage) for a tag that a run cannot have: an empty one, several lines, "none".
+void check_tag(const std::string& tag);
+
 /// Makes the changes that differ from the run's row, and records each. Returns their number. Call it in a transaction.
 int edit_run(sqlite::Database& database, int64_t run, const RunEdit& edit);
 

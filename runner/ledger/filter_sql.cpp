@@ -1,6 +1,7 @@
 #include "runner/ledger/filter_sql.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "runner/base/clock.hpp"
@@ -149,6 +150,14 @@ double FilterSql::number(const RunExpression& expression, const std::string& val
   return filter_number(value).value_or(std::nan(""));
 }
 
+std::string FilterSql::number_parameter(const RunExpression& expression, const std::string& value) {
+  int64_t whole = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, whole);
+  const bool is_whole = error == std::errc() && stop == end && expression.kind != Kind::time;
+  return parameter(is_whole ? SqlValue(whole) : SqlValue(number(expression, value)));
+}
+
 std::string FilterSql::text_matches(const std::string& sql, const std::string& value) {
   if (value == "none") return fmt::format("ifnull({}, '') = ''", sql);
   if (is_pattern(value)) return fmt::format("lower({}) GLOB {}", sql, parameter(lower(value)));
@@ -159,8 +168,8 @@ std::string FilterSql::key_matches(const RunExpression& expression, const std::s
   // json_each() has one row for a single value, and a row for each element of a list.
   std::string match =
       text_matches("CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE CAST(value AS TEXT) END", value);
-  if (const auto number = filter_number(value))
-    match += fmt::format(" OR (type IN ('integer', 'real') AND value = {})", parameter(*number));
+  if (filter_number(value))
+    match += fmt::format(" OR (type IN ('integer', 'real') AND value = {})", number_parameter(expression, value));
   if (value == "none") return fmt::format("{} IS NULL", expression.sql);
   return fmt::format("EXISTS (SELECT 1 FROM config, json_each(content, {}) WHERE hash = run.config AND ({}))",
                      parameter(expression.json_path), match);
@@ -196,7 +205,7 @@ std::string FilterSql::matches(const RunExpression& expression, const std::strin
       return fmt::format("{} = {}", sql, parameter(number(expression, value)));
     default: {
       const double wanted = number(expression, value);
-      if (!std::isnan(wanted)) return fmt::format("{} = {}", sql, parameter(wanted));
+      if (!std::isnan(wanted)) return fmt::format("{} = {}", sql, number_parameter(expression, value));
       // The ledger has NULL for a point that is not a number.
       return expression.has_value_sql.empty() ? "0" : fmt::format("({} AND {} IS NULL)", expression.has_value_sql, sql);
     }
@@ -204,7 +213,7 @@ std::string FilterSql::matches(const RunExpression& expression, const std::strin
 }
 
 std::string FilterSql::compares(const RunTerm& term, const RunExpression& expression) {
-  const std::string right = parameter(number(expression, term.values[0]));
+  const std::string right = number_parameter(expression, term.values[0]);
   std::string condition = fmt::format("{} {} {}", expression.sql, sign(term.relation), right);
   // SQLite orders texts after all numbers.
   if (!expression.json_path.empty()) condition += fmt::format(" AND typeof({}) IN ('integer', 'real')", expression.sql);

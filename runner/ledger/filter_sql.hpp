@@ -46,6 +46,8 @@ class FilterSql {
   std::string text_matches(const std::string& sql, const std::string& value);
   std::string key_matches(const RunExpression& expression, const std::string& value);
   double number(const RunExpression& expression, const std::string& value) const;
+  /// The parameter that number() is, or the whole number that a double cannot have. Not for NaN.
+  std::string number_parameter(const RunExpression& expression, const std::string& value);
   RunExpression named(const RunOperand& operand, const std::string& text);
   [[noreturn]] void unknown(const RunOperand& operand, const std::string& text);
 

@@ -12,6 +12,7 @@
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/scratch_ledger.hpp"
+#include "runner/ledger/trash.hpp"
 
 namespace runner {
 
@@ -117,10 +118,11 @@ int64_t add_row(sqlite::Database& database, const std::string& kind, const Forei
   const std::string empty = keep_text(database, ""), nothing = keep_text(database, "{}");
   database.run(
       "INSERT INTO run (id, name, status, strategy, world_size, started, ended, tags, notes, grp, folder, "
-      "working_directory, argv, build_id, git, host, recipe, resolved, config, origins, plan) "
-      "VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, '', '[]', '', 'null', ?11, ?12, ?12, ?13, ?14, ?15)",
-      id, run.name, run.status, kind, run.started, run.ended, json_text(json(run.tags)), run.notes, run.group, "runs/" + id,
-      json_text(run.host.empty() ? json() : json{{"hostname", run.host}}), empty,
+      "working_directory, argv, build_id, git, host, recipe, resolved, config, origins, plan, message) "
+      "VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?7, ?8, ?9, ?10, '', '[]', '', 'null', ?11, ?12, ?12, ?13, ?14, ?15, "
+      "iif(?3 = 'lost', 'not finished when it was imported', NULL))",
+      id, run.name, run.status, kind, run.started, run.ended, json_text(json(run.tags)), run.notes, run.group,
+      "runs/" + id, json_text(run.host.empty() ? json() : json{{"hostname", run.host}}), empty,
       keep_text(database, json_text(run.config)), nothing,
       keep_text(database, json_text(json{{"strategy", kind}, {"reason", "imported"}})));
   const int64_t row = database.last_insert_rowid();
@@ -177,7 +179,7 @@ class ForeignImport {
     if (before.run == 0) return false;
     if (before.deleted) {
       merged.outcome = Outcome::conflict;
-      merged.why = in_trash(before.id);
+      merged.why = why_in_trash(before.id);
       return true;
     }
     return before.has(digest, partial);
@@ -199,14 +201,19 @@ class ForeignImport {
     RowCopy copy(*database_, "scratch", "main");
     copy.copy_texts("run", prepared);
     database_->run(
-        "UPDATE main.run SET (config, status, steps) = (SELECT config, status, steps FROM scratch.run WHERE run = ?2) "
-        "WHERE run = ?1",
+        "UPDATE main.run SET (config, status, steps, message) = (SELECT config, status, steps, message FROM "
+        "scratch.run WHERE run = ?2) WHERE run = ?1",
         row, prepared);
-    if (!keep_times)
+    if (!keep_times) {
       database_->run(
           "UPDATE main.run SET (started, ended) = (SELECT started, ended FROM scratch.run WHERE run = ?2) "
           "WHERE run = ?1",
           row, prepared);
+      database_->run(
+          "UPDATE main.attempt SET (started, heartbeat, ended) = (SELECT started, heartbeat, ended FROM "
+          "scratch.attempt WHERE run = ?2) WHERE run = ?1",
+          row, prepared);
+    }
     for (const char* table : {"metric", "metric_last", "end_point"}) {
       database_->run(std::string("DELETE FROM main.") + table + " WHERE run = ?", row);
       copy.copy_table(table, prepared);

@@ -81,6 +81,20 @@ void only_read(sqlite::Database& database, int64_t version) {
 
 }  // namespace
 
+std::unique_ptr<sqlite::Database> open_to_change(const fs::path& file) {
+  try {
+    auto database = std::make_unique<sqlite::Database>(file, sqlite::Access::existing);
+    (void)database->integer("PRAGMA schema_version");  // opens the write-ahead log
+    return database;
+  } catch (const sqlite::Failure& failure) {
+    const int kind = failure.primary();
+    if (kind != SQLITE_CANTOPEN && kind != SQLITE_FULL && kind != SQLITE_IOERR) throw;
+  }
+  auto database = std::make_unique<sqlite::Database>(file, sqlite::Access::alone);
+  (void)database->integer("PRAGMA schema_version");
+  return database;
+}
+
 std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
   if (!fs::exists(file)) return nullptr;
   std::unique_ptr<sqlite::Database> database;
@@ -97,8 +111,8 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
     const int kind = failure.primary();
     const bool no_index =
         kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY || kind == SQLITE_FULL || kind == SQLITE_IOERR;
-    if (!no_index || has_log) throw;
-    database = std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
+    if (!no_index || (has_log && kind == SQLITE_READONLY)) throw;
+    database = has_log ? open_to_change(file) : std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
     version = stored_version(*database);
   }
   const auto newest = static_cast<int64_t>(migrations().size());

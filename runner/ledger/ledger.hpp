@@ -152,13 +152,13 @@ class Ledger {
   /// before it throws: records that are still queued would be lost.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
                   std::chrono::seconds patience = {});
-  /// For `resume`: sets the run to running, owned by this process. Name, tags, notes, group, strategy, ranks, configs, plan,
-  /// command line, code and host in the run's row are replaced by those of `again`, and "measured" is removed; earlier
-  /// attempts keep their values. Folder and the original recipe stay, and so do edits of name, tags, notes and group
-  /// (texts_after_edits()). Throws Error(usage) with host and pid if the run
-  /// is still running.
-  void reopen_run(const std::string& run, const NewRun& again);
-  /// Restores the values that reopen_run() of this object replaced first, and "predicted". What the attempt has done
+  /// For `resume`: sets the run to running, owned by this process, and removes "measured". begin_attempt() then replaces name, tags,
+  /// notes, group, strategy, ranks, configs, plan, command line, code and host in the run's row by those of `again`: a process that is
+  /// killed before it leaves the settings with which the run was trained. Earlier attempts keep their values. Folder and the original
+  /// recipe stay, and so do edits of name, tags, notes and group (texts_after_edits()). Returns the name that the run will have.
+  /// Throws Error(usage) with host and pid if the run is still running.
+  std::string reopen_run(const std::string& run, const NewRun& again);
+  /// Restores the values that a first begin_attempt() after reopen_run() replaced, and "predicted". What the attempt has done
   /// stays: "measured" and "start". Does nothing if there are no such values or the run is running.
   void put_back(const std::string& run);
   void flush();
@@ -170,7 +170,8 @@ class Ledger {
   std::vector<RunRow> runs() const;  ///< all of them, newest last
   /// The runs that match a filter, in its order, with the values of `columns`. Throws FilterError for names that no run has.
   std::vector<RunRow> runs(const RunFilter& filter, const RunColumns& columns = {}) const;
-  /// Returns the id for a text: an id, "last" (the newest training that was not deleted), a name (its newest run), or a
+  /// Returns the id for a text: an id, "last" (the newest training of this ledger, or else the
+  /// newest run, of those that are not archived or in the trash), a name (its newest run), or a
   /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;

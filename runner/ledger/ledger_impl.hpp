@@ -1,5 +1,4 @@
-// The implementation of Ledger, shared by ledger.cpp (opening), run_life.cpp and records.cpp (writing), query.cpp and
-// run_rows.cpp (reading), and sweeps.cpp.
+// The implementation of Ledger, and functions that the files of this room share.
 #pragma once
 #include <filesystem>
 #include <limits>
@@ -45,6 +44,9 @@ std::optional<std::string> relative_below(const std::filesystem::path& folder, c
 /// Opens an existing ledger to read it, also in a write-protected folder, and migrates it. Null while there is none.
 std::unique_ptr<sqlite::Database> open_to_read(const std::filesystem::path& file);
 
+/// Opens an existing ledger to change it, also on a full disk, where this process has it alone then: files can be removed under its lock.
+std::unique_ptr<sqlite::Database> open_to_change(const std::filesystem::path& file);
+
 /// Creates or migrates the ledger in `home`, and opens it. With `adopts`, what runs have recorded beside a ledger that was lost is added to a
 /// new one.
 std::unique_ptr<sqlite::Database> open_to_write(const std::filesystem::path& home, bool adopts = true);
@@ -74,6 +76,7 @@ struct Ledger::Impl {
   std::unique_ptr<Writer> writer;              ///< null in read mode
   std::map<int64_t, double> lost;              ///< lost runs that could not be marked in the file -> last activity
   std::map<std::string, Lease> leases;
+  std::map<std::string, NewRun> reopened;    ///< what the rows of reopened runs become when their next attempt begins
   std::map<std::string, double> last_write;  ///< for heartbeat()
   /// Reads what the writer writes: after a failure of the ledger, that is another file.
   void follow_writer();

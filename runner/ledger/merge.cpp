@@ -11,19 +11,17 @@
 #include "runner/ledger/bundle.hpp"
 #include "runner/ledger/bundle_files.hpp"
 #include "runner/ledger/changes.hpp"
-#include "runner/ledger/foreign_database.hpp"
+#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/references.hpp"
 #include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/scratch_ledger.hpp"
+#include "runner/ledger/source_errors.hpp"
+#include "runner/ledger/trash.hpp"
 
 namespace runner {
-
-std::string in_trash(const std::string& run) {
-  return "it is in the trash here: `runner restore " + run + "` brings it back";
-}
 
 namespace {
 
@@ -60,7 +58,10 @@ class Merge {
     for (auto& merged : runs_) {
       const bool was_here = merged.outcome == Outcome::updated || merged.outcome == Outcome::unchanged;
       if (merged.outcome == Outcome::conflict) continue;
-      const int64_t files = files_->finish(merged.id, folder_of(row_of("main", merged.id)));
+      const fs::path folder = folder_of(row_of("main", merged.id));
+      const auto begun = interrupted_import(*database_, merged.id, folder);
+      if (begun && begun->digest != states_.at(merged.id).digest) continue;  // another bundle has the files
+      const int64_t files = files_->finish(merged.id, folder, begun && begun->replaces);
       if (was_here) merged.files = files;
     }
     return runs_;
@@ -169,6 +170,25 @@ class Merge {
     return text;
   }
 
+  /// When the run last did something, or was edited, as this schema knows.
+  double last_activity(const std::string& schema, int64_t run) const {
+    auto row = database_->query(
+        fmt::format("SELECT max(started, ifnull(ended, 0), ifnull((SELECT max(heartbeat) FROM {0}.attempt WHERE run = "
+                    "?1), 0), ifnull((SELECT max(time) FROM {0}.change WHERE run = ?1), 0)) FROM {0}.run WHERE run = "
+                    "?1",
+                    schema),
+        run);
+    RUNNER_CHECK(row.step());
+    return row.real(0);
+  }
+
+  /// Whether the bundle's state comes after the one here, `own`: it says so, or nothing was changed here since an import, and more
+  /// has happened there.
+  bool goes_on(int64_t here, int64_t there, const std::string& own) const {
+    if (imported("bundle", there).contains(own)) return true;
+    return imported("main", here).contains(own) && last_activity("main", here) <= last_activity("bundle", there);
+  }
+
   void decide(MergedRun& merged) const {
     const int64_t here = row_of("main", merged.id);
     merged.outcome = Outcome::added;
@@ -177,7 +197,7 @@ class Merge {
     const auto& state = states_.at(merged.id);
     merged.outcome = Outcome::conflict;
     if (database_->query("SELECT 1 FROM main.run WHERE run = ? AND deleted IS NOT NULL", here).step()) {
-      merged.why = in_trash(merged.id);
+      merged.why = why_in_trash(merged.id);
       return;
     }
     const std::string own = run_digest(*database_, "main", here);
@@ -190,10 +210,11 @@ class Merge {
       merged.why = use;
       return;
     }
-    if (imported("bundle", there).contains(own) || replace_) {
+    if (replace_ || goes_on(here, there, own)) {
       merged.outcome = Outcome::updated;
       return;
     }
+    merged.differs = true;
     merged.why = "it differs here in " + run_differences(*database_, "main", here, "bundle", there);
   }
 
@@ -201,9 +222,13 @@ class Merge {
     const int64_t here = row_of("main", merged.id), there = row_of("bundle", merged.id);
     if (merged.outcome == Outcome::added) return files_->extract_new(merged.id);
     if (merged.outcome == Outcome::updated) return files_->extract(merged.id, folder_of(here), /*all=*/true);
-    if (merged.outcome == Outcome::conflict || training_of("main", here) != training_of("bundle", there)) return;
-    const bool interrupted = BundleFiles::is_announced(folder_of(here), states_.at(merged.id).digest);
-    files_->extract(merged.id, folder_of(here), /*all=*/interrupted);
+    if (merged.outcome == Outcome::conflict) return;
+    const fs::path folder = folder_of(here);
+    if (const auto begun = interrupted_import(*database_, merged.id, folder)) {
+      if (begun->digest == states_.at(merged.id).digest) files_->extract(merged.id, folder, /*all=*/true);
+    } else if (training_of("main", here) == training_of("bundle", there)) {
+      files_->extract(merged.id, folder, /*all=*/false);
+    }
   }
 
   /// Adds the rows of the run, instead of those that are here.
@@ -217,15 +242,19 @@ class Merge {
       note_import(merged.id, run);
       return files_->place_new(merged.id);
     }
-    const bool goes_on = imported("bundle", there).contains(run_digest(database, "main", here));
+    const bool continued = goes_on(here, there, run_digest(database, "main", here));
     const fs::path folder = folder_of(here);
-    keep_local_rows(here, goes_on);
+    const auto begun = interrupted_import(database, merged.id, folder);
+    // What was trained here is given up, with its checkpoints.
+    const bool replaces =
+        (begun && begun->replaces) || (!continued && training_of("main", here) != training_of("bundle", there));
+    keep_local_rows(here, continued);
     delete_run_rows(database, here);
     const int64_t run = RowCopy(database, "bundle", "main").copy(there);
     restore_local_rows(run);
-    if (!goes_on) record_change(database, run, "replaced", {}, source_name_);
+    if (!continued) record_change(database, run, "replaced", {}, source_name_);
     note_import(merged.id, run);
-    files_->announce(merged.id, folder, states_.at(merged.id).digest);
+    files_->announce(merged.id, folder, states_.at(merged.id).digest, replaces);
   }
 
   void note_import(const std::string& id, int64_t run) {
@@ -236,7 +265,7 @@ class Merge {
   }
 
   /// What only this ledger knows of a run: its folder, the sweep that it is of, runs that it is linked to, and edits. If the bundle's
-  /// state goes on from the one here, also the states that were imported before.
+  /// state comes after the one here, also the states that were imported before.
   void keep_local_rows(int64_t run, bool with_imports) {
     database_->run("CREATE TEMP TABLE kept_run AS SELECT folder, archived FROM main.run WHERE run = ?", run);
     database_->run(

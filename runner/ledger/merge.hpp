@@ -9,19 +9,17 @@ namespace runner {
 
 struct MergedRun {
   enum class Outcome {
-    added,      ///< this ledger did not have it
-    updated,    ///< this ledger had the state from which the bundle's goes on
+    added,    ///< this ledger did not have it
+    updated,  ///< this ledger had the state from which the bundle's goes on, or an imported one and the bundle's is later
     unchanged,  ///< this ledger has the bundle's state, or a state that goes on from it
     conflict    ///< both have changed, or it is running here: this ledger's state stays
   };
   std::string id, name;
   Outcome outcome = Outcome::added;
-  std::string why;    ///< of a conflict: what differs
-  int64_t files = 0;  ///< that were added to the folder of a run that was here
+  std::string why;       ///< of a conflict
+  bool differs = false;  ///< of a conflict: both have changed, so `replace` takes the bundle's state
+  int64_t files = 0;     ///< that were added to the folder of a run that was here
 };
-
-/// Why a run that is in the trash is not imported.
-std::string in_trash(const std::string& run);
 
 /// Merges all runs of the bundle, in one transaction: a kill leaves all of them or none. Files that a run's folder lacks are added,
 /// also to a run that is `unchanged`. `replace`: the bundle's state is taken where there is a conflict, except of runs that are

@@ -17,14 +17,15 @@ using nlohmann::json;
 
 namespace {
 
-sqlite::Database open_ledger(const std::string& home) {
-  return {fs::path(home) / "ledger.db", sqlite::Access::existing};
+std::unique_ptr<sqlite::Database> open_ledger(const std::string& home) {
+  return open_to_change(fs::path(home) / "ledger.db");
 }
 
 }  // namespace
 
 UnreferencedTexts unreferenced_texts_of(const std::string& home, bool dry) {
-  auto database = open_ledger(home);
+  const auto opened = open_ledger(home);
+  auto& database = *opened;
   sqlite::Transaction transaction(database);
   const std::string unused = unreferenced_texts(database);
   auto row = database.query("SELECT count(*), ifnull(sum(octet_length(content)), 0) FROM config WHERE " + unused);
@@ -37,7 +38,8 @@ UnreferencedTexts unreferenced_texts_of(const std::string& home, bool dry) {
 }
 
 std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
-  auto database = open_ledger(home);
+  const auto opened = open_ledger(home);
+  auto& database = *opened;
   // A new run's folder is made while its row is written. With the write lock, no run begins now.
   sqlite::Transaction transaction(database);
   std::set<fs::path> known;  // a folder with a record beside the run belongs to a run that a ledger does not have yet
@@ -80,13 +82,26 @@ std::vector<fs::path> starts_in(sqlite::Database& database) {
 }  // namespace
 
 std::vector<fs::path> foreign_starts(const std::string& home) {
-  auto database = open_ledger(home);
+  const auto opened = open_ledger(home);
+  auto& database = *opened;
   return starts_in(database);
+}
+
+std::map<std::string, std::string> live_uses(const std::string& home, const std::vector<std::string>& runs) {
+  const auto opened = open_ledger(home);
+  std::map<std::string, std::string> uses;
+  for (const auto& id : runs) {
+    auto row = opened->query("SELECT run FROM run WHERE id = ?", id);
+    if (!row.step()) continue;
+    if (auto use = live_use_of(*opened, home, row.integer(0)); !use.empty()) uses[id] = use;
+  }
+  return uses;
 }
 
 std::string remove_unused_checkpoint(const std::string& home, const std::string& run, const fs::path& path,
                                      const std::function<void()>& remove) {
-  auto database = open_ledger(home);
+  const auto opened = open_ledger(home);
+  auto& database = *opened;
   sqlite::Transaction transaction(database);
   auto row = database.query("SELECT run FROM run WHERE id = ?", run);
   if (!row.step()) return "the run is gone";
@@ -99,7 +114,8 @@ std::string remove_unused_checkpoint(const std::string& home, const std::string&
 }
 
 int64_t empty_page_bytes(const std::string& home) {
-  auto database = open_ledger(home);
+  const auto opened = open_ledger(home);
+  auto& database = *opened;
   return database.integer("PRAGMA freelist_count") * database.integer("PRAGMA page_size");
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ std::vector<std::filesystem::path> orphaned_folders(const std::string& home, boo
 
 /// The checkpoints that a run, other than those in the trash, would start from when it is resumed.
 std::vector<std::filesystem::path> foreign_starts(const std::string& home);
+
+/// What uses a run now (live_use_of()), of those of `runs` that something uses.
+std::map<std::string, std::string> live_uses(const std::string& home, const std::vector<std::string>& runs);
 
 /// Calls `remove` under the ledger's write lock, in which no run can begin or continue, unless something uses the checkpoint `path` of
 /// `run` now. Returns what uses it; empty: it was removed.

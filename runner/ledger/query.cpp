@@ -142,12 +142,12 @@ std::string Ledger::find_run(const std::string& text) const {
   if (text.empty()) throw usage_error("an empty text names no run");
   std::vector<std::string> ids, similar, matches;
   std::set<std::string> begun_names;  // that begin with the text
-  std::string newest_of_name, newest_training, newest_begun;
+  std::string newest_of_name, newest, newest_training, newest_begun;
   int of_name = 0;
   if (impl_->database) {
     auto rows = impl_->database->query(
-        "SELECT id, name, strategy, EXISTS (SELECT 1 FROM imported WHERE imported.run = run.run AND kind <> 'bundle') "
-        "FROM run WHERE deleted IS NULL ORDER BY started, run");
+        "SELECT id, name, strategy, EXISTS (SELECT 1 FROM imported WHERE imported.run = run.run AND kind <> 'bundle'), "
+        "archived IS NOT NULL FROM run WHERE deleted IS NULL ORDER BY started, run");
     while (rows.step()) {
       const std::string id = rows.text(0), name = rows.text(1);
       if (id == text) return id;
@@ -161,7 +161,8 @@ std::string Ledger::find_run(const std::string& text) const {
         newest_begun = id;
       }
       ids.push_back(id);
-      if (!reads_a_model(rows.text(2)) && rows.integer(3) == 0) newest_training = id;
+      if (rows.integer(4) == 0) newest = id;
+      if (rows.integer(4) == 0 && !reads_a_model(rows.text(2)) && rows.integer(3) == 0) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }
@@ -169,7 +170,9 @@ std::string Ledger::find_run(const std::string& text) const {
   if (ids.empty())
     throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
                       impl_->database ? "there are no runs in" : "there is no ledger", file);
-  if (text == "last") return newest_training.empty() ? ids.back() : newest_training;
+  if (text == "last" && newest.empty())
+    throw usage_error("there is no last run: all runs in {} are archived; `runner ls archived:yes` lists them", file);
+  if (text == "last") return newest_training.empty() ? newest : newest_training;
   if (of_name > 1) log::info("note: {} runs are named \"{}\"; the newest is {}", of_name, text, newest_of_name);
   if (of_name > 0) return newest_of_name;
   if (matches.size() == 1) return matches[0];

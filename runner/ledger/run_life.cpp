@@ -56,6 +56,32 @@ void keep_row(sqlite::Database& database, int64_t run) {
       run);
 }
 
+RunTexts texts_of(sqlite::Database& database, int64_t run, const NewRun& again) {
+  return texts_after_edits(database, run,
+                           {.name = again.name, .notes = again.notes, .group = again.group, .tags = again.tags});
+}
+
+/// Gives the run's row the settings with which a resumed run continues, and `attempt` those of the row.
+void take_settings(sqlite::Database& database, int64_t run, int64_t attempt, const NewRun& again) {
+  keep_row(database, run);
+  const RunTexts texts = texts_of(database, run, again);
+  database.run(
+      "UPDATE run SET name = ?, tags = ?, notes = ?, grp = ?, strategy = ?, world_size = ?, working_directory = ?, "
+      "argv = ?, build_id = ?, git = ?, host = ?, resolved = ?, config = ?, origins = ?, plan = ? WHERE run = ?",
+      texts.name, json_text(json(texts.tags)), texts.notes, texts.group, again.strategy, again.world_size,
+      fs::current_path().string(), json_text(json(again.argv)), again.build_id, json_text(again.git),
+      json_text(again.host), keep_text(database, again.resolved), keep_text(database, json_text(again.config)),
+      keep_text(database, json_text(again.origins)), keep_text(database, json_text(again.plan)), run);
+  if (again.annotations.contains("redacted"))
+    database.run("UPDATE run SET annotations = json_set(annotations, '$.redacted', json(?)) WHERE run = ?",
+                 json_text(again.annotations["redacted"]), run);
+  note_config(database, run);
+  database.run(
+      "UPDATE attempt SET (strategy, world_size, argv, build_id, git, config) = (SELECT strategy, world_size, argv, "
+      "build_id, git, config FROM run WHERE run = ?) WHERE attempt = ?",
+      run, attempt);
+}
+
 /// Undoes the change of the run's row since keep_row(), except for edits that users have made since then.
 void restore_row(sqlite::Database& database, int64_t run) {
   database.run(
@@ -173,12 +199,14 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
                               bool completed) {
   const double now = wall_seconds();
   Lease& lease = impl_->own_lease(run);
+  const auto again = impl_->reopened.find(run);
   int64_t number = 0, attempt = 0;
   impl_->to_write().commit([&](Batch& batch) {
     auto& database = batch.database();
     if (!batch.owns(lease)) refuse_stale(database, run, lease);
     auto claimed = database.query("SELECT 1 FROM attempt WHERE attempt = ? AND reason IS NULL", lease.attempt);
     attempt = claimed.step() ? lease.attempt : claim(database, lease.run, now);
+    if (again != impl_->reopened.end()) take_settings(database, lease.run, attempt, again->second);
     database.run("UPDATE attempt SET reason = ?, from_step = ? WHERE attempt = ?", reason, from_step.value_or(0),
                  attempt);
     if (from_step) batch.rewind(lease.run, *from_step, completed);
@@ -188,6 +216,7 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
     batch.touch({lease.run, attempt}, now);
   });
   lease.attempt = attempt;
+  if (again != impl_->reopened.end()) impl_->reopened.erase(again);
   impl_->to_write().guard_again();
   return number;
 }
@@ -208,13 +237,15 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
   };
   impl_->to_write().commit(end, patience);
   impl_->leases.erase(run);
+  impl_->reopened.erase(run);
   impl_->follow_writer();
 }
 
-void Ledger::reopen_run(const std::string& run, const NewRun& given) {
+std::string Ledger::reopen_run(const std::string& run, const NewRun& given) {
   const NewRun again = impl_->without_secrets(given);
   const double now = wall_seconds();
   Lease lease{impl_->row_of(run), 0};
+  std::string name;
   impl_->to_write().commit([&](Batch& batch) {
     auto& database = batch.database();
     auto owner = database.query(
@@ -230,27 +261,17 @@ void Ledger::reopen_run(const std::string& run, const NewRun& given) {
     if (newest.step() && again.last_attempt && newest.integer(0) > *again.last_attempt)
       throw usage_error("another process has continued run {} in the meantime: `runner show {}` shows its state", run,
                         run);
-    keep_row(database, lease.run);
-    const RunTexts texts = texts_after_edits(
-        database, lease.run, {.name = again.name, .notes = again.notes, .group = again.group, .tags = again.tags});
     database.run(
-        "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, name = ?, tags = ?, "
-        "notes = ?, grp = ?, strategy = ?, world_size = ?, working_directory = ?, argv = ?, build_id = ?, git = ?, "
-        "host = ?, "
-        "resolved = ?, config = ?, origins = ?, plan = ?, annotations = json_remove(annotations, '$.measured') "
-        "WHERE run = ?",
-        texts.name, json_text(json(texts.tags)), texts.notes, texts.group, again.strategy, again.world_size,
-        fs::current_path().string(), json_text(json(again.argv)), again.build_id, json_text(again.git),
-        json_text(again.host), keep_text(database, again.resolved), keep_text(database, json_text(again.config)),
-        keep_text(database, json_text(again.origins)), keep_text(database, json_text(again.plan)), lease.run);
-    if (again.annotations.contains("redacted"))
-      database.run("UPDATE run SET annotations = json_set(annotations, '$.redacted', json(?)) WHERE run = ?",
-                   json_text(again.annotations["redacted"]), lease.run);
-    note_config(database, lease.run);
+        "UPDATE run SET status = 'running', ended = NULL, exit_code = NULL, message = NULL, annotations = "
+        "json_remove(annotations, '$.measured') WHERE run = ?",
+        lease.run);
+    name = texts_of(database, lease.run, again).name;
     lease.attempt = claim(database, lease.run, now);
   });
   impl_->leases[run] = lease;
+  impl_->reopened[run] = again;
   impl_->to_write().guard(lease.run, fs::absolute(run_dir(run)));
+  return name;
 }
 
 void Ledger::put_back(const std::string& run) {

@@ -29,8 +29,8 @@ constexpr int status_column = 21, first_cell = 22;
 /// RunRow::why, from the run's status and the message that its supervisor recorded.
 std::string why_ended(const std::string& status, const std::string& message, const std::string& failure) {
   if (status == "running") return "";
-  if (status == "lost") return "its supervisor is gone";
   const std::string line = first_line(message);
+  if (status == "lost") return line.empty() ? "its supervisor is gone" : line;
   return status == "failed" && !failure.empty() ? failure + ": " + line : line;
 }
 

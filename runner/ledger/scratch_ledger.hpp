@@ -7,7 +7,8 @@ namespace runner {
 /// Empty, with the tables of today. In the folder of the ledger; the destructor removes it, and `runner gc` does so after a kill.
 class ScratchLedger {
  public:
-  /// `from`: the database that it is a copy of, whose tables are brought up to date.
+  /// `from`: the database that it is a copy of, whose tables are brought up to date. Throws Error(environment) if the file cannot be
+  /// written, or `from` cannot be read.
   explicit ScratchLedger(const fs::path& home, const fs::path& from = {});
   ~ScratchLedger();
   ScratchLedger(const ScratchLedger&) = delete;

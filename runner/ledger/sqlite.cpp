@@ -23,6 +23,9 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
   const int system_error = handle ? sqlite3_system_errno(handle) : 0;
   const char* reason = system_error ? std::strerror(system_error) : detail;
   const std::string protection = write_protection(path);
+  const std::string full = fmt::format(
+      "cannot write the ledger {}: the disk is full; `runner gc` frees space, with --cache and --backups more of it",
+      file);
   switch (result & 0xff) {
     case SQLITE_NOTADB:
       return fmt::format(
@@ -37,12 +40,13 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
       return fmt::format("the ledger {} has been locked by another process for more than {} s", file,
                          Database::default_busy_timeout_ms / 1000);
     case SQLITE_FULL:
-      return fmt::format("cannot write the ledger {}: the disk is full", file);
+      return full;
     case SQLITE_READONLY:
       return fmt::format("cannot write the ledger {}: it is write-protected{}", file,
                          protection.empty() ? "" : " (" + protection + ")");
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR:
+      if (system_error == ENOSPC) return full;
       if (!protection.empty()) return fmt::format("cannot write the ledger {}: {}", file, protection);
       return fmt::format("cannot read or write the ledger {}: {}", file, reason);
     default:
@@ -73,6 +77,7 @@ Database::Database(const std::filesystem::path& path, Access access) : path_(pat
       flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
       break;
     case Access::existing:
+    case Access::alone:
       flags |= SQLITE_OPEN_READWRITE;
       break;
     case Access::immutable:
@@ -81,7 +86,8 @@ Database::Database(const std::filesystem::path& path, Access access) : path_(pat
       break;
   }
   sqlite3* handle = nullptr;
-  const int result = sqlite3_open_v2(name.c_str(), &handle, flags, nullptr);
+  // Alone with a file, SQLite keeps the index of the write-ahead log in memory, for all connections of this process.
+  const int result = sqlite3_open_v2(name.c_str(), &handle, flags, access == Access::alone ? "unix-excl" : nullptr);
   handle_.reset(handle);
   check(result);
   set_busy_timeout(default_busy_timeout_ms);

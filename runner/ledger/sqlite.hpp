@@ -29,8 +29,9 @@ class Failure : public Error {
 class Statement;
 
 enum class Access {
-  create,     ///< read and write; creates the file if it is missing
-  existing,   ///< read and write; SQLite opens the file read-only if it is write-protected
+  create,    ///< read and write; creates the file if it is missing
+  existing,  ///< read and write; SQLite opens the file read-only if it is write-protected
+  alone,     ///< as existing, but no other process can open the file meanwhile; needs no room for further files to read
   immutable,  ///< read-only, for a file that no process can change: uses no locks and creates no further files
 };
 

@@ -12,6 +12,7 @@
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
+#include "runner/ledger/migrations.hpp"
 #include "runner/ledger/references.hpp"
 
 namespace runner {
@@ -26,6 +27,10 @@ bool is_old(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::string why_in_trash(const std::string& run) {
+  return "it is in the trash here: `runner restore " + run + "` brings it back";
+}
 
 struct Trash::Impl {
   fs::path home;
@@ -53,8 +58,9 @@ Trash::Trash(const std::string& home) : impl_(std::make_unique<Impl>()) {
   impl_->home = home;
   if (!fs::exists(impl_->home / "ledger.db"))
     throw usage_error("there is no ledger in {}; RUNNER_HOME=FOLDER names another one", home);
-  { Ledger ledger(home, Ledger::Mode::write); }  // migrates the file, and marks lost runs
-  impl_->database = std::make_unique<sqlite::Database>(impl_->home / "ledger.db", sqlite::Access::existing);
+  { Ledger ledger(home, Ledger::Mode::read); }  // migrates the file, and marks lost runs
+  impl_->database = open_to_change(impl_->home / "ledger.db");
+  (void)schema_version(*impl_->database);  // a newer one is not changed
   impl_->database->execute("PRAGMA synchronous = FULL");
 }
 

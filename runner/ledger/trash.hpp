@@ -7,10 +7,13 @@
 
 namespace runner {
 
+/// Why an import leaves a run as it is that is in the trash.
+std::string why_in_trash(const std::string& run);
+
 struct TrashedRun {
   std::string id, name;
   double deleted = 0;  ///< Unix seconds
-  std::string folder;  ///< which may be missing
+  std::string folder;  ///< below the ledger's home as it was given, or absolute; it may be missing
 };
 
 struct Leftovers {
@@ -36,6 +39,7 @@ class Trash {
 
   /// Moves runs into the trash: all of them or none. Throws Error(usage) that names each run that is held, and why.
   void remove(const std::vector<std::string>& runs);
+  /// Brings runs back: all of them or none. Throws Error(usage) for a run that is not in the trash.
   void restore(const std::vector<std::string>& runs);
   /// Deletes rows and folder of a run in the trash and returns the bytes of its folder. A process that is killed leaves the run
   /// either in the trash, whole, or gone; leftovers of its folder are removed by remove_leftovers().

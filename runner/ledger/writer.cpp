@@ -18,6 +18,10 @@ constexpr std::chrono::milliseconds batch_interval(500);
 constexpr std::chrono::milliseconds retry_interval(200);
 constexpr double check_interval = 10;  ///< seconds between looks at the file
 constexpr double spool_interval = 5;   ///< seconds between attempts to begin or end a spool
+void tell_back(const sqlite::Database& database) {
+  log::info("the ledger {} can be written again; nothing was lost", database.path().string());
+}
+
 }  // namespace
 
 Writer::Writer(const fs::path& home, std::unique_ptr<sqlite::Database> database) : home_(home) {
@@ -185,7 +189,7 @@ void Writer::end_spool() {
     use(std::move(ledger));
     spooling_ = false;
     merge_all_spools(*database_, home_);  // of other runs, if the ledger is a new one
-    log::info("the ledger {} can be written again; nothing was lost", database_->path().string());
+    tell_back(*database_);
   } catch (const Error&) {
     // It still cannot be written.
   }
@@ -199,7 +203,7 @@ void Writer::write_in_background() {
   }
   try {
     write(nullptr, settling.empty() ? background_synchronous_ : "FULL");
-    if (failing_) log::info("the ledger {} can be written again; nothing was lost", database_->path().string());
+    if (failing_) tell_back(*database_);
     failing_ = false;
   } catch (const std::exception& error) {
     if (!failing_) log::warning("{}; records stay in memory and are written as soon as possible", error.what());

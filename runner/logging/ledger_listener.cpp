@@ -7,9 +7,9 @@
 
 namespace runner {
 
-void LedgerListener::reopen(const std::string& run, const NewRun& row) {
+std::string LedgerListener::reopen(const std::string& run, const NewRun& row) {
   run_ = run;
-  ledger_.reopen_run(run_, row);
+  return ledger_.reopen_run(run_, row);
 }
 
 void LedgerListener::begin(const AttemptStart& attempt) {

@@ -16,7 +16,7 @@ class LedgerListener final : public RunListener {
   /// Commits the row of a new run.
   void begin_run(const NewRun& row) { run_ = ledger_.begin_run(row); }
   /// See Ledger::reopen_run().
-  void reopen(const std::string& run, const NewRun& row);
+  std::string reopen(const std::string& run, const NewRun& row);
 
   Ledger& ledger() { return ledger_; }
   const Ledger& ledger() const { return ledger_; }

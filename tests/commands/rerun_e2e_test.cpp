@@ -1,6 +1,7 @@
 // runner rerun and what a run records for it: the patch of the work tree, its scripts and the digests of its data.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/support/command.hpp"
@@ -140,6 +141,15 @@ TEST_CASE("a run that starts from another run's checkpoint is linked to it", "[e
   REQUIRE(again.code == 0);
   CHECK(losses_of(place, again.json().at("run")) == losses_of(place, child));
 
+  // Killed before its first attempt began, its row alone has the checkpoint.
+  const std::vector<std::string> kid{"run",   "tiny.toml",         "--checkpoint", folder,
+                                     "--set", "train.max_steps=4", "run.name=kid"};
+  CHECK(place.run(kid, {{"RUNNER_FAULT", "committed:1"}}).code == 128 + SIGKILL);
+  const auto of_kid = place.run({"rerun", "kid", "--json"});
+  INFO(of_kid.err);
+  REQUIRE(of_kid.code == 0);
+  CHECK(losses_of(place, of_kid.json().at("run")) == losses_of(place, child));
+
   // Another checkpoint has the name of the one that it started from.
   const auto other = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=2", "run.seed=9"});
   REQUIRE(other.code == 0);
@@ -148,4 +158,31 @@ TEST_CASE("a run that starts from another run's checkpoint is linked to it", "[e
   const auto refused = place.run({"rerun", child, "--exact"});
   CHECK(refused.code == 4);
   CHECK_THAT(refused.err, ContainsSubstring("\n  checkpoint that it starts from, digest of its manifest: "));
+}
+
+TEST_CASE("settings of a resume that made no attempt are not those of the run", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[checkpoint]\nevery_n_steps = 2\n");
+  const auto first = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=2"});
+  REQUIRE(first.code == 0);
+  const std::string id = first.json().at("run");
+  const json before = shown(place, id);
+  const auto unchanged = [&] {
+    const json now = shown(place, id);
+    for (const char* key : {"config", "resolved", "argv", "build_id"}) CHECK(now[key] == before[key]);
+  };
+  const std::vector<std::string> resume{"resume", id, "--set", "train.max_steps=4", "optimizer.lr=0.5"};
+  CHECK(place.run(resume, {{"RUNNER_FAULT", "committed:1"}}).code == 128 + SIGKILL);
+  unchanged();
+  const fs::path plan = fs::path(before["run_dir"].get<std::string>()) / "plan.json";
+  fs::rename(plan, plan.string() + ".kept");
+  fs::create_directories(plan);
+  CHECK(place.run(resume).code != 0);
+  unchanged();
+  fs::remove(plan);
+  fs::rename(plan.string() + ".kept", plan);
+  const auto good = place.run({"resume", id, "--set", "train.max_steps=4", "--json"});
+  INFO(good.err);
+  REQUIRE(good.code == 0);
+  CHECK(shown(place, id)["config"]["train"]["max_steps"] == 4);
 }

@@ -105,6 +105,31 @@ TEST_CASE("a metric of MLflow that has two values at one step keeps the step and
   CHECK(points_of(place, "r", "test_acc") == json{{1000, 0.75}});
 }
 
+TEST_CASE("a run of MLflow that went on there took longer, and an end before the start is none") {
+  Workplace place;
+  sqlite::Database store(place.path() / "mlflow.db", sqlite::Access::create);
+  store.execute(
+      "CREATE TABLE experiments (experiment_id, name, lifecycle_stage); INSERT INTO experiments VALUES (0, 'Default', "
+      "'active');"
+      "CREATE TABLE runs (run_uuid, name, status, start_time, end_time, lifecycle_stage, experiment_id);"
+      "INSERT INTO runs VALUES ('r', 'r', 'RUNNING', 1000, NULL, 'active', 0);"
+      "CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan);"
+      "CREATE TABLE params (key, value, run_uuid); CREATE TABLE tags (key, value, run_uuid)");
+  const auto import = [&] {
+    const auto result = place.run({"import", "mlflow.db"});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    const RunRow run = Ledger(place.home(), Ledger::Mode::read).runs().at(0);
+    return std::pair(seconds_taken(run, 0), run.why);
+  };
+  CHECK(import() == std::pair<double, std::string>(0.0, "not finished when it was imported"));
+  store.execute("UPDATE runs SET status = 'FINISHED', end_time = 61000");
+  CHECK(import() == std::pair<double, std::string>(60.0, ""));
+  store.execute("UPDATE runs SET end_time = 500");
+  CHECK(import() == std::pair<double, std::string>(0.0, ""));
+  CHECK(place.run({"import", "mlflow.db"}).err.starts_with("note: r: its end is before its start, and is left out\n"));
+}
+
 namespace {
 
 /// A run with everything that MLflow's store has a place for.

@@ -87,6 +87,17 @@ TEST_CASE("rows of a table belong to the run that `run` or else `name` says") {
   CHECK(error_of([&] { read_csv_runs(place.path() / "twice.csv"); }).ends_with("the table has two columns \"loss\""));
 }
 
+TEST_CASE("headers of a table have no spaces around them, and a column without a name is left out with a note") {
+  Workplace place;
+  const fs::path file = place.path() / "t.csv";
+  place.write("t.csv", ",step, loss ,\n0,1,10,\n1,2,9,\n");  // pandas writes its index; the last comma is one too many
+  const auto found = read_csv_runs(file);
+  CHECK(values_of(found) == Values{{"t/loss", {{1, 10}, {2, 9}}}});
+  CHECK(found.notes == std::vector<std::string>{file.string() + ": column 1 has no name, and is left out"});
+  place.write("t.csv", "metric,step,value\n ,1,10\n");
+  CHECK(error_of([&] { read_csv_runs(file); }) == file.string() + ", row 2: the metric has no name");
+}
+
 TEST_CASE("steps of a table are whole numbers, and cells that are no numbers are counted") {
   Workplace place;
   const fs::path file = place.path() / "t.csv";
@@ -162,6 +173,36 @@ TEST_CASE("values of W&B that JSON does not have, values of the summary alone, a
   CHECK(values.at("name of r/test_acc") == std::map<int64_t, double>{{5, 0.93}});
   CHECK(found.notes ==
         std::vector<std::string>{"name of r: left out, because they are not numbers: broken, image, nested.text"});
+}
+
+TEST_CASE("times and tags of other programs are checked, and the greatest step is one") {
+  Workplace place;
+  const auto times = [&](uint64_t started, const std::string& tags) {
+    WandbFile file;
+    file.add(message_field(17, message_field(1, "r") + message_field(3, "p") + message_field(8, "r") + tags +
+                                   message_field(17, number_field(1, started))))
+        .history(9223372036854775807, "loss", "1")
+        .add(message_field(2, WandbFile::item("loss", "2")));
+    place.write("wandb/run-r.wandb", file.bytes());
+    return read_foreign_runs(foreign_sources()[1], place.path() / "wandb");
+  };
+  std::string tags;
+  for (const char* tag : {"x", "x", "", "none"}) tags += message_field(10, tag);
+  auto found = times(999999999999999, tags);
+  CHECK(found.runs.at(0).tags == std::vector<std::string>{"x"});
+  CHECK(found.runs.at(0).started == 0);
+  CHECK(found.runs.at(0).points.at(0).step == std::numeric_limits<int64_t>::max());
+  CHECK(found.notes == std::vector<std::string>{
+                           "r: its start, 1e+15 s after 1970, is in no year up to 9999, and is left out",
+                           "r: its end, 1e+15 s after 1970, is in no year up to 9999, and is left out",
+                           "r: a tag is left out: the tag cannot be empty",
+                           "r: a tag is left out: a tag cannot be \"none\": the filter tag:none finds runs without "
+                           "tags"});
+  // A run that has not ended there.
+  found = times(1000, "");
+  CHECK(found.notes.empty());
+  REQUIRE(place.run({"import", "wandb"}).code == 0);
+  CHECK(place.run({"ls", "--json"}).json().at("runs")[0].at("why") == "not finished when it was imported");
 }
 
 TEST_CASE("a file of W&B that is damaged is read up to the damage, and does not stop the others") {
@@ -265,10 +306,12 @@ TEST_CASE("errors name the source and not the ledger") {
   add_run(place.home(), "a", 200);
   REQUIRE(place.run({"export", "--bundle", "a", "-o", "b.bundle"}).code == 0);
   fs::resize_file(place.path() / "b.bundle", fs::file_size(place.path() / "b.bundle") / 2);
-  const auto result = place.run({"import", "bundle", "b.bundle"});
-  CHECK(result.code == 4);
-  CHECK(result.err.find("b.bundle") != std::string::npos);
-  CHECK(result.err.find("Move it away") == std::string::npos);
+  for (const auto& command : {std::vector<std::string>{"import", "bundle", "b.bundle"}, {"import", "b.bundle"}}) {
+    const auto result = place.run(command);
+    CHECK(result.code == 4);
+    CHECK(result.err.find("b.bundle") != std::string::npos);
+    CHECK(result.err.find("Move it away") == std::string::npos);
+  }
 }
 
 TEST_CASE("parameters: names below a value, and texts of digits that are no numbers") {

@@ -1,5 +1,10 @@
 // runner rm, restore, purge, gc, export and import, as commands.
+#include <catch2/generators/catch_generators.hpp>
+#include <csignal>
+
+#include "runner/base/xxh3.hpp"
 #include "support.hpp"
+#include "tests/support/small_disk.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -86,6 +91,43 @@ TEST_CASE("gc leaves alone what running and unfinished runs start from") {
   CHECK(result.at("skipped").size() == 2);
 }
 
+TEST_CASE("gc frees space on a full disk") {
+  Workplace place;
+  const SmallDisk disk(place.path() / "disk");
+  const std::map<std::string, std::string> there{{"RUNNER_HOME", (disk.path / "home").string()}};
+  const auto id = add_run(disk.path / "home", "a", 10);
+  const fs::path run_dir = disk.path / "home" / "runs" / id;
+  disk.fill();
+  const auto refused = place.run({"rm", id}, there);
+  CHECK(refused.code == 4);
+  CHECK(refused.err.find("the disk is full; `runner gc` frees space") != std::string::npos);
+  const auto dry = place.run({"gc", "--dry-run", "--json"}, there);
+  INFO(dry.err);
+  REQUIRE(dry.code == 0);
+  CHECK(dry.json().at("checkpoints").size() == 5);
+  CHECK(sound_checkpoints(run_dir).size() == 6);
+  const auto result = place.run({"gc"}, there);
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{60});
+  CHECK(place.run({"rm", id}, there).code == 0);
+  CHECK(is_whole(disk.path / "home" / "ledger.db"));
+}
+
+TEST_CASE("gc says where the files of a linked checkpoint stay") {
+  Workplace place;
+  const auto id = add_run(place.home(), "a");
+  const fs::path linked = place.home() / "runs" / id / "checkpoints" / "step-000010", moved = place.path() / "moved";
+  fs::rename(linked, moved);
+  fs::create_directory_symlink(moved, linked);
+  const auto result = place.run({"gc"});
+  CHECK(result.code == 0);
+  CHECK(result.err.find("note: " + linked.string() + " was a link; its files stay in " + moved.string() + "\n") !=
+        std::string::npos);
+  CHECK(fs::exists(moved / "manifest.json"));
+  CHECK_FALSE(fs::exists(fs::symlink_status(linked)));
+}
+
 TEST_CASE("expectation 35: export --bundle and import, on two machines") {
   Workplace here, there;
   const auto a = add_run(here.home(), "a", 200);
@@ -110,6 +152,11 @@ TEST_CASE("expectation 35: export --bundle and import, on two machines") {
   result = there.run({"import", "bundle", file});
   CHECK(result.code == 1);
   CHECK(result.err.find("stays as it is here: it differs here in notes") != std::string::npos);
+  CHECK(result.err.ends_with("1 run: 1 with a conflict (--replace takes the bundle's state of those that differ)\n"));
+  // It does not help with a run in the trash.
+  REQUIRE(there.run({"rm", a}).code == 0);
+  CHECK(there.run({"import", file}).err.ends_with("1 run: 1 with a conflict\n"));
+  REQUIRE(there.run({"restore", a}).code == 0);
   CHECK(there.run({"import", file, "--replace"}).code == 0);
   CHECK(here.run({"export", "--bundle", "a", "-o", file}).err ==
         "error: " + file + " exists: remove it, or name another file\n");
@@ -148,6 +195,64 @@ TEST_CASE("expectation 34: points go out as CSV and JSON lines, and come back wi
   CHECK(other.run({"import", "tensorbord", file}).err ==
         "error: import tensorbord: there is no such source, did you mean tensorboard?; it is bundle, mlflow, wandb, "
         "tensorboard, csv or deepspeed\n");
+}
+
+TEST_CASE("the folder of an import that was killed is not used until the import is completed") {
+  Workplace here, there;
+  const auto a = add_run(here.home(), "a", 50);
+  const std::string first = (here.path() / "first.bundle").string(), second = (here.path() / "second.bundle").string();
+  const auto import = [&](const std::string& fault) {
+    return there.run({"import", second, "--replace"}, {{"RUNNER_FAULT", fault}});
+  };
+  const auto go_on = [](const Workplace& place, const std::string& id, int64_t step) {
+    publish(place.home() / "runs" / id, step, 0.5);
+    raw(place.home()).run("UPDATE run SET steps = ?", step);
+  };
+  const fs::path folder = there.home() / "runs" / a, aside = folder.string() + ".replaced";
+  REQUIRE(here.run({"export", "--bundle", "a", "--files", "checkpoints", "-o", first}).code == 0);
+  REQUIRE(there.run({"import", first}).code == 0);
+  go_on(here, a, 70);
+  REQUIRE(here.run({"export", "--bundle", "a", "--files", "checkpoints", "-o", second}).code == 0);
+  const bool replaces = GENERATE(false, true);
+  if (replaces) go_on(there, a, 80);
+  // Killed before the commit, it has changed nothing.
+  CHECK(import("import rows").code == 128 + SIGKILL);
+  CHECK(there.run({"export", "--bundle", a, "-o", "before"}).code == 0);
+  CHECK(import("import committed").code == 128 + SIGKILL);
+  for (const auto& command : {std::vector<std::string>{"resume", a},
+                              {"generate", a, "x"},
+                              {"export", a, "-o", "out"},
+                              {"export", "--bundle", a, "-o", "out"}}) {
+    const auto result = there.run(command);
+    CHECK(result.code == 4);
+    CHECK(result.err.find("an import was killed: `runner import " + second + "` completes it\n") != std::string::npos);
+  }
+  REQUIRE(there.run({"import", second}).code == 0);
+  CHECK(sound_checkpoints(folder) == std::vector<int64_t>{10, 20, 30, 40, 50, 60, 70});
+  CHECK(fs::exists(aside) == replaces);
+  if (replaces) CHECK(sound_checkpoints(aside).back() == 80);
+  CHECK(there.run({"export", "--bundle", a, "-o", "out"}).code == 0);
+}
+
+TEST_CASE("a recipe whose secrets a bundle does not have is not resumed without them") {
+  Workplace here, there;
+  const auto a = add_run(here.home(), "a", 5);
+  const std::string resolved = "[logging.notify]\nwebhook = \"***\"\n";
+  raw(here.home()).run("INSERT INTO config VALUES (?, ?)", xxh3_hex(resolved), resolved);
+  raw(here.home())
+      .run(
+          "UPDATE run SET resolved = ?, annotations = json_set(annotations, '$.redacted', "
+          "json('[\"logging.notify.webhook\"]'))",
+          xxh3_hex(resolved));
+  write_file_atomic(here.home() / "runs" / a / "resolved.toml", "the secret");
+  const std::string file = (here.path() / "a.bundle").string();
+  REQUIRE(here.run({"export", "--bundle", "a", "-o", file}).code == 0);
+  REQUIRE(there.run({"import", file}).code == 0);
+  CHECK(there.run({"resume", a}).err ==
+        "error: run " + a +
+            " had a secret value of logging.notify.webhook, which neither the ledger nor its folder has: give it with "
+            "--set logging.notify.webhook=VALUE\n");
+  CHECK(there.run({"resume", a, "--set", "logging.notify.webhook=x"}).err.find("had a secret") == std::string::npos);
 }
 
 TEST_CASE("a folder that was moved or deleted is named by the verbs that need it, and the others still work") {

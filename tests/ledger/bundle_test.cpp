@@ -4,13 +4,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 
 #include "runner/base/files.hpp"
 #include "runner/base/xxh3.hpp"
+#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/merge.hpp"
 #include "runner/ledger/migrations.hpp"
+#include "runner/ledger/orphans.hpp"
 #include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/sweeps.hpp"
 #include "runner/ledger/trash.hpp"
@@ -60,6 +65,29 @@ nlohmann::json record_of(const LedgerFolder& folder, const std::string& id) {
     for (const auto& [step, value] : ledger.points(id, name))
       record["points"][name].push_back({step, json_number(value)});
   return record;
+}
+
+/// Continues the run: an attempt with points and a checkpoint of its last step.
+void train_on(const LedgerFolder& folder, const std::string& id, int64_t from, int64_t to) {
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  ledger.reopen_run(id, new_run(folder, "a"));
+  ledger.begin_attempt(id, "resume", from);
+  for (int64_t step = from + 1; step <= to; ++step) ledger.metrics(id, {{"loss", step, 0.1}});
+  ledger.finish_run(id, "finished", 0, "");
+  const fs::path checkpoint = fs::path(ledger.run_dir(id)) / fmt::format("checkpoints/step-{:06}", to);
+  fs::create_directories(checkpoint);
+  write_file_atomic(checkpoint / "manifest.json", "{}");
+}
+
+/// The checkpoints in the folder of a run.
+std::vector<std::string> checkpoints_of(const LedgerFolder& folder, const std::string& id) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::path(folder.home()) / "runs" / id / "checkpoints", error), end;
+       !error && entry != end; entry.increment(error))
+    if (!entry->path().filename().string().starts_with('.')) names.push_back(entry->path().filename());
+  std::ranges::sort(names);
+  return names;
 }
 
 fs::path bundle_of(const LedgerFolder& folder, const std::vector<std::string>& ids,
@@ -371,6 +399,15 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   for (const char* path : {"../../../evil", "/evil", "a/../../evil"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE file = 1", path)) ==
           fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
+  for (const char* path : {"", ".", "logs/", "./a", ".importing", "logs/rank-0.log/b"})
+    CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE path = 'recipe.toml'", path)) ==
+          fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
+  CHECK(spoil("UPDATE bundled_file SET path = 'recipe.toml/b' WHERE path = 'logs/rank-0.log'")
+            .ends_with(" is damaged: it has a file \"recipe.toml\""));
+  const std::string short_file = "4: the bundle " + name + " is damaged: rank-0.log has 0 bytes of 7";
+  CHECK(spoil("DELETE FROM bundled_part WHERE file = 1") == short_file);
+  CHECK(spoil("UPDATE bundled_part SET part = 1 WHERE file = 1") == short_file);
+  CHECK(spoil("UPDATE bundled_file SET bytes = 9 WHERE file = 1").ends_with(" rank-0.log has 7 bytes of 9"));
   CHECK(spoil("UPDATE bundled SET id = '../x'; UPDATE run SET id = '../x'") ==
         "4: the bundle " + name + " is damaged: it has a run \"../x\"");
   CHECK(spoil("PRAGMA user_version = 99")
@@ -378,4 +415,86 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
   CHECK_FALSE(fs::exists(fs::path(there.home()) / "runs" / id));
   CHECK_FALSE(fs::exists(there.path / "evil"));
+}
+
+TEST_CASE("a course of training that an import replaces leaves no file in the run's folder") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  merge_bundle(there.home(), bundle_of(here, {id}, "first.bundle", BundledFiles::checkpoints));
+  train_on(there, id, 5, 9);
+  train_on(here, id, 5, 7);
+  const fs::path folder = fs::path(there.home()) / "runs" / id, aside = folder.string() + ".replaced";
+  write_file_atomic(folder / "recipe.toml", "# of the course that is given up\n");
+  const auto second = bundle_of(here, {id}, "second.bundle", BundledFiles::checkpoints);
+  REQUIRE(merge_bundle(there.home(), second).at(0).outcome == Outcome::conflict);
+  CHECK(merge_bundle(there.home(), second).at(0).differs);
+  const std::vector<std::string> wanted{"step-000002", "step-000007"};
+  CHECK(merge_bundle(there.home(), second, /*replace=*/true).at(0).outcome == Outcome::updated);
+  CHECK(checkpoints_of(there, id) == wanted);
+  CHECK(read_file(folder / "recipe.toml") == "[run]\n");
+  CHECK(fs::exists(aside / "checkpoints/step-000009/manifest.json"));
+  CHECK_FALSE(fs::exists(aside / ".importing"));
+  CHECK_NOTHROW(refuse_interrupted_import(there.home(), id, folder));
+  CHECK(merge_bundle(there.home(), second).at(0).files == 0);
+  CHECK(orphaned_folders(there.home(), /*hide=*/false) == std::vector<fs::path>{aside});
+}
+
+TEST_CASE("a run that went on where it came from is updated if nothing was changed here") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const auto oldest = bundle_of(here, {id}, "oldest.bundle");
+  train_on(here, id, 5, 7);
+  const auto first = bundle_of(here, {id}, "first.bundle");
+  merge_bundle(there.home(), first);
+  SECTION("it was trained further") { train_on(here, id, 7, 9); }
+  SECTION("it was renamed") { Ledger(here.home(), Ledger::Mode::write).edit({id}, {.name = "renamed"}); }
+  const auto second = bundle_of(here, {id}, "second.bundle");
+  CHECK(merge_bundle(there.home(), second).at(0).outcome == Outcome::updated);
+  CHECK(record_of(there, id) == record_of(here, id));
+  CHECK(there.raw().integer("SELECT count(*) FROM change WHERE what = 'replaced'") == 0);
+  CHECK(merge_bundle(there.home(), first).at(0).outcome == Outcome::unchanged);
+  // An older state that was never imported is no update.
+  CHECK(merge_bundle(there.home(), oldest).at(0).outcome == Outcome::conflict);
+  CHECK(record_of(there, id) == record_of(here, id));
+}
+
+TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
+  LedgerFolder here;
+  const auto id = add_run(here, "a", 5);
+  const fs::path folder = fs::path(here.home()) / "runs" / id;
+  for (const char* name : {"step-000005", "step-000006"}) {
+    fs::create_directories(folder / "checkpoints" / name);
+    write_file_atomic(folder / "checkpoints" / name / "manifest.json", "{}");
+  }
+  const auto summary = write_bundle(here.home(), {id}, here.path / "n.bundle", BundledFiles::checkpoints);
+  CHECK(summary.newer_left == std::vector<std::string>{(folder / "checkpoints/step-000006").string()});
+  LedgerFolder there;
+  merge_bundle(there.home(), here.path / "n.bundle");
+  CHECK(checkpoints_of(there, id) == std::vector<std::string>{"step-000002", "step-000005"});
+}
+
+TEST_CASE("a recipe with secrets is left out, and the one of an earlier state does not stay") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const fs::path folder = fs::path(there.home()) / "runs" / id;
+  // Comments are no values.
+  const std::string commented = new_run(here, "a").resolved + "# *** important ***\n";
+  here.raw().run("INSERT INTO config VALUES (?, ?)", xxh3_hex(commented), commented);
+  here.raw().run("UPDATE run SET resolved = ?", xxh3_hex(commented));
+  const auto summary = write_bundle(here.home(), {id}, here.path / "c.bundle", BundledFiles::settings);
+  CHECK(summary.withheld.empty());
+  merge_bundle(there.home(), bundle_of(here, {id}, "first.bundle"));
+  CHECK(read_file(folder / "recipe.toml") == "[run]\n");
+  train_on(here, id, 5, 7);
+  here.raw().execute("UPDATE run SET annotations = json_set(annotations, '$.redacted', json('[\"k\"]'))");
+  write_file_atomic(fs::path(here.home()) / "runs" / id / "resolved.toml", "secret");
+  CHECK(merge_bundle(there.home(), bundle_of(here, {id}, "second.bundle")).at(0).outcome == Outcome::updated);
+  CHECK(read_file(folder / "recipe.toml") == read_file(folder / "resolved.toml"));
+  CHECK(read_file(folder / "recipe.toml").find("secret") == std::string::npos);
+  // A row of an earlier version does not name the keys.
+  here.raw().execute(
+      "UPDATE run SET annotations = json_remove(annotations, '$.redacted'); UPDATE config SET content = "
+      "json_set(content, "
+      "'$.run.token', '***') WHERE hash IN (SELECT config FROM run)");
+  CHECK(write_bundle(here.home(), {id}, here.path / "e.bundle", BundledFiles::settings).withheld.size() == 1);
 }

@@ -52,6 +52,14 @@ TEST_CASE("a name that looks like something else, and texts that are not UTF-8, 
   CHECK(error_of([&] { ledger.edit({id}, {.notes = "\xff"}); }) == "2: the notes must be UTF-8: byte 1 is 0xFF");
   CHECK(error_of([&] { ledger.edit({id}, {.added_tags = {"\xff"}}); }) == "2: the tag must be UTF-8: byte 1 is 0xFF");
   CHECK(rename("other").empty());  // only a note: names may repeat
+  const auto group = [&](const std::string& name) { return error_of([&] { ledger.edit({id}, {.group = name}); }); };
+  CHECK(group("a\nb") == "2: the group cannot have line ends or other control characters");
+  CHECK(group(std::string("a\0b", 3)) == "2: the group cannot have line ends or other control characters");
+  CHECK(group("none") == "2: a group cannot be \"none\": the filter group:none finds runs without a group");
+  CHECK(group("").empty());
+  const std::string zero("a\0b", 3);
+  CHECK(error_of([&] { ledger.edit({id}, {.notes = zero}); }) == "2: the notes cannot have a zero byte");
+  CHECK(error_of([&] { ledger.edit({id}, {.appended_notes = zero}); }) == "2: the notes cannot have a zero byte");
 }
 
 TEST_CASE("expectation 40: name, tags, notes and group are edited later, with an audit trail") {
@@ -104,7 +112,8 @@ TEST_CASE("a resume keeps what a user edited, and takes what the recipe changed 
   ledger.edit({id}, {.name = "mine", .notes = "my words", .group = "g", .added_tags = {"good"}, .removed_tags = {"a"}});
   ledger.finish_run(id, "interrupted", 130, "");
 
-  ledger.reopen_run(id, with_texts(folder, "first", {"a", "b"}, "old"));
+  CHECK(ledger.reopen_run(id, with_texts(folder, "first", {"a", "b"}, "old")) == "mine");
+  ledger.begin_attempt(id, "resume", 0);
   json run = ledger.show(id);
   CHECK(run["name"] == "mine");
   CHECK(run["notes"] == "my words");
@@ -112,7 +121,8 @@ TEST_CASE("a resume keeps what a user edited, and takes what the recipe changed 
   CHECK(run["tags"] == json{"b", "good"});
   ledger.finish_run(id, "interrupted", 130, "");
 
-  ledger.reopen_run(id, with_texts(folder, "third", {"a", "b", "c"}, "new"));
+  CHECK(ledger.reopen_run(id, with_texts(folder, "third", {"a", "b", "c"}, "new")) == "third");
+  ledger.begin_attempt(id, "resume", 0);
   run = ledger.show(id);
   CHECK(run["name"] == "third");
   CHECK(run["notes"] == "new");
@@ -127,6 +137,7 @@ TEST_CASE("a resume that is undone keeps the edits made in the meantime") {
   ledger.begin_attempt(id, "start");
   ledger.finish_run(id, "interrupted", 130, "");
   ledger.reopen_run(id, with_texts(folder, "second", {"z"}, "new"));
+  ledger.begin_attempt(id, "resume", 0);
   CHECK(ledger.edit({id}, {.notes = "edited"}) == 1);
   ledger.finish_run(id, "failed", 1, "");
   ledger.put_back(id);
@@ -153,7 +164,8 @@ TEST_CASE("expectation 40: a run without a name gets a memorable one, which a re
   ledger.finish_run(id, "interrupted", 130, "");
   NewRun again = new_run(folder, "tiny");  // what the resolved recipe says
   again.config = {{"run", {{"name", "tiny"}}}};
-  ledger.reopen_run(id, again);
+  CHECK(ledger.reopen_run(id, again) == names.back());
+  ledger.begin_attempt(id, "resume", 0);
   CHECK(ledger.runs().back().name == names.back());
 }
 

@@ -94,6 +94,19 @@ TEST_CASE("recipe keys are found by their name or by its unique end, and metrics
   CHECK(runs.find("-loss<5 -loss:nan") == "r2 r3 r4");
 }
 
+TEST_CASE("whole numbers beyond 2^53 are compared as they are") {
+  SixRuns runs;
+  runs.folder.raw().execute(
+      "UPDATE config SET content = json_set(content, '$.run.seed', 9007199254740993) WHERE hash = (SELECT config FROM "
+      "run "
+      "WHERE name = 'r1'); UPDATE config SET content = json_set(content, '$.run.seed', 9007199254740992) WHERE hash = "
+      "(SELECT config FROM run WHERE name = 'r2')");
+  CHECK(runs.find("run.seed:9007199254740993") == "r1");
+  CHECK(runs.find("run.seed:9007199254740992") == "r2");
+  CHECK(runs.find("run.seed>9007199254740992") == "r1");
+  CHECK(runs.find("run.seed:9007199254740992.0,7.0 name:r1,r2") == "r2");
+}
+
 TEST_CASE("terms are joined by and, and each can be negated") {
   const SixRuns runs;
   CHECK(runs.find("tag:odd strategy:fsdp") == "r3");
@@ -206,8 +219,8 @@ TEST_CASE("the end of several recipe keys must be written out") {
 
 TEST_CASE("columns are fields, recipe keys, and values of metrics") {
   const SixRuns runs;
-  const auto rows =
-      runs.ledger->runs(parse_filter("name:r3"), parse_columns("name, status,lr,best(val_accuracy),last(loss),tag,shuffle"));
+  const auto rows = runs.ledger->runs(parse_filter("name:r3"),
+                                      parse_columns("name, status,lr,best(val_accuracy),last(loss),tag,shuffle"));
   REQUIRE(rows.size() == 1);
   CHECK(nlohmann::json(rows[0].cells) ==
         nlohmann::json({"r3", "interrupted", 0.001, 0.1 * 3, 6.0, {"odd", "Big one"}, false}));

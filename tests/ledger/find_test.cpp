@@ -51,6 +51,16 @@ TEST_CASE("a run is found by id, prefix, suffix, name or as the last one") {
   CHECK(runs.find("20261120") == "20261122-080000-cccc");  // a name has precedence over a prefix of an id
 }
 
+TEST_CASE("the last run is none that is archived") {
+  Named runs({{"20261120-100000-aaaa", "a"}, {"20261121-065403-bbbb", "b"}});
+  runs.folder.raw().execute("UPDATE run SET archived = 1 WHERE name = 'b'");
+  CHECK(runs.find("last") == "20261120-100000-aaaa");
+  CHECK(runs.find("b") == "20261121-065403-bbbb");
+  runs.folder.raw().execute("UPDATE run SET archived = 1");
+  CHECK(error_of([&] { runs.find("last"); }) == "2: there is no last run: all runs in " + runs.folder.file().string() +
+                                                    " are archived; `runner ls archived:yes` lists them");
+}
+
 TEST_CASE("a text that matches no run, or several, is refused with similar ids and names") {
   Named runs({{"20261121-065403-k3f9", "llm_fsdp"}, {"20261121-070000-bbbb", "llm_ddp"}});
   const std::string file = runs.folder.file().string();

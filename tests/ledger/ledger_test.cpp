@@ -260,8 +260,8 @@ TEST_CASE("the time that a run took is the sum of its attempts, without the paus
   ledger.begin_attempt(id, "start");
   ledger.finish_run(id, "preempted", 3, "SIGTERM");
   ledger.reopen_run(id, new_run(folder, "renamed"));
-  CHECK(ledger.find_run("renamed") == id);
   ledger.begin_attempt(id, "resume", 0);
+  CHECK(ledger.find_run("renamed") == id);
   auto file = folder.raw();
   file.run("UPDATE run SET started = 100");
   file.run("UPDATE attempt SET started = 100, ended = 160 WHERE number = 1");
@@ -361,6 +361,33 @@ TEST_CASE("a resumed run shows its new settings, and each attempt shows its sett
     CHECK(attempt["git"] == ran.git);
     CHECK(attempt["config"] == ran.config);
   }
+}
+
+TEST_CASE("a resume that ends before its attempt begins leaves the settings with which the run was trained") {
+  LedgerFolder folder;
+  const NewRun first = new_run(folder);
+  NewRun again = first;
+  again.config["optimizer"] = {{"lr", 0.5}};
+  again.resolved += "lr = 0.5\n";
+  again.annotations["redacted"] = {"x"};
+  std::string id;
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    id = ledger.begin_run(first);
+    ledger.begin_attempt(id, "start");
+    ledger.finish_run(id, "interrupted", 130, "");
+    const json before = ledger.show(id);
+    ledger.reopen_run(id, again);
+    const json now = ledger.show(id);
+    for (const char* key : {"config", "resolved", "name", "argv"}) CHECK(now[key] == before[key]);
+    CHECK(now["attempts"][1]["config"] == first.config);
+    CHECK(now["status"] == "running");
+    ledger.finish_run(id, "failed", 4, "");
+  }
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  ledger.reopen_run(id, first);
+  ledger.begin_attempt(id, "resume", 0);
+  CHECK(ledger.show(id)["resolved"] == first.resolved);
 }
 
 TEST_CASE("an artifact can be added to a run that has ended, without changing its status") {

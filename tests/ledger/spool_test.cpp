@@ -1,7 +1,6 @@
 // Faults of the ledger while a run goes on: its file is deleted, full, write-protected or damaged. Nothing of the run is lost.
 #include "runner/ledger/spool.hpp"
 
-#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -11,8 +10,10 @@
 #include "runner/base/files.hpp"
 #include "support.hpp"
 #include "tests/report/capture.hpp"
+#include "tests/support/small_disk.hpp"
 
 using namespace runner;
+using testing::SmallDisk;
 
 namespace {
 
@@ -61,27 +62,25 @@ void remove_ledger(const LedgerFolder& folder) {
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(folder.file().string() + end);
 }
 
-/// A small filesystem of its own. The test is skipped where none can be mounted.
-struct SmallDisk {
-  fs::path path;
-  explicit SmallDisk(const fs::path& where) : path(where) {
-    fs::create_directories(path);
-    if (::mount("tmpfs", path.c_str(), "tmpfs", 0, "size=4m") != 0) SKIP("no filesystem can be mounted here");
-  }
-  ~SmallDisk() { ::umount2(path.c_str(), MNT_DETACH); }
-  SmallDisk(const SmallDisk&) = delete;
-  void fill() const {
-    std::ofstream file(path / "filler", std::ios::binary);
-    const std::string block(4096, 'x');
-    while (file.write(block.data(), 4096) && file.flush()) {
-    }
-  }
-};
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+/// One warning when the record leaves the ledger, and one message when it is back.
+void check_told_once(const std::string& told) {
+  INFO(told);
+  CHECK(count(told, "warning: ") == 1);
+  CHECK(count(told, "; the training goes on, and its record goes to ") == 1);
+  CHECK(count(told, " can be written again; nothing was lost\n") == 1);
+}
 
 }  // namespace
 
 TEST_CASE("expectation 12: a ledger that is deleted while a run goes on: the run has all its points in the new one") {
   Going going;
+  Capture told(2);
   remove_ledger(going.folder);
   going.add(6, 10);
   going.ledger->flush();
@@ -92,6 +91,7 @@ TEST_CASE("expectation 12: a ledger that is deleted while a run goes on: the run
   going.add(9, 12);
   going.ledger->finish_run(going.id, "finished", 0, "");
   going.ledger.reset();
+  check_told_once(told.text());
   CHECK(going.points() == expected(12));
   CHECK(going.status() == "finished");
   CHECK(Ledger(going.folder.home(), Ledger::Mode::read).show(going.id).at("attempts").size() == 2);
@@ -137,6 +137,7 @@ TEST_CASE("expectation 12: on a full disk the record goes on beside the run, and
   ledger->metrics(id, {{"loss", 1, 1.0}});
   ledger->flush();
   disk.fill();
+  Capture told(2);
   for (int64_t step = 2; step <= 3000; ++step) ledger->metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}});
   ledger->flush();
   const fs::path spool = spool_in(fs::path(run.run_dir_root) / id);
@@ -145,6 +146,7 @@ TEST_CASE("expectation 12: on a full disk the record goes on beside the run, and
     fs::remove(disk.path / "filler");
     ledger->finish_run(id, "finished", 0, "");
     ledger.reset();
+    check_told_once(told.text());
     CHECK_FALSE(fs::exists(spool));
   }
   SECTION("the disk is still full at the end of the run: the next command adds the record") {

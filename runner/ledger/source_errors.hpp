@@ -1,4 +1,4 @@
-// Reads database files that are no ledgers. Errors of SQLite speak of ledgers, and what users can do about a ledger.
+// Errors of SQLite about files that are no ledgers: its own speak of ledgers, and of what users can do about a ledger.
 #pragma once
 #include <fmt/format.h>
 
