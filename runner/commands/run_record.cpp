@@ -53,7 +53,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
       ledger_(home, recipe.train.grace_time),
       provenance_(std::make_shared<Provenance>(ledger_.ledger(), code)) {
   check_loggers(recipe);
-  provenance_->describe(recipe, row_);
+  describe(recipe, plan);
   if (options.resume_run.empty()) {
     NewRun row = row_;
     set_parent(options, start, recipe, home, row);
@@ -71,7 +71,6 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     row_.name = ledger_.reopen(options.resume_run, row);
   }
   listeners_.add(provenance_);
-  ledger_.ledger().annotate(ledger_.run(), "predicted", predicted(plan));
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   if (recipe.run.fast_dev_run == 0)
     for (auto& logger : make_loggers(recipe, run_dir_, ledger_.ledger(), ledger_.run(), !options.sweep.empty()))
@@ -85,13 +84,17 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
   listeners_.add(progress_);  // last, so that it is closed before others print at the end
 }
 
+void RunRecord::describe(const Recipe& recipe, const Plan& plan) {
+  provenance_->describe(recipe, row_);
+  row_.annotations["predicted"] = predicted(plan);
+}
+
 void RunRecord::replan(const Recipe& recipe, const Plan& plan, const Outcome& ended) {
   auto& ledger = ledger_.ledger();
   ledger.finish_run(ledger_.run(), ended.status, static_cast<int>(ended.code), ended.first_cause);
   row_ = run_row(home_, recipe, plan, options_);
-  provenance_->describe(recipe, row_);
+  describe(recipe, plan);
   row_.name = ledger_.reopen(std::string(ledger_.run()), row_);
-  ledger.annotate(ledger_.run(), "predicted", predicted(plan));
   progress_->replan(plan);
   result_->replan(plan);
 }
@@ -121,8 +124,12 @@ int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const S
 }
 
 int64_t RunRecord::begin(const StartPoint& start) {
-  ledger_.ledger().annotate(ledger_.run(), "scripts", row_.annotations.at("scripts"));
-  return begin_attempt(start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, 0, start);
+  const int64_t attempt =
+      begin_attempt(start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, 0, start);
+  // Like the settings, only once an attempt has begun.
+  for (const char* key : {"scripts", "predicted"})
+    ledger_.ledger().annotate(ledger_.run(), key, row_.annotations.at(key));
+  return attempt;
 }
 
 int64_t RunRecord::on_restart(int restart, const std::string& why, const StartPoint& start) {

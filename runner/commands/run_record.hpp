@@ -52,6 +52,8 @@ class RunRecord {
   void fail(const Outcome& outcome) noexcept;
 
  private:
+  /// Adds what the row says of code, inputs and prediction.
+  void describe(const Recipe& recipe, const Plan& plan);
   int64_t begin_attempt(const std::string& reason, int restart, const StartPoint& start);
   void on_step(const nlohmann::json& event);
   void on_validation(const nlohmann::json& event);

@@ -101,8 +101,7 @@ void end_running(sqlite::Database& database) {
 bool has_secrets(sqlite::Database& database, const std::string& id) {
   auto row = database.query(
       "SELECT json_type(annotations, '$.redacted') IS NOT NULL OR EXISTS (SELECT 1 FROM main.config, "
-      "json_tree(content) "
-      "AS value WHERE hash = run.config AND value.type = 'text' AND instr(value.atom, ?)) FROM main.run WHERE id = ?",
+      "json_tree(content) WHERE hash = run.config AND type = 'text' AND instr(atom, ?)) FROM main.run WHERE id = ?",
       std::string(redacted), id);
   return row.step() && row.integer(0) != 0;
 }

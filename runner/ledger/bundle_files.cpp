@@ -13,6 +13,7 @@
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/local_secrets.hpp"
 
 namespace runner {
 
@@ -105,6 +106,18 @@ void move_aside(const std::string& run, const fs::path& folder) {
   log::info("note: the files that run {} had here are in {}; `runner gc --orphans` removes them", run, aside.string());
 }
 
+/// A recipe with secrets is left out of a bundle, and the one in `folder` may be of another state.
+void complete_recipe(const fs::path& extracted, const fs::path& folder) {
+  const fs::path resolved = extracted / "resolved.toml", recipe = extracted / "recipe.toml",
+                 here = folder / "recipe.toml";
+  std::error_code error;
+  if (!fs::exists(resolved, error) || fs::exists(recipe, error)) return;
+  const bool has_one = !folder.empty() && fs::is_regular_file(here, error);
+  const std::string text = read_file(resolved);
+  write_file_atomic(recipe, has_one ? with_local_secrets(text, read_file(here)) : text);
+  fs::permissions(recipe, fs::perms::owner_read | fs::perms::owner_write);
+}
+
 }  // namespace
 
 int64_t add_bundled_file(sqlite::Database& database, const std::string& run, const fs::path& path,
@@ -167,10 +180,7 @@ bool BundleFiles::write_files(const std::string& run, const fs::path& into, cons
     write_parts(files.integer(0), files.integer(3), path);
     fs::permissions(path, fs::perms(files.integer(2) & 0777), ignored);
   }
-  // A recipe with secrets is left out of a bundle. The one that is here may be of another state.
-  std::error_code ignored;
-  if (all && fs::exists(into / "resolved.toml", ignored) && !fs::exists(into / "recipe.toml", ignored))
-    fs::copy_file(into / "resolved.toml", into / "recipe.toml");
+  if (all) complete_recipe(into, folder);
   return any;
 }
 

@@ -111,8 +111,8 @@ std::unique_ptr<sqlite::Database> open_to_read(const fs::path& file) {
     const int kind = failure.primary();
     const bool no_index =
         kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY || kind == SQLITE_FULL || kind == SQLITE_IOERR;
-    if (!no_index || (has_log && kind == SQLITE_READONLY)) throw;
-    database = has_log ? open_to_change(file) : std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
+    if (!no_index || has_log) throw;
+    database = std::make_unique<sqlite::Database>(file, sqlite::Access::immutable);
     version = stored_version(*database);
   }
   const auto newest = static_cast<int64_t>(migrations().size());

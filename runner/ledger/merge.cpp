@@ -173,9 +173,9 @@ class Merge {
   /// When the run last did something, or was edited, as this schema knows.
   double last_activity(const std::string& schema, int64_t run) const {
     auto row = database_->query(
-        fmt::format("SELECT max(started, ifnull(ended, 0), ifnull((SELECT max(heartbeat) FROM {0}.attempt WHERE run = "
-                    "?1), 0), ifnull((SELECT max(time) FROM {0}.change WHERE run = ?1), 0)) FROM {0}.run WHERE run = "
-                    "?1",
+        fmt::format("SELECT max(started, ifnull(ended, 0), "
+                    "ifnull((SELECT max(heartbeat) FROM {0}.attempt WHERE run = ?1), 0), "
+                    "ifnull((SELECT max(time) FROM {0}.change WHERE run = ?1), 0)) FROM {0}.run WHERE run = ?1",
                     schema),
         run);
     RUNNER_CHECK(row.step());

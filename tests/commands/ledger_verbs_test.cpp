@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "runner/commands/garbage.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner::testing;
@@ -34,6 +35,16 @@ struct FailedRuns : Workplace {
 };
 
 }  // namespace
+
+TEST_CASE("gc does not count a checkpoint that another gc has removed") {
+  const FailedRuns place(1);
+  const runner::SurplusCheckpoint checkpoint{.run = place.list().at(0).at("id"), .path = place.path() / "step-000002"};
+  const auto result = runner::remove_surplus(place.home().string(), checkpoint);
+  CHECK_FALSE(result.removed);
+  CHECK(result.used_by.empty());
+  fs::create_directories(checkpoint.path);
+  CHECK(runner::remove_surplus(place.home().string(), checkpoint).removed);
+}
 
 TEST_CASE("runs are named, tagged, grouped, annotated and archived on the command line") {
   const FailedRuns place(3);

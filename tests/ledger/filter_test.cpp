@@ -96,11 +96,12 @@ TEST_CASE("recipe keys are found by their name or by its unique end, and metrics
 
 TEST_CASE("whole numbers beyond 2^53 are compared as they are") {
   SixRuns runs;
-  runs.folder.raw().execute(
-      "UPDATE config SET content = json_set(content, '$.run.seed', 9007199254740993) WHERE hash = (SELECT config FROM "
-      "run "
-      "WHERE name = 'r1'); UPDATE config SET content = json_set(content, '$.run.seed', 9007199254740992) WHERE hash = "
-      "(SELECT config FROM run WHERE name = 'r2')");
+  for (const auto& [name, seed] : {std::pair("r1", 9007199254740993), {"r2", 9007199254740992}})
+    runs.folder.raw().run(
+        "UPDATE config SET content = json_set(content, '$.run.seed', ?) WHERE hash = (SELECT config FROM run WHERE "
+        "name "
+        "= ?)",
+        int64_t{seed}, name);
   CHECK(runs.find("run.seed:9007199254740993") == "r1");
   CHECK(runs.find("run.seed:9007199254740992") == "r2");
   CHECK(runs.find("run.seed>9007199254740992") == "r1");
