@@ -23,9 +23,10 @@ struct GcOptions {
   bool json = false;
 };
 
-std::vector<std::string> all_runs(const Ledger& ledger) {
+/// All of an archived run is kept, unless it is named.
+std::vector<std::string> runs_not_archived(const Ledger& ledger) {
   std::vector<std::string> ids;
-  for (const auto& run : ledger.runs(parse_filter("archived:any"))) ids.push_back(run.id);
+  for (const auto& run : ledger.runs(parse_filter(""))) ids.push_back(run.id);
   return ids;
 }
 
@@ -85,7 +86,8 @@ ExitCode collect(const GcOptions& options) {
   {
     // On a full disk, the ledger cannot be written before something was removed.
     const Ledger ledger(home, Ledger::Mode::read);
-    const auto runs = options.runs.empty() ? all_runs(ledger) : chosen_runs(ledger, options.runs);
+    const auto runs =
+        options.runs.empty() ? runs_not_archived(ledger) : chosen_runs(ledger, options.runs, ChoiceFor::changing);
     surplus = surplus_checkpoints_of(home, runs, options.rule, skipped);
   }
   if (!options.choice.dry_run)
@@ -107,8 +109,9 @@ ExitCode collect(const GcOptions& options) {
 
 Action setup_gc(CLI::App& app) {
   auto options = std::make_shared<GcOptions>();
-  app.add_option("runs", options->runs,
-                 "Only the checkpoints of these runs, or of those that a filter finds; default all runs")
+  app.add_option(
+         "runs", options->runs,
+         "Only the checkpoints of these runs, or of those that a filter finds; default all that are not archived")
       ->type_name("RUN ... | FILTER");
   app.add_flag("-n,--dry-run", options->choice.dry_run, "Only print what would be removed, with its bytes");
   app.add_option("--keep-last", options->rule.keep_last,

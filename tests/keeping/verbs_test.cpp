@@ -77,6 +77,19 @@ TEST_CASE(
   CHECK(result.err == "error: --keep-last 0: the newest checkpoint of a run always stays, so this is at least 1\n");
 }
 
+TEST_CASE("gc keeps all of an archived run, unless it is named") {
+  Workplace place;
+  const auto id = add_run(place.home(), "a");
+  const fs::path run_dir = place.home() / "runs" / id;
+  REQUIRE(place.run({"archive", "a"}).code == 0);
+  CHECK(place.run({"gc", "--dry-run", "--json", "--keep-last", "1"}).json().at("checkpoints").empty());
+  CHECK(place.run({"gc", "--keep-last", "1"}).code == 0);
+  CHECK(sound_checkpoints(run_dir).size() == 6);
+  CHECK(place.run({"gc", "--keep-last", "1", "tag:none", "name:nobody"}).code == 0);
+  CHECK(place.run({"gc", "--keep-last", "1", "a"}).code == 0);
+  CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{60});
+}
+
 TEST_CASE("gc leaves alone what running and unfinished runs start from") {
   Workplace place;
   const auto source = add_run(place.home(), "source"), parent = add_run(place.home(), "parent");
