@@ -21,6 +21,7 @@
 #include "runner/launch/stop_signals.hpp"
 #include "runner/ledger/git_state.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/run_kinds.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {
@@ -67,7 +68,7 @@ class InferenceRow {
     row.git = code.git;
     row.host = to_json(read_facts());
     row.parent = parent_;
-    row.parent_kind = request_.verb == "predict" ? "predicted" : request_.verb == "embed" ? "embedded" : "evaluated";
+    row.parent_kind = link_of(request_.verb);
     run_ = ledger_.begin_run(row);
     ledger_.begin_attempt(run_, request_.verb);
   }

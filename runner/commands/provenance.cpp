@@ -11,6 +11,7 @@
 #include "runner/base/xxh3.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/ledger/changes.hpp"
+#include "runner/ledger/run_kinds.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/run_differences.hpp"
 
@@ -61,13 +62,13 @@ void set_parent(const LaunchOptions& options, const StartPoint& start, const Rec
                 NewRun& run) {
   if (!options.rerun.is_null()) {
     run.parent = options.rerun.at("id");
-    run.parent_kind = "rerun";
+    run.parent_kind = training_link::rerun;
   } else if (!start.checkpoint.empty()) {
     run.parent = fs::absolute(start.checkpoint).lexically_normal().parent_path().parent_path().filename();
-    run.parent_kind = "continued";
+    run.parent_kind = training_link::continued;
   } else if (recipe.model.init_from) {
     run.parent = run_of_path(*recipe.model.init_from, home);
-    run.parent_kind = "fine-tuned";
+    run.parent_kind = training_link::fine_tuned;
   }
 }
 

@@ -23,6 +23,7 @@
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/git_state.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/run_kinds.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
 
@@ -161,11 +162,10 @@ void refuse_or_note(const json& run, const std::vector<std::string>& differences
 }
 
 void check_is_training(const json& run) {
-  static const std::set<std::string> others = {"evaluate", "predict", "embed"};
-  if (others.contains(run.at("strategy")))
-    throw usage_error(
-        "run {} trained nothing: it is one of `runner {}`, which shows its command line in `runner show {}`",
-        plain(run.at("id")), plain(run.at("strategy")), plain(run.at("id")));
+  if (trains(plain(run.at("strategy")))) return;
+  throw usage_error(
+      "run {} trained nothing: it is one of `runner {}`, which shows its command line in `runner show {}`",
+      plain(run.at("id")), plain(run.at("strategy")), plain(run.at("id")));
 }
 
 /// --exact takes no overrides but those of secret values.

@@ -16,6 +16,7 @@
 #include "runner/launch/event_kinds.hpp"
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/run_kinds.hpp"
 #include "runner/report/curve.hpp"
 #include "runner/report/profile_table.hpp"
 #include "runner/report/quantity.hpp"
@@ -129,10 +130,9 @@ std::string first_command(const json& run) {
 
 /// "20261125-1801-k3f9 (evaluated)" for each run that is linked to this one: of runs that read a model, or of trainings.
 std::string edge_line(const json& edges, bool trainings) {
-  static const std::vector<std::string> reads_a_model = {"evaluated", "predicted", "embedded"};
   std::vector<std::string> words;
   for (const auto& edge : edges)
-    if ((std::ranges::find(reads_a_model, plain(edge["kind"])) == reads_a_model.end()) == trainings)
+    if (is_training_link(plain(edge["kind"])) == trainings)
       words.push_back(fmt::format("{} ({})", plain(edge["id"]), plain(edge["kind"])));
   return join(words, ", ");
 }

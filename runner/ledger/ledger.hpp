@@ -36,8 +36,8 @@ struct NewRun {
   nlohmann::json host;      ///< name, kernel, cpu, memory, devices
   std::string sweep;        ///< id of the sweep that this run is a trial of; empty if it is none
   int64_t trial = 0;        ///< number of the trial in the sweep
-  std::string parent = {};  ///< id of the run whose model this one reads; empty if there is none
-  std::string parent_kind = {};                           ///< "evaluated", "predicted" or "embedded"
+  std::string parent = {};  ///< id of the run that this one came from; empty if there is none
+  std::string parent_kind = {};                           ///< how, as in run_kinds.hpp
   nlohmann::json annotations = nlohmann::json::object();  ///< the first ones, see annotate(); reopen_run() ignores them
   /// For reopen_run(): the last attempt that the caller has seen; 0: none. Unset: any.
   std::optional<int64_t> last_attempt = {};

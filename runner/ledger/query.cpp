@@ -9,6 +9,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/run_kinds.hpp"
 
 namespace runner {
 
@@ -91,7 +92,7 @@ json read_sweep(sqlite::Database& database, int64_t run) {
   return {{"id", row.text(0)}, {"name", row.text(1)}, {"trial", row.integer(2)}};
 }
 
-/// [{id, name, kind, started, metrics}] of the runs that read this run's model, or of the run whose model this one read.
+/// [{id, name, kind, started, metrics}] of the runs that are linked to this one (run_kinds.hpp): those that came from it, or the one that it came from.
 json read_edges(sqlite::Database& database, int64_t run, bool children) {
   json list = json::array();
   const std::string here = children ? "source" : "target", there = children ? "target" : "source";
@@ -104,11 +105,6 @@ json read_edges(sqlite::Database& database, int64_t run, bool children) {
     list.push_back(std::move(edge));
   }
   return list;
-}
-
-/// Of runs that train nothing (RunRow::strategy).
-bool reads_a_model(const std::string& strategy) {
-  return strategy == "evaluate" || strategy == "predict" || strategy == "embed";
 }
 
 /// Throws Error(usage) if `text` is the id or the name of a run in the trash, or the id of one that was purged.
@@ -162,7 +158,7 @@ std::string Ledger::find_run(const std::string& text) const {
       }
       ids.push_back(id);
       if (rows.integer(4) == 0) newest = id;
-      if (rows.integer(4) == 0 && !reads_a_model(rows.text(2)) && rows.integer(3) == 0) newest_training = id;
+      if (rows.integer(4) == 0 && trains(rows.text(2)) && rows.integer(3) == 0) newest_training = id;
       similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
     }
   }

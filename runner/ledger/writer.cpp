@@ -18,8 +18,8 @@ constexpr std::chrono::milliseconds batch_interval(500);
 constexpr std::chrono::milliseconds retry_interval(200);
 constexpr double check_interval = 10;  ///< seconds between looks at the file
 constexpr double spool_interval = 5;   ///< seconds between attempts to begin or end a spool
-void tell_back(const sqlite::Database& database) {
-  log::info("the ledger {} can be written again; nothing was lost", database.path().string());
+void tell_back(const fs::path& ledger) {
+  log::info("the ledger {} can be written again; nothing was lost", ledger.string());
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void Writer::use(std::unique_ptr<sqlite::Database> database) {
   database_ = std::move(database);
   batch_ = std::make_unique<Batch>(*database_);
   // Without a sync at each commit, only a write-ahead log stays consistent after a power failure.
-  background_synchronous_ = database_->text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL";
+  synchronous_ = database_->text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL";
 }
 
 void Writer::guard(int64_t run, const fs::path& folder) {
@@ -92,7 +92,7 @@ void Writer::commit(const Change& change, std::chrono::seconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (bool told = false;;) {
     try {
-      return write(&change, "FULL");
+      return write(&change, Survives::power_failure);
     } catch (const sqlite::Failure& failure) {
       if (failure.primary() == SQLITE_CORRUPT || std::chrono::steady_clock::now() >= deadline) throw;
       if (!std::exchange(told, true))
@@ -103,18 +103,18 @@ void Writer::commit(const Change& change, std::chrono::seconds patience) {
   }
 }
 
-void Writer::write(const Change* last, const char* synchronous) {
+void Writer::write(const Change* last, Survives what) {
   std::lock_guard transaction_lock(transaction_mutex_);
   if (spooling_) end_spool();
   try {
-    write_once(last, synchronous);
+    write_once(last, what);
   } catch (const sqlite::Failure& failure) {
     if (!begin_spool(failure)) throw;
-    write_once(last, synchronous);
+    write_once(last, what);
   }
 }
 
-void Writer::write_once(const Change* last, const char* synchronous) {
+void Writer::write_once(const Change* last, Survives what) {
   std::vector<Change> changes;
   {
     std::lock_guard lock(queue_mutex_);
@@ -123,7 +123,7 @@ void Writer::write_once(const Change* last, const char* synchronous) {
   if (changes.empty() && !last) return;
   try {
     check_file(/*now=*/last != nullptr);
-    database_->execute(std::string("PRAGMA synchronous = ") + synchronous);
+    database_->execute(std::string("PRAGMA synchronous = ") + (what == Survives::kill ? synchronous_ : "FULL"));
     sqlite::Transaction transaction(*database_);
     for (const auto& change : changes) change(*batch_);
     if (last) (*last)(*batch_);
@@ -189,7 +189,7 @@ void Writer::end_spool() {
     use(std::move(ledger));
     spooling_ = false;
     merge_all_spools(*database_, home_);  // of other runs, if the ledger is a new one
-    tell_back(*database_);
+    tell_back(database_->path());
   } catch (const Error&) {
     // It still cannot be written.
   }
@@ -202,8 +202,8 @@ void Writer::write_in_background() {
     settling.swap(settling_);
   }
   try {
-    write(nullptr, settling.empty() ? background_synchronous_ : "FULL");
-    if (failing_) tell_back(*database_);
+    write(nullptr, settling.empty() ? Survives::kill : Survives::power_failure);
+    if (failing_) tell_back(file());
     failing_ = false;
   } catch (const std::exception& error) {
     if (!failing_) log::warning("{}; records stay in memory and are written as soon as possible", error.what());

@@ -43,10 +43,10 @@ class Writer {
 
  private:
   void loop();
-  /// Runs one transaction. `synchronous` is SQLite's setting: with FULL, a commit survives a power failure; with
-  /// NORMAL, a power failure may lose the last commits.
-  void write(const Change* last, const char* synchronous);
-  void write_once(const Change* last, const char* synchronous);
+  enum class Survives { kill, power_failure };  ///< a power failure may lose the last commits of the former
+  /// Runs one transaction.
+  void write(const Change* last, Survives what);
+  void write_once(const Change* last, Survives what);  ///< with transaction_mutex_ held
   void write_in_background();
   /// The next four are called with transaction_mutex_ held.
   void use(std::unique_ptr<sqlite::Database> database);
@@ -60,7 +60,7 @@ class Writer {
   const std::filesystem::path home_;
   std::unique_ptr<sqlite::Database> database_;
   std::unique_ptr<Batch> batch_;
-  const char* background_synchronous_ = "FULL";
+  const char* synchronous_ = "FULL";        ///< SQLite's setting for commits that survive a kill
   mutable std::mutex transaction_mutex_;    ///< guards the members above and below; taken before queue_mutex_
   int64_t guarded_ = 0;                     ///< row number; 0: no run
   std::filesystem::path folder_;            ///< of the guarded run
