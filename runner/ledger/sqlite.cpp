@@ -86,6 +86,8 @@ Database::Database(const std::filesystem::path& path, Access access) : path_(pat
       break;
   }
   sqlite3* handle = nullptr;
+  // Before any thread uses SQLite, which otherwise initialises itself with reads that no lock protects.
+  [[maybe_unused]] static const int initialized = sqlite3_initialize();
   // Alone with a file, SQLite keeps the index of the write-ahead log in memory, for all connections of this process.
   const int result = sqlite3_open_v2(name.c_str(), &handle, flags, access == Access::alone ? "unix-excl" : nullptr);
   handle_.reset(handle);

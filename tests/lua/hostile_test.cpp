@@ -12,7 +12,7 @@ using namespace runner::lua;
 
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double slower = 10;
 #else
 constexpr double slower = 1;

@@ -107,10 +107,12 @@ class CheckLayout(unittest.TestCase):
             "runner/base/text.cpp": "\n" * 451,
             "runner/base/text.hpp": "\n" * 450,
             "runner/config/reader.cpp": 'if (name == "ddp_spawn") return;  // "fsdp" too\n// "zero"\n',
+            "runner/ui/page/app.js": "/" * 140 + "\n" + "/" * 141 + "\n",
             "strategies/ddp/entry.cpp": 'entry.name = "ddp";\n',
         }), [
             "runner/base/text.cpp:451: has 451 lines, more than 450: split it by concept",
             "runner/config/reader.cpp:1: names the strategy ddp; only the catalog and schemas/ may",
+            "runner/ui/page/app.js:2: has more than 140 columns",
         ])
 
     def test_each_type_is_defined_once(self):

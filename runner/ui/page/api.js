@@ -59,15 +59,21 @@ const read = (path, signal) => withTries(() => ask(path, { signal }), (error) =>
 
 function query(parameters) {
   const text = new URLSearchParams();
-  for (const [key, value] of Object.entries(parameters ?? {})) if (value !== undefined && value !== null && value !== "") text.set(key, value);
-  return text.size ? `?${String(text).replaceAll("%2C", ",")}` : "";  // an address of many ids has a greatest length
+  for (const [key, value] of Object.entries(parameters ?? {})) {
+    if (value !== undefined && value !== null && value !== "") text.set(key, value);
+  }
+  return text.size ? `?${String(text).replaceAll("%2C", ",")}` : ""; // an address of many ids has a greatest length
 }
 
 export const get = async (path, parameters, signal) => (await read(path + query(parameters), signal)).json();
 export const getText = async (path, parameters) => (await read(path + query(parameters))).text();
 
 export const post = async (path, body) =>
-  (await ask(path, { method: "POST", headers: { "Content-Type": "application/json", "X-Runner-Token": token }, body: JSON.stringify(body ?? {}) })).json();
+  (await ask(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Runner-Token": token },
+    body: JSON.stringify(body ?? {}),
+  })).json();
 
 /** Curves as arrays of doubles: 8 bytes with the length of a JSON head, the head, then x, y, smooth x, smooth y of each curve. */
 export async function getCurves(parameters, signal) {

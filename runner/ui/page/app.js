@@ -1,5 +1,5 @@
 // The shell: which view is shown, the filter field, live updates, theme, keys.
-import { h, $, $$, replace, popover, toast } from "./dom.js";
+import { $, $$, h, popover, replace, toast } from "./dom.js";
 import { forgetOldToken, mayWrite, onReachable } from "./api.js";
 import { listen } from "./stream.js";
 import { withTries } from "./tries.js";
@@ -18,7 +18,10 @@ function lazy(module, name) {
   let failed = 0, loaded;
   return async () => {
     loaded ??= await withTries(() => import(`./${module}.js${failed ? `?try=${failed}` : ""}`), () => ++failed > 0).catch(() => {
-      throw Object.assign(new Error("This part of the page could not be loaded: is `runner ui` still running?"), { status: 0, reload: true });
+      throw Object.assign(new Error("This part of the page could not be loaded: is `runner ui` still running?"), {
+        status: 0,
+        reload: true,
+      });
     });
     return loaded[name];
   };
@@ -34,7 +37,7 @@ const views = {
 
 const main = $("#content");
 let current = null;
-let failed = false;  // the view is not there, because the server did not answer
+let failed = false; // the view is not there, because the server did not answer
 let shown = 0;
 
 const field = filterField(parameter("filter"), (filter) => context.setFilter(filter));
@@ -42,10 +45,13 @@ const tools = h("div.bar-tools");
 $("#bar").append(field.box, tools);
 
 const ranges = [["", "All time"], ["1h", "Last hour"], ["1d", "Last day"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]];
-const range = h("select", { "aria-label": "Time range", onchange: () => {
-  const rest = withoutTerm(parameter("filter"), "since");
-  context.setFilter(`${rest} ${range.value ? `since:${range.value}` : ""}`.trim());
-} }, ranges.map(([value, text]) => h("option", { value }, text)));
+const range = h("select", {
+  "aria-label": "Time range",
+  onchange: () => {
+    const rest = withoutTerm(parameter("filter"), "since");
+    context.setFilter(`${rest} ${range.value ? `since:${range.value}` : ""}`.trim());
+  },
+}, ranges.map(([value, text]) => h("option", { value }, text)));
 
 export const context = {
   filter: () => parameter("filter"),
@@ -74,7 +80,8 @@ async function draw() {
   replace(tools, known?.filter ? h("label.field.hide-narrow", range) : null);
   document.title = `${known?.title ?? "Not found"} · runner`;
   main.scrollTop = 0;
-  // Each view has a box of its own, so that one that is left before its data arrives draws nothing into the next. What was there stays until then.
+  // Each view has a box of its own, so that one that is left before its data arrives draws nothing into the next. What was there stays
+  // until then.
   const box = h("div");
   box.append(...(main.firstElementChild?.childNodes ?? []));
   replace(main, box);
@@ -90,7 +97,17 @@ async function draw() {
     else current = made;
   } catch (error) {
     if (mine === shown) failed = error.status === 0;
-    if (mine === shown) replace(box, h("div.empty", h("p.empty-title", "This view could not be shown"), h("p", error.message), h("button.plain", { type: "button", onclick: () => (error.reload ? location.reload() : draw()) }, "Try again")));
+    if (mine === shown) {
+      replace(
+        box,
+        h(
+          "div.empty",
+          h("p.empty-title", "This view could not be shown"),
+          h("p", error.message),
+          h("button.plain", { type: "button", onclick: () => (error.reload ? location.reload() : draw()) }, "Try again"),
+        ),
+      );
+    }
     if (!(error.status >= 0)) throw error;
   }
 }
@@ -99,7 +116,20 @@ onMove(draw);
 // Saved filters.
 function drawSaved() {
   const saved = kept.get("filters", []);
-  replace($("#saved"), saved.map((filter) => h("li", h("a", { href: address("runs", "", { filter }), title: filter }, filter), h("button", { type: "button", "aria-label": `Remove ${filter}`, onclick: () => (kept.set("filters", kept.get("filters", []).filter((one) => one !== filter)), drawSaved()) }, "×"))));
+  replace(
+    $("#saved"),
+    saved.map((filter) =>
+      h(
+        "li",
+        h("a", { href: address("runs", "", { filter }), title: filter }, filter),
+        h("button", {
+          type: "button",
+          "aria-label": `Remove ${filter}`,
+          onclick: () => (kept.set("filters", kept.get("filters", []).filter((one) => one !== filter)), drawSaved()),
+        }, "×"),
+      )
+    ),
+  );
 }
 $("#save-filter").addEventListener("click", () => {
   const filter = parameter("filter");
@@ -131,8 +161,20 @@ $("#fold").addEventListener("click", () => {
 });
 
 // Keys.
-const help = [["/", "filter"], ["1 … 5", "views"], ["j k", "next and previous run"], ["Enter", "details"], ["x", "select"], ["c", "compare the selected runs"], ["Esc", "close"], ["?", "this list"], ["drag", "zoom into a chart; shift: vertically; double click: back"], ["← → + −", "in a chart: read the values, zoom; Esc: back"]];
-const showKeys = () => popover($("#keys"), h("div.keys", help.flatMap(([key, text]) => [h("kbd", key), h("span", text)])), { label: "Keyboard shortcuts" });
+const help = [
+  ["/", "filter"],
+  ["1 … 5", "views"],
+  ["j k", "next and previous run"],
+  ["Enter", "details"],
+  ["x", "select"],
+  ["c", "compare the selected runs"],
+  ["Esc", "close"],
+  ["?", "this list"],
+  ["drag", "zoom into a chart; shift: vertically; double click: back"],
+  ["← → + −", "in a chart: read the values, zoom; Esc: back"],
+];
+const showKeys = () =>
+  popover($("#keys"), h("div.keys", help.flatMap(([key, text]) => [h("kbd", key), h("span", text)])), { label: "Keyboard shortcuts" });
 $("#keys").addEventListener("click", showKeys);
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -16,7 +16,9 @@ function columnValues(xs, ys, low, high, columns) {
     let sum = 0, count = 0;
     for (; next < xs.length && xs[next] < end; ++next, ++count) sum += ys[next];
     if (count) list[column] = sum / count;
-    else if (next > 0 && next < xs.length) list[column] = ys[next - 1] + ((ys[next] - ys[next - 1]) * (middle - xs[next - 1])) / (xs[next] - xs[next - 1]);
+    else if (next > 0 && next < xs.length) {
+      list[column] = ys[next - 1] + ((ys[next] - ys[next - 1]) * (middle - xs[next - 1])) / (xs[next] - xs[next - 1]);
+    }
   }
   return list;
 }
@@ -26,7 +28,14 @@ export function bandOf(curves, [low, high], columns = 120) {
   const values = curves.map(({ x, y }) => columnValues(x, y, low, high, columns)), band = [];
   for (let column = 0; column < columns; ++column) {
     const list = values.map((one) => one[column]).filter((value) => value !== undefined).sort((a, b) => a - b);
-    if (list.length) band.push({ x: low + ((column + 0.5) * (high - low)) / columns, low: quantile(list, 0.1), middle: quantile(list, 0.5), high: quantile(list, 0.9) });
+    if (list.length) {
+      band.push({
+        x: low + ((column + 0.5) * (high - low)) / columns,
+        low: quantile(list, 0.1),
+        middle: quantile(list, 0.5),
+        high: quantile(list, 0.9),
+      });
+    }
   }
   return band;
 }

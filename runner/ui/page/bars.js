@@ -6,14 +6,26 @@ import { exportMenu } from "./exports.js";
 /** `rows`: [{name, parts: [{name, value, colour: name of a colour}]}], the parts stacked in a horizontal bar. */
 function barsOption(rows, unit) {
   const style = look(), names = rows.map((row) => row.name), widest = Math.max(...names.map((name) => name.length));
-  const series = rows.flatMap((row, i) => row.parts.map((part) => ({
-    name: part.name, type: "bar", stack: "all", barMaxWidth: 28, itemStyle: { color: colour(part.colour) }, data: names.map((_, k) => (k === i ? part.value : null)),
-  })));
+  const series = rows.flatMap((row, i) =>
+    row.parts.map((part) => ({
+      name: part.name,
+      type: "bar",
+      stack: "all",
+      barMaxWidth: 28,
+      itemStyle: { color: colour(part.colour) },
+      data: names.map((_, k) => (k === i ? part.value : null)),
+    }))
+  );
   const legend = [...new Set(series.map((one) => one.name))];
   return {
-    legend: legend.length > 1 ? { bottom: 4, left: 12, itemWidth: 10, itemHeight: 10, textStyle: { color: style.text, ...style.font }, data: legend } : { show: false },
+    legend: legend.length > 1
+      ? { bottom: 4, left: 12, itemWidth: 10, itemHeight: 10, textStyle: { color: style.text, ...style.font }, data: legend }
+      : { show: false },
     grid: { left: 24 + 6.5 * widest, right: 24, top: 12, bottom: legend.length > 1 ? 64 : 28 },
-    xAxis: axis("value", style, { ...(unit === "bytes" ? binaryTicks([[0, ...rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0))]]) : {}), axisLabel: { color: style.text, ...style.font, formatter: axisText(unit), hideOverlap: true } }),
+    xAxis: axis("value", style, {
+      ...(unit === "bytes" ? binaryTicks([[0, ...rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0))]]) : {}),
+      axisLabel: { color: style.text, ...style.font, formatter: axisText(unit), hideOverlap: true },
+    }),
     yAxis: axis("category", style, { data: names, inverse: true, splitLine: { show: false } }),
     series,
   };
@@ -22,8 +34,18 @@ function barsOption(rows, unit) {
 /** The button that saves the bars. `unit`: as of unitOf() in format.js. */
 export function exportBars(title, rows, unit) {
   const button = h("button.quiet.small", {
-    type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true",
-    onclick: () => exportMenu(button, title, 760, 100 + 36 * rows.length, () => barsOption(rows, unit), () => [["bar", "part", unit || "value"], ...rows.flatMap((row) => row.parts.map((part) => [row.name, part.name, part.value]))]),
+    type: "button",
+    "aria-label": `Export ${title}`,
+    "aria-haspopup": "true",
+    onclick: () =>
+      exportMenu(
+        button,
+        title,
+        760,
+        100 + 36 * rows.length,
+        () => barsOption(rows, unit),
+        () => [["bar", "part", unit || "value"], ...rows.flatMap((row) => row.parts.map((part) => [row.name, part.name, part.value]))],
+      ),
   }, "Export");
   return button;
 }

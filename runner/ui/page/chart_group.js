@@ -8,7 +8,19 @@ import { colourIndex, distinctColours } from "./state.js";
 /** `source`: {runs} or {filter}; `names`: id -> text; `groups`: id -> value of the key to group by. */
 export class ChartGroup {
   constructor(source) {
-    Object.assign(this, { source, x: "step", smoothing: 0, logX: false, from: null, to: null, hidden: new Set(), names: new Map(), colours: new Map(), bands: false, charts: new Set() });
+    Object.assign(this, {
+      source,
+      x: "step",
+      smoothing: 0,
+      logX: false,
+      from: null,
+      to: null,
+      hidden: new Set(),
+      names: new Map(),
+      colours: new Map(),
+      bands: false,
+      charts: new Set(),
+    });
     this.groupBy(null);
   }
   add(metric, options = {}) {
@@ -76,20 +88,42 @@ export class ChartGroup {
   }
 }
 
-
-const listed = 16;  // names that are shown before the rest is asked for
+const listed = 16; // names that are shown before the rest is asked for
 
 /** The names and colours of the curves; a click hides one, a double click shows only it. */
 export function legend(group, keys) {
   const box = h("div.legend", { role: "group", "aria-label": "Curves" });
   let all = false;
-  const item = ({ key, text, colour: of }) => h("button", {
-    type: "button", "aria-pressed": String(!group.hidden.has(key)), title: "Click: hide or show. Double click: only this one",
-    onclick: () => (group.toggle(key, false, []), draw()), ondblclick: () => (group.toggle(key, true, keys.map((one) => one.key)), draw()),
-  }, h("span.swatch", { vars: { "--colour": of } }), h("span", text));
+  const item = ({ key, text, colour: of }) =>
+    h(
+      "button",
+      {
+        type: "button",
+        "aria-pressed": String(!group.hidden.has(key)),
+        title: "Click: hide or show. Double click: only this one",
+        onclick: () => (group.toggle(key, false, []), draw()),
+        ondblclick: () => (group.toggle(
+          key,
+          true,
+          keys.map((one) => one.key),
+        ),
+          draw()),
+      },
+      h("span.swatch", { vars: { "--colour": of } }),
+      h("span", text),
+    );
   const draw = () => {
-    const shown = all ? keys.slice(0, 200) : keys.slice(0, keys.length > listed + 4 ? listed : keys.length), more = keys.length - shown.length;
-    replace(box, shown.map(item), more > 0 && !all ? h("button.quiet", { type: "button", onclick: () => ((all = true), draw()) }, `${more} more`) : more > 0 ? h("span.faint.small", `and ${more} more`) : null);
+    const shown = all ? keys.slice(0, 200) : keys.slice(0, keys.length > listed + 4 ? listed : keys.length),
+      more = keys.length - shown.length;
+    replace(
+      box,
+      shown.map(item),
+      more > 0 && !all
+        ? h("button.quiet", { type: "button", onclick: () => ((all = true), draw()) }, `${more} more`)
+        : more > 0
+        ? h("span.faint.small", `and ${more} more`)
+        : null,
+    );
   };
   draw();
   return box;

@@ -1,20 +1,21 @@
 // How a chart of curves is read and zoomed: mouse, fingers and keys.
 import { hideReadout } from "./charts.js";
 
-const moved = 6;  // pixels from which on a press is a drag
+const moved = 6; // pixels from which on a press is a drag
 
 /** Zooms so that what was below the two fingers at first is below them at the end. `first` and `last`: their [x, x] in pixels. */
 function pinch(chart, first, last) {
   const log = chart.group.logX, scale = log ? Math.log : (x) => x, back = log ? Math.exp : (x) => x;
   const [a, b] = first.map((pixel) => scale(chart.toX(pixel))), [p, q] = last;
-  const from = chart.chart.convertToPixel({ xAxisIndex: 0 }, chart.head.range[0]), to = chart.chart.convertToPixel({ xAxisIndex: 0 }, chart.head.range[1]);
+  const from = chart.chart.convertToPixel({ xAxisIndex: 0 }, chart.head.range[0]),
+    to = chart.chart.convertToPixel({ xAxisIndex: 0 }, chart.head.range[1]);
   if (Math.abs(q - p) < 10 || Math.abs(first[0] - first[1]) < 10) return;
   const each = (b - a) / (q - p), low = a + (from - p) * each, high = a + (to - p) * each;
   if (each > 0 && Number.isFinite(high - low)) chart.group.zoom(back(low), back(high));
 }
 
 export function listenToPointer(chart) {
-  const { plot } = chart, fingers = new Map();  // pointer -> {first, last}
+  const { plot } = chart, fingers = new Map(); // pointer -> {first, last}
   let start = null;
   const at = (event) => {
     const box = plot.getBoundingClientRect();
@@ -22,8 +23,16 @@ export function listenToPointer(chart) {
   };
   const toY = (pixel) => chart.chart.convertFromPixel({ yAxisIndex: 0 }, pixel);
   function showRange(x, y) {
-    const vertical = start.shift, low = vertical ? Math.min(start.y, y) : Math.min(start.x, x), size = vertical ? Math.abs(y - start.y) : Math.abs(x - start.x);
-    Object.assign(chart.range.style, { display: "block", left: vertical ? 0 : `${low}px`, width: vertical ? "100%" : `${size}px`, top: vertical ? `${low}px` : 0, height: vertical ? `${size}px` : "100%" });
+    const vertical = start.shift,
+      low = vertical ? Math.min(start.y, y) : Math.min(start.x, x),
+      size = vertical ? Math.abs(y - start.y) : Math.abs(x - start.x);
+    Object.assign(chart.range.style, {
+      display: "block",
+      left: vertical ? 0 : `${low}px`,
+      width: vertical ? "100%" : `${size}px`,
+      top: vertical ? `${low}px` : 0,
+      height: vertical ? `${size}px` : "100%",
+    });
     hideReadout();
   }
 

@@ -7,11 +7,19 @@ const readout = h("div.readout", { hidden: true });
 
 /** Shows values beside the pointer: `lines` are {colour, text, value}. */
 export function showReadout(event, title, lines, more = "") {
-  replace(readout, h("b", title), lines.map((line) => h("div", h("span.swatch", { vars: { "--colour": line.colour } }), h("span", line.text), h("span", line.value))), more ? h("span.faint", more) : null);
+  replace(
+    readout,
+    h("b", title),
+    lines.map((line) => h("div", h("span.swatch", { vars: { "--colour": line.colour } }), h("span", line.text), h("span", line.value))),
+    more ? h("span.faint", more) : null,
+  );
   if (!readout.isConnected) document.body.append(readout);
   readout.hidden = false;
   const right = event.clientX + 16, left = right + readout.offsetWidth > innerWidth ? event.clientX - readout.offsetWidth - 16 : right;
-  Object.assign(readout.style, { left: `${Math.max(4, left)}px`, top: `${Math.min(event.clientY + 12, innerHeight - readout.offsetHeight - 8)}px` });
+  Object.assign(readout.style, {
+    left: `${Math.max(4, left)}px`,
+    top: `${Math.min(event.clientY + 12, innerHeight - readout.offsetHeight - 8)}px`,
+  });
 }
 export function hideReadout() {
   readout.hidden = true;
@@ -24,8 +32,17 @@ export function hideReadout() {
 export function plainChart({ title, unit = "", className = "", label, option, table, onready, onpoint }) {
   const plot = h("div.plot", { role: "img", "aria-label": label ?? title }), canvas = h("div"), line = h("div.line");
   plot.append(canvas, h("div.over", line));
-  const menu = h("button", { type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true", onclick: () => exportMenu(menu, title, plot.clientWidth, plot.clientHeight, () => option(look()), table) }, "Export");
-  const box = h(`div.chart${className ? `.${className}` : ""}`, h("div.chart-head", h("h3", title, unit ? [" ", h("span.unit", unit)] : null), menu), plot);
+  const menu = h("button", {
+    type: "button",
+    "aria-label": `Export ${title}`,
+    "aria-haspopup": "true",
+    onclick: () => exportMenu(menu, title, plot.clientWidth, plot.clientHeight, () => option(look()), table),
+  }, "Export");
+  const box = h(
+    `div.chart${className ? `.${className}` : ""}`,
+    h("div.chart-head", h("h3", title, unit ? [" ", h("span.unit", unit)] : null), menu),
+    plot,
+  );
   let chart, disposed = false;
   const draw = async () => {
     const echarts = await loadECharts();
@@ -54,7 +71,8 @@ export function plainChart({ title, unit = "", className = "", label, option, ta
     hideReadout();
   }
   return {
-    box, plot,
+    box,
+    plot,
     draw: redraw,
     dispose() {
       disposed = true;

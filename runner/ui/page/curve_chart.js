@@ -1,5 +1,5 @@
 // Curves of a metric: drawn, zoomed, and read with a crosshair.
-import { h, debounce, toast } from "./dom.js";
+import { debounce, h, toast } from "./dom.js";
 import { getCurves } from "./api.js";
 import { axis, axisName, axisText, binaryTicks, colour, loadECharts, look } from "./echarts.js";
 import { bandOf } from "./bands.js";
@@ -8,14 +8,16 @@ import { hideReadout, showReadout } from "./charts.js";
 import { exportMenu } from "./exports.js";
 import { integer, number, quantity, unitOf } from "./format.js";
 
-const mostColumns = 1_000_000;  // with so many, the server sends all points of the range
-const alone = 40;  // more curves than this are drawn as one series for each colour
+const mostColumns = 1_000_000; // with so many, the server sends all points of the range
+const alone = 40; // more curves than this are drawn as one series for each colour
 
 /** [[x, y]] of a curve, with the values that are not finite as texts. */
 function pointsOf({ x, y, nonfinite }) {
   const points = Array.from(x, (at, i) => [at, y[i]]);
   if (!nonfinite) return points;
-  for (const [kind, text] of [["nan", "NaN"], ["infinity", "Infinity"], ["minus_infinity", "-Infinity"]]) points.push(...nonfinite[kind].map((at) => [at, text]));
+  for (const [kind, text] of [["nan", "NaN"], ["infinity", "Infinity"], ["minus_infinity", "-Infinity"]]) {
+    points.push(...nonfinite[kind].map((at) => [at, text]));
+  }
   return points.sort((a, b) => a[0] - b[0]);
 }
 
@@ -26,16 +28,44 @@ export class CurveChart {
     this.cross = h("div.line");
     this.range = h("div.range");
     this.noteBox = h("div.note", { hidden: true });
-    this.plot = h("div.plot", { tabIndex: 0, role: "img", "aria-label": title }, this.canvas, h("div.over", this.cross, this.range), this.noteBox);
-    this.logButton = h("button", { type: "button", "aria-pressed": "false", title: "Logarithmic y axis", onclick: () => this.setLog(!this.logY) }, "log");
-    const menu = h("button", { type: "button", "aria-label": `Export ${title}`, "aria-haspopup": "true", onclick: () => exportMenu(menu, title, this.plot.clientWidth, this.plot.clientHeight, () => this.option(), () => this.table()) }, "Export");
-    const tall = h("button", { type: "button", "aria-pressed": "false", title: "Larger", "aria-label": `Larger: ${title}`, onclick: () => {
-      const large = this.box.classList.toggle("wide");
-      this.box.classList.toggle("tall", large);
-      tall.setAttribute("aria-pressed", String(large));
-    } }, "⤢");
+    this.plot = h(
+      "div.plot",
+      { tabIndex: 0, role: "img", "aria-label": title },
+      this.canvas,
+      h("div.over", this.cross, this.range),
+      this.noteBox,
+    );
+    this.logButton = h("button", {
+      type: "button",
+      "aria-pressed": "false",
+      title: "Logarithmic y axis",
+      onclick: () => this.setLog(!this.logY),
+    }, "log");
+    const menu = h("button", {
+      type: "button",
+      "aria-label": `Export ${title}`,
+      "aria-haspopup": "true",
+      onclick: () => exportMenu(menu, title, this.plot.clientWidth, this.plot.clientHeight, () => this.option(), () => this.table()),
+    }, "Export");
+    const tall = h("button", {
+      type: "button",
+      "aria-pressed": "false",
+      title: "Larger",
+      "aria-label": `Larger: ${title}`,
+      onclick: () => {
+        const large = this.box.classList.toggle("wide");
+        this.box.classList.toggle("tall", large);
+        tall.setAttribute("aria-pressed", String(large));
+      },
+    }, "⤢");
     this.foot = h("p.chart-foot", { hidden: true });
-    this.box = h(`div.chart${className ? `.${className}` : ""}`, { data: { metric } }, h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu), this.plot, this.foot);
+    this.box = h(
+      `div.chart${className ? `.${className}` : ""}`,
+      { data: { metric } },
+      h("div.chart-head", h("h3", title, unitOf(metric) ? [" ", h("span.unit", unitOf(metric))] : null), this.logButton, tall, menu),
+      this.plot,
+      this.foot,
+    );
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.plot);
     this.onScreen = true;
@@ -72,11 +102,20 @@ export class CurveChart {
 
   /** What the drawn curves do not show, and what the marks at the edge mean. */
   tellFoot() {
-    const curves = this.visible(), sum = (of) => curves.reduce((all, curve) => all + (of(curve) ?? 0), 0), has = (kind) => curves.some((curve) => curve.nonfinite?.[kind].length);
+    const curves = this.visible(),
+      sum = (of) => curves.reduce((all, curve) => all + (of(curve) ?? 0), 0),
+      has = (kind) => curves.some((curve) => curve.nonfinite?.[kind].length);
     const count = sum((curve) => curve.nonfinite?.count), lost = sum((curve) => curve.without_x), texts = [];
-    const signs = [has("nan") ? "◆ NaN" : "", has("infinity") ? "▲ ∞" : "", has("minus_infinity") ? "▼ −∞" : ""].filter(Boolean).join(", ");
+    const marks = [has("nan") ? "◆ NaN" : "", has("infinity") ? "▲ ∞" : "", has("minus_infinity") ? "▼ −∞" : ""];
+    const signs = marks.filter(Boolean).join(", ");
     if (count) texts.push(`${signs}: ${integer(count)} ${count === 1 ? "value is" : "values are"} not finite.`);
-    if (lost) texts.push(`${integer(lost)} ${lost === 1 ? "point is" : "points are"} left out: at ${lost === 1 ? "its step" : "their steps"}, ${this.group.x === "seconds" ? "the time" : `the value of ${this.group.x}`} is not known.`);
+    if (lost) {
+      texts.push(
+        `${integer(lost)} ${lost === 1 ? "point is" : "points are"} left out: at ${lost === 1 ? "its step" : "their steps"}, ${
+          this.group.x === "seconds" ? "the time" : `the value of ${this.group.x}`
+        } is not known.`,
+      );
+    }
     this.foot.hidden = !texts.length;
     this.foot.textContent = texts.join(" ");
   }
@@ -115,7 +154,9 @@ export class CurveChart {
 
   /** [{colour, width, opacity, parts: [[x, y], ...]}]: what is drawn, before it is split into series. */
   strokes() {
-    const curves = this.visible(), smooth = this.group.smoothing > 0, many = curves.length > alone;
+    const curves = this.visible(),
+      smooth = this.group.smoothing > 0 && curves.every((curve) => curve.smoothX),
+      many = curves.length > alone;
     const list = [];
     for (const curve of curves) {
       const colour = this.group.colourOf(curve.run);
@@ -153,7 +194,19 @@ export class CurveChart {
         data[at++] = NaN;
         data[at++] = NaN;
       }
-      return { type: "line", data, dimensions: ["x", "y"], showSymbol: !many && !banded && parts[0].x.length <= 24, symbol: "circle", symbolSize: 5, silent: true, animation: false, z: top ? 3 : 2, itemStyle: { color: colour }, lineStyle: { width, color: colour, opacity: banded ? opacity * 0.25 : opacity } };
+      return {
+        type: "line",
+        data,
+        dimensions: ["x", "y"],
+        showSymbol: !many && !banded && parts[0].x.length <= 24,
+        symbol: "circle",
+        symbolSize: 5,
+        silent: true,
+        animation: false,
+        z: top ? 3 : 2,
+        itemStyle: { color: colour },
+        lineStyle: { width, color: colour, opacity: banded ? opacity * 0.25 : opacity },
+      };
     });
     if (banded) series.push(...this.bandSeries());
     const marks = this.markSeries(style);
@@ -161,12 +214,37 @@ export class CurveChart {
     const low = positiveX ? Math.max(range[0], 1e-9) : range[0];
     // The name of the axis is at its right end, where otherwise a value would be.
     const room = 1 - 58 / Math.max(200, this.plot.clientWidth - 64);
-    const beforeName = (value) => (positiveX ? Math.log(value / low) < room * Math.log(range[1] / low) : value - low < room * (range[1] - low));
+    const beforeName = (
+      value,
+    ) => (positiveX ? Math.log(value / low) < room * Math.log(range[1] / low) : value - low < room * (range[1] - low));
     return {
       animation: false,
       grid: { left: unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-      xAxis: axis(group.logX ? "log" : "value", style, { min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low, max: range[1] > low ? range[1] : low + 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: range[0] === 0, showMaxLabel: false, formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : "") }, ...axisName(group.x === "seconds" ? "time" : group.x, style) }),
-      yAxis: [axis(this.logY ? "log" : "value", style, { scale: true, ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}), ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}), splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) } }), { type: "value", min: 0, max: 1, show: false }],
+      xAxis: axis(group.logX ? "log" : "value", style, {
+        min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low,
+        max: range[1] > low ? range[1] : low + 1,
+        splitLine: { show: false },
+        axisLabel: {
+          color: style.text,
+          ...style.font,
+          hideOverlap: true,
+          showMinLabel: range[0] === 0,
+          showMaxLabel: false,
+          formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : ""),
+        },
+        ...axisName(group.x === "seconds" ? "time" : group.x, style),
+      }),
+      yAxis: [
+        axis(this.logY ? "log" : "value", style, {
+          scale: true,
+          ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}),
+          ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}),
+          splitNumber: 4,
+          axisLine: { show: false },
+          axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) },
+        }),
+        { type: "value", min: 0, max: 1, show: false },
+      ],
       series: [...series, ...marks],
     };
   }
@@ -181,13 +259,24 @@ export class CurveChart {
       for (const x of marks.infinity) infinite.push({ value: [x, 0.98], itemStyle: { color: colour } });
       for (const x of marks.minus_infinity) infinite.push({ value: [x, 0.02], symbolRotate: 180, itemStyle: { color: colour } });
     }
-    const make = (data, symbol, text) => ({ type: "scatter", yAxisIndex: 1, data, symbol, symbolSize: 9, silent: true, animation: false, z: 5, label: { show: data.length <= 3, formatter: text, position: "right", color: style.text, ...style.font } });
-    return [nan.length ? make(nan, "path://M0 0L10 10M10 0L0 10", "NaN") : null, infinite.length ? make(infinite, "triangle", "∞") : null].filter(Boolean).map((one) => (one.symbol.startsWith("path") ? { ...one, symbol: "diamond" } : one));
+    const make = (data, symbol, text) => ({
+      type: "scatter",
+      yAxisIndex: 1,
+      data,
+      symbol,
+      symbolSize: 9,
+      silent: true,
+      animation: false,
+      z: 5,
+      label: { show: data.length <= 3, formatter: text, position: "right", color: style.text, ...style.font },
+    });
+    return [nan.length ? make(nan, "path://M0 0L10 10M10 0L0 10", "NaN") : null, infinite.length ? make(infinite, "triangle", "∞") : null]
+      .filter(Boolean).map((one) => (one.symbol.startsWith("path") ? { ...one, symbol: "diamond" } : one));
   }
 
   /** What is drawn of a curve: the smooth one, if there is one. */
   points(curve) {
-    return this.group.smoothing > 0 ? { x: curve.smoothX, y: curve.smoothY } : { x: curve.x, y: curve.y };
+    return this.group.smoothing > 0 && curve.smoothX ? { x: curve.smoothX, y: curve.smoothY } : { x: curve.x, y: curve.y };
   }
 
   /** [{key, id, band}]: the quantiles of each group, or of all curves. `id`: one of its runs. */
@@ -198,19 +287,45 @@ export class CurveChart {
       if (!groups.has(key)) groups.set(key, []);
       groups.get(key).push(curve);
     }
-    return [...groups].map(([key, curves]) => ({ key, id: curves[0].run, band: bandOf(curves.map((curve) => this.points(curve)), this.head.range) }));
+    return [...groups].map(([key, curves]) => ({
+      key,
+      id: curves[0].run,
+      band: bandOf(curves.map((curve) => this.points(curve)), this.head.range),
+    }));
   }
 
   bandSeries() {
     const usable = ({ x }, y) => (!this.logY || y > 0) && (!this.group.logX || x > 0), series = [];
     for (const { key, id, band } of this.bands()) {
       const fill = this.group.groups ? this.group.groupColour(id) : colour("accent");
-      const top = band.filter((one) => usable(one, one.high)).map((one) => [one.x, one.high]), bottom = band.filter((one) => usable(one, one.low)).map((one) => [one.x, one.low]);
+      const top = band.filter((one) => usable(one, one.high)).map((one) => [one.x, one.high]),
+        bottom = band.filter((one) => usable(one, one.low)).map((one) => [one.x, one.low]);
       const middle = band.filter((one) => usable(one, one.middle)).map((one) => [one.x, one.middle]);
       if (!middle.length) continue;
       const outline = [...top, ...bottom.reverse()];
-      series.push({ type: "custom", name: `band ${key}`, data: [middle[0]], silent: true, animation: false, clip: true, z: 3, renderItem: (_, api) => ({ type: "polygon", shape: { points: outline.map((point) => api.coord(point)) }, style: { fill, opacity: 0.18 } }) });
-      series.push({ type: "line", data: middle, showSymbol: false, silent: true, animation: false, z: 4, lineStyle: { width: 2.2, color: fill } });
+      series.push({
+        type: "custom",
+        name: `band ${key}`,
+        data: [middle[0]],
+        silent: true,
+        animation: false,
+        clip: true,
+        z: 3,
+        renderItem: (_, api) => ({
+          type: "polygon",
+          shape: { points: outline.map((point) => api.coord(point)) },
+          style: { fill, opacity: 0.18 },
+        }),
+      });
+      series.push({
+        type: "line",
+        data: middle,
+        showSymbol: false,
+        silent: true,
+        animation: false,
+        z: 4,
+        lineStyle: { width: 2.2, color: fill },
+      });
     }
     return series;
   }
@@ -227,16 +342,26 @@ export class CurveChart {
     this.chart.setOption(this.option(), true);
     this.tellFoot();
     const curves = this.visible();
-    this.plot.setAttribute("aria-label", `${this.title} by ${this.group.x}, ${curves.length} ${curves.length === 1 ? "curve" : "curves"}. ` + curves.slice(0, 5).map((curve) => `${this.group.names.get(curve.run) ?? curve.name}: last ${number(curve.y[curve.y.length - 1])}`).join("; "));
+    this.plot.setAttribute(
+      "aria-label",
+      `${this.title} by ${this.group.x}, ${curves.length} ${curves.length === 1 ? "curve" : "curves"}. ` +
+        curves.slice(0, 5).map((curve) => `${this.group.names.get(curve.run) ?? curve.name}: last ${number(curve.y[curve.y.length - 1])}`)
+          .join("; "),
+    );
   }
   resized = debounce(() => {
     this.chart?.resize();
     if (this.head && !this.chart) this.draw();
   }, 60);
 
-  /** What the chart shows, as rows: all points of the curves in its range, also those that have no place on the screen, or the quantiles. */
+  /** What the chart shows, as rows: all points of the curves in its range, also those without a place on the screen, or the quantiles. */
   async table() {
-    if (this.banded()) return [["group", this.group.x, "p10", "median", "p90"], ...this.bands().flatMap(({ key, band }) => band.map((one) => [key, one.x, one.low, one.middle, one.high]))];
+    if (this.banded()) {
+      return [
+        ["group", this.group.x, "p10", "median", "p90"],
+        ...this.bands().flatMap(({ key, band }) => band.map((one) => [key, one.x, one.low, one.middle, one.high])),
+      ];
+    }
     const { source, x, from, to } = this.group;
     const all = await getCurves({ ...source, metric: this.metric, x, from, to, pixels: mostColumns });
     const curves = all.curves.filter((curve) => this.group.shown(curve.run)), rows = [["run", "name", x, this.metric]];
@@ -278,8 +403,19 @@ export class CurveChart {
     if (!values.length) return hideReadout();
     values.sort((a, b) => Math.abs(a.y - y) - Math.abs(b.y - y));
     const near = values.slice(0, shown).sort((a, b) => b.y - a.y), { group } = this;
-    const title = `${group.x === "seconds" ? "time" : group.x} ${unitOf(group.x) ? quantity(group.x, values[0].x) : group.x === "epoch" ? number(values[0].x) : integer(Math.round(values[0].x))}`;
-    showReadout(event, title, near.map(({ curve, y: value }) => ({ colour: group.colourOf(curve.run), text: group.names.get(curve.run) ?? curve.name, value: quantity(this.metric, value) })), values.length > shown ? `and ${values.length - shown} more` : "");
+    const title = `${group.x === "seconds" ? "time" : group.x} ${
+      unitOf(group.x) ? quantity(group.x, values[0].x) : group.x === "epoch" ? number(values[0].x) : integer(Math.round(values[0].x))
+    }`;
+    showReadout(
+      event,
+      title,
+      near.map(({ curve, y: value }) => ({
+        colour: group.colourOf(curve.run),
+        text: group.names.get(curve.run) ?? curve.name,
+        value: quantity(this.metric, value),
+      })),
+      values.length > shown ? `and ${values.length - shown} more` : "",
+    );
   }
 
   reset() {
@@ -289,4 +425,3 @@ export class CurveChart {
     else this.draw();
   }
 }
-

@@ -13,7 +13,7 @@ export function h(name, attributes, ...children) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (key === "style") Object.assign(element.style, value);
-    else if (key === "vars") for (const [name, one] of Object.entries(value)) element.style.setProperty(name, one);
+    else if (key === "vars") { for (const [name, one] of Object.entries(value)) element.style.setProperty(name, one); }
     else if (key === "data") Object.assign(element.dataset, value);
     else if (key in element && typeof value !== "string") element[key] = value;
     else element.setAttribute(key, value === true ? "" : value);
@@ -83,7 +83,12 @@ const paths = {
 /** A status as a shape and a colour; its word is for screen readers, or beside it. */
 export function statusMark(status, word = false) {
   const [tag, shape] = paths[status] ?? paths.pruned;
-  return h(`span.status.${status}`, { title: status }, s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, s(tag, shape)), h(word ? "span" : "span.sr", status));
+  return h(
+    `span.status.${status}`,
+    { title: status },
+    s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, s(tag, shape)),
+    h(word ? "span" : "span.sr", status),
+  );
 }
 
 export function icon(d, viewBox = "0 0 20 20") {
@@ -116,7 +121,11 @@ export function empty(title, text, ...more) {
 }
 
 export function command(text) {
-  return h("div.command", h("code", text), h("button.quiet", { type: "button", onclick: () => copy(text, "command copied"), "aria-label": "Copy the command" }, "Copy"));
+  return h(
+    "div.command",
+    h("code", text),
+    h("button.quiet", { type: "button", onclick: () => copy(text, "command copied"), "aria-label": "Copy the command" }, "Copy"),
+  );
 }
 
 /** A menu or panel that opens below a button, and closes on Escape or a click elsewhere. */
@@ -136,8 +145,10 @@ export function popover(button, content, options = {}) {
     if (event.key === "Escape") {
       event.stopPropagation();
       close();
-    } else if (event.key === "Tab") {  // the focus stays in the panel until it is closed
-      const all = [...panel.querySelectorAll("input, button, select, textarea, a[href]")].filter((one) => one.checkVisibility() && !one.disabled);
+    } else if (event.key === "Tab") { // the focus stays in the panel until it is closed
+      const all = [...panel.querySelectorAll("input, button, select, textarea, a[href]")].filter((one) =>
+        one.checkVisibility() && !one.disabled
+      );
       const end = event.shiftKey ? all[0] : all.at(-1);
       if (document.activeElement !== end && all.length) return;
       event.preventDefault();

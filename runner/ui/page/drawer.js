@@ -1,6 +1,6 @@
 // The drawer: one run beside the table.
-import { h, $, replace, statusMark, command, toast, popover, copy } from "./dom.js";
-import { get, post, mayWrite } from "./api.js";
+import { $, command, copy, h, popover, replace, statusMark, toast } from "./dom.js";
+import { get, mayWrite, post } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, selection } from "./state.js";
 import { ago, bytes, count, duration, integer, number, when } from "./format.js";
@@ -33,15 +33,34 @@ export function tagEditor(run, changed) {
       toast(error.message, "error");
     }
   };
-  const tags = run.tags.map((tag) => h("span.tag", tag, mayWrite() ? h("button", { type: "button", "aria-label": `Remove the tag ${tag}`, onclick: () => edit({ remove_tags: [tag] }) }, "×") : null));
-  const add = mayWrite() ? h("button.quiet.small", { type: "button", onclick: () => {
-    const field = h("input", { type: "text", placeholder: "new tag", "aria-label": "New tag" });
-    const close = popover(add, h("form", { onsubmit: (event) => {
-      event.preventDefault();
-      close();
-      if (field.value.trim()) edit({ add_tags: [field.value.trim()] });
-    } }, field), { label: "New tag" });
-  } }, "+ tag") : null;
+  const tags = run.tags.map((tag) =>
+    h(
+      "span.tag",
+      tag,
+      mayWrite()
+        ? h("button", { type: "button", "aria-label": `Remove the tag ${tag}`, onclick: () => edit({ remove_tags: [tag] }) }, "×")
+        : null,
+    )
+  );
+  const add = mayWrite()
+    ? h("button.quiet.small", {
+      type: "button",
+      onclick: () => {
+        const field = h("input", { type: "text", placeholder: "new tag", "aria-label": "New tag" });
+        const close = popover(
+          add,
+          h("form", {
+            onsubmit: (event) => {
+              event.preventDefault();
+              close();
+              if (field.value.trim()) edit({ add_tags: [field.value.trim()] });
+            },
+          }, field),
+          { label: "New tag" },
+        );
+      },
+    }, "+ tag")
+    : null;
   return h("div.chips", tags, add);
 }
 
@@ -71,12 +90,28 @@ export function runButtons(run, changed) {
       toast(error.message, "error");
     }
   };
-  const stop = h("button.plain.danger", { type: "button", onclick: () => {
-    const close = popover(stop, h("div.menu", h("p.small", { style: { padding: "4px 12px" } }, "It writes a checkpoint; runner resume continues it."), h("button.danger", { type: "button", onclick: () => (close(), act("stop", {}, "asked to stop")) }, "Stop this run")), { label: "Stop this run" });
-  } }, "Stop…");
+  const stop = h("button.plain.danger", {
+    type: "button",
+    onclick: () => {
+      const close = popover(
+        stop,
+        h(
+          "div.menu",
+          h("p.small", { style: { padding: "4px 12px" } }, "It writes a checkpoint; runner resume continues it."),
+          h("button.danger", { type: "button", onclick: () => (close(), act("stop", {}, "asked to stop")) }, "Stop this run"),
+        ),
+        { label: "Stop this run" },
+      );
+    },
+  }, "Stop…");
   return [
     mayWrite() && run.status === "running" ? stop : null,
-    mayWrite() ? h("button.plain", { type: "button", onclick: () => act("edit", { archived: !run.archived }, run.archived ? "back in the list" : "archived") }, run.archived ? "Unarchive" : "Archive") : null,
+    mayWrite()
+      ? h("button.plain", {
+        type: "button",
+        onclick: () => act("edit", { archived: !run.archived }, run.archived ? "back in the list" : "archived"),
+      }, run.archived ? "Unarchive" : "Archive")
+      : null,
     h("button.plain", { type: "button", onclick: () => copy(run.id, "id copied") }, "Copy id"),
   ];
 }
@@ -114,27 +149,44 @@ async function fill(id) {
     ["Steps", `${integer(run.steps)}${run.config?.train?.max_steps ? ` of ${integer(run.config.train.max_steps)}` : ""}`],
     ["Loss", run.final_loss === null ? "" : number(run.final_loss)],
     [run.metric, run.metric === "loss" || run.metric_value === null ? "" : number(run.metric_value)],
-    ["Speed", measured.tokens_per_s ? `${count(measured.tokens_per_s)} tokens/s` : run.metrics.tokens_per_s ? `${count(run.metrics.tokens_per_s.last)} tokens/s` : ""],
+    [
+      "Speed",
+      measured.tokens_per_s
+        ? `${count(measured.tokens_per_s)} tokens/s`
+        : run.metrics.tokens_per_s
+        ? `${count(run.metrics.tokens_per_s.last)} tokens/s`
+        : "",
+    ],
     ["Memory", run.metrics.memory_bytes ? `${bytes(run.metrics.memory_bytes.max)} per rank` : ""],
     ["Learning rate", run.config?.optimizer?.lr !== undefined ? number(run.config.optimizer.lr) : ""],
     ["Batch", run.config?.train?.global_batch_size ? integer(run.config.train.global_batch_size) : ""],
     ["Started", `${when(run.started)}, ${ago(run.started)}`],
     ["Took", duration(run.seconds)],
-    ["Best checkpoint", run.best_checkpoint ? `step ${integer(run.best_checkpoint.step)}, ${run.best_checkpoint.metric} ${number(run.best_checkpoint.value)}` : ""],
+    [
+      "Best checkpoint",
+      run.best_checkpoint
+        ? `step ${integer(run.best_checkpoint.step)}, ${run.best_checkpoint.metric} ${number(run.best_checkpoint.value)}`
+        : "",
+    ],
     ["Data", run.data_summary],
     ["Id", run.id],
   ].filter(([, value]) => value);
   const again = () => fill(id);
   const close = h("button.icon", { type: "button", "aria-label": "Close the details", onclick: closeDrawer }, "✕");
-  const pick = h("button.plain", { type: "button", onclick: () => document.querySelector(`tr[data-id="${CSS.escape(id)}"] input`)?.click() }, selection.has(id) ? "Selected" : "Select");
-  replace(drawer,
+  const pick = h("button.plain", {
+    type: "button",
+    onclick: () => document.querySelector(`tr[data-id="${CSS.escape(id)}"] input`)?.click(),
+  }, selection.has(id) ? "Selected" : "Select");
+  replace(
+    drawer,
     h("div.drawer-head", h("div", h("h1", run.name), h("div.small.muted", statusMark(run.status, true))), close),
     h("div.buttons", h("a.button.primary", { href: address("run", id) }, "Open"), pick, runButtons(run, again)),
     tagEditor(run, again),
     charts.map((chart) => chart.box),
     h("dl.facts", facts.flatMap(([name, value]) => [h("dt", name), h("dd", value)])),
     notesEditor(run),
-    command(`runner show ${id}`));
+    command(`runner show ${id}`),
+  );
   if (focused || before) close.focus({ preventScroll: true });
   group.refresh();
 }

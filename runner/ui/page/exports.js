@@ -13,7 +13,10 @@ const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replac
 
 /** Saves rows of values as CSV; the first one names them. */
 export function saveTable(name, rows) {
-  download(`${name}.csv`, URL.createObjectURL(new Blob([rows.map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" })));
+  download(
+    `${name}.csv`,
+    URL.createObjectURL(new Blob([rows.map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" })),
+  );
 }
 
 /** PNG, SVG and CSV of a chart. `option()`: its ECharts option; `table()`: rows of values, or a promise of them. */
@@ -36,16 +39,33 @@ export function exportMenu(button, name, width, height, option, table) {
     chart.dispose();
     return url;
   };
-  const close = popover(button, h("div.menu",
-    h("button", { type: "button", data: { export: "png" }, onclick: async () => (close(), download(`${file}.png`, await render("png"))) }, "PNG image"),
-    h("button", { type: "button", data: { export: "svg" }, onclick: async () => (close(), download(`${file}.svg`, await render("svg"))) }, "SVG image"),
-    h("button", { type: "button", data: { export: "csv" }, onclick: async () => {
-      close();
-      try {
-        saveTable(file, await table());
-      } catch (error) {
-        toast(error.message, "error");
-      }
-    } }, "CSV table")), { label: `Export ${name}` });
+  const close = popover(
+    button,
+    h(
+      "div.menu",
+      h(
+        "button",
+        { type: "button", data: { export: "png" }, onclick: async () => (close(), download(`${file}.png`, await render("png"))) },
+        "PNG image",
+      ),
+      h(
+        "button",
+        { type: "button", data: { export: "svg" }, onclick: async () => (close(), download(`${file}.svg`, await render("svg"))) },
+        "SVG image",
+      ),
+      h("button", {
+        type: "button",
+        data: { export: "csv" },
+        onclick: async () => {
+          close();
+          try {
+            saveTable(file, await table());
+          } catch (error) {
+            toast(error.message, "error");
+          }
+        },
+      }, "CSV table"),
+    ),
+    { label: `Export ${name}` },
+  );
 }
-

@@ -41,7 +41,9 @@ const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("
 export function count(value) {
   value = toNumber(value);
   if (value === undefined || !Number.isFinite(value)) return value === undefined ? "" : "NaN";
-  for (const [size, unit] of [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]]) if (Math.abs(value) >= size) return (value / size).toPrecision(3) + unit;
+  for (const [size, unit] of [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]]) {
+    if (Math.abs(value) >= size) return (value / size).toPrecision(3) + unit;
+  }
   return Number.isInteger(value) ? String(value) : value.toPrecision(3);
 }
 
@@ -66,7 +68,8 @@ export function duration(seconds) {
   if (seconds < 1) return `${(seconds * 1000).toPrecision(3)} ms`;
   if (seconds < 10) return `${seconds.toPrecision(2)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;
-  const whole = Math.round(seconds), [d, hours, m, rest] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60, whole % 60];
+  const whole = Math.round(seconds),
+    [d, hours, m, rest] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60, whole % 60];
   if (d) return `${d}d ${hours}h`;
   return hours ? `${hours}h ${m}m` : `${m}m ${rest}s`;
 }
@@ -83,7 +86,9 @@ export function ago(time, now = Date.now() / 1000) {
 export function when(time) {
   if (!time) return "";
   const date = new Date(time * 1000), two = (n) => String(n).padStart(2, "0");
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${
+    two(date.getSeconds())
+  }`;
 }
 
 /** What a metric's values are, judged by its name. */

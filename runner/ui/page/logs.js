@@ -1,5 +1,5 @@
 // The tab Logs of a run: its last lines, what is appended to them, earlier lines, and search.
-import { h, replace, empty, debounce } from "./dom.js";
+import { debounce, empty, h, replace } from "./dom.js";
 import { get } from "./api.js";
 import { change, parameter } from "./state.js";
 import { bytes, integer } from "./format.js";
@@ -24,24 +24,49 @@ function kindOf(text) {
 
 export function logsTab(box, run) {
   if (!run.logs.length) {
-    replace(box, empty("No logs", run.run_dir_exists ? "The run has written none." : run.imported_from ? `The run was imported from ${run.imported_from}, without the files of its folder.` : "The run's folder was moved or deleted."));
+    replace(
+      box,
+      empty(
+        "No logs",
+        run.run_dir_exists
+          ? "The run has written none."
+          : run.imported_from
+          ? `The run was imported from ${run.imported_from}, without the files of its folder.`
+          : "The run's folder was moved or deleted.",
+      ),
+    );
     let tab = null;
     return {
       refresh: (newest) => (tab ? tab.refresh(newest) : newest.logs.length && (tab = logsTab(box, newest))),
       dispose: () => tab?.dispose(),
     };
   }
-  const file = h("select", { "aria-label": "File" }, run.logs.map((log) => h("option", { value: log.file, selected: log.file === parameter("file") }, `${log.file}, ${bytes(log.bytes)}`)));
-  const search = h("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", value: parameter("search") });
+  const file = h(
+    "select",
+    { "aria-label": "File" },
+    run.logs.map((log) => h("option", { value: log.file, selected: log.file === parameter("file") }, `${log.file}, ${bytes(log.bytes)}`)),
+  );
+  const search = h("input", {
+    type: "search",
+    placeholder: "Search this log",
+    "aria-label": "Search this log",
+    value: parameter("search"),
+  });
   const lines = h("div.logs", { tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Log" });
   const state = h("span.muted.small", { role: "status" });
-  const earlier = h("button.plain", { type: "button" }, "Earlier lines"), later = h("button.plain", { type: "button", hidden: true }, "Later lines");
-  let first = 1;         // number of the first line that is shown
-  let next = "";         // how far the log was read
+  const earlier = h("button.plain", { type: "button" }, "Earlier lines"),
+    later = h("button.plain", { type: "button", hidden: true }, "Later lines");
+  let first = 1; // number of the first line that is shown
+  let next = ""; // how far the log was read
   let follow = true, busy = false, disposed = false, found = 0;
 
   const row = ({ line, text, unfinished }) =>
-    h("div", { data: { line, ...(unfinished ? { unfinished: "" } : {}) } }, h("span", String(line)), h(`span${kindOf(text)}`, marked(text, search.value.toLowerCase())));
+    h(
+      "div",
+      { data: { line, ...(unfinished ? { unfinished: "" } : {}) } },
+      h("span", String(line)),
+      h(`span${kindOf(text)}`, marked(text, search.value.toLowerCase())),
+    );
 
   function tellState(answer) {
     const all = `${integer(answer.total)} ${answer.total === 1 ? "line" : "lines"}, ${bytes(answer.bytes)}`;
@@ -76,7 +101,7 @@ export function logsTab(box, run) {
     const words = search.value, name = file.value;
     const answer = await get(`runs/${run.id}/logs`, { file: name, search: words, after: next, lines: 2000 });
     if (disposed || words !== search.value || name !== file.value) return;
-    if (!answer.appended) return load();  // the file was rewritten
+    if (!answer.appended) return load(); // the file was rewritten
     if (answer.lines.length) {
       const unfinished = lines.querySelector("[data-unfinished]");
       if (unfinished && words) --found;
@@ -104,14 +129,15 @@ export function logsTab(box, run) {
   }
   const again = () => load().catch((error) => replace(lines, h("p.problem", error.message)));
 
-  earlier.addEventListener("click", () => once(async () => {
-    const from = Math.max(0, first - 1 - atOnce), height = lines.scrollHeight;
-    const answer = await get(`runs/${run.id}/logs`, { file: file.value, from, lines: first - 1 - from });
-    lines.prepend(...answer.lines.map(row));
-    lines.scrollTop += lines.scrollHeight - height;
-    first = from + 1;
-    earlier.disabled = first <= 1;
-  }));
+  earlier.addEventListener("click", () =>
+    once(async () => {
+      const from = Math.max(0, first - 1 - atOnce), height = lines.scrollHeight;
+      const answer = await get(`runs/${run.id}/logs`, { file: file.value, from, lines: first - 1 - from });
+      lines.prepend(...answer.lines.map(row));
+      lines.scrollTop += lines.scrollHeight - height;
+      first = from + 1;
+      earlier.disabled = first <= 1;
+    }));
   later.addEventListener("click", () => once(append));
   lines.addEventListener("scroll", () => (follow = lines.scrollTop + lines.clientHeight > lines.scrollHeight - 40));
   file.addEventListener("change", () => (change({ file: file.value, line: "" }), (follow = true), again()));
@@ -123,7 +149,9 @@ export function logsTab(box, run) {
   return {
     refresh(newest) {
       run = newest;
-      for (const log of run.logs) if (![...file.options].some((one) => one.value === log.file)) file.append(h("option", { value: log.file }, log.file));
+      for (const log of run.logs) {
+        if (![...file.options].some((one) => one.value === log.file)) file.append(h("option", { value: log.file }, log.file));
+      }
       if (follow && next) once(append);
     },
     dispose() {

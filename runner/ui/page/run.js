@@ -1,5 +1,5 @@
 // The view Run: what happened in this run?
-import { h, replace, statusMark, empty, command, paced, toast } from "./dom.js";
+import { command, empty, h, paced, replace, statusMark, toast } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
@@ -11,14 +11,24 @@ import { diffTab } from "./diff.js";
 import { logsTab } from "./logs.js";
 import { systemTab } from "./system.js";
 
-const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["diff", "Diff"], ["events", "Events"]];
+const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["diff", "Diff"], [
+  "events",
+  "Events",
+]];
 
 function headline(run) {
   const measured = run.measured ?? {}, last = (name) => run.metrics[name]?.last, total = run.config?.train?.max_steps;
   const rate = measured.tokens_per_s ?? last("tokens_per_s") ?? last("samples_per_s");
   const memory = measured.memory_bytes_per_rank ?? run.metrics.memory_bytes?.max;
-  const item = (name, value, unit) => (value === undefined || value === null || value === "" ? null : h("div", h("dt", name), h("dd", value, unit ? h("small", ` ${unit}`) : null)));
-  return h("dl.headline",
+  const item = (
+    name,
+    value,
+    unit,
+  ) => (value === undefined || value === null || value === ""
+    ? null
+    : h("div", h("dt", name), h("dd", value, unit ? h("small", ` ${unit}`) : null)));
+  return h(
+    "dl.headline",
     item("Steps", integer(run.steps), total ? `of ${integer(total)}` : ""),
     item("Loss", run.final_loss === null ? "" : number(run.final_loss)),
     run.metric !== "loss" && run.metric_value !== null ? item(run.metric, number(run.metric_value)) : null,
@@ -26,7 +36,8 @@ function headline(run) {
     item("Speed", rate ? count(rate) : "", `${last("samples_per_s") && !last("tokens_per_s") ? "samples" : "tokens"}/s`),
     item("Memory", memory ? bytes(memory) : "", "per rank"),
     item("Took", duration(run.seconds)),
-    item("Strategy", run.strategy, run.world_size > 1 ? `on ${run.world_size} ranks` : ""));
+    item("Strategy", run.strategy, run.world_size > 1 ? `on ${run.world_size} ranks` : ""),
+  );
 }
 
 export async function showRun(view) {
@@ -39,9 +50,26 @@ export async function showRun(view) {
   let run = await get(`runs/${encodeURIComponent(id)}`), part = null;
   if (view.isConnected) document.title = `${run.name} · runner`;
   const top = h("div"), box = h("div"), tab = parameter("tab");
-  const drawTop = () => replace(top,
-    h("div.head", statusMark(run.status), h("h1", run.name), h("span.faint.mono", run.id), h("span.spacer"), h("div.buttons", h("a.button.plain", { href: address("plan", run.id) }, "Plan"), h("a.button.plain", { href: address("compare", "", { runs: run.id }) }, "Compare"), runButtons(run, reload))),
-    run.why ? h("p.problem", { style: { padding: "0 0 8px" } }, run.message || run.why) : null, tagEditor(run, reload), headline(run));
+  const drawTop = () =>
+    replace(
+      top,
+      h(
+        "div.head",
+        statusMark(run.status),
+        h("h1", run.name),
+        h("span.faint.mono", run.id),
+        h("span.spacer"),
+        h(
+          "div.buttons",
+          h("a.button.plain", { href: address("plan", run.id) }, "Plan"),
+          h("a.button.plain", { href: address("compare", "", { runs: run.id }) }, "Compare"),
+          runButtons(run, reload),
+        ),
+      ),
+      run.why ? h("p.problem", { style: { padding: "0 0 8px" } }, run.message || run.why) : null,
+      tagEditor(run, reload),
+      headline(run),
+    );
   async function reload() {
     try {
       run = await get(`runs/${run.id}`);
@@ -56,16 +84,21 @@ export async function showRun(view) {
     try {
       run = await get(`runs/${run.id}`);
     } catch {
-      return;  // a note says that the server is away; the next change tries again
+      return; // a note says that the server is away; the next change tries again
     }
     if (before !== run.status || !top.contains(document.activeElement)) drawTop();
     part?.refresh?.(run);
   }
-  const bar = h("nav.tabs", { "aria-label": "Parts of the run" }, tabs.map(([key, text]) => h("a", { href: address("run", run.id, { tab: key }), "aria-current": key === tab ? "page" : null }, text)));
+  const bar = h(
+    "nav.tabs",
+    { "aria-label": "Parts of the run" },
+    tabs.map(([key, text]) => h("a", { href: address("run", run.id, { tab: key }), "aria-current": key === tab ? "page" : null }, text)),
+  );
   drawTop();
   replace(view, top, bar, box);
   bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, diff: diffTab, events: eventsTab }[tab]?.(box, run) ?? curvesTab(box, run);
+  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, diff: diffTab, events: eventsTab }[tab]?.(box, run) ??
+    curvesTab(box, run);
   const later = paced(refresh, 1500);
   const stop = onChange((changes) => {
     if (changes.reload || changes.runs.some((one) => one.id === run.id)) later();

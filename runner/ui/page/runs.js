@@ -1,43 +1,110 @@
 // The view Runs: what is running, is it healthy?
-import { h, s, $, replace, statusMark, empty, command, popover, toast, paced } from "./dom.js";
-import { get, post, mayWrite } from "./api.js";
+import { $, command, empty, h, paced, popover, replace, s, statusMark, toast } from "./dom.js";
+import { get, mayWrite, post } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, change, go, kept, parameter, selection } from "./state.js";
 import { ago, bytes, count, duration, integer, number, plain, toNumber, when } from "./format.js";
 import { head, virtualRows } from "./table.js";
-import { openDrawer, drawerRun } from "./drawer.js";
+import { drawerRun, openDrawer } from "./drawer.js";
 import { quotedName, splitColumns, termOf, withoutTerm } from "./words.js";
 
 /** A small curve; values outside of it do not exist, because it shows the least and the greatest. */
 export function sparkline(values, width = 72, height = 24) {
   if (!values || values.length < 2) return s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  const low = Math.min(...values), high = Math.max(...values), half = high / 2 - low / 2 || 1;  // halves: the whole may be too large for a number
-  const points = values.map((value, i) => `${((i / (values.length - 1)) * width).toFixed(1)} ${(height - 2 - ((value / 2 - low / 2) / half) * (height - 4)).toFixed(1)}`);
-  return s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, s("path", { class: "area", d: `M${points.join("L")}L${width} ${height}L0 ${height}Z` }), s("path", { d: `M${points.join("L")}` }));
+  const low = Math.min(...values), high = Math.max(...values);
+  const half = high / 2 - low / 2 || 1; // halves: the whole may be too large for a number
+  const points = values.map((value, i) =>
+    `${((i / (values.length - 1)) * width).toFixed(1)} ${(height - 2 - ((value / 2 - low / 2) / half) * (height - 4)).toFixed(1)}`
+  );
+  return s(
+    "svg",
+    { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    s("path", { class: "area", d: `M${points.join("L")}L${width} ${height}L0 ${height}Z` }),
+    s("path", { d: `M${points.join("L")}` }),
+  );
 }
 
 function progress(run) {
   const done = run.max_steps ? Math.min(1, run.steps / run.max_steps) : run.status === "finished" ? 1 : 0;
   const left = run.max_steps ? `${integer(run.steps)} / ${integer(run.max_steps)}` : `${integer(run.steps)} steps`;
-  const right = run.status === "running" && run.eta_s !== undefined && run.eta_s !== null ? `${duration(run.eta_s).split(" ")[0]} left` : run.max_steps ? `${Math.round(done * 100)} %` : "";
-  return h(`div.progress.${run.status}`, { role: "progressbar", "aria-valuenow": Math.round(done * 100), "aria-valuemin": "0", "aria-valuemax": "100", "aria-label": `${left} ${right}`, title: run.eta_s ? `${duration(run.eta_s)} left` : "" },
-    h("div.small", h("span", left), h("span", right)), h("div.track", h("i", { vars: { "--done": done } })));
+  const right = run.status === "running" && run.eta_s !== undefined && run.eta_s !== null
+    ? `${duration(run.eta_s).split(" ")[0]} left`
+    : run.max_steps
+    ? `${Math.round(done * 100)} %`
+    : "";
+  return h(
+    `div.progress.${run.status}`,
+    {
+      role: "progressbar",
+      "aria-valuenow": Math.round(done * 100),
+      "aria-valuemin": "0",
+      "aria-valuemax": "100",
+      "aria-label": `${left} ${right}`,
+      title: run.eta_s ? `${duration(run.eta_s)} left` : "",
+    },
+    h("div.small", h("span", left), h("span", right)),
+    h("div.track", h("i", { vars: { "--done": done } })),
+  );
 }
 
 function memory(run) {
   if (run.memory_bytes === null || run.memory_bytes === undefined) return "";
   const part = run.memory_limit ? run.memory_bytes / run.memory_limit : 0;
-  return h(`div.gauge${part > 0.92 ? ".tight" : ""}`, { title: run.memory_limit ? `${bytes(run.memory_bytes)} of ${bytes(run.memory_limit)} per rank` : "" }, h("span", bytes(run.memory_bytes)), run.memory_limit ? h("div.track", h("i", { vars: { "--part": part } })) : null);
+  return h(
+    `div.gauge${part > 0.92 ? ".tight" : ""}`,
+    { title: run.memory_limit ? `${bytes(run.memory_bytes)} of ${bytes(run.memory_limit)} per rank` : "" },
+    h("span", bytes(run.memory_bytes)),
+    run.memory_limit ? h("div.track", h("i", { vars: { "--part": part } })) : null,
+  );
 }
 
 const standard = [
   { key: "progress", title: "Progress", sort: "steps", width: "168px", cell: progress, class: "progress-cell" },
-  { key: "loss", title: "Loss", sort: "last(loss)", number: true, width: "124px", class: "loss", cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))) },
-  { key: "metric", title: "Metric", sort: "metric", number: true, width: "88px", cell: (run) => (run.metric === "loss" ? "" : h("div.two-lines", { title: run.metric }, h("span", number(run.metric_value)), h("span.small.faint", run.metric))) },
-  { key: "rate", title: "Speed", unit: "/ s", number: true, width: "72px", cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))) },
+  {
+    key: "loss",
+    title: "Loss",
+    sort: "last(loss)",
+    number: true,
+    width: "124px",
+    class: "loss",
+    cell: (run) => h("div.spark", sparkline(run.sparkline), h("span.value", number(run.loss))),
+  },
+  {
+    key: "metric",
+    title: "Metric",
+    sort: "metric",
+    number: true,
+    width: "88px",
+    cell: (
+      run,
+    ) => (run.metric === "loss"
+      ? ""
+      : h("div.two-lines", { title: run.metric }, h("span", number(run.metric_value)), h("span.small.faint", run.metric))),
+  },
+  {
+    key: "rate",
+    title: "Speed",
+    unit: "/ s",
+    number: true,
+    width: "72px",
+    cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))),
+  },
   { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "102px", cell: memory },
-  { key: "strategy", title: "Strategy", sort: "strategy", width: "80px", cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null] },
-  { key: "started", title: "Started", sort: "started", number: true, width: "100px", cell: (run) => h("span", { title: when(run.started) }, ago(run.started)) },
+  {
+    key: "strategy",
+    title: "Strategy",
+    sort: "strategy",
+    width: "80px",
+    cell: (run) => [run.strategy, run.ranks > 1 ? h("span.faint", ` × ${run.ranks}`) : null],
+  },
+  {
+    key: "started",
+    title: "Started",
+    sort: "started",
+    number: true,
+    width: "100px",
+    cell: (run) => h("span", { title: when(run.started) }, ago(run.started)),
+  },
   { key: "took", title: "Took", sort: "took", number: true, width: "80px", cell: (run) => duration(run.seconds) },
 ];
 const usual = standard.map((column) => column.key);
@@ -54,10 +121,19 @@ function columnsOf(keys) {
     list: [
       { key: "check", title: "", width: "32px" },
       { key: "name", title: "Run", sort: "name", width: "auto" },
-      ...keys.map((key) => standard.find((column) => column.key === key) ?? { key, title: key, sort: key, number: true, width: "130px", cell: (run) => {
-        const value = run.cells?.[extra.indexOf(key)];
-        return typeof value === "number" ? number(value) : plain(value ?? null);
-      } }),
+      ...keys.map((key) =>
+        standard.find((column) => column.key === key) ?? {
+          key,
+          title: key,
+          sort: key,
+          number: true,
+          width: "130px",
+          cell: (run) => {
+            const value = run.cells?.[extra.indexOf(key)];
+            return typeof value === "number" ? number(value) : plain(value ?? null);
+          },
+        }
+      ),
     ],
   };
 }
@@ -68,20 +144,44 @@ async function pickColumns(button, keys, apply) {
   const list = h("div");
   const chosen = new Set(keys);
   const quoted = (list) => list.map(quotedName).filter(Boolean);
-  const names = [...quoted(words.metrics).flatMap((name) => [`last(${name})`, `best(${name})`]), ...quoted(words.keys), ...words.fields.map((field) => field.name)];
-  const line = (key, title) => h("label", h("input", { type: "checkbox", checked: chosen.has(key), onchange: (event) => {
-    if (event.target.checked) chosen.add(key);
-    else chosen.delete(key);
-    apply([...chosen]);
-  } }), h("span", title));
+  const names = [
+    ...quoted(words.metrics).flatMap((name) => [`last(${name})`, `best(${name})`]),
+    ...quoted(words.keys),
+    ...words.fields.map((field) => field.name),
+  ];
+  const line = (key, title) =>
+    h(
+      "label",
+      h("input", {
+        type: "checkbox",
+        checked: chosen.has(key),
+        onchange: (event) => {
+          if (event.target.checked) chosen.add(key);
+          else chosen.delete(key);
+          apply([...chosen]);
+        },
+      }),
+      h("span", title),
+    );
   const fill = () => {
     const text = search.value.toLowerCase();
-    const found = names.filter((name) => !usual.includes(name) && (chosen.has(name) || (text && name.toLowerCase().includes(text)))).slice(0, 60);
-    replace(list, h("h3", "Usual"), standard.filter((column) => column.title.toLowerCase().includes(text)).map((column) => line(column.key, column.title)), h("h3", text ? "Found" : "Recipe keys and metrics: search above"), found.map((name) => line(name, name)));
+    const found = names.filter((name) => !usual.includes(name) && (chosen.has(name) || (text && name.toLowerCase().includes(text)))).slice(
+      0,
+      60,
+    );
+    replace(
+      list,
+      h("h3", "Usual"),
+      standard.filter((column) => column.title.toLowerCase().includes(text)).map((column) => line(column.key, column.title)),
+      h("h3", text ? "Found" : "Recipe keys and metrics: search above"),
+      found.map((name) => line(name, name)),
+    );
   };
   search.addEventListener("input", fill);
   fill();
-  popover(button, h("div.pick", search, list, h("button.quiet", { type: "button", onclick: () => apply([...usual]) }, "Usual columns")), { label: "Columns" });
+  popover(button, h("div.pick", search, list, h("button.quiet", { type: "button", onclick: () => apply([...usual]) }, "Usual columns")), {
+    label: "Columns",
+  });
 }
 
 export function showRuns(view, context) {
@@ -90,7 +190,11 @@ export function showRuns(view, context) {
   let keys = shownColumns();
   let { list: columns, extra } = columnsOf(keys);
   const title = h("h1", "Runs"), chips = h("div.chips"), tools = h("div.buttons");
-  const columnsButton = h("button.plain.hide-phone", { type: "button", "aria-haspopup": "dialog", onclick: () => pickColumns(columnsButton, keys, setColumns) }, "Columns");
+  const columnsButton = h("button.plain.hide-phone", {
+    type: "button",
+    "aria-haspopup": "dialog",
+    onclick: () => pickColumns(columnsButton, keys, setColumns),
+  }, "Columns");
   tools.append(columnsButton);
   const table = h("table.runs-table", { "aria-label": "Runs" });
   const place = h("div", h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: 8 }, () => h("i"))));
@@ -119,7 +223,7 @@ export function showRuns(view, context) {
     }
     select(ids, on);
   }
-  let anchor = null;  // the row that was clicked last
+  let anchor = null; // the row that was clicked last
   function draw(run, index) {
     const check = h("input", { type: "checkbox", checked: selection.has(run.id), "aria-label": `Select ${run.name}` });
     check.addEventListener("click", (event) => {
@@ -128,17 +232,48 @@ export function showRuns(view, context) {
       anchor = index;
       select([run.id], check.checked);
     });
-    const row = h(`tr${drawerRun() === run.id ? ".open" : ""}`, { tabIndex: -1, data: { id: run.id }, "aria-selected": String(selection.has(run.id)), onclick: (event) => {
-      if (event.target.closest("a, input, button")) return;
-      openDrawer(run.id);
-    } });
-    row.append(h("td.check", check), h("td.name", h("div.run-name", statusMark(run.status), h("div", h("b", h("a", { href: address("run", run.id), style: { color: "inherit" } }, run.name)), h("div.small", { title: run.why || run.id }, h("span", run.why || run.id.slice(-4)), run.attempts > 1 ? h("span", `· ${run.attempts} attempts`) : null, run.group ? h("span", `· ${run.group}`) : null, run.tags.slice(0, 3).map((tag) => h("span.tag", tag)))))));
-    for (const column of columns.slice(2)) row.append(h(`td${column.number ? ".num" : ""}${column.class ? `.${column.class}` : ""}`, column.cell(run)));
+    const row = h(`tr${drawerRun() === run.id ? ".open" : ""}`, {
+      tabIndex: -1,
+      data: { id: run.id },
+      "aria-selected": String(selection.has(run.id)),
+      onclick: (event) => {
+        if (event.target.closest("a, input, button")) return;
+        openDrawer(run.id);
+      },
+    });
+    row.append(
+      h("td.check", check),
+      h(
+        "td.name",
+        h(
+          "div.run-name",
+          statusMark(run.status),
+          h(
+            "div",
+            h("b", h("a", { href: address("run", run.id), style: { color: "inherit" } }, run.name)),
+            h(
+              "div.small",
+              { title: run.why || run.id },
+              h("span", run.why || run.id.slice(-4)),
+              run.attempts > 1 ? h("span", `· ${run.attempts} attempts`) : null,
+              run.group ? h("span", `· ${run.group}`) : null,
+              run.tags.slice(0, 3).map((tag) => h("span.tag", tag)),
+            ),
+          ),
+        ),
+      ),
+    );
+    for (const column of columns.slice(2)) {
+      row.append(h(`td${column.number ? ".num" : ""}${column.class ? `.${column.class}` : ""}`, column.cell(run)));
+    }
     return row;
   }
 
   const rows = virtualRows({
-    scroller: view.parentElement, columns, height: 44, draw,
+    scroller: view.parentElement,
+    columns,
+    height: 44,
+    draw,
     fetchRows: async (offset, limit) => {
       const answer = await get("runs", { filter: context.filter(), columns: extra.join(","), offset, limit });
       return { ...answer, rows: answer.runs, total: answer.matching };
@@ -146,9 +281,19 @@ export function showRuns(view, context) {
     onload(answer) {
       context.filterError(answer.error?.answer?.offset !== undefined ? answer.error : null);
       if (answer.error) {
-        if (answer.error.message.startsWith("columns:")) replace(place, empty("These columns cannot be shown", answer.error.message, h("button.plain", { type: "button", onclick: () => setColumns([...usual]) }, "Usual columns")));
-        else if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
-        else if (!table.isConnected) replace(place, empty("This filter has a mistake", answer.error.message, h("a", { href: address("runs") }, "Show all runs")));
+        if (answer.error.message.startsWith("columns:")) {
+          replace(
+            place,
+            empty(
+              "These columns cannot be shown",
+              answer.error.message,
+              h("button.plain", { type: "button", onclick: () => setColumns([...usual]) }, "Usual columns"),
+            ),
+          );
+        } else if (answer.error.answer?.offset === undefined) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
+        else if (!table.isConnected) {
+          replace(place, empty("This filter has a mistake", answer.error.message, h("a", { href: address("runs") }, "Show all runs")));
+        }
         return;
       }
       drawCounts(answer);
@@ -162,12 +307,20 @@ export function showRuns(view, context) {
       } else if (context.filter()) {
         replace(place, empty("No run matches this filter", null, h("a", { href: address("runs") }, "Show all runs")));
       } else {
-        replace(place, empty("No runs yet", "Start one in the terminal; it appears here while it trains.", command("runner run recipes/llm_fsdp.toml")));
+        replace(
+          place,
+          empty("No runs yet", "Start one in the terminal; it appears here while it trains.", command("runner run recipes/llm_fsdp.toml")),
+        );
       }
     },
   });
   function layout() {
-    replace(table, h("colgroup", columns.map((column) => h("col", { style: { width: column.width === "auto" ? "auto" : column.width } }))), head(columns, sort, setSort), rows.body);
+    replace(
+      table,
+      h("colgroup", columns.map((column) => h("col", { style: { width: column.width === "auto" ? "auto" : column.width } }))),
+      head(columns, sort, setSort),
+      rows.body,
+    );
   }
   function setColumns(chosen) {
     keys = [...usual.filter((key) => chosen.includes(key)), ...chosen.filter((key) => !usual.includes(key))];
@@ -186,13 +339,31 @@ export function showRuns(view, context) {
   function drawCounts(answer) {
     replace(title, "Runs ", h("span.faint.num", integer(answer.total)));
     const order = ["running", "finished", "failed", "interrupted", "preempted", "pruned", "lost"];
-    replace(chips, order.filter((status) => answer.statuses[status]).map((status) => h("a.chip", { href: address("runs", "", { filter: `${withoutTerm(context.filter(), "status")} status:${status}`.trim() }) }, statusMark(status), `${integer(answer.statuses[status])} ${status}`)));
+    replace(
+      chips,
+      order.filter((status) => answer.statuses[status]).map((status) =>
+        h(
+          "a.chip",
+          { href: address("runs", "", { filter: `${withoutTerm(context.filter(), "status")} status:${status}`.trim() }) },
+          statusMark(status),
+          `${integer(answer.statuses[status])} ${status}`,
+        )
+      ),
+    );
   }
   /** Columns stay when the ledger becomes another one, so they may have names that no run here knows. */
   function drawNote(answer) {
     const unknown = answer.unknown_columns ?? [], lost = unknown.map(({ column }) => extra[answer.columns.indexOf(column)]);
     note.hidden = !unknown.length;
-    replace(note, unknown.map(({ column, error }) => `The column ${column} is empty: ${error}. `), h("button.quiet.small", { type: "button", onclick: () => setColumns(keys.filter((key) => !lost.includes(key))) }, unknown.length === 1 ? "Remove it" : "Remove them"));
+    replace(
+      note,
+      unknown.map(({ column, error }) => `The column ${column} is empty: ${error}. `),
+      h(
+        "button.quiet.small",
+        { type: "button", onclick: () => setColumns(keys.filter((key) => !lost.includes(key))) },
+        unknown.length === 1 ? "Remove it" : "Remove them",
+      ),
+    );
   }
   async function edit(change, text) {
     const ids = [...selection];
@@ -207,16 +378,34 @@ export function showRuns(view, context) {
   function drawBar() {
     bar.hidden = selection.size === 0;
     if (!selection.size) return;
-    replace(bar, h("span", `${selection.size} selected`), h("button.primary", { type: "button", onclick: () => go(address("compare", "", { runs: [...selection].join(",") })) }, "Compare"),
-      mayWrite() ? [h("button.quiet", { type: "button", onclick: (event) => {
-        const field = h("input", { type: "text", placeholder: "tag", "aria-label": "Tag" });
-        const close = popover(event.currentTarget, h("form", { onsubmit: (submit) => {
-          submit.preventDefault();
-          if (field.value.trim()) edit({ add_tags: [field.value.trim()] }, (n) => `${n} tagged`);
-          close();
-        } }, field), { label: "Add a tag" });
-      } }, "Tag…"), h("button.quiet", { type: "button", onclick: () => edit({ archived: true }, (n) => `${n} archived`) }, "Archive")] : null,
-      h("button.quiet", { type: "button", onclick: () => select([...selection], false) }, "Clear"));
+    replace(
+      bar,
+      h("span", `${selection.size} selected`),
+      h("button.primary", { type: "button", onclick: () => go(address("compare", "", { runs: [...selection].join(",") })) }, "Compare"),
+      mayWrite()
+        ? [
+          h("button.quiet", {
+            type: "button",
+            onclick: (event) => {
+              const field = h("input", { type: "text", placeholder: "tag", "aria-label": "Tag" });
+              const close = popover(
+                event.currentTarget,
+                h("form", {
+                  onsubmit: (submit) => {
+                    submit.preventDefault();
+                    if (field.value.trim()) edit({ add_tags: [field.value.trim()] }, (n) => `${n} tagged`);
+                    close();
+                  },
+                }, field),
+                { label: "Add a tag" },
+              );
+            },
+          }, "Tag…"),
+          h("button.quiet", { type: "button", onclick: () => edit({ archived: true }, (n) => `${n} archived`) }, "Archive"),
+        ]
+        : null,
+      h("button.quiet", { type: "button", onclick: () => select([...selection], false) }, "Clear"),
+    );
   }
   drawBar();
 
@@ -224,7 +413,10 @@ export function showRuns(view, context) {
   const stop = onChange((changes) => {
     if (changes.reload || changes.runs.length || changes.new.length || changes.removed.length) later();
   });
-  const clock = setInterval(() => document.visibilityState === "visible" && rows.rows().some((run) => run.status === "running") && rows.refresh(), 5000);
+  const clock = setInterval(
+    () => document.visibilityState === "visible" && rows.rows().some((run) => run.status === "running") && rows.refresh(),
+    5000,
+  );
   return {
     dispose() {
       stop();
@@ -232,7 +424,10 @@ export function showRuns(view, context) {
       rows.dispose();
     },
     keys: {
-      j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
+      j: () => move(1),
+      k: () => move(-1),
+      ArrowDown: () => move(1),
+      ArrowUp: () => move(-1),
       x: () => current() && select([current()], !selection.has(current())),
       Enter: () => current() && openDrawer(current()),
       c: () => selection.size && go(address("compare", "", { runs: [...selection].join(",") })),

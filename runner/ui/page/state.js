@@ -8,13 +8,15 @@ export function place() {
   try {
     return { view: view || "runs", id: decodeURIComponent(id), query };
   } catch {
-    return { view: "none", id: "", query };  // not an address of UTF-8
+    return { view: "none", id: "", query }; // not an address of UTF-8
   }
 }
 
 export function address(view, id = "", parameters = {}) {
   const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(parameters)) if (value !== "" && value !== null && value !== undefined && value !== false) query.set(key, value === true ? "1" : value);
+  for (const [key, value] of Object.entries(parameters)) {
+    if (value !== "" && value !== null && value !== undefined && value !== false) query.set(key, value === true ? "1" : value);
+  }
   const path = view === "runs" ? "/" : `/${view}${id ? `/${encodeURIComponent(id)}` : ""}`;
   const text = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%28", "(").replaceAll("%29", ")");
   return path + (text ? `?${text}` : "");
@@ -31,7 +33,7 @@ export function change(parameters, { quiet = true, step = false } = {}) {
   const { view, id, query } = place();
   const all = { ...Object.fromEntries(query), ...parameters };
   history[step ? "pushState" : "replaceState"](null, "", address(view, id, all));
-  if (!quiet) for (const listener of listeners) listener();
+  if (!quiet) { for (const listener of listeners) listener(); }
 }
 
 export const parameter = (name, otherwise = "") => place().query.get(name) ?? otherwise;
@@ -44,7 +46,10 @@ addEventListener("popstate", () => listeners.forEach((listener) => listener()));
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
-  if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+  if (
+    !link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target ||
+    link.hasAttribute("download") || link.origin !== location.origin
+  ) return;
   if (link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
   go(link.pathname + link.search);

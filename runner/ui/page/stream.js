@@ -3,7 +3,7 @@
 // there are no locks (pages that are neither local nor encrypted), each tab listens only while it is visible.
 
 const listeners = new Set();
-let missed = false;  // something changed while this tab was hidden
+let missed = false; // something changed while this tab was hidden
 
 export function onChange(listener) {
   listeners.add(listener);
@@ -36,7 +36,7 @@ function connect(hear) {
     source.onerror = () => {
       const closed = source.readyState === EventSource.CLOSED;
       hear({ state: closed ? "gone" : "connecting" });
-      if (!closed) return;  // the browser tries again itself
+      if (!closed) return; // the browser tries again itself
       later = setTimeout(open, pause);
       pause = Math.min(2 * pause, 30000);
     };
@@ -55,7 +55,7 @@ export function listen(tellState) {
     if (message.change) tell(message.change);
     if (!message.state) return;
     if (message.state === "live") {
-      if (known && state !== "live") tell(all);  // what changed in between is not known
+      if (known && state !== "live") tell(all); // what changed in between is not known
       known = true;
     }
     state = message.state;
@@ -74,11 +74,12 @@ export function listen(tellState) {
     };
     channel.postMessage({ asks: true });
     const leaving = new AbortController();
-    navigator.locks.request("runner.changes", { signal: leaving.signal }, () => new Promise((free) => {
-      if (known) say({ state: "connecting" });  // the tab that listened is gone
-      end = connect(say);
-      leave = free;
-    })).catch(() => {});  // this tab left before it had the lock
+    navigator.locks.request("runner.changes", { signal: leaving.signal }, () =>
+      new Promise((free) => {
+        if (known) say({ state: "connecting" }); // the tab that listened is gone
+        end = connect(say);
+        leave = free;
+      })).catch(() => {}); // this tab left before it had the lock
     leave = () => leaving.abort();
   };
   const alone = () => {
@@ -101,6 +102,6 @@ export function listen(tellState) {
     channel?.close();
     state = "connecting";
   });
-  addEventListener("pageshow", (event) => event.persisted && start());  // from the browser's memory of pages
+  addEventListener("pageshow", (event) => event.persisted && start()); // from the browser's memory of pages
   start();
 }

@@ -1,5 +1,5 @@
 // The view Sweep: what should I try next?
-import { h, replace, empty, command, statusMark, paced } from "./dom.js";
+import { command, empty, h, paced, replace, statusMark } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
@@ -12,8 +12,61 @@ const valueText = (value) => (typeof value === "number" ? short(value) : plain(v
 
 async function showList(view) {
   const { sweeps } = await get("sweeps");
-  if (!sweeps.length) return replace(view, h("div.head", h("h1", "Sweeps")), empty("No sweeps yet", "A sweep tries many values of a recipe's keys.", command("runner sweep run recipes/sweeps/lr.toml")));
-  replace(view, h("div.head", h("h1", "Sweeps ", h("span.faint.num", integer(sweeps.length)))), h("div.scroll-x", h("table", h("thead", h("tr", ["Sweep", "Method", "Metric"].map((title) => h("th", title)), ["Trials", "Failed", "Started", "Took"].map((title) => h("th.num", title)))), h("tbody", sweeps.map((sweep) => h("tr", { style: { cursor: "pointer" }, onclick: () => go(address("sweep", sweep.id)) }, h("td", h("div.run-name", statusMark(sweep.status), h("div", h("b", h("a", { href: address("sweep", sweep.id), style: { color: "inherit" } }, sweep.name)), h("div.small", h("span", sweep.id.slice(-4)))))), h("td", sweep.method), h("td", `${sweep.goal === "max" ? "greatest" : "least"} ${sweep.metric}`), h("td.num", `${integer(Object.values(sweep.counts).reduce((a, b) => a + b, 0))}${sweep.budget ? ` of ${integer(sweep.budget)}` : ""}`), h("td.num", integer(sweep.counts.failed ?? 0)), h("td.num", ago(sweep.started)), h("td.num", duration(sweep.seconds))))))));
+  if (!sweeps.length) {
+    return replace(
+      view,
+      h("div.head", h("h1", "Sweeps")),
+      empty("No sweeps yet", "A sweep tries many values of a recipe's keys.", command("runner sweep run recipes/sweeps/lr.toml")),
+    );
+  }
+  replace(
+    view,
+    h("div.head", h("h1", "Sweeps ", h("span.faint.num", integer(sweeps.length)))),
+    h(
+      "div.scroll-x",
+      h(
+        "table",
+        h(
+          "thead",
+          h(
+            "tr",
+            ["Sweep", "Method", "Metric"].map((title) => h("th", title)),
+            ["Trials", "Failed", "Started", "Took"].map((title) => h("th.num", title)),
+          ),
+        ),
+        h(
+          "tbody",
+          sweeps.map((sweep) =>
+            h(
+              "tr",
+              { style: { cursor: "pointer" }, onclick: () => go(address("sweep", sweep.id)) },
+              h(
+                "td",
+                h(
+                  "div.run-name",
+                  statusMark(sweep.status),
+                  h(
+                    "div",
+                    h("b", h("a", { href: address("sweep", sweep.id), style: { color: "inherit" } }, sweep.name)),
+                    h("div.small", h("span", sweep.id.slice(-4))),
+                  ),
+                ),
+              ),
+              h("td", sweep.method),
+              h("td", `${sweep.goal === "max" ? "greatest" : "least"} ${sweep.metric}`),
+              h(
+                "td.num",
+                `${integer(Object.values(sweep.counts).reduce((a, b) => a + b, 0))}${sweep.budget ? ` of ${integer(sweep.budget)}` : ""}`,
+              ),
+              h("td.num", integer(sweep.counts.failed ?? 0)),
+              h("td.num", ago(sweep.started)),
+              h("td.num", duration(sweep.seconds)),
+            )
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** The trials' objectives as the palette: the best ones strong, the others faint. */
@@ -21,7 +74,9 @@ function parallel(sweep, trials, names) {
   const done = trials.filter((trial) => Number.isFinite(toNumber(trial.value))), values = done.map((trial) => toNumber(trial.value));
   if (done.length < 2 || !names.length) return null;
   const low = Math.min(...values), high = Math.max(...values);
-  const isNumber = (name) => sweep.scales?.[name] !== "category" && done.every((trial) => trial.parameters[name] === undefined || typeof trial.parameters[name] === "number");
+  const isNumber = (name) =>
+    sweep.scales?.[name] !== "category" &&
+    done.every((trial) => trial.parameters[name] === undefined || typeof trial.parameters[name] === "number");
   const axes = names.map((name, dim) => {
     const list = done.map((trial) => trial.parameters[name]).filter((value) => value !== undefined);
     if (!isNumber(name)) {
@@ -29,20 +84,67 @@ function parallel(sweep, trials, names) {
       return { dim, name, type: "category", data: [...new Set([...(list.length < done.length ? ["—"] : []), ...choices.map(plain)])] };
     }
     // The sweep's own scale; of a sweep in Lua, what the values look like.
-    const positive = Math.min(...list) > 0, log = sweep.scales?.[name] ? sweep.scales[name] === "log" : Math.max(...list) / Math.min(...list) > 50;
+    const positive = Math.min(...list) > 0,
+      log = sweep.scales?.[name] ? sweep.scales[name] === "log" : Math.max(...list) / Math.min(...list) > 50;
     return { dim, name, type: positive && log ? "log" : "value", scale: true };
   });
   axes.push({ dim: names.length, name: sweep.metric, type: "value", scale: true, inverse: sweep.goal !== "max" });
   const part = (value) => (high > low ? (sweep.goal === "max" ? (value - low) / (high - low) : (high - value) / (high - low)) : 1);
   const option = (style) => ({
-    parallel: { left: innerWidth < 640 ? 28 : 56, right: innerWidth < 640 ? 44 : 72, top: 40, bottom: 24, parallelAxisDefault: { nameLocation: "start", nameGap: 14, nameTextStyle: { color: style.strong, ...style.font, fontSize: 12, width: 150, overflow: "truncate" }, axisLine: { lineStyle: { color: style.axis, width: 1 } }, axisTick: { show: false }, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, formatter: (value) => valueText(value) }, areaSelectStyle: { width: 16, borderWidth: 1, borderColor: colour("accent"), color: colour("accent"), opacity: 0.18 } } },
-    parallelAxis: axes.map((one) => ({ ...one, name: innerWidth < 640 ? one.name.replace(/^.*\./, "") : one.name, nameLocation: one.inverse ? "start" : "end" })),
-    series: { type: "parallel", smooth: 0.15, silent: false, inactiveOpacity: 0.03, activeOpacity: 1, lineStyle: { width: 1.5 }, data: [...done].sort((a, b) => part(toNumber(a.value)) - part(toNumber(b.value))).map((trial) => {
-      const good = part(toNumber(trial.value));
-      return { value: [...names.map((name) => (trial.parameters[name] === undefined ? "—" : isNumber(name) ? trial.parameters[name] : plain(trial.parameters[name]))), toNumber(trial.value)], name: String(trial.trial), lineStyle: { color: good > 0.9 ? colour("c1") : colour("c0"), opacity: 0.12 + 0.75 * good ** 2, width: good > 0.9 ? 2.2 : 1.3 } };
-    }) },
+    parallel: {
+      left: innerWidth < 640 ? 28 : 56,
+      right: innerWidth < 640 ? 44 : 72,
+      top: 40,
+      bottom: 24,
+      parallelAxisDefault: {
+        nameLocation: "start",
+        nameGap: 14,
+        nameTextStyle: { color: style.strong, ...style.font, fontSize: 12, width: 150, overflow: "truncate" },
+        axisLine: { lineStyle: { color: style.axis, width: 1 } },
+        axisTick: { show: false },
+        splitLine: { show: false },
+        axisLabel: { color: style.text, ...style.font, formatter: (value) => valueText(value) },
+        areaSelectStyle: { width: 16, borderWidth: 1, borderColor: colour("accent"), color: colour("accent"), opacity: 0.18 },
+      },
+    },
+    parallelAxis: axes.map((one) => ({
+      ...one,
+      name: innerWidth < 640 ? one.name.replace(/^.*\./, "") : one.name,
+      nameLocation: one.inverse ? "start" : "end",
+    })),
+    series: {
+      type: "parallel",
+      smooth: 0.15,
+      silent: false,
+      inactiveOpacity: 0.03,
+      activeOpacity: 1,
+      lineStyle: { width: 1.5 },
+      data: [...done].sort((a, b) => part(toNumber(a.value)) - part(toNumber(b.value))).map((trial) => {
+        const good = part(toNumber(trial.value));
+        return {
+          value: [
+            ...names.map((
+              name,
+            ) => (trial.parameters[name] === undefined ? "—" : isNumber(name) ? trial.parameters[name] : plain(trial.parameters[name]))),
+            toNumber(trial.value),
+          ],
+          name: String(trial.trial),
+          lineStyle: { color: good > 0.9 ? colour("c1") : colour("c0"), opacity: 0.12 + 0.75 * good ** 2, width: good > 0.9 ? 2.2 : 1.3 },
+        };
+      }),
+    },
   });
-  return plainChart({ title: "Parallel coordinates", unit: "drag along an axis to choose trials", className: "wide.tall", label: `Parallel coordinates of ${done.length} trials over ${names.join(", ")}`, option, table: () => [["trial", ...names, sweep.metric], ...done.map((trial) => [trial.trial, ...names.map((name) => plain(trial.parameters[name] ?? "")), trial.value])] });
+  return plainChart({
+    title: "Parallel coordinates",
+    unit: "drag along an axis to choose trials",
+    className: "wide.tall",
+    label: `Parallel coordinates of ${done.length} trials over ${names.join(", ")}`,
+    option,
+    table: () => [
+      ["trial", ...names, sweep.metric],
+      ...done.map((trial) => [trial.trial, ...names.map((name) => plain(trial.parameters[name] ?? "")), trial.value]),
+    ],
+  });
 }
 
 function bestSoFar(sweep, trials) {
@@ -57,30 +159,97 @@ function bestSoFar(sweep, trials) {
     best = best === null ? value : sweep.goal === "max" ? Math.max(best, value) : Math.min(best, value);
     return [places[i], best];
   });
-  const values = line.map(([, value]) => value).concat(done.map((trial) => toNumber(trial.value))).sort((a, b) => a - b), cut = values[Math.floor(values.length * 0.95)];
-  return plainChart({ title: "Best so far", label: `Best ${sweep.metric} after each trial; now ${number(best)}`,
+  const values = line.map(([, value]) => value).concat(done.map((trial) => toNumber(trial.value))).sort((a, b) => a - b),
+    cut = values[Math.floor(values.length * 0.95)];
+  return plainChart({
+    title: "Best so far",
+    label: `Best ${sweep.metric} after each trial; now ${number(best)}`,
     onpoint: (event, x) => {
       const at = places.reduce((near, place, i) => (Math.abs(place - x) < Math.abs(places[near] - x) ? i : near), 0), trial = done[at];
-      showReadout(event, `trial ${trial.trial}`, [{ colour: colour("c0"), text: sweep.metric, value: number(trial.value) }, { colour: colour("c1"), text: "best so far", value: number(line[at][1]) }, ...Object.entries(trial.parameters).map(([name, value]) => ({ colour: "transparent", text: name, value: valueText(value) }))]);
+      showReadout(event, `trial ${trial.trial}`, [{ colour: colour("c0"), text: sweep.metric, value: number(trial.value) }, {
+        colour: colour("c1"),
+        text: "best so far",
+        value: number(line[at][1]),
+      }, ...Object.entries(trial.parameters).map(([name, value]) => ({ colour: "transparent", text: name, value: valueText(value) }))]);
     },
     option: (style) => ({
-    grid: { left: 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("value", style, { min: 0, max: Math.max(1, places.at(-1)), minInterval: 1, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, formatter: (value) => (value < 0.8 * places.at(-1) ? value : "") }, ...axisName(name, style) }),
-    yAxis: axis("value", style, { scale: true, max: sweep.goal === "max" ? null : cut, splitNumber: 4, axisLine: { show: false }, axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") } }),
-    series: [{ type: "scatter", data: done.map((trial, i) => [places[i], toNumber(trial.value)]), symbolSize: 6, itemStyle: { color: colour("c0"), opacity: 0.45 } }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
-  }), table: () => [["trial", sweep.metric, "best"], ...done.map((trial, i) => [trial.trial, trial.value, line[i][1]])] });
+      grid: { left: 52, right: 12, top: 10, bottom: 24 },
+      xAxis: axis("value", style, {
+        min: 0,
+        max: Math.max(1, places.at(-1)),
+        minInterval: 1,
+        splitLine: { show: false },
+        axisLabel: {
+          color: style.text,
+          ...style.font,
+          hideOverlap: true,
+          formatter: (value) => (value < 0.8 * places.at(-1) ? value : ""),
+        },
+        ...axisName(name, style),
+      }),
+      yAxis: axis("value", style, {
+        scale: true,
+        max: sweep.goal === "max" ? null : cut,
+        splitNumber: 4,
+        axisLine: { show: false },
+        axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") },
+      }),
+      series: [{
+        type: "scatter",
+        data: done.map((trial, i) => [places[i], toNumber(trial.value)]),
+        symbolSize: 6,
+        itemStyle: { color: colour("c0"), opacity: 0.45 },
+      }, { type: "line", step: "end", data: line, showSymbol: false, lineStyle: { width: 2, color: colour("c1") } }],
+    }),
+    table: () => [["trial", sweep.metric, "best"], ...done.map((trial, i) => [trial.trial, trial.value, line[i][1]])],
+  });
 }
 
 function importance(sweep) {
   const list = Object.entries(sweep.importance ?? {}).sort((a, b) => b[1] - a[1]);
-  return h("div", h("div.section-head", h("h2", "Importance"), h("span.spacer"), list.length ? exportBars("Importance", list.map(([name, share]) => ({ name, parts: [{ name: "share of the variance", value: share, colour: "accent" }] })), "share") : null), list.length ? [h("div.share", list.flatMap(([name, share]) => [h("span.mono", name), h("i", { vars: { "--part": Math.max(0, share) } }), h("span.num", `${Math.round(100 * share)} %`)])), h("p.small.muted", { style: { marginTop: "8px" } }, `share of the variance of ${sweep.metric} that each key explains by itself`)] : h("p.muted", "Needs at least 8 finished trials."));
+  return h(
+    "div",
+    h(
+      "div.section-head",
+      h("h2", "Importance"),
+      h("span.spacer"),
+      list.length
+        ? exportBars(
+          "Importance",
+          list.map(([name, share]) => ({ name, parts: [{ name: "share of the variance", value: share, colour: "accent" }] })),
+          "share",
+        )
+        : null,
+    ),
+    list.length
+      ? [
+        h(
+          "div.share",
+          list.flatMap((
+            [name, share],
+          ) => [h("span.mono", name), h("i", { vars: { "--part": Math.max(0, share) } }), h("span.num", `${Math.round(100 * share)} %`)]),
+        ),
+        h("p.small.muted", { style: { marginTop: "8px" } }, `share of the variance of ${sweep.metric} that each key explains by itself`),
+      ]
+      : h("p.muted", "Needs at least 8 finished trials."),
+  );
 }
 
 function trialTable(sweep, names) {
   let order = { key: "value", down: sweep.goal === "max" };
   const table = h("table.dense");
-  const columns = [{ key: "trial", title: "Trial", number: true }, { key: "status", title: "" }, { key: "value", title: sweep.metric, number: true }, ...names.map((name) => ({ key: name, title: name, number: true, parameter: true })), { key: "step", title: "Step", number: true }, { key: "run", title: "Run" }];
-  const of = (trial, column) => (column.parameter ? trial.parameters[column.key] : column.key === "value" ? toNumber(trial.value) : trial[column.key]);
+  const columns = [
+    { key: "trial", title: "Trial", number: true },
+    { key: "status", title: "" },
+    { key: "value", title: sweep.metric, number: true },
+    ...names.map((name) => ({ key: name, title: name, number: true, parameter: true })),
+    { key: "step", title: "Step", number: true },
+    { key: "run", title: "Run" },
+  ];
+  const of = (
+    trial,
+    column,
+  ) => (column.parameter ? trial.parameters[column.key] : column.key === "value" ? toNumber(trial.value) : trial[column.key]);
   const draw = () => {
     const column = columns.find((one) => one.key === order.key);
     const rows = [...sweep.trials].sort((a, b) => {
@@ -89,15 +258,55 @@ function trialTable(sweep, names) {
       if (y === undefined || y === null || Number.isNaN(y)) return -1;
       return (x < y ? -1 : x > y ? 1 : 0) * (order.down ? -1 : 1);
     });
-    replace(table, h("thead", h("tr", columns.map((one) => h(`th${one.number ? ".num" : ""}`, { scope: "col", "aria-sort": one.key === order.key ? (order.down ? "descending" : "ascending") : null }, h("button", { type: "button", onclick: () => {
-      order = { key: one.key, down: order.key === one.key ? !order.down : false };
-      draw();
-    } }, one.title || "Status", one.key === order.key ? (order.down ? " ↓" : " ↑") : ""))))),
-    h("tbody", rows.slice(0, 1000).map((trial) => h("tr", columns.map((one) => {
-      if (one.key === "status") return h("td", statusMark(trial.status === "waiting" ? "pruned" : trial.status));
-      if (one.key === "run") return h("td", trial.run ? h("a", { href: address("run", trial.run) }, trial.run.slice(-4)) : "", trial.reason ? h("span.small.muted", ` ${trial.reason}`) : null);
-      return h(`td.num${sweep.best?.trial === trial.trial && one.key === "value" ? ".best" : ""}`, of(trial, one) === undefined || of(trial, one) === null ? "" : valueText(of(trial, one)));
-    })))));
+    replace(
+      table,
+      h(
+        "thead",
+        h(
+          "tr",
+          columns.map((one) =>
+            h(
+              `th${one.number ? ".num" : ""}`,
+              { scope: "col", "aria-sort": one.key === order.key ? (order.down ? "descending" : "ascending") : null },
+              h(
+                "button",
+                {
+                  type: "button",
+                  onclick: () => {
+                    order = { key: one.key, down: order.key === one.key ? !order.down : false };
+                    draw();
+                  },
+                },
+                one.title || "Status",
+                one.key === order.key ? (order.down ? " ↓" : " ↑") : "",
+              ),
+            )
+          ),
+        ),
+      ),
+      h(
+        "tbody",
+        rows.slice(0, 1000).map((trial) =>
+          h(
+            "tr",
+            columns.map((one) => {
+              if (one.key === "status") return h("td", statusMark(trial.status === "waiting" ? "pruned" : trial.status));
+              if (one.key === "run") {
+                return h(
+                  "td",
+                  trial.run ? h("a", { href: address("run", trial.run) }, trial.run.slice(-4)) : "",
+                  trial.reason ? h("span.small.muted", ` ${trial.reason}`) : null,
+                );
+              }
+              return h(
+                `td.num${sweep.best?.trial === trial.trial && one.key === "value" ? ".best" : ""}`,
+                of(trial, one) === undefined || of(trial, one) === null ? "" : valueText(of(trial, one)),
+              );
+            }),
+          )
+        ),
+      ),
+    );
   };
   draw();
   return h("div.scroll-x", table);
@@ -120,15 +329,56 @@ export async function showSweep(view) {
     const runs = sweep.trials.map((trial) => trial.run).filter(Boolean);
     charts.forEach((chart) => chart.dispose());
     charts = [parallel(sweep, sweep.trials, names.slice(0, 8)), bestSoFar(sweep, sweep.trials)].filter(Boolean);
-    const item = (name, value, unit) => (value === "" || value === undefined ? null : h("div", h("dt", name), h("dd", value, unit ? h("small", ` ${unit}`) : null)));
-    replace(view,
-      h("div.head", statusMark(sweep.status), h("h1", sweep.name), h("span.faint.mono", sweep.id), h("span.spacer"), h("div.buttons", h("a.button.plain", { href: address("compare", "", { filter: `sweep:${sweep.id}` }) }, "Curves of the trials"), h("a.button.plain", { href: address("sweep") }, "All sweeps"))),
+    const item = (
+      name,
+      value,
+      unit,
+    ) => (value === "" || value === undefined ? null : h("div", h("dt", name), h("dd", value, unit ? h("small", ` ${unit}`) : null)));
+    replace(
+      view,
+      h(
+        "div.head",
+        statusMark(sweep.status),
+        h("h1", sweep.name),
+        h("span.faint.mono", sweep.id),
+        h("span.spacer"),
+        h(
+          "div.buttons",
+          h("a.button.plain", { href: address("compare", "", { filter: `sweep:${sweep.id}` }) }, "Curves of the trials"),
+          h("a.button.plain", { href: address("sweep") }, "All sweeps"),
+        ),
+      ),
       sweep.message ? h("p.muted", sweep.message) : null,
-      h("dl.headline", item(`Best ${sweep.metric}`, sweep.best ? number(sweep.best.value) : "", sweep.best ? `trial ${sweep.best.trial}` : ""), item("Trials", integer(sweep.trials.length), sweep.budget ? `of ${integer(sweep.budget)}` : ""), item("Finished", integer(counts.finished ?? 0)), item("Pruned", counts.pruned ? integer(counts.pruned) : ""), item("Failed", counts.failed ? integer(counts.failed) : ""), item("Method", sweep.method), item("Took", duration(sweep.seconds))),
-      sweep.best ? h("div.section", { style: { marginTop: 0, marginBottom: "24px" } }, h("p", { style: { marginBottom: "8px" } }, h("span.muted", "The best: "), Object.entries(sweep.best.parameters).map(([name, value], i) => [i ? ", " : "", h("span.mono", `${name} = ${valueText(value)}`)])), sweep.best.command ? command(sweep.best.command) : null) : null,
+      h(
+        "dl.headline",
+        item(`Best ${sweep.metric}`, sweep.best ? number(sweep.best.value) : "", sweep.best ? `trial ${sweep.best.trial}` : ""),
+        item("Trials", integer(sweep.trials.length), sweep.budget ? `of ${integer(sweep.budget)}` : ""),
+        item("Finished", integer(counts.finished ?? 0)),
+        item("Pruned", counts.pruned ? integer(counts.pruned) : ""),
+        item("Failed", counts.failed ? integer(counts.failed) : ""),
+        item("Method", sweep.method),
+        item("Took", duration(sweep.seconds)),
+      ),
+      sweep.best
+        ? h(
+          "div.section",
+          { style: { marginTop: 0, marginBottom: "24px" } },
+          h(
+            "p",
+            { style: { marginBottom: "8px" } },
+            h("span.muted", "The best: "),
+            Object.entries(sweep.best.parameters).map((
+              [name, value],
+              i,
+            ) => [i ? ", " : "", h("span.mono", `${name} = ${valueText(value)}`)]),
+          ),
+          sweep.best.command ? command(sweep.best.command) : null,
+        )
+        : null,
       charts[0] ? h("div.charts", charts[0].box) : null,
       h("div.columns-2.section", charts[1]?.box ?? h("p.muted", "No trial has finished yet."), importance(sweep)),
-      h("div.section", h("h2", "Trials"), trialTable(sweep, names)));
+      h("div.section", h("h2", "Trials"), trialTable(sweep, names)),
+    );
     if (scroller) scroller.scrollTop = top;
   }
   await draw();

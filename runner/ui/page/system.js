@@ -1,16 +1,26 @@
 // The tab System of a run: the readings of its machine while it trained.
-import { h, replace, empty } from "./dom.js";
+import { empty, h, replace } from "./dom.js";
 import { get } from "./api.js";
 import { duration, quantity, toNumber, unitOf, when } from "./format.js";
 import { axis, axisText, binaryTicks, colour } from "./echarts.js";
 import { plainChart, showReadout } from "./charts.js";
 
 const titles = {
-  "cpu/percent": "CPU of the machine", "cpu/run_percent": "CPU of the run", "memory/used_bytes": "Memory of the machine", "memory/run_bytes": "Memory of the run",
-  "disk/free_bytes": "Free disk", "disk/run_read_bytes_per_s": "Disk reads of the run", "disk/run_write_bytes_per_s": "Disk writes of the run",
-  "network/received_bytes_per_s": "Network received", "network/sent_bytes_per_s": "Network sent",
-  "gpu/utilization_percent": "GPU utilization", "gpu/memory_used_bytes": "GPU memory", "gpu/power_watts": "GPU power", "gpu/temperature_celsius": "GPU temperature",
-  "gpu/clock_mhz": "GPU clock", "gpu/throttled": "GPU throttled",
+  "cpu/percent": "CPU of the machine",
+  "cpu/run_percent": "CPU of the run",
+  "memory/used_bytes": "Memory of the machine",
+  "memory/run_bytes": "Memory of the run",
+  "disk/free_bytes": "Free disk",
+  "disk/run_read_bytes_per_s": "Disk reads of the run",
+  "disk/run_write_bytes_per_s": "Disk writes of the run",
+  "network/received_bytes_per_s": "Network received",
+  "network/sent_bytes_per_s": "Network sent",
+  "gpu/utilization_percent": "GPU utilization",
+  "gpu/memory_used_bytes": "GPU memory",
+  "gpu/power_watts": "GPU power",
+  "gpu/temperature_celsius": "GPU temperature",
+  "gpu/clock_mhz": "GPU clock",
+  "gpu/throttled": "GPU throttled",
 };
 
 /** Series of one kind, of all GPUs: [{title, unit, members: [{name, text}]}], GPUs first. */
@@ -38,19 +48,56 @@ function option(kind, series, style) {
     const reduced = value.some((one, k) => low[k] !== one || high[k] !== one);
     // Where an element stands for several readings, the range of them is behind their mean.
     if (reduced) {
-      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, data: seconds.map((at, k) => [toAxis(at), toNumber(low[k])]) });
-      lines.push({ type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 }, areaStyle: { color: line, opacity: 0.16 }, data: seconds.map((at, k) => [toAxis(at), toNumber(high[k]) - toNumber(low[k])]) });
+      lines.push({
+        type: "line",
+        stack: name,
+        showSymbol: false,
+        silent: true,
+        lineStyle: { opacity: 0 },
+        data: seconds.map((at, k) => [toAxis(at), toNumber(low[k])]),
+      });
+      lines.push({
+        type: "line",
+        stack: name,
+        showSymbol: false,
+        silent: true,
+        lineStyle: { opacity: 0 },
+        areaStyle: { color: line, opacity: 0.16 },
+        data: seconds.map((at, k) => [toAxis(at), toNumber(high[k]) - toNumber(low[k])]),
+      });
     }
-    lines.push({ name: text, type: "line", showSymbol: seconds.length === 1, symbolSize: 5, silent: true, itemStyle: { color: line }, lineStyle: { width: 1.4, color: line }, data: seconds.map((at, k) => [toAxis(at), toNumber(value[k])]) });
+    lines.push({
+      name: text,
+      type: "line",
+      showSymbol: seconds.length === 1,
+      symbolSize: 5,
+      silent: true,
+      itemStyle: { color: line },
+      lineStyle: { width: 1.4, color: line },
+      data: seconds.map((at, k) => [toAxis(at), toNumber(value[k])]),
+    });
   });
   const last = Math.max(...kind.members.map(({ name }) => series[name].seconds.at(-1)));
   const share = kind.unit === "%" && kind.kind !== "cpu/run_percent";
   return {
     grid: { left: kind.unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-    xAxis: axis("time", style, { min: origin, max: toAxis(Math.max(1, last)), splitNumber: 5, splitLine: { show: false }, axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: passedText } }),
-    yAxis: axis("value", style, { min: share || kind.kind === "gpu/throttled" ? 0 : null, max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null, interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null, scale: true, splitNumber: 4, axisLine: { show: false },
+    xAxis: axis("time", style, {
+      min: origin,
+      max: toAxis(Math.max(1, last)),
+      splitNumber: 5,
+      splitLine: { show: false },
+      axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: passedText },
+    }),
+    yAxis: axis("value", style, {
+      min: share || kind.kind === "gpu/throttled" ? 0 : null,
+      max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null,
+      interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null,
+      scale: true,
+      splitNumber: 4,
+      axisLine: { show: false },
       ...(kind.unit.startsWith("bytes") ? binaryTicks(kind.members.flatMap(({ name }) => [series[name].low, series[name].high])) : {}),
-      axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) } }),
+      axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) },
+    }),
     series: lines,
   };
 }
@@ -75,13 +122,28 @@ export function systemTab(box, run) {
     const names = Object.keys(series);
     if (names.length && names.join() === shown) return charts.forEach((chart) => chart.draw());
     shown = names.join();
-    if (!names.length) return replace(box, empty("No readings of the machine", "While a run trains, its CPU, memory, disk, network and GPUs are read every few seconds."));
+    if (!names.length) {
+      return replace(
+        box,
+        empty("No readings of the machine", "While a run trains, its CPU, memory, disk, network and GPUs are read every few seconds."),
+      );
+    }
     charts.forEach((chart) => chart.dispose());
     charts = kinds(names).map((kind) => {
-      const last = nearest(kind, series, Number.MAX_SAFE_INTEGER).map(({ text, value }) => (kind.members.length > 1 ? `${text} ${value}` : value)).join(", ");
+      const last = nearest(kind, series, Number.MAX_SAFE_INTEGER).map((
+        { text, value },
+      ) => (kind.members.length > 1 ? `${text} ${value}` : value)).join(", ");
       return plainChart({
-        title: kind.title, unit: inUnit[kind.unit] ?? "", label: `${kind.title} over time; last ${last}`, option: (style) => option(kind, series, style),
-        table: () => [["time", "series", "mean", "least", "greatest"], ...kind.members.flatMap(({ name, text }) => series[name].time.map((time, k) => [time, text, series[name].value[k], series[name].low[k], series[name].high[k]]))],
+        title: kind.title,
+        unit: inUnit[kind.unit] ?? "",
+        label: `${kind.title} over time; last ${last}`,
+        option: (style) => option(kind, series, style),
+        table: () => [
+          ["time", "series", "mean", "least", "greatest"],
+          ...kind.members.flatMap(({ name, text }) =>
+            series[name].time.map((time, k) => [time, text, series[name].value[k], series[name].low[k], series[name].high[k]])
+          ),
+        ],
         onpoint: (event, at) => {
           const values = nearest(kind, series, at);
           showReadout(event, `after ${passedText(at)}, ${when(values[0].time)}`, values);

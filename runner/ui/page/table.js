@@ -5,12 +5,28 @@ const page = 100;
 
 /** Sorted by clicks on the head: "-best(x)" is descending. */
 export function head(columns, sort, onsort) {
-  return h("thead", h("tr", columns.map((column) => {
-    const sorted = column.sort && sort.replace(/^-/, "") === column.sort;
-    const label = [column.title, column.unit ? h("span.unit", ` ${column.unit}`) : null];
-    return h(`th${column.number ? ".num" : ""}`, { scope: "col", "aria-sort": sorted ? (sort.startsWith("-") ? "descending" : "ascending") : null },
-      column.sort ? h("button", { type: "button", onclick: () => onsort(sorted && sort.startsWith("-") ? column.sort : `-${column.sort}`) }, label, sorted ? (sort.startsWith("-") ? " ↓" : " ↑") : "") : label);
-  })));
+  return h(
+    "thead",
+    h(
+      "tr",
+      columns.map((column) => {
+        const sorted = column.sort && sort.replace(/^-/, "") === column.sort;
+        const label = [column.title, column.unit ? h("span.unit", ` ${column.unit}`) : null];
+        return h(
+          `th${column.number ? ".num" : ""}`,
+          { scope: "col", "aria-sort": sorted ? (sort.startsWith("-") ? "descending" : "ascending") : null },
+          column.sort
+            ? h(
+              "button",
+              { type: "button", onclick: () => onsort(sorted && sort.startsWith("-") ? column.sort : `-${column.sort}`) },
+              label,
+              sorted ? (sort.startsWith("-") ? " ↓" : " ↑") : "",
+            )
+            : label,
+        );
+      }),
+    ),
+  );
 }
 
 /**
@@ -53,7 +69,12 @@ export function virtualRows({ scroller, columns, fetchRows, draw, height, onload
     const key = `${first}:${last}:${total}`;
     if (key === drawn) return;
     drawn = key;
-    const space = (rows) => h("tr.space", { "aria-hidden": "true", vars: {} }, h("td", { colSpan: columns.length, style: { height: `${rows * size}px`, padding: 0, border: 0 } }));
+    const space = (rows) =>
+      h(
+        "tr.space",
+        { "aria-hidden": "true", vars: {} },
+        h("td", { colSpan: columns.length, style: { height: `${rows * size}px`, padding: 0, border: 0 } }),
+      );
     const rows = [];
     for (let i = first; i < last; ++i) {
       const data = row(i);
@@ -81,7 +102,8 @@ export function virtualRows({ scroller, columns, fetchRows, draw, height, onload
     async refresh() {
       if (busy) return;
       const size = rowHeight(), top = body.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
-      const first = Math.floor(Math.max(0, -top / size) / page), last = Math.floor((Math.max(0, -top) + scroller.clientHeight) / size / page);
+      const first = Math.floor(Math.max(0, -top / size) / page),
+        last = Math.floor((Math.max(0, -top) + scroller.clientHeight) / size / page);
       const mine = version;
       ++busy;
       try {

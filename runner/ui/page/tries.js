@@ -11,7 +11,7 @@ function pause(milliseconds, signal) {
 
 /** What `work(number of the try)` resolves to. Errors for which `passing(error)` is true end it only after three further tries. */
 export async function withTries(work, passing, signal) {
-  for (let tries = 0; ; ++tries) {
+  for (let tries = 0;; ++tries) {
     try {
       return await work(tries);
     } catch (error) {
