@@ -175,8 +175,9 @@ class Merge {
     auto row = database_->query(
         fmt::format("SELECT max(started, ifnull(ended, 0), "
                     "ifnull((SELECT max(heartbeat) FROM {0}.attempt WHERE run = ?1), 0), "
-                    "ifnull((SELECT max(time) FROM {0}.change WHERE run = ?1), 0)) FROM {0}.run WHERE run = ?1",
-                    schema),
+                    "ifnull((SELECT max(time) FROM {0}.change WHERE run = ?1 AND NOT {1}), 0)) FROM {0}.run "
+                    "WHERE run = ?1",
+                    schema, is_local_change),
         run);
     RUNNER_CHECK(row.step());
     return row.real(0);

@@ -43,8 +43,9 @@ std::string portable_rows(sqlite::Database& database, const std::string& schema,
     if (!column.row_number && !is_local(table, column.name)) values.push_back(portable(schema, table, column));
   std::string order;
   for (size_t i = 1; i <= values.size(); ++i) order += (i > 1 ? ", " : "") + std::to_string(i);
-  return fmt::format("SELECT {} FROM {}.{} AS {} WHERE {}.run = ?1 ORDER BY {}", join(values, ", "), schema, table,
-                     table, table, order);
+  const std::string local = table == "change" ? fmt::format(" AND NOT {}", is_local_change) : "";
+  return fmt::format("SELECT {0} FROM {1}.{2} AS {2} WHERE {2}.run = ?1{3} ORDER BY {4}", join(values, ", "), schema,
+                     table, local, order);
 }
 
 /// Adds the row's values to `text`, each with its type and length, so that different rows give different texts.

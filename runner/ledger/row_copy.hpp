@@ -34,8 +34,11 @@ class RowCopy {
   bool keep_numbers_;
 };
 
+/// Edits of what each ledger decides for itself, as a condition over rows of `change`.
+inline constexpr const char* is_local_change = "what IN ('archived', 'deleted')";
+
 /// A digest of everything that a ledger records of a run, which does not depend on row numbers, on the run's folder, or on what this
-/// ledger alone knows of it (its trash, its imports).
+/// ledger alone knows of it (its trash, its archive, its imports).
 std::string run_digest(sqlite::Database& database, const std::string& schema, int64_t run);
 
 /// What differs between the records of one run in two attached databases: "tags, points (300 here, 200 there)".

@@ -458,6 +458,18 @@ TEST_CASE("a run that went on where it came from is updated if nothing was chang
   CHECK(record_of(there, id) == record_of(here, id));
 }
 
+TEST_CASE("a run that was archived here is updated, and stays archived") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  merge_bundle(there.home(), bundle_of(here, {id}, "first.bundle"));
+  train_on(here, id, 5, 7);
+  const auto second = bundle_of(here, {id}, "second.bundle");
+  Ledger(there.home(), Ledger::Mode::write).edit({id}, {.archived = true});
+  CHECK(merge_bundle(there.home(), second).at(0).outcome == Outcome::updated);
+  const auto row = Ledger(there.home(), Ledger::Mode::read).runs(parse_filter("archived:yes")).at(0);
+  CHECK(row.steps == 7);
+}
+
 TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
   LedgerFolder here;
   const auto id = add_run(here, "a", 5);
