@@ -6,11 +6,12 @@
 
 namespace runner {
 
-/// Makes a new empty file beside `path`, PATH.PID.tmp or PATH.N.PID.tmp. No other process uses it. Throws Error(environment).
+/// Makes a new empty file in the folder of `path`. Its name has the id of this process (PATH.PID.tmp or PATH.N.PID.tmp), so no other
+/// process uses it. Throws Error(environment).
 fs::path new_temporary_file(const fs::path& path);
 
-/// Calls `fill` with the name of a new empty file beside `path`. Then syncs that file and renames it to `path`. Throws
-/// Error(environment), and what `fill` throws; `path` is then as it was.
+/// Calls `fill` with the name of a new_temporary_file(). Then syncs that file and renames it to `path`. Throws Error(environment), and
+/// what `fill` throws. After an exception, `path` is unchanged.
 void publish_file(const fs::path& path, const std::function<void(const fs::path& temporary)>& fill);
 
 }  // namespace runner

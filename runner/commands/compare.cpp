@@ -11,6 +11,7 @@
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/filter_words.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -107,8 +108,11 @@ void sort_runs(Comparison& comparison, const std::string& sort) {
 }
 
 Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) {
-  const bool default_choice = options.runs == CompareOptions().runs;
-  const auto ids = chosen_runs(ledger, options.runs, default_choice ? ChoiceFor::changing : ChoiceFor::reading);
+  std::vector<std::string> ids;
+  if (options.runs != CompareOptions().runs)
+    ids = chosen_runs(ledger, options.runs);
+  else
+    for (const auto& run : ledger.runs(filter_of(options.runs))) ids.push_back(run.id);
   if (ids.empty()) throw usage_error("there are no runs to compare; `runner ls` lists all");
   Comparison comparison;
   comparison.metrics = wanted_metrics(ledger, ids, options);

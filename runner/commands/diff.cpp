@@ -123,7 +123,7 @@ std::string head(const char* letter, const json& run) {
   return fmt::format("{}  {}  {}, {}\n", letter, plain(run.at("id")), plain(run.at("name")), plain(run.at("status")));
 }
 
-/// Of lists, what only one of them has.
+/// The texts of both cells of a row. The cells of two lists have only the elements that the other list lacks.
 std::pair<std::string, std::string> cells_of(const Difference& entry) {
   const auto without = [](const json& list, const json& other) {
     json rest = json::array();

@@ -38,7 +38,8 @@ struct RemovedCheckpoint {
   std::string used_by = {};  ///< what uses it
 };
 
-/// Removes it unless something uses it now (remove_unused_checkpoint()). Of a link, the files stay, which a note says.
+/// Removes it unless something uses it now (remove_unused_checkpoint()). If the checkpoint is a link, only the link is removed, and a note
+/// says where the files are.
 RemovedCheckpoint remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint);
 
 /// A class of other garbage.

@@ -41,7 +41,7 @@ std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std
   if (terms.empty()) return ids;
   const std::string filter = join(terms, " ");
   if (what == ChoiceFor::changing && !ids.empty())
-    throw usage_error("name runs, or give a filter: `{}` is a filter, and {} is named besides", filter, ids.front());
+    throw usage_error("name runs or give a filter, not both: `{}` is a filter, {} is a run", filter, ids.front());
   if (!further.empty()) terms.push_back(further);
   for (const auto& run : ledger.runs(filter_of(terms))) add(run.id);
   if (ids.empty() && what == ChoiceFor::reading)

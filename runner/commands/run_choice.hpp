@@ -11,8 +11,8 @@ namespace runner {
 /// The positional `runs`: names of runs and terms of a filter. Its default is the value of `words`; it is required if that is empty.
 void add_runs_option(CLI::App& app, std::vector<std::string>& words);
 
-/// What a verb does with the runs. One that changes or removes them takes names or a filter, not both, so nobody removes more than he
-/// means; and it takes no run if none matches, because scripts call it from time to time.
+/// What a verb does with the runs. A verb that changes or removes runs takes names or a filter. It refuses both together, because users
+/// could remove more runs than they expect. A filter that finds no run is no error for it, because cron jobs call such verbs.
 enum class ChoiceFor { reading, changing };
 
 /// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds, in the order of

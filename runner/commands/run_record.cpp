@@ -126,7 +126,7 @@ int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const S
 int64_t RunRecord::begin(const StartPoint& start) {
   const int64_t attempt =
       begin_attempt(start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, 0, start);
-  // Like the settings, only once an attempt has begun.
+  // These change when an attempt has begun, as the settings do.
   for (const char* key : {"scripts", "predicted"})
     ledger_.ledger().annotate(ledger_.run(), key, row_.annotations.at(key));
   return attempt;

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
@@ -63,10 +62,8 @@ class Tail {
     if (row.metric_value) text += fmt::format(": {} {:.6g}", row.metric, *row.metric_value);
     if (!row.why.empty()) text += fmt::format(" ({})", row.why);
     if (options_.json)
-      std::puts(
-          json_text(nlohmann::json{
-                        {"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}})
-              .c_str());
+      print_json(nlohmann::json{
+          {"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}});
     else
       std::puts(text.c_str());
   }

@@ -105,8 +105,8 @@ struct InputData {
   std::vector<nlohmann::ordered_json> names = {};  ///< of each sample, {"id": ..., ...}
   std::vector<std::string> notes = {};             ///< for the user
 };
-/// Opens files as the training data of the model were read: tables, texts, or images and folders of images. `seq_len` and `cache_dir` are for
-/// texts; `learned`: Dataset::learned() of the training data. Throws Error(usage) with the file and the row or column that does not fit.
+/// Opens files as the training data of the model were read: tables, texts, or images and folders of images. `seq_len` and `cache_dir` are
+/// for texts; `learned`: Dataset::learned() of the training data. Throws Error(usage) with the file and the row or column that does not fit.
 InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t seq_len,
                       const std::string& cache_dir, const nlohmann::json& learned);
 

@@ -133,7 +133,7 @@ void clean_texts(ForeignRun& run) {
   }
 }
 
-/// Keeps the times that a date has, in their order. `notes`: which were left out.
+/// Leaves out times outside of the years 1970 to 9999, and an end before the start. `notes`: what was left out.
 void check_times(ForeignRun& run, std::vector<std::string>& notes) {
   constexpr double end_of_years = 253402300800;  // the year 10000
   const auto is_time = [&](double seconds) { return seconds >= 0 && seconds < end_of_years; };
@@ -150,7 +150,7 @@ void check_times(ForeignRun& run, std::vector<std::string>& notes) {
   run.ended = run.started;
 }
 
-/// Keeps each tag once, and those only that `runner tag` accepts.
+/// Leaves out tags that `runner tag` would refuse, and repeated ones.
 void check_tags(ForeignRun& run, std::vector<std::string>& notes) {
   std::vector<std::string> tags;
   for (auto& tag : run.tags) try {

@@ -86,7 +86,7 @@ void move(const fs::path& from, const fs::path& to) {
                             failed.message());
 }
 
-/// Whether a bundle may have a file of this name: below the run's folder, written in one way only, and not hidden.
+/// Whether a bundle may have a file of this name: a relative path in its normal form, without hidden parts.
 bool is_sound(const fs::path& relative) {
   if (relative.empty() || relative.is_absolute() || relative.string() != relative.lexically_normal().string())
     return false;
@@ -106,7 +106,8 @@ void move_aside(const std::string& run, const fs::path& folder) {
   log::info("note: the files that run {} had here are in {}; `runner gc --orphans` removes them", run, aside.string());
 }
 
-/// A recipe with secrets is left out of a bundle, and the one in `folder` may be of another state.
+/// Makes recipe.toml from resolved.toml if the bundle has none, because the recipe has secrets. The recipe in `folder` may belong to
+/// another state, so only its secret values are taken.
 void complete_recipe(const fs::path& extracted, const fs::path& folder) {
   const fs::path resolved = extracted / "resolved.toml", recipe = extracted / "recipe.toml",
                  here = folder / "recipe.toml";
@@ -175,7 +176,7 @@ bool BundleFiles::write_files(const std::string& run, const fs::path& into, cons
     any = true;
     std::error_code error;
     fs::create_directories(path.parent_path(), error);
-    // Another file of the bundle has the name of a folder, or the other way round.
+    // A damaged bundle may have the files "a" and "a/b", or one file twice.
     if (error == std::errc::not_a_directory || fs::exists(path, ignored)) refuse_file(relative);
     write_parts(files.integer(0), files.integer(3), path);
     fs::permissions(path, fs::perms(files.integer(2) & 0777), ignored);

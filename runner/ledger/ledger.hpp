@@ -100,8 +100,8 @@ class Ledger {
  public:
   enum class Mode { read, write };
   /// `home` = .runner or RUNNER_HOME. Write mode creates and migrates the file. In read mode, a missing file is an
-  /// empty ledger; an older schema is migrated too. A newer schema is only read, and refused in write mode. Opening marks runs whose supervisor is
-  /// gone (see is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only
+  /// empty ledger; an older schema is migrated too. A newer schema is only read, and refused in write mode. Opening marks runs whose
+  /// supervisor is gone (see is_gone()) as lost; their last activity becomes their end. If the file cannot be written, they are only
   /// shown as lost.
   Ledger(const std::string& home, Mode mode);
   ~Ledger();  ///< commits the queued changes

@@ -47,8 +47,8 @@ std::unique_ptr<sqlite::Database> open_to_read(const std::filesystem::path& file
 /// Opens an existing ledger to change it, also on a full disk, where this process has it alone then: files can be removed under its lock.
 std::unique_ptr<sqlite::Database> open_to_change(const std::filesystem::path& file);
 
-/// Creates or migrates the ledger in `home`, and opens it. With `adopts`, what runs have recorded beside a ledger that was lost is added to a
-/// new one.
+/// Creates or migrates the ledger in `home`, and opens it. With `adopts`, what runs have recorded beside a ledger that was lost is added
+/// to a new one.
 std::unique_ptr<sqlite::Database> open_to_write(const std::filesystem::path& home, bool adopts = true);
 
 struct Ledger::Impl {

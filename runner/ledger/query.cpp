@@ -92,7 +92,8 @@ json read_sweep(sqlite::Database& database, int64_t run) {
   return {{"id", row.text(0)}, {"name", row.text(1)}, {"trial", row.integer(2)}};
 }
 
-/// [{id, name, kind, started, metrics}] of the runs that are linked to this one (run_kinds.hpp): those that came from it, or the one that it came from.
+/// [{id, name, kind, started, metrics}] of the runs that are linked to this one (run_kinds.hpp): those that came from it, or the one
+/// that it came from.
 json read_edges(sqlite::Database& database, int64_t run, bool children) {
   json list = json::array();
   const std::string here = children ? "source" : "target", there = children ? "target" : "source";

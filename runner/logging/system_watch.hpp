@@ -12,8 +12,9 @@
 
 namespace runner {
 
-/// Reads the node of rank 0, after pauses of 1, 2, 4 ... s up to Options::every: the whole machine, the processes of the run on this node, and the GPUs of its ranks. The
-/// readings go to the ledger (Ledger::system_samples). A thread reads, because the GPU driver may answer late.
+/// Reads the node of rank 0: the whole machine, the processes of the run on this node, and the GPUs of its ranks. The pauses between the
+/// readings are 1, 2, 4 ... s, and at most Options::every. The readings go to the ledger (Ledger::system_samples). A thread reads,
+/// because the GPU driver may answer late.
 class SystemWatch : public RunListener {
  public:
   using OpenReader = std::function<std::unique_ptr<SystemReader>()>;

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// After which a state that passes, such as a locked ledger, may have passed.
+/// The pause after which a client may ask again: by then a ledger that was locked may be free.
 constexpr int passing_s = 1;
 
 struct Route {

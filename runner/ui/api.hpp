@@ -57,7 +57,8 @@ Readers::Lease open_ledger(const Api& api);
 /// The id of the run that the text names, as in `runner show`. Throws ApiError(404).
 std::string run_id(const Api& api, const std::string& text);
 
-/// The runs that a request is about: the ids in `runs`, or those that `filter` matches, at most `most`; the others are counted in `left_out`.
+/// The runs that a request is about: the ids in `runs`, or those that `filter` matches, at most `most`. `left_out` counts
+/// the others.
 struct ChosenRun {
   std::string id, name;
 };

@@ -124,7 +124,7 @@ RunColumns wanted_columns(const Request& request) {
   try {
     return text.empty() ? RunColumns() : parse_columns(text);
   } catch (const FilterError& error) {
-    // Not as the mistake of the filter, whose place the page would mark.
+    // A FilterError would make the page mark a place in the filter.
     throw ApiError(400, fmt::format("columns: {}", error.what()));
   }
 }

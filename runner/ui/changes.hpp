@@ -22,8 +22,8 @@ class Changes {
   ~Changes();
 
   /// The answer that stays open: server-sent events (WHATWG HTML, "Server-sent events"). `change`: {"runs": [{id, status, steps}],
-  /// "new": [id], "removed": [id], "sweeps": bool}. `reload`: what has changed is not known, for example because the ledger's file is another
-  /// one now.
+  /// "new": [id], "removed": [id], "sweeps": bool}. `reload`: what has changed is not known, for example because the ledger's file is
+  /// another one now.
   std::function<bool(std::string&)> stream();
   /// Ends all streams.
   void stop();

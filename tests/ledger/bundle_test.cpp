@@ -6,10 +6,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <cmath>
 
+#include "bundle_support.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/interrupted_import.hpp"
@@ -18,86 +17,8 @@
 #include "runner/ledger/orphans.hpp"
 #include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/sweeps.hpp"
-#include "runner/ledger/trash.hpp"
-#include "support.hpp"
 
 using namespace runner;
-using Outcome = MergedRun::Outcome;
-
-namespace {
-
-std::string add_run(const LedgerFolder& folder, const std::string& name, int64_t points,
-                    const std::string& parent = "") {
-  Ledger ledger(folder.home(), Ledger::Mode::write);
-  auto run = new_run(folder, name);
-  run.parent = parent;
-  run.parent_kind = "evaluated";
-  const auto id = ledger.begin_run(run);
-  ledger.begin_attempt(id, "start");
-  for (int64_t step = 1; step <= points; ++step)
-    ledger.metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}, {"nan", step, std::nan("")}});
-  ledger.metrics(id, {{"val_loss", points, 0.25, /*at_end=*/true}});
-  ledger.event(id, "note", {{"step", 1}, {"text", "one"}});
-  ledger.event(id, "note", {{"step", 2}, {"text", "two"}});
-  const fs::path run_dir = ledger.run_dir(id);
-  ledger.artifact(id, "checkpoint", (run_dir / "checkpoints/step-000002").string(), {{"step", 2}});
-  ledger.annotate(id, "predicted", {{"memory", 5}});
-  write_file_atomic(run_dir / "recipe.toml", "[run]\n");
-  for (const char* sub : {"logs", "checkpoints/step-000002", "checkpoints/.step-000004.1.tmp"})
-    fs::create_directories(run_dir / sub);
-  write_file_atomic(run_dir / "logs/rank-0.log", "a line\n");
-  write_file_atomic(run_dir / "checkpoints/step-000002/manifest.json", std::string(20 << 20, '\0') + "end");
-  write_file_atomic(run_dir / "checkpoints/.step-000004.1.tmp/rank", "half");
-  ledger.annotate(id, "scripts", {{"a.lua", ledger.keep("a script")}});
-  ledger.finish_run(id, "finished", 0, "");
-  return id;
-}
-
-/// Everything that `show` and the points say, without what depends on the place.
-nlohmann::json record_of(const LedgerFolder& folder, const std::string& id) {
-  Ledger ledger(folder.home(), Ledger::Mode::read);
-  auto record = ledger.show(id);
-  record.erase("run_dir");
-  for (auto& list : {"checkpoints", "artifacts"})
-    for (auto& one : record[list]) one.erase("exists");
-  record.erase("run_dir_exists");
-  for (const auto& name : ledger.metric_names(id))
-    for (const auto& [step, value] : ledger.points(id, name))
-      record["points"][name].push_back({step, json_number(value)});
-  return record;
-}
-
-/// Continues the run: an attempt with points and a checkpoint of its last step.
-void train_on(const LedgerFolder& folder, const std::string& id, int64_t from, int64_t to) {
-  Ledger ledger(folder.home(), Ledger::Mode::write);
-  ledger.reopen_run(id, new_run(folder, "a"));
-  ledger.begin_attempt(id, "resume", from);
-  for (int64_t step = from + 1; step <= to; ++step) ledger.metrics(id, {{"loss", step, 0.1}});
-  ledger.finish_run(id, "finished", 0, "");
-  const fs::path checkpoint = fs::path(ledger.run_dir(id)) / fmt::format("checkpoints/step-{:06}", to);
-  fs::create_directories(checkpoint);
-  write_file_atomic(checkpoint / "manifest.json", "{}");
-}
-
-/// The checkpoints in the folder of a run.
-std::vector<std::string> checkpoints_of(const LedgerFolder& folder, const std::string& id) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(fs::path(folder.home()) / "runs" / id / "checkpoints", error), end;
-       !error && entry != end; entry.increment(error))
-    if (!entry->path().filename().string().starts_with('.')) names.push_back(entry->path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
-fs::path bundle_of(const LedgerFolder& folder, const std::vector<std::string>& ids,
-                   const std::string& name = "a.bundle", BundledFiles files = BundledFiles::settings) {
-  fs::remove(folder.path / name);
-  write_bundle(folder.home(), ids, folder.path / name, files);
-  return folder.path / name;
-}
-
-}  // namespace
 
 TEST_CASE("expectation 35: a bundle keeps ids and records, and merging it twice changes nothing") {
   LedgerFolder here, there;
@@ -222,35 +143,6 @@ TEST_CASE("two imports of one bundle at the same time add its runs and files onc
   CHECK(std::distance(fs::directory_iterator(runs), {}) == 1);
 }
 
-TEST_CASE("import --replace takes the bundle's checkpoints, and keeps the edits made here in the audit trail") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::checkpoints);
-  merge_bundle(there.home(), file);
-  const fs::path folder = fs::path(there.home()) / "runs" / id,
-                 manifest = folder / "checkpoints/step-000002/manifest.json";
-  write_file_atomic(manifest, "of another training");
-  write_file_atomic(folder / "checkpoints/step-000002/more", "x");
-  {
-    Ledger ledger(there.home(), Ledger::Mode::write);
-    ledger.edit({id}, {.notes = "edited here"});
-  }
-  here.raw().execute("UPDATE metric SET value = 7 WHERE step = 2");
-  const auto other = bundle_of(here, {id}, "b.bundle", BundledFiles::checkpoints);
-  auto merged = merge_bundle(there.home(), other).at(0);
-  CHECK(merged.why == "it differs here in notes, edits (1 here, 0 there), values of points");
-  CHECK(merge_bundle(there.home(), other, /*replace=*/true).at(0).outcome == Outcome::updated);
-  CHECK(read_file(manifest).size() > 20'000'000);
-  CHECK_FALSE(fs::exists(folder / "checkpoints/step-000002/more"));
-  auto changes = there.raw().query("SELECT what, after FROM change ORDER BY change");
-  REQUIRE(changes.step());
-  CHECK((changes.text(0) == "notes" && changes.text(1) == "edited here"));
-  REQUIRE(changes.step());
-  CHECK((changes.text(0) == "replaced" && changes.text(1) == other.string()));
-  CHECK_FALSE(changes.step());
-  CHECK(merge_bundle(there.home(), other).at(0).outcome == Outcome::unchanged);
-}
-
 TEST_CASE("a run of a sweep brings the sweep and its trial, and the recipe of the sweep only without secrets") {
   LedgerFolder here, there;
   const auto a = add_run(here, "a", 5), b = add_run(here, "b", 5);
@@ -316,56 +208,6 @@ TEST_CASE("a bundle follows links of checkpoints, names other links, and leaves 
   CHECK(fs::exists(fs::path(there.home()) / "runs" / id / "checkpoints/step-000002/manifest.json"));
 }
 
-TEST_CASE("a run that went on elsewhere comes back, and what is older does not replace what is newer") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  const auto first = bundle_of(here, {id}, "first.bundle", BundledFiles::checkpoints);
-  merge_bundle(there.home(), first);
-  {
-    Ledger ledger(there.home(), Ledger::Mode::write);
-    ledger.reopen_run(id, new_run(there, "a"));
-    ledger.begin_attempt(id, "resume", 5);
-    ledger.metrics(id, {{"loss", 6, 0.1}});
-    ledger.finish_run(id, "finished", 0, "");
-  }
-  fs::create_directories(fs::path(there.home()) / "runs" / id / "checkpoints/step-000006");
-  write_file_atomic(fs::path(there.home()) / "runs" / id / "checkpoints/step-000006/manifest.json", "{}");
-  // The older bundle changes nothing there.
-  CHECK(merge_bundle(there.home(), first).at(0).outcome == Outcome::unchanged);
-  const auto second = bundle_of(there, {id}, "second.bundle", BundledFiles::checkpoints);
-  here.raw().execute(
-      "INSERT INTO config VALUES ('s', '{}'); INSERT INTO sweep (id, name, status, seed, started, space, recipe, "
-      "folder) "
-      "VALUES ('sweep-1', 's', 'finished', 1, 1, 's', 's', 'x'); INSERT INTO trial (sweep, number, draw, status, "
-      "parameters, run) SELECT 1, 1, 1, 'finished', '{}', run FROM run");
-  CHECK(merge_bundle(here.home(), second).at(0).outcome == Outcome::updated);
-  CHECK(record_of(here, id).at("points").at("loss").size() == 6);
-  CHECK(record_of(here, id).at("attempts").size() == 2);
-  CHECK(record_of(here, id).at("sweep").at("id") == "sweep-1");  // only this ledger knows of it
-  CHECK(fs::exists(fs::path(here.home()) / "runs" / id / "checkpoints/step-000006/manifest.json"));
-  CHECK(merge_bundle(here.home(), first).at(0).outcome == Outcome::unchanged);
-}
-
-TEST_CASE("a conflict is named, and changes nothing unless it is replaced") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  merge_bundle(there.home(), bundle_of(here, {id}));
-  there.raw().execute("UPDATE run SET notes = 'mine'");
-  here.raw().execute("UPDATE run SET notes = 'yours'; DELETE FROM metric WHERE step = 5");
-  const auto file = bundle_of(here, {id});
-  const auto merged = merge_bundle(there.home(), file).at(0);
-  CHECK(merged.outcome == Outcome::conflict);
-  CHECK(merged.why == "it differs here in notes, points (11 here, 8 there)");
-  CHECK(there.raw().text("SELECT notes FROM run") == "mine");
-  CHECK(merge_bundle(there.home(), file, /*replace=*/true).at(0).outcome == Outcome::updated);
-  CHECK(there.raw().text("SELECT notes FROM run") == "yours");
-  // In the trash, it stays there.
-  Trash(there.home()).remove({id});
-  here.raw().execute("UPDATE run SET notes = 'later'");
-  CHECK(merge_bundle(there.home(), bundle_of(here, {id}), true).at(0).why ==
-        "it is in the trash here: `runner restore " + id + "` brings it back");
-}
-
 TEST_CASE("a run that goes on is bundled as it is now, as lost") {
   LedgerFolder here, there;
   std::string id;
@@ -417,59 +259,6 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   CHECK_FALSE(fs::exists(there.path / "evil"));
 }
 
-TEST_CASE("a course of training that an import replaces leaves no file in the run's folder") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  merge_bundle(there.home(), bundle_of(here, {id}, "first.bundle", BundledFiles::checkpoints));
-  train_on(there, id, 5, 9);
-  train_on(here, id, 5, 7);
-  const fs::path folder = fs::path(there.home()) / "runs" / id, aside = folder.string() + ".replaced";
-  write_file_atomic(folder / "recipe.toml", "# of the course that is given up\n");
-  const auto second = bundle_of(here, {id}, "second.bundle", BundledFiles::checkpoints);
-  REQUIRE(merge_bundle(there.home(), second).at(0).outcome == Outcome::conflict);
-  CHECK(merge_bundle(there.home(), second).at(0).differs);
-  const std::vector<std::string> wanted{"step-000002", "step-000007"};
-  CHECK(merge_bundle(there.home(), second, /*replace=*/true).at(0).outcome == Outcome::updated);
-  CHECK(checkpoints_of(there, id) == wanted);
-  CHECK(read_file(folder / "recipe.toml") == "[run]\n");
-  CHECK(fs::exists(aside / "checkpoints/step-000009/manifest.json"));
-  CHECK_FALSE(fs::exists(aside / ".importing"));
-  CHECK_NOTHROW(refuse_interrupted_import(there.home(), id, folder));
-  CHECK(merge_bundle(there.home(), second).at(0).files == 0);
-  CHECK(orphaned_folders(there.home(), /*hide=*/false) == std::vector<fs::path>{aside});
-}
-
-TEST_CASE("a run that went on where it came from is updated if nothing was changed here") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  const auto oldest = bundle_of(here, {id}, "oldest.bundle");
-  train_on(here, id, 5, 7);
-  const auto first = bundle_of(here, {id}, "first.bundle");
-  merge_bundle(there.home(), first);
-  SECTION("it was trained further") { train_on(here, id, 7, 9); }
-  SECTION("it was renamed") { Ledger(here.home(), Ledger::Mode::write).edit({id}, {.name = "renamed"}); }
-  const auto second = bundle_of(here, {id}, "second.bundle");
-  CHECK(merge_bundle(there.home(), second).at(0).outcome == Outcome::updated);
-  CHECK(record_of(there, id) == record_of(here, id));
-  CHECK(there.raw().integer("SELECT count(*) FROM change WHERE what = 'replaced'") == 0);
-  CHECK(merge_bundle(there.home(), first).at(0).outcome == Outcome::unchanged);
-  // An older state that was never imported is no update.
-  CHECK(merge_bundle(there.home(), oldest).at(0).outcome == Outcome::conflict);
-  CHECK(record_of(there, id) == record_of(here, id));
-}
-
-TEST_CASE("a run that was archived here is updated, and stays archived") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  merge_bundle(there.home(), bundle_of(here, {id}, "first.bundle"));
-  train_on(here, id, 5, 7);
-  const auto second = bundle_of(here, {id}, "second.bundle");
-  Ledger(there.home(), Ledger::Mode::write).edit({id}, {.archived = true});
-  CHECK(merge_bundle(there.home(), second).at(0).outcome == Outcome::updated);
-  const auto row = Ledger(there.home(), Ledger::Mode::read).runs(parse_filter("archived:yes")).at(0);
-  CHECK(row.steps == 7);
-}
-
 TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
   LedgerFolder here;
   const auto id = add_run(here, "a", 5);
@@ -483,40 +272,4 @@ TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
   LedgerFolder there;
   merge_bundle(there.home(), here.path / "n.bundle");
   CHECK(checkpoints_of(there, id) == std::vector<std::string>{"step-000002", "step-000005"});
-}
-
-TEST_CASE("a recipe with secrets is left out, and the one of an earlier state does not stay") {
-  LedgerFolder here, there;
-  const auto id = add_run(here, "a", 5);
-  const fs::path folder = fs::path(there.home()) / "runs" / id;
-  // Comments are no values.
-  const std::string commented = new_run(here, "a").resolved + "# *** important ***\n";
-  here.raw().run("INSERT INTO config VALUES (?, ?)", xxh3_hex(commented), commented);
-  here.raw().run("UPDATE run SET resolved = ?", xxh3_hex(commented));
-  const auto summary = write_bundle(here.home(), {id}, here.path / "c.bundle", BundledFiles::settings);
-  CHECK(summary.withheld.empty());
-  merge_bundle(there.home(), bundle_of(here, {id}, "first.bundle"));
-  CHECK(read_file(folder / "recipe.toml") == "[run]\n");
-  train_on(here, id, 5, 7);
-  here.raw().execute("UPDATE run SET annotations = json_set(annotations, '$.redacted', json('[\"k\"]'))");
-  const std::string hidden =
-      "[logging]\nnotify = { url = \"a\", token = \"***\" }\nkey = \"***\"\n[optimizer]\nlr = 0.5\nkey = \"***\"\n";
-  here.raw().run("INSERT INTO config VALUES (?, ?)", xxh3_hex(hidden), hidden);
-  here.raw().run("UPDATE run SET resolved = ?", xxh3_hex(hidden));
-  write_file_atomic(fs::path(here.home()) / "runs" / id / "resolved.toml", "secret");
-  write_file_atomic(
-      folder / "recipe.toml",
-      "[logging]\nnotify = { url = \"a\", token = \"mine\" }\nkey = 5\n[optimizer]\nlr = 0.1\nkey = \"k\"\n");
-  CHECK(merge_bundle(there.home(), bundle_of(here, {id}, "second.bundle")).at(0).outcome == Outcome::updated);
-  CHECK(read_file(folder / "resolved.toml") == hidden);
-  // Values that are known here are put in.
-  CHECK(read_file(folder / "recipe.toml") ==
-        "[logging]\nnotify = { url = \"a\", token = \"mine\" }\nkey = \"***\"\n[optimizer]\nlr = 0.5\nkey = \"k\"\n");
-  CHECK(fs::status(folder / "recipe.toml").permissions() == fs::perms(0600));
-  // A row of an earlier version does not name the keys.
-  here.raw().execute(
-      "UPDATE run SET annotations = json_remove(annotations, '$.redacted'); UPDATE config SET content = "
-      "json_set(content, "
-      "'$.run.token', '***') WHERE hash IN (SELECT config FROM run)");
-  CHECK(write_bundle(here.home(), {id}, here.path / "e.bundle", BundledFiles::settings).withheld.size() == 1);
 }

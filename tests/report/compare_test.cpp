@@ -120,7 +120,7 @@ TEST_CASE("a terminal shows the keys with the most values first, and last what t
 TEST_CASE("verbs that change runs take names or a filter, and a filter that finds nothing is no mistake") {
   Sweep sweep;
   CHECK(error_of([] { run_verb(setup_rm, "-n a0 tag:high"); }) ==
-        "2: name runs, or give a filter: `tag:high` is a filter, and " + sweep.ids[0] + " is named besides");
+        "2: name runs or give a filter, not both: `tag:high` is a filter, " + sweep.ids[0] + " is a run");
   CHECK(error_of([] { run_verb(setup_rename, "tag:high other"); }).starts_with("2: there is no run \"tag:high\""));
   CHECK(error_of([] { run_verb(setup_note, "tag:high other"); }).starts_with("2: there is no run \"tag:high\""));
   CHECK(run_verb(setup_rm, "tag:none").err == "no run matches `tag:none`\n");

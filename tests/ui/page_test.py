@@ -169,7 +169,7 @@ class Use(InChromium):
         self.assert_clean(page)
 
     def values_of_y_axis(self, page):
-        """The numbers beside the axis of the chart of the loss, ascending."""
+        """The labels of the y axis in the chart of the loss, as numbers in ascending order."""
         svg = xml.etree.ElementTree.fromstring(self.export(page, "loss", "svg"))
         texts = [one for one in svg.iter() if one.tag.endswith("text") and one.get("text-anchor") == "end"]
         return sorted(float("".join(one.itertext())) for one in texts if re.fullmatch(r"[\d.]+", "".join(one.itertext())))

@@ -1,4 +1,5 @@
 """Starts `runner ui` on a ledger, for tests and benchmarks."""
+import http.client
 import json
 import os
 import signal
@@ -78,3 +79,14 @@ class Server:
             except FileNotFoundError:  # closed meanwhile
                 pass
         return count
+
+
+def listen(server):
+    """A stream of changes: its connection, and its lines behind the greeting."""
+    stream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    stream.request("GET", "/api/1/events")
+    answer = stream.getresponse()
+    assert answer.getheader("Content-Type") == "text/event-stream"
+    lines = iter(lambda: answer.fp.readline().decode(), "")
+    assert next(line for line in lines if line.startswith("event")) == "event: hello\n"
+    return stream, lines

@@ -37,7 +37,8 @@ function kinds(names) {
 
 const inUnit = { "%": "%", W: "W", "°C": "°C", MHz: "MHz" };
 
-// The axis is the time that the run took, without the pauses between its attempts: a time axis from a midnight on, for its round numbers.
+// The axis is the time that the run took, without the pauses between its attempts. It is drawn as times after a midnight, because ECharts
+// then labels it with round numbers.
 const origin = new Date(1970, 0, 1).getTime(), toAxis = (seconds) => origin + 1000 * seconds;
 const passedText = (at) => duration((at - origin) / 1000).replace(/ 0[smh]$/, "");
 
@@ -48,20 +49,10 @@ function option(kind, series, style) {
     const reduced = value.some((one, k) => low[k] !== one || high[k] !== one);
     // Where an element stands for several readings, the range of them is behind their mean.
     if (reduced) {
+      const edge = { type: "line", stack: name, showSymbol: false, silent: true, lineStyle: { opacity: 0 } };
+      lines.push({ ...edge, data: seconds.map((at, k) => [toAxis(at), toNumber(low[k])]) });
       lines.push({
-        type: "line",
-        stack: name,
-        showSymbol: false,
-        silent: true,
-        lineStyle: { opacity: 0 },
-        data: seconds.map((at, k) => [toAxis(at), toNumber(low[k])]),
-      });
-      lines.push({
-        type: "line",
-        stack: name,
-        showSymbol: false,
-        silent: true,
-        lineStyle: { opacity: 0 },
+        ...edge,
         areaStyle: { color: line, opacity: 0.16 },
         data: seconds.map((at, k) => [toAxis(at), toNumber(high[k]) - toNumber(low[k])]),
       });
