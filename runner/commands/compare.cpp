@@ -15,6 +15,7 @@
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/report/comparison.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
@@ -150,7 +151,7 @@ void shorten_keys(Comparison& comparison) {
 std::string six_digits(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value); }
 std::string all_digits(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 std::string key_cell(const json& value) { return value.is_null() ? "-" : quantity("", value); }
-std::string run_label(const ComparedRun& run) { return run.name + " " + run.id.substr(run.id.rfind('-') + 1); }
+std::string run_label(const ComparedRun& run) { return run.name + " " + id_end(run.id); }
 
 using Rows = std::vector<std::vector<std::string>>;
 

@@ -19,6 +19,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -101,7 +102,7 @@ std::string table(const std::vector<RunRow>& runs) {
   };
   const bool one_strategy =
       std::ranges::all_of(runs, [&](const auto& run) { return run.strategy == runs[0].strategy; });
-  add({"ID"}, [&](const RunRow& run) { return narrow ? run.id.substr(run.id.rfind('-') + 1) : run.id; });
+  add({"ID"}, [&](const RunRow& run) { return narrow ? id_end(run.id) : run.id; });
   add({.title = "NAME", .may_shrink = true}, [](const RunRow& run) { return run.name; });
   add({"STATUS"}, [](const RunRow& run) { return run.status; });
   if (!narrow || !one_strategy) add({"STRATEGY"}, [](const RunRow& run) { return run.strategy; });

@@ -8,6 +8,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/filter_words.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -99,8 +100,7 @@ std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std
   std::map<std::string, int> count;
   for (const auto& id : ids) ++count[names[id] = one_line(ledger.row(id).name)];
   std::vector<std::string> out;
-  for (const auto& id : ids)
-    out.push_back(count[names[id]] > 1 ? names[id] + " " + id.substr(id.rfind('-') + 1) : names[id]);
+  for (const auto& id : ids) out.push_back(count[names[id]] > 1 ? names[id] + " " + id_end(id) : names[id]);
   return out;
 }
 

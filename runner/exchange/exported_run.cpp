@@ -9,6 +9,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
+#include "runner/ledger/run_id.hpp"
 
 namespace runner {
 
@@ -42,7 +43,7 @@ double ExportedRun::time_of(int64_t step) const {
 
 ExportedRun exported_run(const Ledger& ledger, const std::string& run) {
   ExportedRun exported{.id = run, .folder = "", .shown = ledger.show(run), .metrics = {}};
-  exported.folder = folder_name(exported.shown.at("name"), "-" + run.substr(run.rfind('-') + 1));
+  exported.folder = folder_name(exported.shown.at("name"), "-" + id_end(run));
   for (const auto& name : ledger.metric_names(run)) exported.metrics[name] = ledger.points(run, name);
   return exported;
 }

@@ -172,7 +172,8 @@ class Ledger {
   std::vector<RunRow> runs(const RunFilter& filter, const RunColumns& columns = {}) const;
   /// Returns the id for a text: an id, "last" (the newest training of this ledger, or else the
   /// newest run, of those that are not archived or in the trash), a name (its newest run), or a
-  /// unique prefix or suffix of an id or prefix of a name. Throws Error(usage) with the nearest names.
+  /// unique prefix of an id or its end after the last "-", or a prefix of a name. Runs in the trash are refused by name or end
+  /// before prefixes count. Throws Error(usage) with the nearest names.
   std::string find_run(const std::string& text) const;
   std::string run_dir(const std::string& run) const;
   RunRow row(const std::string& run) const;             ///< without cells

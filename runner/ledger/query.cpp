@@ -9,6 +9,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/ledger/run_kinds.hpp"
 
 namespace runner {
@@ -141,6 +142,7 @@ std::string Ledger::find_run(const std::string& text) const {
   std::set<std::string> begun_names;  // that begin with the text
   std::string newest_of_name, newest, newest_training, newest_begun;
   int of_name = 0;
+  bool named_exactly = false;
   if (impl_->database) {
     auto rows = impl_->database->query(
         "SELECT id, name, strategy, EXISTS (SELECT 1 FROM imported WHERE imported.run = run.run AND kind <> 'bundle'), "
@@ -152,7 +154,8 @@ std::string Ledger::find_run(const std::string& text) const {
         newest_of_name = id;
         ++of_name;
       }
-      if (id.starts_with(text) || id.ends_with(text)) matches.push_back(id);
+      if (shortens(text, id)) matches.push_back(id);
+      named_exactly |= name == text || id_end(id) == text;
       if (name.starts_with(text)) {
         begun_names.insert(name);
         newest_begun = id;
@@ -160,10 +163,10 @@ std::string Ledger::find_run(const std::string& text) const {
       ids.push_back(id);
       if (rows.integer(4) == 0) newest = id;
       if (rows.integer(4) == 0 && trains(rows.text(2)) && rows.integer(3) == 0) newest_training = id;
-      similar.insert(similar.end(), {name, id, id.substr(id.rfind('-') + 1)});
+      similar.insert(similar.end(), {name, id, id_end(id)});
     }
   }
-  if (impl_->database && of_name == 0 && matches.empty() && text != "last") refuse_hidden(*impl_->database, text);
+  if (impl_->database && !named_exactly && text != "last") refuse_hidden(*impl_->database, text);
   if (ids.empty())
     throw usage_error("there is no run \"{}\": {} {}; RUNNER_HOME=FOLDER names another ledger", text,
                       impl_->database ? "there are no runs in" : "there is no ledger", file);

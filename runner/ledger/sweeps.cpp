@@ -6,6 +6,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/run_id.hpp"
 
 namespace runner {
 
@@ -270,8 +271,8 @@ SweepRow Sweeps::find(const std::string& text) const {
   for (const auto& sweep : list) {
     if (sweep.id == text) return sweep;
     if (sweep.name == text) of_name = &sweep;
-    if (!text.empty() && (sweep.id.starts_with(text) || sweep.id.ends_with(text))) matches.push_back(&sweep);
-    similar.insert(similar.end(), {sweep.name, sweep.id, sweep.id.substr(sweep.id.rfind('-') + 1)});
+    if (shortens(text, sweep.id)) matches.push_back(&sweep);
+    similar.insert(similar.end(), {sweep.name, sweep.id, id_end(sweep.id)});
   }
   if (of_name) return *of_name;
   if (matches.size() == 1) return *matches[0];

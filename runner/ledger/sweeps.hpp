@@ -87,7 +87,7 @@ class Sweeps {
   void finish(const std::string& sweep, int64_t trial, const TrialEnd& end, const nlohmann::json& entry);
 
   std::vector<SweepRow> sweeps() const;  ///< newest last
-  /// Finds a sweep by id, "last", name (its newest sweep), or unique prefix or suffix of an id. Throws Error(usage) with the
+  /// Finds a sweep by id, "last", name (its newest sweep), or unique prefix of an id or its end (run_id.hpp). Throws Error(usage) with the
   /// nearest names.
   SweepRow find(const std::string& text) const;
   std::vector<TrialRow> trials(const std::string& sweep) const;

@@ -14,6 +14,7 @@
 #include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/references.hpp"
+#include "runner/ledger/run_id.hpp"
 
 namespace runner {
 
@@ -204,8 +205,8 @@ std::string Trash::find(const std::string& text) const {
   for (const auto& run : list) {
     if (run.id == text) return run.id;
     if (run.name == text) of_name = &run;
-    if (!text.empty() && (run.id.starts_with(text) || run.id.ends_with(text))) matches.push_back(run.id);
-    similar.insert(similar.end(), {run.id, run.name, run.id.substr(run.id.rfind('-') + 1)});
+    if (shortens(text, run.id)) matches.push_back(run.id);
+    similar.insert(similar.end(), {run.id, run.name, id_end(run.id)});
   }
   if (of_name) return of_name->id;
   if (matches.size() == 1) return matches[0];

@@ -51,6 +51,21 @@ TEST_CASE("a run is found by id, prefix, suffix, name or as the last one") {
   CHECK(runs.find("20261120") == "20261122-080000-cccc");  // a name has precedence over a prefix of an id
 }
 
+TEST_CASE("a part of an id's end names no run: it is too easily another run") {
+  Named runs({{"20261120-100000-aaaa", "base"}, {"20261121-065403-k3fa", "llm"}});
+  CHECK(runs.find("k3fa") == "20261121-065403-k3fa");
+  for (const std::string text : {"a", "fa", "3fa", "-k3fa"})
+    CHECK(error_of([&] { runs.find(text); }).starts_with("2: there is no run \"" + text + "\""));
+}
+
+TEST_CASE("a name in the trash is not taken for the beginning of another run's name or id") {
+  Named runs({{"20261120-100000-aaaa", "a"}, {"20261121-065403-bbbb", "ab"}, {"a-065403-cccc", "c"}});
+  runs.folder.raw().execute("UPDATE run SET deleted = 1 WHERE name = 'a'");
+  CHECK(error_of([&] { runs.find("a"); }) ==
+        "2: run 20261120-100000-aaaa is in the trash: `runner restore 20261120-100000-aaaa` brings it back");
+  CHECK(runs.find("ab") == "20261121-065403-bbbb");
+}
+
 TEST_CASE("the last run is none that is archived") {
   Named runs({{"20261120-100000-aaaa", "a"}, {"20261121-065403-bbbb", "b"}});
   runs.folder.raw().execute("UPDATE run SET archived = 1 WHERE name = 'b'");
