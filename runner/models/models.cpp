@@ -109,14 +109,15 @@ void add_soft_targets(ModelSpec& spec) {
 }
 
 /// The spec before leave_out_inputs() and mark_layers().
-ModelSpec whole_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                     TaskSpec task = {}) {
+ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                        const TensorDivision& division, TaskSpec task = {}) {
   const auto& family = family_named(model.name);
   const bool own = family_kind(model.name) == "plugin", tokens = !own && is_language_model(model.name);
   if (tokens) check_shape(model, vocab_size, seq_len);
   const bool labels = !own && labels_texts(model);
   if (labels && rows == RowKind::one_sequence) rows = RowKind::text;
-  ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows);
+  ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows, division);
+  spec.division = division;
   spec.family = model.name;
   spec.vocab_size = vocab_size;
   if (spec.seq_len == 0) spec.seq_len = seq_len;  // images have as many tokens as patches
@@ -191,8 +192,8 @@ std::vector<std::string> parameter_names(const ModelSpec& model) {
 
 const std::vector<std::string>& model_families() { return model_family_names(); }
 
-ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe));
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division) {
+  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), division, task_of(recipe));
   if (spec.family == "plugin" && recipe.fine_tune.adapts())
     throw usage_error("fine_tune.method: the matrices of a plug-in have no adapters");
   fine_tune(spec, recipe);
@@ -201,14 +202,33 @@ ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
   return spec;
 }
 
+std::optional<std::string> refuse_division(const Recipe& recipe, int ranks) {
+  const auto& model = recipe.model;
+  if (ranks == 1) return std::nullopt;
+  const auto kind = family_kind(model.name);
+  if (!(kind == "decoder" || model.name == "gpt") || labels_texts(model))
+    return fmt::format(
+        "the matrices of {} cannot be divided: tensor parallelism is for gpt and decoders that predict tokens",
+        labels_texts(model) ? "models with model.num_labels" : model.name);
+  const int64_t heads = model.n_heads, keys = kind == "decoder" ? model.n_kv_heads.value_or(heads) : heads;
+  const auto works = [&](int64_t t) { return heads % t == 0 && (keys % t == 0 || t % keys == 0); };
+  if (works(ranks)) return std::nullopt;
+  std::vector<std::string> sizes;
+  for (int64_t t = 1; t <= heads; ++t)
+    if (works(t)) sizes.push_back(std::to_string(t));
+  return fmt::format("{} ranks cannot share {} heads with {} key heads; sizes that work: {}", ranks, heads, keys,
+                     join(sizes, ", "));
+}
+
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  auto spec = whole_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), task_of(recipe));
+  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), {}, task_of(recipe));
   leave_out_inputs(spec);
   return spec;
 }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
-  auto spec = whole_spec(model, vocab_size, seq_len, rows);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                    const TensorDivision& division) {
+  auto spec = unmarked_spec(model, vocab_size, seq_len, rows, division);
   leave_out_inputs(spec);
   mark_layers(spec);
   return spec;

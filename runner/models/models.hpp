@@ -16,7 +16,7 @@ const std::vector<std::string>& model_families();
 enum class RowKind { one_sequence, packed, text, text_pair };
 
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
-/// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. Throws Error(usage)
+/// `seq_len`. `division`: they are those of one rank of a tensor axis. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. Throws Error(usage)
 /// for contradicting values (config has checked some before).
 ///
 /// FLOPs include matrix products only, count a multiply-add as 2, and count attention over all T x T scores although
@@ -25,10 +25,12 @@ enum class RowKind { one_sequence, packed, text, text_pair };
 /// tests/models measures them. They do not include tensors without a token dimension: under autocast a block also saves
 /// its weights in the compute dtype, and the head saves the gradient of its weight from its forward on.
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len,
-                    RowKind rows = RowKind::one_sequence);
+                    RowKind rows = RowKind::one_sequence, const TensorDivision& division = {});
 /// The same with rows as the recipe's data have, and changed as [fine_tune] says (adapters.hpp).
-ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len);
-/// The same without the changes of [fine_tune].
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division = {});
+/// Why so many ranks cannot share the recipe's matrices, with the nearest number that can; nullopt if they can.
+std::optional<std::string> refuse_division(const Recipe& recipe, int ranks);
+/// The same of one rank, without the changes of [fine_tune].
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len);
 
 /// The names of the parameters, for messages. Of the transformer layers, only those of the first are included.
@@ -48,7 +50,7 @@ struct HfRows {
 
 /// Name and layout of a parameter in a Hugging Face checkpoint of the family.
 struct HfTensor {
-  std::string name;         ///< e.g. "transformer.h.0.attn.c_attn.weight", as export writes it
+  std::string name;  ///< e.g. "transformer.h.0.attn.c_attn.weight", as export writes it
   /// Other names: in a checkpoint of the bare model, without "transformer." or "model."; in old files.
   std::vector<std::string> aliases = {};
   bool transposed = false;  ///< stored as [in, out], by GPT-2's Conv1D

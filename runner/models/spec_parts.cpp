@@ -49,13 +49,12 @@ void check_gelu(const Recipe::Model& model) {
 }
 
 ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double std,
-                               std::optional<int> tensor_parallel_dim) {
-  return {std::move(name), {out, in}, {Init::Kind::normal, std}, tensor_parallel_dim};
+                               std::optional<TensorSplit> split) {
+  return {std::move(name), {out, in}, {Init::Kind::normal, std}, std::move(split)};
 }
 
-ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init,
-                               std::optional<int> tensor_parallel_dim) {
-  return {std::move(name), {size}, {init, 0.0}, tensor_parallel_dim};
+ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init, std::optional<TensorSplit> split) {
+  return {std::move(name), {size}, {init, 0.0}, std::move(split)};
 }
 
 double residual_std(const Recipe::Model& model) {
@@ -69,11 +68,13 @@ double matrix_flops_per_token(const std::vector<ParameterSpec>& parameters) {
   return flops;
 }
 
-BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters, int lookups) {
+BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters,
+                          const TensorDivision& division, int lookups) {
   BlockSpec block;
   block.name = "embedding";
   block.kind = BlockKind::embedding;
   block.parameters = std::move(parameters);
+  for (auto& parameter : block.parameters) divide(parameter, division);
   auto dim = static_cast<double>(model.dim);
   block.output_elements_per_token = dim;
   MomentsWithoutGraph moments(model, /*seq_len=*/0);
@@ -103,7 +104,7 @@ MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_le
 }
 
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
-                     const NormMemory& memory) {
+                     const NormMemory& memory, const TensorDivision& division) {
   BlockSpec head;
   head.name = "head";
   head.kind = BlockKind::head;
@@ -111,7 +112,8 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   if (model.tie_embeddings)
     head.shared = {"embedding.tokens.weight"};
   else
-    head.parameters.push_back(matrix_parameter("head.weight", vocab_size, model.dim, model.init_std, 0));
+    head.parameters.push_back(matrix_parameter("head.weight", vocab_size, model.dim, model.init_std, TensorSplit{}));
+  for (auto& parameter : head.parameters) divide(parameter, division);
   auto dim = static_cast<double>(model.dim), vocab = static_cast<double>(vocab_size);
   int64_t weight = model.dim * vocab_size;
   head.forward_flops_per_token = 2 * dim * vocab;
@@ -141,11 +143,11 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
 BlockSpec task_head_block(int64_t dim, int64_t outputs, std::optional<double> init_std) {
   BlockSpec block{.name = "head", .kind = BlockKind::head};
   if (init_std) {
-    block.parameters = {matrix_parameter("head.weight", outputs, dim, *init_std, 0)};
+    block.parameters = {matrix_parameter("head.weight", outputs, dim, *init_std)};
   } else {  // as torch.nn.Linear
     const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(dim))};
-    block.parameters = {{.name = "head.weight", .shape = {outputs, dim}, .init = init, .tensor_parallel_dim = 0},
-                        {.name = "head.bias", .shape = {outputs}, .init = init, .tensor_parallel_dim = 0}};
+    block.parameters = {{.name = "head.weight", .shape = {outputs, dim}, .init = init},
+                        {.name = "head.bias", .shape = {outputs}, .init = init}};
   }
   const auto d = static_cast<double>(dim), k = static_cast<double>(outputs);
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);

@@ -20,9 +20,8 @@ void check_gelu(const Recipe::Model& model);
 
 /// A matrix [out, in] drawn from normal(0, std).
 ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double std,
-                               std::optional<int> tensor_parallel_dim);
-ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init,
-                               std::optional<int> tensor_parallel_dim = {});
+                               std::optional<TensorSplit> split = {});
+ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init, std::optional<TensorSplit> split = {});
 
 /// Standard deviation of projections into the residual stream: init_std / sqrt(2 * n_layers), because each layer adds
 /// to the stream twice (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
@@ -37,7 +36,8 @@ inline double attention_flops_per_token(int64_t dim, int64_t seq_len) {
 
 /// The first block: its parameters and memory moments. The first of `parameters` is the token table. `lookups`: results of lookups that
 /// exist at a time.
-BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters, int lookups = 1);
+BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters,
+                          const TensorDivision& division, int lookups = 1);
 
 /// The last block of models that predict labels or numbers: head.weight [outputs, dim] and head.bias, as torch.nn.Linear draws
 /// them; with `init_std` only the weight, drawn from normal(0, init_std).
@@ -64,6 +64,6 @@ struct NormMemory {
 };
 /// The last block: `norm` parameters, then the head's matrix unless it is tied.
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
-                     const NormMemory& memory);
+                     const NormMemory& memory, const TensorDivision& division);
 
 }  // namespace runner

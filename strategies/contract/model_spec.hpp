@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategies/contract/task_spec.hpp"
+#include "strategies/contract/tensor_division.hpp"
 #include "strategies/engine/batch_field.hpp"
 
 namespace runner {
@@ -22,10 +23,10 @@ struct Init {
 
 struct ParameterSpec {
   std::string name;            ///< unique in the model, e.g. "blocks.3.attention.qkv.weight"
-  std::vector<int64_t> shape;  ///< global shape, row-major
+  std::vector<int64_t> shape;  ///< row-major; of the part that this rank has
   Init init;
-  /// The dimension that tensor parallelism would split; nullopt: replicated.
-  std::optional<int> tensor_parallel_dim = {};
+  /// How the ranks of the tensor axis divide it; nullopt: each has all of it, for `whole_use`.
+  std::optional<TensorSplit> split = {};
   /// False: frozen. It keeps its initial value, and has no gradient and no optimizer state.
   bool trainable = true;
   /// It is a parameter of a transformer layer, and not of the embedding or of the head.
@@ -36,6 +37,12 @@ struct ParameterSpec {
   bool of_base = false;
   /// Stored in NF4 (ModelSpec::quantization). Only for frozen parameters.
   bool quantized = false;
+  WholeUse whole_use = WholeUse::rows;
+  /// If several ranks share the model's matrices: the part that this rank has (divide() in tensor_division.hpp).
+  std::optional<TensorPart> part = {};
+
+  /// The shape of the parameter in checkpoints and files.
+  const std::vector<int64_t>& whole_shape() const { return part ? part->whole_shape : shape; }
 
   int64_t numel() const {
     int64_t n = 1;
@@ -159,6 +166,7 @@ struct ModelSpec {
   int64_t dim = 0;
   int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
   int64_t loss_chunk_tokens = 0;  ///< tokens for which the loss is computed at a time; 0: all
+  TensorDivision division = {};   ///< the parameters and the numbers of the blocks are those of one of its ranks
   std::optional<AdapterSpec> adapter = {};
   std::optional<QuantizationSpec> quantization = {};
   std::optional<TaskSpec> task = {};  ///< of models that predict labels or numbers; unset: the model predicts tokens

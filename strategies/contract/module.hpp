@@ -30,6 +30,8 @@ struct MicroBatch {
 /// int64 [n], without ignored ones. The result must be differentiable with respect to the logits.
 using TokenLoss = std::function<torch::Tensor(const torch::Tensor& logits, const torch::Tensor& targets)>;
 
+/// The ranks that share the model's matrices (tensor_axis.hpp).
+class TensorAxis;
 /// Keys and values of earlier tokens (runner/models/key_value_cache.hpp).
 class KeyValueCache;
 
@@ -46,6 +48,7 @@ struct ForwardContext {
   bool output_unused = false;
   bool recomputes = false;                ///< this forward repeats an earlier one of the same micro-batch
   std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
+  const TensorAxis* tensor = nullptr;     ///< set if several ranks share the model's matrices (ModelSpec::division)
   /// If not null, the batch continues the sequences in the cache, and attention adds its keys and values. Without gradients.
   KeyValueCache* cache = nullptr;
 };

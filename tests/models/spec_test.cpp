@@ -165,15 +165,15 @@ TEST_CASE("initial projections into the residual stream are smaller, norms are o
 
 TEST_CASE("tensor parallelism shards outputs of the first product and inputs of the second") {
   auto gpt = make_spec(gpt_recipe(), 96, 16);
-  CHECK(parameter(gpt, "blocks.0.attention.qkv.weight").tensor_parallel_dim == 0);
-  CHECK(parameter(gpt, "blocks.0.attention.qkv.bias").tensor_parallel_dim == 0);
-  CHECK(parameter(gpt, "blocks.0.attention.out.weight").tensor_parallel_dim == 1);
-  CHECK_FALSE(parameter(gpt, "blocks.0.attention.out.bias").tensor_parallel_dim);
-  CHECK_FALSE(parameter(gpt, "embedding.positions.weight").tensor_parallel_dim);
+  CHECK(parameter(gpt, "blocks.0.attention.qkv.weight").split->dim == 0);
+  CHECK(parameter(gpt, "blocks.0.attention.qkv.bias").split->dim == 0);
+  CHECK(parameter(gpt, "blocks.0.attention.out.weight").split->dim == 1);
+  CHECK_FALSE(parameter(gpt, "blocks.0.attention.out.bias").split);
+  CHECK_FALSE(parameter(gpt, "embedding.positions.weight").split);
   auto llama = make_spec(llama_recipe(), 96, 16);
-  CHECK(parameter(llama, "blocks.0.mlp.w1.weight").tensor_parallel_dim == 0);
-  CHECK(parameter(llama, "blocks.0.mlp.w2.weight").tensor_parallel_dim == 1);
-  CHECK(parameter(llama, "head.weight").tensor_parallel_dim == 0);
+  CHECK(parameter(llama, "blocks.0.mlp.w1.weight").split->dim == 0);
+  CHECK(parameter(llama, "blocks.0.mlp.w2.weight").split->dim == 1);
+  CHECK(parameter(llama, "head.weight").split->dim == 0);
 }
 
 TEST_CASE("rotary frequencies follow RoFormer, and Llama 3.1's scaling in its three ranges") {

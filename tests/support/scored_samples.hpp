@@ -26,7 +26,7 @@ inline ModelSpec spec() {
                      .parameters = {{.name = std::string(name) + ".weight",
                                      .shape = {out, in},
                                      .init = {Init::Kind::normal, 0.5},
-                                     .tensor_parallel_dim = {}}}};
+                                     .split = {}}}};
   };
   ModelSpec spec;
   spec.family = "scored";

@@ -51,7 +51,8 @@ AttentionForm attention_form(const Recipe::Model& model, int64_t layer);
 /// The factor of embeddings.
 double embedding_multiplier(const Recipe::Model& model);
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                    const TensorDivision& division);
 nlohmann::json settings(const Recipe::Model& model);
 
 HfTensor hf_tensor(const Recipe::Model& model, const std::string& name);

@@ -16,8 +16,9 @@ namespace {
 /// Builds the blocks of one model.
 class Blocks {
  public:
-  Blocks(const Recipe::Model& model, int64_t seq_len, bool packed)
+  Blocks(const Recipe::Model& model, int64_t seq_len, bool packed, const TensorDivision& division)
       : model_(model),
+        division_(division),
         decoder_(decoder_of(model)),
         seq_len_(seq_len),
         packed_(packed),
@@ -69,19 +70,25 @@ class Blocks {
   double width() const { return static_cast<double>(decoder_.dim); }
 
   void add_norm(BlockSpec& block, const std::string& name) const {
-    for (auto& parameter : norm(name, decoder_.dim, layer_norm())) block.parameters.push_back(std::move(parameter));
+    for (auto& parameter : norm(name, decoder_.dim, layer_norm())) add(block, std::move(parameter));
   }
-  /// Column-parallel layers shard their outputs and biases. Row-parallel layers shard their inputs and replicate the bias.
-  void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std, bool column_parallel,
-                  bool bias) const {
-    block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, column_parallel ? 0 : 1));
-    const std::optional<int> bias_dim = column_parallel ? std::optional<int>(0) : std::nullopt;
-    if (bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, bias_dim));
+  void add(BlockSpec& block, ParameterSpec parameter) const {
+    divide(parameter, division_);
+    block.parameters.push_back(std::move(parameter));
+  }
+  /// The bias of a row-parallel layer is added to the sum over the ranks.
+  void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std,
+                  const TensorSplit& split, bool bias) const {
+    add(block, matrix_parameter(name + ".weight", out, in, std, split));
+    const auto of_bias = split.dim == 0 ? std::optional(split) : std::nullopt;
+    if (bias) add(block, vector_parameter(name + ".bias", out, Init::Kind::zeros, of_bias));
   }
   void add_qk_norm(BlockSpec& block, const std::string& name, int64_t heads) const {
     if (decoder_.qk_norm == Decoder::QkNorm::none) return;
     const bool per_head = decoder_.qk_norm == Decoder::QkNorm::head;
-    block.parameters.push_back(norm(name, per_head ? decoder_.head_dim : heads * decoder_.head_dim, false)[0]);
+    auto weight = norm(name, per_head ? decoder_.head_dim : heads * decoder_.head_dim, false)[0];
+    weight.whole_use = WholeUse::columns;
+    add(block, std::move(weight));
   }
 
   /// What a branch saves outside of its products: its input, the results of a norm before and the input of a norm after
@@ -97,12 +104,14 @@ class Blocks {
     const auto& d = decoder_;
     const int64_t q = d.query_dim(), kv = d.key_dim();
     if (d.norm_before) add_norm(block, layer + ".attention_norm");
-    add_linear(block, layer + ".attention.wq", q, d.dim, model_.init_std, true, d.biases.qkv);
+    const TensorSplit columns{.dim = 0, .unit = d.head_dim};
+    add_linear(block, layer + ".attention.wq", q, d.dim, model_.init_std, columns, d.biases.qkv);
     add_qk_norm(block, layer + ".attention.q_norm", d.n_heads);
-    add_linear(block, layer + ".attention.wk", kv, d.dim, model_.init_std, true, d.biases.qkv);
+    add_linear(block, layer + ".attention.wk", kv, d.dim, model_.init_std, columns, d.biases.qkv);
     add_qk_norm(block, layer + ".attention.k_norm", d.kv_heads);
-    add_linear(block, layer + ".attention.wv", kv, d.dim, model_.init_std, true, d.biases.qkv);
-    add_linear(block, layer + ".attention.wo", d.dim, q, residual_std(model_), false, d.biases.out);
+    add_linear(block, layer + ".attention.wv", kv, d.dim, model_.init_std, columns, d.biases.qkv);
+    add_linear(block, layer + ".attention.wo", d.dim, q, residual_std(model_), {.dim = 1, .unit = d.head_dim},
+               d.biases.out);
     if (d.norm_after) add_norm(block, layer + ".attention_post_norm");
 
     const auto form = attention_form(model_, number);
@@ -130,9 +139,9 @@ class Blocks {
   void add_mlp(BlockSpec& block, const std::string& layer) const {
     const auto& d = decoder_;
     if (d.norm_before) add_norm(block, layer + ".mlp_norm");
-    add_linear(block, layer + ".mlp.w1", d.hidden, d.dim, model_.init_std, true, d.biases.mlp);
-    if (d.gated) add_linear(block, layer + ".mlp.w3", d.hidden, d.dim, model_.init_std, true, d.biases.mlp);
-    add_linear(block, layer + ".mlp.w2", d.dim, d.hidden, residual_std(model_), false, d.biases.mlp);
+    add_linear(block, layer + ".mlp.w1", d.hidden, d.dim, model_.init_std, {.dim = 0}, d.biases.mlp);
+    if (d.gated) add_linear(block, layer + ".mlp.w3", d.hidden, d.dim, model_.init_std, {.dim = 0}, d.biases.mlp);
+    add_linear(block, layer + ".mlp.w2", d.dim, d.hidden, residual_std(model_), {.dim = 1}, d.biases.mlp);
     if (d.norm_after) add_norm(block, layer + ".mlp_post_norm");
     block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
     add_ends(block);
@@ -147,6 +156,7 @@ class Blocks {
   }
 
   const Recipe::Model& model_;
+  const TensorDivision& division_;
   Decoder decoder_;
   int64_t seq_len_;
   bool packed_;  ///< rows may have several sequences
@@ -163,12 +173,14 @@ int64_t rotary_tables(const Recipe::Model& model) {
 
 }  // namespace
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
-  const Blocks blocks(model, seq_len, rows != RowKind::one_sequence);
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                    const TensorDivision& division) {
+  const Blocks blocks(model, seq_len, rows != RowKind::one_sequence, division);
   ModelSpec spec;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
-  auto embedding =
-      embedding_block(model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0)});
+  auto embedding = embedding_block(
+      model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, TensorSplit{})},
+      division);
   if (embedding_multiplier(model) != 1 && model.dropout == 0)
     embedding.backward_moments.insert(embedding.backward_moments.begin(),
                                       {.compute_elements_per_token = 2 * static_cast<double>(model.dim)});
@@ -191,7 +203,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   const auto memory = blocks.layer_norm()
                           ? NormMemory{.saved_float32 = 2}
                           : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};
-  auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory);
+  auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory, division);
   if (model.logits_softcap > 0) add_softcap(head, vocab_size);
   if (!blocks.layer_norm()) {
     MomentsWithoutGraph norm(model, seq_len);

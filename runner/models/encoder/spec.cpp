@@ -34,23 +34,20 @@ void append(std::vector<ParameterSpec>& parameters, std::vector<ParameterSpec> m
   std::ranges::move(more, std::back_inserter(parameters));
 }
 
-/// A linear layer with bias. Its bias is sharded if its outputs are.
-void add_biased_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std,
-                       bool column_parallel) {
-  const std::optional<int> bias_dim = column_parallel ? std::optional<int>(0) : std::nullopt;
-  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, column_parallel ? 0 : 1));
-  block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, bias_dim));
+void add_biased_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std) {
+  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std));
+  block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros));
 }
 
 /// Only the lookups: the backward of the first block reads no parameters. Its norm is in the first transformer block.
 BlockSpec encoder_embedding(Recipe::Model model, int64_t vocab_size, bool packed) {
   model.dropout = 0;  // follows the norm
-  auto block = embedding_block(
-      model,
-      {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
-       matrix_parameter("embedding.positions.weight", position_rows(model), model.dim, model.init_std, {}),
-       matrix_parameter("embedding.types.weight", model.type_vocab_size, model.dim, model.init_std, {})},
-      /*lookups=*/packed ? 2 : 1);
+  auto block =
+      embedding_block(model,
+                      {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std),
+                       matrix_parameter("embedding.positions.weight", position_rows(model), model.dim, model.init_std),
+                       matrix_parameter("embedding.types.weight", model.type_vocab_size, model.dim, model.init_std)},
+                      /*division=*/{}, /*lookups=*/packed ? 2 : 1);
   if (packed) block.moments_without_graph.front().float32_per_token = 2;  // positions with the offset, 8 bytes each
   return block;
 }
@@ -119,8 +116,8 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   const int64_t dim = model.dim;
   if (first) block.parameters = layer_norm_parameters(model, "embedding.norm");
   for (const char* matrix : {".attention.wq", ".attention.wk", ".attention.wv"})
-    add_biased_linear(block, layer + matrix, dim, dim, model.init_std, true);
-  add_biased_linear(block, layer + ".attention.wo", dim, dim, model.init_std, false);
+    add_biased_linear(block, layer + matrix, dim, dim, model.init_std);
+  add_biased_linear(block, layer + ".attention.wo", dim, dim, model.init_std);
   append(block.parameters, layer_norm_parameters(model, layer + ".attention_norm"));
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
   // Block input, queries, keys, values, attention's result, and the residual sum, which is the norm's input.
@@ -173,8 +170,8 @@ std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model) {
 BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   BlockSpec block{.name = layer + ".mlp", .layer = layer};
   const int64_t dim = model.dim, hidden = hidden_dim(model);
-  add_biased_linear(block, layer + ".mlp.up", hidden, dim, model.init_std, true);
-  add_biased_linear(block, layer + ".mlp.down", dim, hidden, model.init_std, false);
+  add_biased_linear(block, layer + ".mlp.up", hidden, dim, model.init_std);
+  add_biased_linear(block, layer + ".mlp.down", dim, hidden, model.init_std);
   append(block.parameters, layer_norm_parameters(model, layer + ".mlp_norm"));
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
   // Block input, GELU's input and output, and the residual sum.
@@ -190,10 +187,10 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
 /// Transform, norm, and the product with the table of tokens.
 BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
   BlockSpec transform{.name = "head"};
-  add_biased_linear(transform, "head.transform", model.dim, model.dim, model.init_std, false);
+  add_biased_linear(transform, "head.transform", model.dim, model.dim, model.init_std);
   append(transform.parameters, layer_norm_parameters(model, "head.norm"));
-  auto head = head_block(model, std::move(transform.parameters), vocab_size, {.saved_float32 = 2});
-  head.parameters.push_back(vector_parameter("head.bias", vocab_size, Init::Kind::zeros, 0));
+  auto head = head_block(model, std::move(transform.parameters), vocab_size, {.saved_float32 = 2}, /*division=*/{});
+  head.parameters.push_back(vector_parameter("head.bias", vocab_size, Init::Kind::zeros));
   const auto d = static_cast<double>(model.dim);
   const auto matrix = model.dim * model.dim;
   head.forward_flops_per_token += 2.0 * static_cast<double>(matrix);
@@ -221,8 +218,8 @@ BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
 BlockSpec label_head(const Recipe::Model& model, int64_t seq_len) {
   BlockSpec head{.name = "head", .kind = BlockKind::head};
   const int64_t outputs = *model.num_labels, matrix = model.dim * model.dim;
-  add_biased_linear(head, "head.dense", model.dim, model.dim, model.init_std, false);
-  add_biased_linear(head, "head", outputs, model.dim, model.init_std, false);
+  add_biased_linear(head, "head.dense", model.dim, model.dim, model.init_std);
+  add_biased_linear(head, "head", outputs, model.dim, model.init_std);
   const auto per_row = 1.0 / static_cast<double>(seq_len), d = static_cast<double>(model.dim),
              k = static_cast<double>(outputs);
   head.forward_flops_per_token = matrix_flops_per_token(head.parameters) * per_row;
@@ -252,7 +249,8 @@ int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_o
 
 int64_t position_rows(const Recipe::Model& model) { return model.max_seq_len + model.position_offset; }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                    const TensorDivision&) {
   check_encoder(model);
   ModelSpec spec;
   const bool packed = rows != RowKind::one_sequence;

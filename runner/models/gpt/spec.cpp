@@ -29,13 +29,17 @@ std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std
   return parameters;
 }
 
-/// Adds the parameters of a linear layer. Column-parallel layers shard their outputs and biases. Row-parallel layers shard their
-/// inputs and replicate the bias.
+/// Adds the parameters of a linear layer. The bias of a row-parallel layer is added to the sum over the ranks.
 void add_linear(BlockSpec& block, const Recipe::Model& model, const std::string& name, int64_t out, int64_t in,
-                double std, bool column_parallel) {
-  const std::optional<int> bias_dim = column_parallel ? std::optional<int>(0) : std::nullopt;
-  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, column_parallel ? 0 : 1));
-  if (model.bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, bias_dim));
+                double std, const TensorSplit& split) {
+  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, split));
+  if (!model.bias) return;
+  const auto of_bias = split.dim == 0 ? std::optional(split) : std::nullopt;
+  block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, of_bias));
+}
+
+void divide_all(BlockSpec& block, const TensorDivision& division) {
+  for (auto& parameter : block.parameters) divide(parameter, division);
 }
 
 /// Moments of high memory use in backward, in order: output projection, attention, input projection, norm.
@@ -74,12 +78,16 @@ std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, in
   return moments.list;
 }
 
-BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool packed) {
+BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool packed,
+                          const TensorDivision& division) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
   block.parameters = norm_parameters(model, layer + ".attention_norm");
-  add_linear(block, model, layer + ".attention.qkv", 3 * dim, dim, model.init_std, true);
-  add_linear(block, model, layer + ".attention.out", dim, dim, residual_std(model), false);
+  const int64_t head = dim / model.n_heads;
+  add_linear(block, model, layer + ".attention.qkv", 3 * dim, dim, model.init_std,
+             {.dim = 0, .parts = {dim, dim, dim}, .unit = head});
+  add_linear(block, model, layer + ".attention.out", dim, dim, residual_std(model), {.dim = 1, .unit = head});
+  divide_all(block, division);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
   // Block input, normed input, q k v, attention output.
@@ -130,12 +138,13 @@ std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model) {
 
 }  // namespace
 
-BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
+BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer, const TensorDivision& division) {
   BlockSpec block{.name = layer + ".mlp", .layer = layer};
   const int64_t dim = model.dim, hidden = hidden_dim(model);
   block.parameters = norm_parameters(model, layer + ".mlp_norm");
-  add_linear(block, model, layer + ".mlp.up", hidden, dim, model.init_std, true);
-  add_linear(block, model, layer + ".mlp.down", dim, hidden, residual_std(model), false);
+  add_linear(block, model, layer + ".mlp.up", hidden, dim, model.init_std, {.dim = 0});
+  add_linear(block, model, layer + ".mlp.down", dim, hidden, residual_std(model), {.dim = 1});
+  divide_all(block, division);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
   // Block input, its norm, and GELU's input and output.
@@ -151,24 +160,27 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
 
 int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
+                    const TensorDivision& division) {
   check_gpt(model);
   ModelSpec spec;
   const bool packed = rows != RowKind::one_sequence;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
       model,
-      {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, 0),
-       matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std, {})},
+      {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, TensorSplit{}),
+       matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std)},
+      division,
       /*lookups=*/packed ? 2 : 1));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
-    spec.blocks.push_back(attention_block(model, layer, seq_len, packed));
-    spec.blocks.push_back(mlp_block(model, layer));
+    spec.blocks.push_back(attention_block(model, layer, seq_len, packed, division));
+    spec.blocks.push_back(mlp_block(model, layer, division));
   }
   auto norm = norm_parameters(model, "head.norm");
-  spec.blocks.push_back(labels_texts(model) ? text_label_head_block(model, std::move(norm), seq_len)
-                                            : head_block(model, std::move(norm), vocab_size, {.saved_float32 = 2}));
+  spec.blocks.push_back(labels_texts(model)
+                            ? text_label_head_block(model, std::move(norm), seq_len)
+                            : head_block(model, std::move(norm), vocab_size, {.saved_float32 = 2}, division));
   return spec;
 }
 

@@ -16,8 +16,8 @@ namespace {
 /// As torch.nn.Linear: weights and biases are uniform in +-1 / sqrt(in).
 void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in) {
   const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(in))};
-  block.parameters.push_back({.name = name + ".weight", .shape = {out, in}, .init = init, .tensor_parallel_dim = 0});
-  block.parameters.push_back({.name = name + ".bias", .shape = {out}, .init = init, .tensor_parallel_dim = 0});
+  block.parameters.push_back({.name = name + ".weight", .shape = {out, in}, .init = init});
+  block.parameters.push_back({.name = name + ".bias", .shape = {out}, .init = init});
 }
 
 BlockSpec input_block(int64_t features) {
@@ -59,7 +59,7 @@ namespace mlp {
 
 namespace {
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&) {
   if (!model.num_features) throw usage_error("model.num_features: mlp needs the number of features, which a table has");
   ModelSpec spec;
   spec.batch = {features_field(*model.num_features)};

@@ -117,7 +117,7 @@ BlockSpec layer_block(const ResidualLayer& layer, ModelSpec& spec) {
   return block;
 }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&) {
   if (model.hidden_sizes.size() != model.depths.size())
     throw usage_error("model.depths has {} stages, and model.hidden_sizes has {}", model.depths.size(),
                       model.hidden_sizes.size());

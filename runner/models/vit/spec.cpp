@@ -19,8 +19,8 @@ void add_norm(BlockSpec& block, const std::string& name, int64_t dim) {
 
 void add_linear(BlockSpec& block, const Recipe::Model& model, const std::string& name, int64_t out, int64_t in,
                 bool bias) {
-  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, model.init_std, 0));
-  if (bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, 0));
+  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, model.init_std));
+  if (bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros));
 }
 
 /// Patches through a convolution, the class token and the positions.
@@ -102,7 +102,7 @@ BlockSpec head_block(const Recipe::Model& model, int64_t outputs) {
                         model.dim, tokens_of(model));
 }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&) {
   check_gelu(model);
   if (model.image_size % model.patch_size != 0)
     throw usage_error("model.patch_size = {}: does not divide model.image_size = {}", model.patch_size,
