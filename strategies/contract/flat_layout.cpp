@@ -20,6 +20,14 @@ void for_each_parameter(const ModelSpec& model, const std::vector<size_t>& slots
   }
 }
 
+/// The order in which parameters are in a buffer.
+std::vector<size_t> in_order(const ModelSpec& model, std::vector<size_t> slots) {
+  if (!model.division.divides()) return slots;
+  const auto parameters = model.parameters();
+  std::ranges::stable_partition(slots, [&](size_t slot) { return parameters[slot]->part->sums_replicas; });
+  return slots;
+}
+
 }  // namespace
 
 int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots) {
@@ -28,13 +36,15 @@ int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots) {
   return sum;
 }
 
-FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards, int64_t alignment) {
+FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& given, int shards, int64_t alignment) {
   FlatLayout layout;
+  const auto slots = in_order(model, given);
   layout.items.reserve(slots.size());
   for_each_parameter(model, slots, [&](const ParameterSpec& parameter) {
     if (parameter.quantized) alignment = std::max(alignment, nf4_block);
     layout.items.push_back({slots[layout.items.size()], layout.total, parameter.numel()});
     layout.total += round_up(parameter.numel(), alignment);
+    if (parameter.part && parameter.part->sums_replicas) layout.summed = layout.total;
   });
   layout.total = round_up(layout.total, shards * alignment);
   layout.shard = layout.total / shards;

@@ -60,8 +60,10 @@ Strategy::Strategy(StrategySetup setup)
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
       scaler_(job_.precision.loss_scaling, setup.loss_scale) {
-  // Sums over all ranks count each row once.
-  RUNNER_CHECK(job_.data_ranks() == job_.world_size());
+  const auto& division = model_.spec.division;
+  RUNNER_CHECK(job_.data_ranks() * division.ranks == job_.world_size() &&
+                   job_.mesh.coordinate(world_.rank, Axis::tensor) == division.rank,
+               "the model of rank {} is that of rank {} of {}", world_.rank, division.rank, division.ranks);
 }
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
@@ -92,10 +94,13 @@ void Strategy::add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t co
 void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
   constexpr int64_t piece = 1 << 20;
   torch::NoGradGuard no_grad;
+  const auto& parameter = *model_.spec.parameters()[slot];
   std::vector<float> buffer(static_cast<size_t>(std::min(piece, value.numel())));
   for (int64_t done = 0; done < value.numel(); done += piece) {
-    int64_t count = std::min(piece, value.numel() - done);
-    source_(slot, offset + done, {buffer.data(), static_cast<size_t>(count)});
+    const int64_t begin = offset + done, count = std::min(piece, value.numel() - done);
+    for_each_run(parameter, begin, begin + count, [&](int64_t whole, int64_t local, int64_t elements) {
+      source_(slot, whole, {buffer.data() + (local - begin), static_cast<size_t>(elements)});
+    });
     value.narrow(0, done, count).copy_(torch::from_blob(buffer.data(), {count}, torch::kFloat32));
   }
 }
@@ -129,6 +134,7 @@ std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& 
     list[m].batch = to_device(input.micro_batches[m]);
     list[m].context = {&list[m].batch, true, input.dropout_key, first_row};
     if (token_loss_) list[m].context.token_loss = &token_loss_;
+    list[m].context.tensor = tensor_axis();
     first_row += input.micro_batches[m].rows;
   }
   return list;
@@ -160,7 +166,8 @@ Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t 
 double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const {
   std::vector<torch::Tensor> counted;
   for (size_t i = 0; i < gradients.size(); ++i)
-    if (gradients[i].numel() > 0 && counts_in_norm(i)) counted.push_back(gradients[i]);
+    if (gradients[i].numel() > 0 && is_first_replica(locals_[i].slot) && counts_in_norm(i))
+      counted.push_back(gradients[i]);
   if (counted.empty()) return 0;
   auto wide = counted.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   // One copy to the host for all norms, so that the host waits for the device only once.
@@ -191,8 +198,8 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
 StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const {
   if (!observer_) return {false, lr_factor};
   auto listed = [&] {
-    auto list = pieces("gradient", trained_);
-    for (size_t i = 0; i < list.size(); ++i) list[i].local = gradients[i];
+    std::vector<StateTensor> list;
+    for (size_t i = 0; i < trained_; ++i) add_pieces(list, "gradient", i, {.tensor = gradients[i]});
     return list;
   };
   return observer_->before_optimizer_step(listed, scaler_.scale(), lr_factor);
@@ -207,7 +214,8 @@ StepResult Strategy::step(const StepInput& input) {
   // If nothing counts in the global batch, its summed loss and its gradients are 0.
   const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
   const double loss_factor = scaler_.scale() / weight;
-  const double loss_sum = accumulate_gradients(micro_batches, loss_factor).item<double>();
+  const double own_loss = accumulate_gradients(micro_batches, loss_factor).item<double>();
+  const double loss_sum = counts_loss() ? own_loss : 0;
   auto gradients = timed({Phase::update, "wait for gradients"}, [&] { return finish_gradients(); });
   torch::NoGradGuard no_grad;
   auto decision =
@@ -254,7 +262,9 @@ std::vector<double> Strategy::evaluate_sums(const HostBatch& given) {
   use_average();
   const MicroBatch batch = to_device(given);
   ForwardContext context{&batch, false, 0};
-  const auto sums = forward(context).to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
+  context.tensor = tensor_axis();
+  auto sums = forward(context).to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
+  if (!counts_loss()) sums = torch::zeros_like(sums);
   return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
 }
 
@@ -264,6 +274,7 @@ std::vector<float> Strategy::logits(const HostBatch& given, int64_t position) {
   const MicroBatch batch = to_device(given);
   ForwardContext context{&batch, false, 0};
   context.logits_of = position;
+  context.tensor = tensor_axis();
   const auto row = forward(context)[0].to(torch::kCPU, torch::kFloat32).contiguous();
   return {row.data_ptr<float>(), row.data_ptr<float>() + row.numel()};
 }

@@ -27,6 +27,7 @@
 #include "strategies/contract/optimizer.hpp"
 #include "strategies/contract/reducer.hpp"
 #include "strategies/contract/state_tensor.hpp"
+#include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
 
@@ -121,7 +122,7 @@ class Strategy : public Engine {
   /// Waits for the reductions. Returns one gradient for each trained local parameter, in order, in the shape of that parameter.
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
   /// Whether the gradient of a local parameter on this rank is added to the norm over all ranks (only one replica must be
-  /// added).
+  /// added). Replicas on the tensor axis are counted here already.
   virtual bool counts_in_norm(size_t local) const = 0;
   /// Updates the parameters with the result of finish_gradients(). May return before the update has ended; settle()
   /// then waits.
@@ -131,8 +132,9 @@ class Strategy : public Engine {
   /// Called at the end of a step; gradients may be freed. `updated` (equal on all ranks): update() was called, the step
   /// was not skipped.
   virtual void after_update(bool updated) = 0;
-  /// The range [first, second) of `n` values of a local parameter that this rank writes to checkpoints.
-  virtual std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const = 0;
+  /// Data ranks that have the same elements of a local parameter share the work of writing them to checkpoints: this rank is number
+  /// `first` of `second` such ranks. {0, 0}: it writes nothing.
+  virtual std::pair<int, int> writer(size_t local) const = 0;
   /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each
   /// rank.
   virtual bool saves_whole() const = 0;
@@ -153,15 +155,17 @@ class Strategy : public Engine {
   /// The same for a frozen parameter, after all others. It is a part of the training state, without gradient and optimizer state.
   /// `begin`: of its range in the file, if `value` is undefined.
   void add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value);
-  /// Writes the initial values of elements [offset, offset + value.numel()) of a parameter to `value` (1-d), in bounded
-  /// pieces.
+  /// Sets the ranks that share the model's matrices with this one. Call it before any forward if ModelSpec::division divides.
+  void use_tensor_axis(ProcessGroup group) { tensor_.emplace(std::move(group), model_.spec.division); }
+  /// Writes the initial values of elements [offset, offset + value.numel()) of this rank's part of a parameter to `value` (1-d), in
+  /// bounded pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
   /// For optimizers that average: puts the averages of all parameters, or what is trained, in place. Collective if forward is.
   void use_average();
   void use_trained();
   /// Only the masters of what is trained. use_trained() updates the copies later.
   void restore_masters();
-  /// The piece of a state of a trained local parameter, without values.
+  /// The piece of a state of a local parameter of which this rank has all, or blocks: without values.
   StateTensor optimizer_piece(size_t local, const OptimizerState& state) const;
   /// Allocates Model::buffers and writes the initial values.
   void make_buffers();
@@ -187,8 +191,29 @@ class Strategy : public Engine {
   SpanRecorder* spans_;
 
  private:
-  /// One StateTensor "KIND/NAME" for each of the first `count` local parameters, without values.
-  std::vector<StateTensor> pieces(const std::string& kind, size_t count) const;
+  /// Elements [begin, begin + count) of a local parameter, which are in one slice of the whole parameter, from `offset` on.
+  struct Piece {
+    int64_t begin, count;
+    TensorSlice slice;
+    int64_t offset;
+  };
+  std::vector<Piece> pieces_of(const LocalParameter& local) const;
+  /// The values of a local parameter that a StateTensor is made of: a 1-d tensor, or a span of a file.
+  struct Values {
+    torch::Tensor tensor = {};
+    std::optional<SwappedSpan> swapped = {};
+  };
+  /// Adds the pieces "KIND/NAME" of a local parameter, with `values` for its elements.
+  void add_pieces(std::vector<StateTensor>& list, const std::string& kind, size_t local, const Values& values) const;
+  std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const;
+  /// Whether this rank's loss is added to those of other ranks: ranks that share matrices compute the same loss.
+  bool counts_loss() const { return job_.mesh.coordinate(world_.rank, Axis::tensor) == 0; }
+  /// Whether this rank is the first of those on the tensor axis that have the same part of a parameter.
+  bool is_first_replica(size_t slot) const {
+    const auto& part = model_.spec.parameters()[slot]->part;
+    return !part || part->replica == 0;
+  }
+  const TensorAxis* tensor_axis() const { return tensor_ ? &*tensor_ : nullptr; }
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   /// Copies the fields that the model needs to the device. An empty micro-batch is replaced by one row of
   /// BatchField::padding, so that this rank calls every collective of the step. Throws Error(run_failed) if a field is
@@ -221,6 +246,7 @@ class Strategy : public Engine {
   bool skip_nonfinite_;
   LossScaler scaler_;
   TokenLoss token_loss_;
+  std::optional<TensorAxis> tensor_;
 };
 
 /// Makes the strategy with that name (registry.cpp). An unknown name is a bug of the caller and throws

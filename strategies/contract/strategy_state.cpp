@@ -7,36 +7,61 @@
 
 namespace runner {
 
-std::vector<StateTensor> Strategy::pieces(const std::string& kind, size_t count) const {
-  auto specs = model_.spec.parameters();
-  std::vector<StateTensor> list;
-  for (size_t i = 0; i < count; ++i) {
-    const auto& local = locals_[i];
-    const auto& spec = *specs[local.slot];
-    auto [begin, end] = write_range(i, local.numel);
-    list.push_back({.name = kind + "/" + spec.name,
-                    .global_shape = spec.shape,
-                    .offset = local.offset,
-                    .write_begin = begin,
-                    .write_end = end});
+std::vector<Strategy::Piece> Strategy::pieces_of(const LocalParameter& local) const {
+  const auto& part = model_.spec.parameters()[local.slot]->part;
+  if (!part) return {{.begin = 0, .count = local.numel, .slice = {}, .offset = local.offset}};
+  std::vector<Piece> pieces;
+  int64_t before = 0;  // elements of earlier boxes
+  for (const auto& box : part->boxes) {
+    const int64_t count = slice_numel(box, part->whole_shape);
+    const int64_t first = std::max(local.offset, before), last = std::min(local.offset + local.numel, before + count);
+    if (first < last)
+      pieces.push_back({.begin = first - local.offset, .count = last - first, .slice = box, .offset = first - before});
+    before += count;
   }
-  return list;
+  return pieces;
+}
+
+/// The replicas of a part on the tensor axis write shares of it, too.
+std::pair<int64_t, int64_t> Strategy::write_range(size_t local, int64_t n) const {
+  const auto [number, of] = writer(local);
+  if (of == 0) return {};
+  const auto& part = model_.spec.parameters()[locals_[local].slot]->part;
+  const int64_t replicas = part ? part->replicas : 1, index = number * replicas + (part ? part->replica : 0);
+  return {n * index / (of * replicas), n * (index + 1) / (of * replicas)};
+}
+
+void Strategy::add_pieces(std::vector<StateTensor>& list, const std::string& kind, size_t i,
+                          const Values& values) const {
+  const auto& local = locals_[i];
+  const auto& spec = *model_.spec.parameters()[local.slot];
+  const auto [write_begin, write_end] = write_range(i, local.numel);
+  for (const auto& [begin, count, slice, offset] : pieces_of(local)) {
+    auto& piece = list.emplace_back(StateTensor{.name = kind + "/" + spec.name,
+                                                .global_shape = spec.whole_shape(),
+                                                .offset = offset,
+                                                .write_begin = std::clamp<int64_t>(write_begin - begin, 0, count),
+                                                .write_end = std::clamp<int64_t>(write_end - begin, 0, count),
+                                                .slice = normalized(slice, spec.whole_shape())});
+    if (values.tensor.defined()) piece.local = values.tensor.narrow(0, begin, count);
+    if (const auto& span = values.swapped)
+      piece.swapped = SwappedSpan{span->file, span->array, span->begin + begin, count};
+  }
 }
 
 std::vector<StateTensor> Strategy::parameters() {
   settle();
   restore_masters();
-  auto list = pieces("param", locals_.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    list[i].local = locals_[i].value;
-    list[i].swapped = locals_[i].swapped;
-  }
+  std::vector<StateTensor> list;
+  for (size_t i = 0; i < locals_.size(); ++i)
+    add_pieces(list, "param", i, {.tensor = locals_[i].value, .swapped = locals_[i].swapped});
   return list;
 }
 
 StateTensor Strategy::optimizer_piece(size_t local, const OptimizerState& state) const {
   const auto& [slot, offset, numel, value, swapped] = locals_[local];
   const auto& spec = *model_.spec.parameters()[slot];
+  RUNNER_CHECK(!spec.part, "a state of `{}` that is not one value for each element", spec.name);
   const int64_t n = state.values(numel, spec.shape);
   // All ranks that have a part of the parameter have a whole state. The one with the first element writes it.
   const bool writes = !state.whole() || offset == 0;
@@ -58,25 +83,25 @@ std::vector<StateTensor> Strategy::trained_state() {
   for (size_t i = 0; i < locals_.size(); ++i) {
     const auto& local = locals_[i];
     const auto& spec = *specs[local.slot];
-    auto [begin, end] = write_range(i, local.numel);
-    list.push_back({.name = "param/" + spec.name,
-                    .global_shape = spec.shape,
-                    .offset = local.offset,
-                    .local = local.value,
-                    .write_begin = begin,
-                    .write_end = end,
-                    .swapped = local.swapped,
-                    .optional = spec.of_base});
+    const size_t first = list.size();
+    add_pieces(list, "param", i, {.tensor = local.value, .swapped = local.swapped});
+    for (size_t k = first; k < list.size(); ++k) list[k].optional = spec.of_base;
     if (i >= trained_) continue;
     const auto tensors = optimizer_.state(i);
     const auto& states = optimizer_.states_of(i);
     for (size_t k = 0; k < states.size(); ++k) {
-      auto state = optimizer_piece(i, states[k]);
+      Values values;
       if (const auto& swap = optimizer_.swap())
-        state.swapped = SwappedSpan{swap->file, swap->states[k], optimizer_.swapped_at(i), local.numel};
+        values.swapped = SwappedSpan{swap->file, swap->states[k], optimizer_.swapped_at(i), local.numel};
       else
-        state.local = tensors[k].view(-1);
-      list.push_back(std::move(state));
+        values.tensor = tensors[k].view(-1);
+      if (states[k].extent == OptimizerState::Extent::element) {
+        add_pieces(list, "optimizer/" + states[k].name, i, values);
+      } else {
+        list.push_back(optimizer_piece(i, states[k]));
+        list.back().local = values.tensor;
+        list.back().swapped = values.swapped;
+      }
     }
   }
   return list;
@@ -104,8 +129,12 @@ std::vector<StateView> Strategy::views_to_save() {
     auto full = torch::zeros({numel}, type);
     for (const auto& piece : mine) {
       const int64_t count = piece.write_end - piece.write_begin;
-      if (piece.name == name && count > 0)
-        full.narrow(0, piece.offset + piece.write_begin, count).copy_(piece.read(piece.write_begin, count));
+      if (piece.name != name || count == 0) continue;
+      const auto values = piece.read(piece.write_begin, count);
+      const SlicePart part{piece.slice, piece.offset + piece.write_begin, piece.offset + piece.write_end};
+      for_each_common(shape, {.begin = 0, .end = numel}, part, [&](int64_t whole, int64_t at, int64_t elements) {
+        full.narrow(0, whole, elements).copy_(values.narrow(0, at - part.begin, elements));
+      });
     }
     // Exactly one rank has each element and the others have zeros, so a sum of bytes is exact for any dtype.
     std::vector<at::Tensor> bytes{full.view(torch::kUInt8)};
@@ -116,10 +145,11 @@ std::vector<StateView> Strategy::views_to_save() {
   const auto master = scalar_type(job_.precision.parameter);
   const auto& optimizer = optimizer_.config();
   for (const auto* spec : model_.spec.parameters()) {
-    if (!spec->of_base) add("param/" + spec->name, spec->shape, master);
+    const auto& shape = spec->whole_shape();
+    if (!spec->of_base) add("param/" + spec->name, shape, master);
     if (!spec->trainable) continue;
-    for (const auto& state : optimizer.spec().states_for(spec->shape, spec->of_layer, optimizer.states() > 0))
-      add("optimizer/" + state.name + "/" + spec->name, state.shape(spec->shape),
+    for (const auto& state : optimizer.spec().states_for(shape, spec->of_layer, optimizer.states() > 0))
+      add("optimizer/" + state.name + "/" + spec->name, state.shape(shape),
           state.type == OptimizerState::Type::master    ? master
           : state.type == OptimizerState::Type::float32 ? torch::kFloat32
                                                         : torch::kUInt8);

@@ -85,6 +85,7 @@ class Executor : public Strategy {
 
   void module_to_device() override {
     mesh_ = bind(plan_.mesh, world_);
+    if (model_.spec.division.divides()) use_tensor_axis(mesh_.groups.at(Axis::tensor));
     store_.emplace(plan_, mesh_, model_.spec, world_.device, optimizer_.config().state_names(),
                    fmt::format("rank {}", world_.rank));
     if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);
@@ -96,7 +97,7 @@ class Executor : public Strategy {
     source_ = {};  // frees the files of initial values
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
     if (optimizer_.config().spec().needs_matrix && plan_.shards() > 1) share_matrices();
-    reduction_.emplace(plan_, mesh_, layouts, world_.device, reducer_);
+    reduction_.emplace(model_.spec, plan_, mesh_, layouts, world_.device, reducer_);
     spread(false);
     if (reducer_) prepare_reducer();
     if (plan_.updates_beside()) make_background_update();
@@ -163,7 +164,7 @@ class Executor : public Strategy {
   bool replicas_differ() const override { return reducer_ && reducer_->replicas_differ(); }
   bool counts_in_norm(size_t local) const override {
     if (replicas_differ()) return true;
-    return mesh_.coordinate(Axis::replicate) == 0 && (!plan_.units[places_[local].unit].replicated || world_.rank == 0);
+    return mesh_.coordinate(Axis::replicate) == 0 && (!plan_.units[places_[local].unit].replicated || data_rank() == 0);
   }
 
   void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
@@ -204,13 +205,11 @@ class Executor : public Strategy {
 
   bool saves_whole() const override { return plan_.saves_whole; }
 
-  /// Ranks write equal parts of the elements that several of them have. If replicas differ, rank 0's is the model.
-  std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const override {
-    if (replicas_differ()) return {0, world_.rank == 0 ? n : 0};
-    if (plan_.units[places_[local].unit].replicated)
-      return {n * world_.rank / world_.size, n * (world_.rank + 1) / world_.size};
-    const int copy = mesh_.coordinate(Axis::replicate), copies = plan_.copies();
-    return {n * copy / copies, n * (copy + 1) / copies};
+  /// If replicas differ, rank 0's is the model.
+  std::pair<int, int> writer(size_t local) const override {
+    if (replicas_differ()) return {0, world_.rank == 0 ? 1 : 0};
+    if (plan_.units[places_[local].unit].replicated) return {data_rank(), data_ranks()};
+    return {mesh_.coordinate(Axis::replicate), plan_.copies()};
   }
 
  private:

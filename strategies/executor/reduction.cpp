@@ -9,8 +9,9 @@
 
 namespace runner {
 
-GradientReduction::GradientReduction(const ParallelPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts,
-                                     torch::Device device, std::shared_ptr<Reducer> reducer)
+GradientReduction::GradientReduction(const ModelSpec& model, const ParallelPlan& plan, BoundMesh mesh,
+                                     std::vector<FlatLayout> layouts, torch::Device device,
+                                     std::shared_ptr<Reducer> reducer)
     : plan_(plan),
       mesh_(std::move(mesh)),
       device_(device),
@@ -21,6 +22,7 @@ GradientReduction::GradientReduction(const ParallelPlan& plan, BoundMesh mesh, s
   for (size_t u = 0; u < layouts.size(); ++u) {
     Unit unit;
     unit.layout = std::move(layouts[u]);
+    unit.tensor_sum = tensor_sum(model, unit.layout);
     const auto& items = unit.layout.items;
     unit.arrived.assign(items.size(), false);
     unit.taken.resize(items.size());
@@ -70,20 +72,60 @@ void GradientReduction::keep(Unit& unit, size_t item, torch::Tensor gradient) {
   taken = (alone ? gradient : gradient.clone(at::MemoryFormat::Contiguous)).view({-1});
 }
 
+/// Sets missing gradients to zero, and casts.
+void GradientReduction::begin_reduction(Unit& unit) {
+  if (std::exchange(unit.reducing, true)) return;
+  complete(unit);
+  if (plan_.predivide != 1.0) unit.full.div_(plan_.predivide);
+  unit.full = unit.full.to(scalar_type(plan_.reduce));
+}
+
+/// The gradient of a parameter, 1-d: in the unit's buffer, or the tensor that is kept.
+torch::Tensor GradientReduction::summed_part(Unit& unit, size_t item) {
+  const auto& place = unit.layout.items[item];
+  if (!takes_) return unit.full.narrow(0, place.offset, place.numel);
+  auto& taken = unit.taken[item];
+  if (!taken.defined()) taken = torch::zeros({place.numel}, torch::dtype(scalar_type(plan_.gradient)).device(device_));
+  return taken;
+}
+
+void GradientReduction::start_tensor_sum(Unit& unit) {
+  const auto& sum = unit.tensor_sum;
+  if (!takes_) begin_reduction(unit);
+  if (!takes_ && sum.in_place) {
+    unit.message = unit.full.narrow(0, 0, sum.elements);
+  } else {
+    unit.message = torch::zeros({sum.elements}, torch::dtype(scalar_type(plan_.reduce)).device(device_));
+    for (const auto& [item, begin] : sum.parts) {
+      const auto part = summed_part(unit, item);
+      unit.message.narrow(0, begin, part.numel()).copy_(part);
+    }
+  }
+  std::vector<at::Tensor> tensors{unit.message};
+  unit.work = mesh_.group(Axis::tensor).allreduce(tensors, {c10d::ReduceOp::SUM});
+}
+
+void GradientReduction::wait_tensor_sum(Unit& unit) {
+  std::exchange(unit.work, {})->wait();
+  const auto message = std::exchange(unit.message, {});
+  if (!takes_ && unit.tensor_sum.in_place) return;
+  for (const auto& [item, begin] : unit.tensor_sum.parts) {
+    const auto part = summed_part(unit, item);
+    part.copy_(message.narrow(0, begin, part.numel()));
+  }
+}
+
 void GradientReduction::start_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
+  if (axis == Axis::tensor) return start_tensor_sum(unit);
   if (reducer_) {
     zero_gaps(unit);  // a script may have written to them
     complete(unit);
     reducer_->begin(unit.bucket);
     return;
   }
-  if (axis != Axis::replicate || plan_.shards() == 1) {
-    complete(unit);
-    if (plan_.predivide != 1.0) unit.full.div_(plan_.predivide);
-    unit.full = unit.full.to(scalar_type(plan_.reduce));
-  }
+  begin_reduction(unit);
   std::vector<at::Tensor> tensors{unit.full};
   if (axis == Axis::none || (axis == Axis::replicate && plan_.shards() == 1)) unit.reduced = unit.full;
   if (axis == Axis::replicate) {
@@ -100,6 +142,7 @@ void GradientReduction::start_reduce(size_t u, Axis axis) {
 void GradientReduction::wait_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
+  if (axis == Axis::tensor) return wait_tensor_sum(unit);
   if (reducer_) {
     reducer_->finish(unit.bucket);
     return;
@@ -109,6 +152,7 @@ void GradientReduction::wait_reduce(size_t u, Axis axis) {
   auto sum = unit.reduced.to(scalar_type(plan_.gradient));
   unit.reduced.reset();
   unit.full.reset();
+  unit.reducing = false;
   unit.arrived.assign(unit.layout.items.size(), false);
   if (plan_.predivide != 1.0) sum.mul_(plan_.predivide);
   if (to_host_)
@@ -148,6 +192,7 @@ void GradientReduction::drop() {
       unit.sum.reset();
       unit.full.reset();
     }
+    unit.reducing = false;
     unit.arrived.assign(unit.layout.items.size(), false);
     for (auto& gradient : unit.taken) gradient.reset();
   }

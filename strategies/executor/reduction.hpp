@@ -14,10 +14,10 @@ namespace runner {
 
 class GradientReduction {
  public:
-  /// `layouts`: one for each unit. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
+  /// `layouts`: one for each unit of the model's plan. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
   /// plan offloads the optimizer. `reducer` is set if the plan has its own.
-  GradientReduction(const ParallelPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts, torch::Device device,
-                    std::shared_ptr<Reducer> reducer = {});
+  GradientReduction(const ModelSpec& model, const ParallelPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts,
+                    torch::Device device, std::shared_ptr<Reducer> reducer = {});
 
   /// Adds the gradient of the parameter in `slot` to its unit's buffer. Calls no collective.
   void add(size_t slot, torch::Tensor gradient);
@@ -42,7 +42,10 @@ class GradientReduction {
     torch::Tensor full;         ///< [layout.total], from the first gradient until the reduction has ended
     size_t bucket = 0;          ///< of the Reducer, if there is one
     std::vector<bool> arrived;  ///< for each layout item, since the last reduction
-    torch::Tensor reduced;      ///< [layout.shard], reduce dtype: result of a reduction in flight
+    bool reducing = false;      ///< `full` is complete, in the reduce dtype
+    TensorSum tensor_sum;
+    torch::Tensor message;  ///< of the sum over the tensor axis in flight
+    torch::Tensor reduced;  ///< [layout.shard], reduce dtype: result of a reduction in flight
     c10::intrusive_ptr<c10d::Work> work;
     torch::Tensor sum;
     StreamMark sum_there;              ///< end of the copy of `sum` to host memory
@@ -56,6 +59,10 @@ class GradientReduction {
   };
 
   void keep(Unit& unit, size_t item, torch::Tensor gradient);
+  void begin_reduction(Unit& unit);
+  torch::Tensor summed_part(Unit& unit, size_t item);
+  void start_tensor_sum(Unit& unit);
+  void wait_tensor_sum(Unit& unit);
   void make_standing_buffers();
   void make_buffer(Unit& unit);
   void zero_gaps(Unit& unit);

@@ -22,6 +22,7 @@ struct UnitBytes {
   int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
   std::optional<QuantizedBytes> quantized = {};
   int64_t copied = 0;     ///< a packed shard in host memory is copied to the device, until it has been gathered
+  int64_t message = 0;    ///< of the sum over the tensor axis, if it is a tensor of its own
   bool cast = false;      ///< a gather sends a temporary copy of the shard
   int64_t sending = 0;    ///< bytes of that copy, from the start of the gather until a block waits for it
   bool arriving = false;  ///< the buffer of gradients exists
@@ -57,6 +58,8 @@ class Replay {
       units_.push_back({shared ? 0 : layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
                         layout.total * bytes_of(plan.reduce), layout.shard});
       for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
+      const auto sum = tensor_sum(*job.model, layout);
+      if (takes_ || !sum.in_place) units_[u].message = sum.elements * bytes_of(plan.reduce);
       if (unit.quantized) {
         add_quantized(unit, layout);
         continue;
@@ -156,9 +159,11 @@ class Replay {
       case Op::backward:
         return backward(instruction.block);
       case Op::start_reduce:
+        if (instruction.axis == Axis::tensor) return start_tensor_sum(units_[instruction.unit]);
         if (instruction.axis != Axis::replicate || plan_.shards() == 1) start_reduce(units_[instruction.unit]);
         return;
       case Op::wait_reduce:
+        if (instruction.axis == Axis::tensor) return wait_tensor_sum(units_[instruction.unit]);
         if (instruction.axis != Axis::shard || plan_.copies() == 1) wait_reduce(units_[instruction.unit]);
         return;
       case Op::norm:
@@ -294,17 +299,27 @@ class Replay {
 
   int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards() > 1 ? unit.sent / plan_.shards() : 0; }
 
-  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction, and then also the shard of
-  /// their sums.
+  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction.
+  void begin_reduction(UnitBytes& unit) {
+    if (std::exchange(unit.reducing, true) || plan_.accumulate == plan_.reduce) return;
+    now_.communication += unit.sent;
+    note();
+    now_.communication -= unit.unsharded;
+  }
+
+  /// The message exists beside the gradients if it is not a part of their buffer.
+  void start_tensor_sum(UnitBytes& unit) {
+    if (!takes_) begin_reduction(unit);
+    now_.communication += unit.message;
+    note();
+  }
+  void wait_tensor_sum(UnitBytes& unit) { now_.communication -= unit.message; }
+
+  /// Counts also the shard of the sums.
   void start_reduce(UnitBytes& unit) {
     if (plan_.own_reducer) return;
-    unit.reducing = true;
+    begin_reduction(unit);
     if (in_place_) return;
-    if (plan_.accumulate != plan_.reduce) {
-      now_.communication += unit.sent;
-      note();
-      now_.communication -= unit.unsharded;
-    }
     now_.communication += on_the_way(unit);
     note();
   }

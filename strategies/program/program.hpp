@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "strategies/program/parallel_plan.hpp"
+#include "strategies/program/tensor_sum.hpp"
 
 namespace runner {
 
@@ -68,6 +69,7 @@ class UnitCollectives {
  private:
   const ParallelPlan& plan_;
   std::vector<FlatLayout> layouts_;
+  std::vector<TensorSum> tensor_sums_;
   std::vector<QuantizedBytes> packed_;
 };
 

@@ -27,15 +27,19 @@ class Writer {
         started_(plan.units.size(), false),
         gathered_(plan.units.size(), false),
         updated_(plan.units.size(), true),
+        summed_(plan.units.size(), false),
         trained_(trained_units(plan)),
         filled_(blocks_),
         complete_at_(plan.units.size(), blocks_) {
     std::vector<size_t> block_of_slot;
     for (size_t b = 0; b < blocks_; ++b)
       block_of_slot.insert(block_of_slot.end(), model.blocks[b].parameters.size(), b);
+    const auto parameters = model.parameters();
     for (size_t u : trained_) {
       updated_[u] = !plan.updates_beside();
       for (size_t slot : plan.units[u].slots) {
+        const auto& part = parameters[slot]->part;
+        summed_[u] = summed_[u] || (part && part->sums_replicas);
         const size_t b = block_of_slot[slot];
         complete_at_[u] = std::min(complete_at_[u], b);
         if (std::ranges::find(filled_[b], u) == filled_[b].end()) filled_[b].push_back(u);
@@ -193,8 +197,12 @@ class Writer {
   }
 
   // ---- gradients
-  /// Sums over the shards first, then over the copies.
+  /// Sums over the tensor axis first, then over the shards, then over the copies.
   void reduce(size_t u) {
+    if (summed_[u]) {
+      add({.op = Op::start_reduce, .axis = Axis::tensor, .unit = index(u)});
+      add({.op = Op::wait_reduce, .axis = Axis::tensor, .unit = index(u)});
+    }
     if (plan_.takes_gradients()) return;
     while (std::ssize(running_) >= plan_.reductions_in_flight) wait_for_oldest();
     const bool shards = plan_.shards() > 1, copies = plan_.copies() > 1;
@@ -230,7 +238,8 @@ class Writer {
   std::vector<std::vector<size_t>> units_of_;  ///< for each block, the units that it gathers
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
   std::vector<bool> reading_, started_, gathered_, updated_;
-  std::vector<size_t> trained_;              ///< trained_units()
+  std::vector<bool> summed_;     ///< units of which some gradients are added over the tensor axis (tensor_sum.hpp)
+  std::vector<size_t> trained_;  ///< trained_units()
   std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
   std::vector<size_t> complete_at_;  ///< for each trained unit, the block whose backward computes its last gradient
   std::deque<Instruction> running_;  ///< the waits for reductions that were started, in the order of their starts
@@ -285,6 +294,7 @@ std::string to_text(const Instruction& instruction) {
     return text + fmt::format(" block {} of micro-batch {}", instruction.block, instruction.micro_batch);
   if (instruction.unit != Instruction::none) text += fmt::format(" unit {}", instruction.unit);
   if (instruction.axis == Axis::replicate) text += " over replicas";
+  if (instruction.axis == Axis::tensor) text += " over the tensor axis";
   return text;
 }
 

@@ -25,6 +25,7 @@ void for_each_of_units(const Job& job, const ParallelPlan& plan, Use&& use) {
 UnitCollectives::UnitCollectives(const Job& job, const ParallelPlan& plan) : plan_(plan) {
   for (const auto& unit : plan.units) {
     layouts_.push_back(layout_of(*job.model, plan, unit));
+    tensor_sums_.push_back(tensor_sum(*job.model, layouts_.back()));
     packed_.push_back(unit.quantized ? quantized_bytes(job, plan, unit) : QuantizedBytes());
   }
 }
@@ -40,6 +41,11 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
             .bytes = layouts_[i.unit].total};
   const bool quantized = plan_.units[i.unit].quantized;
   if (call.ranks == 1 || (quantized && !is_sharded(plan_, plan_.units[i.unit]))) return std::nullopt;
+  if (i.axis == Axis::tensor) {
+    call.kind = Collective::all_reduce;
+    call.bytes = tensor_sums_[i.unit].elements * bytes_of(plan_.reduce);
+    return call;
+  }
   if (quantized) call.bytes = packed_[i.unit].sent;
   if (quantized) return call;
   call.bytes *= bytes_of(gathers ? plan_.parameter : plan_.reduce);

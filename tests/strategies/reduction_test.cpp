@@ -27,7 +27,7 @@ Sums sums(TinyRun run, const std::vector<double>& values) {
   run_ranks(run.world_size, [&](World& world) {
     std::vector<FlatLayout> layouts;
     for (const auto& unit : plan.units) layouts.push_back(make_flat_layout(spec, unit.slots, plan.shards()));
-    GradientReduction reduction(plan, bind(plan.mesh, world), layouts, torch::kCPU);
+    GradientReduction reduction(spec, plan, bind(plan.mesh, world), layouts, torch::kCPU);
     for (const auto& i : step_program(spec, plan, {}, run.accumulation)) {
       if (i.op == Op::start_reduce) reduction.start_reduce(i.unit, i.axis);
       if (i.op == Op::wait_reduce) reduction.wait_reduce(i.unit, i.axis);
