@@ -94,7 +94,7 @@ void Strategy::add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t co
 void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
   constexpr int64_t piece = 1 << 20;
   torch::NoGradGuard no_grad;
-  const auto& parameter = *model_.spec.parameters()[slot];
+  const auto& parameter = *model_.spec.stored()[slot];
   std::vector<float> buffer(static_cast<size_t>(std::min(piece, value.numel())));
   for (int64_t done = 0; done < value.numel(); done += piece) {
     const int64_t begin = offset + done, count = std::min(piece, value.numel() - done);

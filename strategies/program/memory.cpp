@@ -6,6 +6,7 @@
 
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
+#include "strategies/program/gradient_memory.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/program/rank_sums.hpp"
 #include "strategies/program/update_memory.hpp"
@@ -16,19 +17,12 @@ namespace {
 
 /// Sizes (in bytes) and state of one unit on this rank.
 struct UnitBytes {
-  int64_t gathered = 0;   ///< the unsharded unit in the gathered dtype; 0 if blocks use the masters
-  int64_t unsharded = 0;  ///< its unsharded gradients in the dtype of accumulation
-  int64_t sent = 0;       ///< its unsharded gradients in the dtype of reduction
-  int64_t shard = 0;      ///< elements (not bytes) of this rank's shard
+  int64_t gathered = 0;  ///< the unsharded unit in the gathered dtype; 0 if blocks use the masters
+  int64_t shard = 0;     ///< elements (not bytes) of this rank's shard
   std::optional<QuantizedBytes> quantized = {};
-  int64_t copied = 0;     ///< a packed shard in host memory is copied to the device, until it has been gathered
-  int64_t message = 0;    ///< of the sum over the tensor axis, if it is a tensor of its own
-  bool cast = false;      ///< a gather sends a temporary copy of the shard
-  int64_t sending = 0;    ///< bytes of that copy, from the start of the gather until a block waits for it
-  bool arriving = false;  ///< the buffer of gradients exists
-  bool adds = false;      ///< the buffer has gradients of earlier micro-batches
-  bool reducing = false;  ///< a reduction has started
-  bool reduced = false;   ///< the sums of gradients exist
+  int64_t copied = 0;   ///< a packed shard in host memory is copied to the device, until it has been gathered
+  bool cast = false;    ///< a gather sends a temporary copy of the shard
+  int64_t sending = 0;  ///< bytes of that copy, from the start of the gather until a block waits for it
 };
 
 /// Counts the bytes of each instruction. The step is the second one, in which the optimizer's state exists.
@@ -39,38 +33,31 @@ class Replay {
         plan_(plan),
         blocks_(job, plan.parameter),
         on_device_(!(plan.separate_host && plan.optimizer != Tier::device)),
-        takes_(plan.takes_gradients()),
-        in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
         held_(plan.shards()),
         stored_(plan.shards()),
         state_bytes_(plan.shards()),
-        held_by_(job.model->blocks.size()),
-        added_(job.model->parameters().size()) {
+        gradients_(job, plan, peak_),
+        held_by_(job.model->blocks.size()) {
     const int64_t element = bytes_of(plan.master);
     const auto parameters = job.model->parameters();
     int read_units = 0;
-    unit_of_slot_.resize(job.model->parameters().size());
     for (size_t u = 0; u < plan.units.size(); ++u) {
       const auto& unit = plan.units[u];
       auto places = plan.places(unit);
       FlatLayout layout = layout_of(*job.model, plan, unit);
       const bool shared = places.sent == ShardPlaces::Sent::shared;
-      units_.push_back({shared ? 0 : layout.total * bytes_of(plan.parameter), layout.total * bytes_of(plan.accumulate),
-                        layout.total * bytes_of(plan.reduce), layout.shard});
-      for (size_t slot : unit.slots) unit_of_slot_[slot] = u;
-      const auto sum = tensor_sum(*job.model, layout);
-      if (takes_ || !sum.in_place) units_[u].message = sum.elements * bytes_of(plan.reduce);
+      units_.push_back({.gathered = shared ? 0 : layout.total * bytes_of(plan.parameter), .shard = layout.shard});
       if (unit.quantized) {
         add_quantized(unit, layout);
         continue;
       }
-      if (unit.resident) now_.parameters += units_[u].gathered;
+      if (unit.resident) peak_.now.parameters += units_[u].gathered;
       int64_t sent = layout.shard * bytes_of(plan.parameter), masters = layout.shard * element;
       if (places.master == ShardPlaces::Master::memory)
-        (on_device_ ? now_.parameters : host_) += on_device_ ? masters : pinned(masters);
+        (on_device_ ? peak_.now.parameters : host_) += on_device_ ? masters : pinned(masters);
       if (places.sent == ShardPlaces::Sent::memory) {
         bool sent_on_device = unit.tier == Tier::device;
-        (sent_on_device ? now_.parameters : host_) += sent_on_device ? sent : pinned(sent);
+        (sent_on_device ? peak_.now.parameters : host_) += sent_on_device ? sent : pinned(sent);
       }
       if (plan.written_apart(unit)) host_ += pinned(sent);
       bool cast_on_host = places.sent == ShardPlaces::Sent::master && !on_device_ && plan.parameter != plan.master;
@@ -88,16 +75,15 @@ class Replay {
         return job.state_bytes(*parameters[item.slot], elements, element);
       });
       if (!on_device_) waiting_on_host_ += pinned(layout.shard * bytes_of(plan.gradient));
-      if (plan.own_reducer) now_.gradients += standing_gradients(unit, layout);
       held_.add_elements(layout, unit.replicated);
       for (const auto& item : layout.items) largest_part_ = std::max(largest_part_, std::min(item.numel, layout.shard));
     }
     read_ahead_ *= std::min(read_units, plan.swap.parameter_buffers);
     held_most_ = held_.most();
-    now_.held = held_most_;
-    now_.stored = stored_.most();
+    peak_.now.held = held_most_;
+    peak_.now.stored = stored_.most();
     const int64_t state = state_bytes_.most();
-    if (plan.optimizer == Tier::device) now_.optimizer = state;
+    if (plan.optimizer == Tier::device) peak_.now.optimizer = state;
     if (plan.optimizer == Tier::host) host_ += state;
   }
 
@@ -111,14 +97,14 @@ class Replay {
   }
 
   MemoryParts play() {
-    now_.workspaces = job_.accelerator.workspace_bytes;
-    now_.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
-    for (const auto& buffer : job_.model->buffers) now_.activations += buffer.numel() * bytes_of(DType::float32);
-    now_.between_steps = now_.total();
-    const MemoryParts idle = now_;
+    peak_.now.workspaces = job_.accelerator.workspace_bytes;
+    peak_.now.activations += job_.model->buffer_elements * bytes_of(job_.precision.compute);
+    for (const auto& buffer : job_.model->buffers) peak_.now.activations += buffer.numel() * bytes_of(DType::float32);
+    peak_.now.between_steps = peak_.now.total();
+    const MemoryParts idle = peak_.now;
     // The batches of all micro-batches. Their copies in host memory are not counted, as the loader's are not.
-    now_.activations += job_.model->batch_row_bytes() * job_.micro_batch_size * job_.most_micro_batches();
-    if (!plan_.separate_host) now_.gathered += read_ahead_;
+    peak_.now.activations += job_.model->batch_row_bytes() * job_.micro_batch_size * job_.most_micro_batches();
+    if (!plan_.separate_host) peak_.now.gathered += read_ahead_;
     const int64_t micro_batches = std::min(job_.most_micro_batches(), distinct_micro_batches);
     for (const auto& instruction : step_program(*job_.model, plan_, job_.recompute, micro_batches)) {
       if (instruction.micro_batch != micro_batch_) begin_micro_batch(instruction.micro_batch);
@@ -126,10 +112,11 @@ class Replay {
       if (instruction.op == Op::norm) break;
     }
     if (job_.validates && job_.optimizer->averages) validate(idle);
-    peak_.between_steps = now_.between_steps;
+    peak_.most.between_steps = peak_.now.between_steps;
     if (job_.host_checkpoints)
-      for (int64_t bytes : checkpoint_bytes(job_)) peak_.host += job_.accelerator.pinned ? pinned_bytes(bytes) : bytes;
-    return peak_;
+      for (int64_t bytes : checkpoint_bytes(job_))
+        peak_.most.host += job_.accelerator.pinned ? pinned_bytes(bytes) : bytes;
+    return peak_.most;
   }
 
  private:
@@ -139,8 +126,8 @@ class Replay {
     own.gathered = layout.total * bytes_of(plan_.compute);
     own.quantized = quantized_bytes(job_, plan_, unit);
     if (unit.tier == Tier::host && is_sharded(plan_, unit)) own.copied = own.quantized->shard;
-    now_.parameters += own.quantized->constants;
-    (unit.tier == Tier::device ? now_.parameters : host_) +=
+    peak_.now.parameters += own.quantized->constants;
+    (unit.tier == Tier::device ? peak_.now.parameters : host_) +=
         unit.tier == Tier::device ? own.quantized->shard : pinned(own.quantized->shard);
   }
 
@@ -159,13 +146,9 @@ class Replay {
       case Op::backward:
         return backward(instruction.block);
       case Op::start_reduce:
-        if (instruction.axis == Axis::tensor) return start_tensor_sum(units_[instruction.unit]);
-        if (instruction.axis != Axis::replicate || plan_.shards() == 1) start_reduce(units_[instruction.unit]);
-        return;
+        return gradients_.start_reduce(instruction.unit, instruction.axis);
       case Op::wait_reduce:
-        if (instruction.axis == Axis::tensor) return wait_tensor_sum(units_[instruction.unit]);
-        if (instruction.axis != Axis::shard || plan_.copies() == 1) wait_reduce(units_[instruction.unit]);
-        return;
+        return gradients_.wait_reduce(instruction.unit, instruction.axis);
       case Op::norm:
         return update();
       case Op::update:
@@ -175,36 +158,30 @@ class Replay {
     }
   }
 
-  /// Records `now_` if it is the peak so far.
-  void note() {
-    if (now_.total() > peak_.total()) peak_ = now_;
-  }
-
   // ---- blocks
   void begin_micro_batch(uint32_t micro_batch) {
-    now_.communication -= std::exchange(moving_to_host_, 0);  // that copy ends during the forward
     micro_batch_ = micro_batch;
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
     pass_on(0);
-    for (auto& unit : units_) unit.adds = unit.arriving && !unit.reducing;
+    gradients_.begin_micro_batch();
   }
 
   /// Sets the bytes of the block's activations.
   void hold(size_t block, int64_t bytes) {
-    now_.activations += bytes - held_by_[block];
+    peak_.now.activations += bytes - held_by_[block];
     held_by_[block] = bytes;
   }
 
   /// Sets the bytes that one block has made for the next one: its output, or the gradient of its input. While a block runs, they are
   /// counted with it. Gathers and reductions are between blocks.
   void pass_on(int64_t bytes) {
-    now_.activations += bytes - passed_on_;
+    peak_.now.activations += bytes - passed_on_;
     passed_on_ = bytes;
   }
 
   void hold_at_peak(size_t block, int64_t bytes) {
     hold(block, bytes);
-    note();
+    peak_.note();
   }
 
   void forward(size_t block) {
@@ -253,7 +230,7 @@ class Replay {
   void backward(size_t block) {
     using Kind = BackwardEvent::Kind;
     pass_on(0);
-    for (const auto& event : blocks_.backward(block, takes_ && micro_batch_ == 0)) switch (event.kind) {
+    for (const auto& event : blocks_.backward(block, gradients_.takes() && micro_batch_ == 0)) switch (event.kind) {
         case Kind::peak:
           hold_at_peak(block, event.bytes);
           break;
@@ -261,100 +238,28 @@ class Replay {
           hold(block, event.bytes);
           break;
         case Kind::computed:
-          gradient_computed(event.slot);
+          gradients_.computed(event.slot, blocks_.elements(event.slot));
           break;
         case Kind::stored:
-          now_.communication -= widened(event.slot);
-          added_[event.slot] = true;
+          gradients_.stored(event.slot, blocks_.elements(event.slot));
           break;
       }
     pass_on(block > job_.model->first_trained_block() ? blocks_.input(block) : 0);
   }
 
-  // ---- gradients
-  /// The buffers of a Reducer's unit: all gradients, and this rank's part of the sums.
-  int64_t standing_gradients(const Unit& unit, const FlatLayout& layout) const {
-    return (layout.total + (is_sharded(plan_, unit) ? layout.shard : 0)) * bytes_of(plan_.gradient);
-  }
-
-  void gradient_computed(size_t slot) {
-    if (plan_.own_reducer) return;
-    if (takes_) {
-      if (!added_[slot]) now_.gradients += blocks_.elements(slot) * bytes_of(plan_.gradient);
-      return;
-    }
-    UnitBytes& unit = units_[unit_of_slot_[slot]];
-    if (!unit.arriving) (in_place_ && !unit.reduced ? now_.gradients : now_.communication) += unit.unsharded;
-    unit.arriving = true;
-    now_.communication += widened(slot);
-  }
-
-  /// Temporary bytes on CPU when a gradient is added to a buffer of a wider dtype: the gradient is converted first.
-  int64_t widened(size_t slot) const {
-    if (takes_ || plan_.own_reducer || !units_[unit_of_slot_[slot]].adds || !job_.accelerator.host_kernels ||
-        plan_.accumulate == plan_.parameter)
-      return 0;
-    return blocks_.elements(slot) * bytes_of(plan_.accumulate);
-  }
-
-  int64_t on_the_way(const UnitBytes& unit) const { return plan_.shards() > 1 ? unit.sent / plan_.shards() : 0; }
-
-  /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction.
-  void begin_reduction(UnitBytes& unit) {
-    if (std::exchange(unit.reducing, true) || plan_.accumulate == plan_.reduce) return;
-    now_.communication += unit.sent;
-    note();
-    now_.communication -= unit.unsharded;
-  }
-
-  /// The message exists beside the gradients if it is not a part of their buffer.
-  void start_tensor_sum(UnitBytes& unit) {
-    if (!takes_) begin_reduction(unit);
-    now_.communication += unit.message;
-    note();
-  }
-  void wait_tensor_sum(UnitBytes& unit) { now_.communication -= unit.message; }
-
-  /// Counts also the shard of the sums.
-  void start_reduce(UnitBytes& unit) {
-    if (plan_.own_reducer) return;
-    begin_reduction(unit);
-    if (in_place_) return;
-    now_.communication += on_the_way(unit);
-    note();
-  }
-
-  /// At the end of a reduction all of these exist, and the sums in the dtype in which they are kept.
-  void wait_reduce(UnitBytes& unit) {
-    if (plan_.own_reducer) return;
-    unit.arriving = unit.reducing = false;
-    if (in_place_) {
-      if (unit.reduced) now_.communication -= unit.unsharded;
-      unit.reduced = true;
-      return;
-    }
-    const int64_t waiting = unit.shard * bytes_of(plan_.gradient), cast = plan_.reduce != plan_.gradient ? waiting : 0;
-    now_.communication += cast;
-    note();
-    now_.communication -= cast + on_the_way(unit) + unit.sent;
-    if (!on_device_) now_.communication += waiting - std::exchange(moving_to_host_, waiting);
-    if (!unit.reduced && on_device_) now_.gradients += waiting;
-    unit.reduced = true;
-  }
-
   /// Validation uses the average of the weights. Meanwhile there is a copy of the masters of what is trained. `now`: what exists between
   /// steps.
   void validate(const MemoryParts& now) {
-    now_ = now;
+    peak_.now = now;
     const int64_t element = bytes_of(plan_.master), copy = held_most_ * element;
     validation_host_ = on_device_ ? 0 : copy + largest_part_ * element;
     if (on_device_) {
-      now_.parameters += copy;
-      now_.communication += largest_part_ * element;  // the average of a parameter
-      note();
-      now_.communication -= largest_part_ * element;
+      peak_.now.parameters += copy;
+      peak_.now.communication += largest_part_ * element;  // the average of a parameter
+      peak_.note();
+      peak_.now.communication -= largest_part_ * element;
     }
-    now_.activations += job_.model->batch_row_bytes() * job_.micro_batch_size;
+    peak_.now.activations += job_.model->batch_row_bytes() * job_.micro_batch_size;
     std::ranges::fill(held_by_, int64_t{0});
     passed_on_ = 0;
     validating_ = true;
@@ -362,16 +267,16 @@ class Replay {
   }
 
   void update() {
-    now_.communication -= std::exchange(moving_to_host_, 0);
+    gradients_.end_backward();
     for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
-    now_.communication += on_device_ ? norm_copy() : 0;
-    note();
-    now_.communication -= on_device_ ? norm_copy() : 0;
+    peak_.now.communication += on_device_ ? norm_copy() : 0;
+    peak_.note();
+    peak_.now.communication -= on_device_ ? norm_copy() : 0;
     const int64_t copied = on_device_ ? update_copies() : 0;
-    if (!plan_.separate_host) now_.gathered -= read_ahead_;
-    now_.communication += copied;
-    note();
-    now_.communication -= copied;
+    if (!plan_.separate_host) peak_.now.gathered -= read_ahead_;
+    peak_.now.communication += copied;
+    peak_.note();
+    peak_.now.communication -= copied;
   }
 
   // ---- parameters
@@ -380,26 +285,26 @@ class Replay {
     if (units_[u].gathered == 0) return;
     if (const auto& quantized = units_[u].quantized) {
       units_[u].sending = quantized->sent + units_[u].copied;
-      now_.gathered += units_[u].sending;
-      return note();
+      peak_.now.gathered += units_[u].sending;
+      return peak_.note();
     }
     units_[u].sending = units_[u].cast ? units_[u].gathered / plan_.shards() : 0;
-    now_.gathered += units_[u].gathered + units_[u].sending;
-    note();
+    peak_.now.gathered += units_[u].gathered + units_[u].sending;
+    peak_.note();
   }
 
   void wait_gather(size_t u) {
     if (const auto& quantized = units_[u].quantized) {
-      now_.gathered -= units_[u].copied;
+      peak_.now.gathered -= units_[u].copied;
       units_[u].sending -= units_[u].copied;
-      now_.gathered += units_[u].gathered + quantized->scratch;
-      note();
-      now_.gathered -= quantized->scratch;
+      peak_.now.gathered += units_[u].gathered + quantized->scratch;
+      peak_.note();
+      peak_.now.gathered -= quantized->scratch;
     }
-    now_.gathered -= std::exchange(units_[u].sending, 0);
+    peak_.now.gathered -= std::exchange(units_[u].sending, 0);
   }
 
-  void release(size_t u) { now_.gathered -= units_[u].gathered; }
+  void release(size_t u) { peak_.now.gathered -= units_[u].gathered; }
 
   /// Bytes that a tensor in host memory takes, which is pinned if the plan says so.
   int64_t pinned(int64_t bytes) const {
@@ -427,25 +332,21 @@ class Replay {
   const Job& job_;
   const ParallelPlan& plan_;
   BlockMemory blocks_;
+  MemoryPeak peak_;
   bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
-  bool takes_;      ///< ParallelPlan::takes_gradients()
-  bool in_place_;   ///< the buffer of a unit's gradients becomes its sums
-  MemoryParts now_, peak_;
   uint32_t micro_batch_ = 0;
   bool validating_ = false;
   /// Parameter elements with optimizer state, and all that checkpoints contain; bytes of optimizer state.
   RankSums held_, stored_, state_bytes_;
+  GradientMemory gradients_;
   std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
   int64_t passed_on_ = 0;            ///< bytes between two blocks
   std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
-  std::vector<bool> added_;          ///< for each parameter: its gradient exists
   int64_t read_ahead_ = 0;
-  int64_t moving_to_host_ = 0;              ///< bytes of the reduced gradients that the last copy to host memory reads
   int64_t validation_host_ = 0;             ///< bytes in host memory of the copy that validation needs
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients
   std::set<int64_t> casts_;  ///< sizes of pinned blocks for casts of shards; the allocator keeps one block of each size
   std::vector<UnitBytes> units_;
-  std::vector<size_t> unit_of_slot_;
   int64_t held_most_ = 0;
   int64_t largest_part_ = 0;  ///< elements of the largest part of a parameter in a shard
 };
