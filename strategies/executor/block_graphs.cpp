@@ -72,10 +72,8 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Tak
       compute_(scalar_type(job.precision.compute)),
       recompute_(job.recompute),
       first_trained_(model.spec.first_trained_block()),
-      take_(std::move(take)),
-      waiting_(model.slots.size()),
-      graphs_(model.blocks.size()) {
-  if (job.host_checkpoints) host_checkpoints_.emplace(device, job.accelerator.pinned);
+      take_(std::move(take)) {
+  if (job.host_checkpoints) checkpoints_pinned_ = job.accelerator.pinned;
   for (size_t b = 0; b < model.spec.blocks.size(); ++b)
     for (const auto& parameter : model.spec.blocks[b].parameters) {
       owner_.push_back(b);
@@ -92,66 +90,70 @@ void BlockGraphs::place_parameter(size_t slot, const torch::Tensor& value) {
   torch::autograd::impl::set_gradient_edge(parameter, {std::move(sink), 0});
 }
 
-void BlockGraphs::begin(const ForwardContext& context, double loss_factor) {
-  context_ = context;
-  loss_factor_ = loss_factor;
-  x_.reset();
-  dy_.reset();
-  for (auto& graph : graphs_) graph = {};
-  if (host_checkpoints_) host_checkpoints_->clear();
-  for (auto& gradient : waiting_) gradient.reset();
+void BlockGraphs::begin(size_t micro_batch, const ForwardContext& context, double loss_factor) {
+  pass_ = &passes_[micro_batch];
+  pass_->context = context;
+  pass_->loss_factor = loss_factor;
+  pass_->x.reset();
+  pass_->dy.reset();
+  pass_->graphs.assign(model_.blocks.size(), {});
+  pass_->waiting.assign(model_.slots.size(), {});
+  if (pass_->host_checkpoints)
+    pass_->host_checkpoints->clear();
+  else if (checkpoints_pinned_)
+    pass_->host_checkpoints.emplace(device_, *checkpoints_pinned_);
   kept_.clear();
 }
 
 torch::Tensor BlockGraphs::run(size_t block, const torch::Tensor& x) {
   Autocast autocast(autocast_, device_.type(), compute_);
-  return model_.blocks[block]->forward(x, context_);
+  return model_.blocks[block]->forward(x, pass_->context);
 }
 
 void BlockGraphs::forward(size_t block) {
   if (!torch::GradMode::is_enabled()) {
-    x_ = run(block, std::exchange(x_, {}));
+    pass_->x = run(block, std::exchange(pass_->x, {}));
     return;
   }
-  Graph& graph = graphs_[block];
-  auto input = std::exchange(x_, {});
+  Graph& graph = pass_->graphs[block];
+  auto input = std::exchange(pass_->x, {});
   if (block < first_trained_) {
     torch::NoGradGuard no_grad;
-    x_ = run(block, input);
+    pass_->x = run(block, input);
     return;
   }
   const bool again = is_recomputed(model_.spec, recompute_, block);
   const bool keeps = !joins_recomputation(model_.spec, recompute_, block);
-  graph.input_on_host = again && keeps && host_checkpoints_;
+  graph.input_on_host = again && keeps && pass_->host_checkpoints;
   if (graph.input_on_host)
-    host_checkpoints_->push(input);
+    pass_->host_checkpoints->push(input);
   else if (keeps && input.defined())
     graph.input = input.detach().requires_grad_(block > first_trained_);
   torch::AutoGradMode records(!again);
-  x_ = run(block, again ? input : graph.input);
-  if (!again) graph.output = torch::autograd::impl::gradient_edge(x_);
-  x_ = x_.detach();
+  pass_->x = run(block, again ? input : graph.input);
+  if (!again) graph.output = torch::autograd::impl::gradient_edge(pass_->x);
+  pass_->x = pass_->x.detach();
 }
 
 torch::Tensor BlockGraphs::take_output() {
-  RUNNER_CHECK(x_.defined());
-  if (torch::GradMode::is_enabled()) dy_ = torch::full({}, loss_factor_, x_.options());
-  return std::exchange(x_, {});
+  RUNNER_CHECK(pass_->x.defined());
+  if (torch::GradMode::is_enabled()) pass_->dy = torch::full({}, pass_->loss_factor, pass_->x.options());
+  return std::exchange(pass_->x, {});
 }
 
 void BlockGraphs::recompute(size_t block) {
-  Graph& graph = graphs_[block];
+  Graph& graph = pass_->graphs[block];
   if (graph.input_on_host)
-    graph.input = host_checkpoints_->pop().requires_grad_(block > first_trained_);
+    graph.input = pass_->host_checkpoints->pop().requires_grad_(block > first_trained_);
   else if (!graph.input.defined())  // the output of the block before
-    graph.input = std::exchange(x_, {}).requires_grad_(true);
+    graph.input = std::exchange(pass_->x, {}).requires_grad_(true);
   const bool next_follows = joins_recomputation(model_.spec, recompute_, block + 1);
-  context_.output_unused = !next_follows;
-  context_.recomputes = true;
+  pass_->context.output_unused = !next_follows;
+  pass_->context.recomputes = true;
   const auto output = run(block, graph.input);
-  context_.output_unused = context_.recomputes = false;
+  pass_->context.output_unused = pass_->context.recomputes = false;
   graph.output = torch::autograd::impl::gradient_edge(output);
-  if (next_follows) x_ = output.detach();
+  if (next_follows) pass_->x = output.detach();
 }
 
 /// Differentiates the graph that ends at `output`, and frees it.
@@ -167,10 +169,10 @@ void BlockGraphs::run_backward(torch::autograd::Edge output, torch::Tensor gradi
 }
 
 void BlockGraphs::backward(size_t block) {
-  Graph& graph = graphs_[block];
+  Graph& graph = pass_->graphs[block];
   in_backward_ = block;
-  run_backward(std::exchange(graph.output, {}), std::exchange(dy_, {}));
-  if (graph.input.defined()) dy_ = std::move(graph.input.mutable_grad());
+  run_backward(std::exchange(graph.output, {}), std::exchange(pass_->dy, {}));
+  if (graph.input.defined()) pass_->dy = std::move(graph.input.mutable_grad());
   graph.input.reset();
   for (auto& [slot, gradient] : kept_) take_(slot, std::exchange(gradient, {}));
   kept_.clear();
@@ -189,7 +191,7 @@ torch::Tensor sum_of(torch::Tensor a, const torch::Tensor& b) {
 
 void BlockGraphs::gradient_arrived(size_t slot, torch::Tensor gradient) {
   torch::NoGradGuard no_grad;
-  auto& waiting = waiting_[slot];
+  auto& waiting = pass_->waiting[slot];
   if (waiting.defined()) gradient = sum_of(std::exchange(waiting, {}), gradient);
   if (owner_[slot] == in_backward_)
     pass_on(slot, std::move(gradient));
@@ -206,8 +208,9 @@ void BlockGraphs::pass_on(size_t slot, torch::Tensor gradient) {
 
 /// Only if the owner of a tied parameter computed no gradient for it.
 void BlockGraphs::pass_on_what_waits() {
-  for (size_t slot = 0; slot < waiting_.size(); ++slot)
-    if (waiting_[slot].defined() && owner_[slot] == in_backward_) take_(slot, std::exchange(waiting_[slot], {}));
+  for (size_t slot = 0; slot < pass_->waiting.size(); ++slot)
+    if (pass_->waiting[slot].defined() && owner_[slot] == in_backward_)
+      take_(slot, std::exchange(pass_->waiting[slot], {}));
 }
 
 }  // namespace runner

@@ -1,5 +1,5 @@
 // The forward and the backward of a model, one block at a time. Each block has an autograd graph of its own, which begins at the
-// block's input and at its parameters.
+// block's input and at its parameters. Several micro-batches may be between forward and backward, as in a pipeline.
 //
 // Autograd does not accumulate the gradients of parameters here. A node at the end of each parameter's graph passes the gradient
 // on as soon as it is computed, so no hook is needed and the caller decides where it is added. Gradients of a tied parameter
@@ -12,6 +12,7 @@
 // buffer for gradients does not add to them.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,9 +35,11 @@ class BlockGraphs {
   /// Puts a tensor that shares the memory of `value` into the model's slot. Its gradients go to `take`, if it is trained.
   void place_parameter(size_t slot, const torch::Tensor& value);
 
-  /// Begins a micro-batch and drops what an interrupted one has left. `context` and its batch are used until the last backward().
-  /// `loss_factor` multiplies the loss that is differentiated, but not the one that take_output() returns.
-  void begin(const ForwardContext& context, double loss_factor);
+  /// Begins a micro-batch and drops what an earlier one with this number has left. `context` and its batch are used until the last
+  /// backward(). `loss_factor` multiplies the loss that is differentiated, but not the one that take_output() returns.
+  void begin(size_t micro_batch, const ForwardContext& context, double loss_factor);
+  /// The micro-batch of the functions below.
+  void select(size_t micro_batch) { pass_ = &passes_.at(micro_batch); }
   /// Blocks run in ascending order. If gradients are enabled, the block keeps what its backward needs: its graph, or, if it begins
   /// a recomputation, its input.
   void forward(size_t block);
@@ -56,31 +59,37 @@ class BlockGraphs {
   void pass_on(size_t slot, torch::Tensor gradient);
   void pass_on_what_waits();
 
+  struct Graph {
+    torch::Tensor input;         ///< of the block; a leaf
+    bool input_on_host = false;  ///< the input is in `host_checkpoints`
+    torch::autograd::Edge output;
+  };
+  /// A micro-batch.
+  struct Pass {
+    ForwardContext context;
+    double loss_factor = 1;
+    torch::Tensor x;                     ///< output of the last forward or recomputation
+    torch::Tensor dy;                    ///< gradient of the output of the block whose backward is next
+    std::vector<Graph> graphs;           ///< of each block
+    std::vector<torch::Tensor> waiting;  ///< of each tied parameter: its gradient from later blocks than its owner
+    std::optional<HostCheckpoints> host_checkpoints;  ///< set if inputs of recomputed blocks are kept in host memory
+  };
+
   Model& model_;
   torch::Device device_;
   bool autocast_;
   at::ScalarType compute_;
   std::vector<bool> recompute_;
-  size_t first_trained_;         ///< the block at which backward ends; blocks before it run without a graph
-  std::vector<bool> trainable_;  ///< of each parameter
-  std::optional<HostCheckpoints> host_checkpoints_;  ///< set if inputs of recomputed blocks are kept in host memory
+  size_t first_trained_;                    ///< the block at which backward ends; blocks before it run without a graph
+  std::vector<bool> trainable_;             ///< of each parameter
+  std::optional<bool> checkpoints_pinned_;  ///< set if inputs of recomputed blocks are kept in host memory
   Take take_;
-  std::vector<size_t> owner_;           ///< of each parameter: the block that lists it, the first one that uses it
-  std::vector<torch::Tensor> waiting_;  ///< of each tied parameter: its gradient from later blocks than its owner
-  size_t in_backward_ = 0;              ///< the block
+  std::vector<size_t> owner_;  ///< of each parameter: the block that lists it, the first one that uses it
+  size_t in_backward_ = 0;     ///< the block
   std::vector<std::pair<size_t, torch::Tensor>>
-      kept_;  ///< gradients of a recomputed block, until the end of its backward
-
-  ForwardContext context_;
-  double loss_factor_ = 1;
-  torch::Tensor x_;   ///< output of the last forward or recomputation
-  torch::Tensor dy_;  ///< gradient of the output of the block whose backward is next
-  struct Graph {
-    torch::Tensor input;         ///< of the block; a leaf
-    bool input_on_host = false;  ///< the input is in host_checkpoints_
-    torch::autograd::Edge output;
-  };
-  std::vector<Graph> graphs_;  ///< of each block
+      kept_;                       ///< gradients of a recomputed block, until the end of its backward
+  std::map<size_t, Pass> passes_;  ///< by the number of the micro-batch
+  Pass* pass_ = nullptr;           ///< the selected one
 };
 
 }  // namespace runner

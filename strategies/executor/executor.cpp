@@ -125,7 +125,7 @@ class Executor : public Strategy {
 
  protected:
   torch::Tensor forward(const ForwardContext& context) override {
-    graphs_.begin(context, /*loss_factor=*/1);
+    graphs_.begin(/*micro_batch=*/0, context, /*loss_factor=*/1);
     for (const auto& instruction : forward_program_) execute(instruction);
     return graphs_.take_output();
   }
@@ -135,7 +135,7 @@ class Executor : public Strategy {
     std::optional<size_t> current;
     const auto begin = [&](size_t m) {
       if (current && observer_) observer_->after_backward();
-      if (m < micro_batches.size()) graphs_.begin(micro_batches[m].context, loss_factor);
+      if (m < micro_batches.size()) graphs_.begin(0, micro_batches[m].context, loss_factor);
       current = m;
     };
     for (const auto& instruction : step_of(micro_batches.size())) {

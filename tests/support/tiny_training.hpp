@@ -29,6 +29,8 @@ struct TinyRun {
   std::string strategy = "single";
   nlohmann::json options = nlohmann::json::object();
   int world_size = 1;
+  int tensor = 1;  ///< ranks that share each matrix; the others have different data
+  bool sequence_parallel = true;
   int64_t accumulation = 1;
   int64_t global_batch = 12;
   int64_t steps = 5;
@@ -100,7 +102,13 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
   return model;
 }
 
-inline ModelSpec tiny_spec(const TinyRun& run) {
+inline Mesh tiny_mesh(const TinyRun& run) {
+  return {run.world_size,
+          {{.axis = Axis::data, .size = run.world_size / run.tensor}, {.axis = Axis::tensor, .size = run.tensor}}};
+}
+
+/// What one of the ranks that share each matrix has; without `division` the whole model.
+inline ModelSpec tiny_spec(const TinyRun& run, const TensorDivision& division = {}) {
   Recipe recipe;
   recipe.model = tiny_model(run);
   recipe.fine_tune = run.fine_tune;
@@ -109,7 +117,13 @@ inline ModelSpec tiny_spec(const TinyRun& run) {
   if (run.mixes) recipe.data.format = "images", recipe.data.mixup = 1;
   if (run.labels > 0) recipe.data.objective = "classification";
   if (run.pairs) recipe.data.columns = Recipe::Data::Columns{{"text_pair", "text_pair"}};
-  return make_spec(recipe, run.vocab, run.length());
+  return make_spec(recipe, run.vocab, run.length(), division);
+}
+
+inline ModelSpec tiny_spec_of_rank(const TinyRun& run, int rank) {
+  return tiny_spec(run, {.ranks = run.tensor,
+                         .rank = tiny_mesh(run).coordinate(rank, Axis::tensor),
+                         .sequence_parallel = run.sequence_parallel});
 }
 
 /// The position of token t of packed row `k` in its sequence. Sequences begin at other places in each row.
@@ -185,10 +199,10 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   Job job;
   job.model = &spec;
   job.precision = precision_policy(run.precision);
-  job.mesh = data_mesh(run.world_size);
+  job.mesh = tiny_mesh(run);
   job.local_size = run.world_size;
   job.accumulation = run.accumulation;
-  job.micro_batch_size = run.global_batch / run.world_size / run.accumulation;
+  job.micro_batch_size = run.global_batch / job.data_ranks() / run.accumulation;
   job.optimizer = &run.optimizer.spec();
   job.optimizer_states = run.optimizer.states();
   job.ns_steps = run.optimizer.ns_steps;
@@ -211,28 +225,29 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
   int64_t rows = run.short_last > 0 && step + 1 == run.steps ? run.short_last : run.global_batch;
   int64_t first = step * run.global_batch;
   StepInput input;
-  int64_t parts = run.world_size * run.accumulation;
+  const Mesh mesh = tiny_mesh(run);
+  const int64_t parts = mesh.data_ranks() * run.accumulation, data_rank = mesh.data_rank(rank);
   for (int64_t m = 0; m < run.accumulation; ++m) {
-    int64_t part = rank * run.accumulation + m;
+    int64_t part = data_rank * run.accumulation + m;
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
   }
   input.weight = rows * run.weight_of_row();
-  input.first_row = rows * rank * run.accumulation / parts;
+  input.first_row = rows * data_rank * run.accumulation / parts;
   input.dropout_key = mix64(static_cast<uint64_t>(step));
   return input;
 }
 
 /// Makes a new strategy on this rank and runs `body` with it.
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
-  ModelSpec spec = tiny_spec(run);
-  auto model = build_model(tiny_model(run), spec);
-  auto specs = model->spec.stored();
+  const ModelSpec whole = tiny_spec(run);
+  auto model = build_model(tiny_model(run), tiny_spec_of_rank(run, world.rank));
+  auto specs = whole.stored();
   ParameterSource drawn = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
   };
-  if (run.change_source) drawn = run.change_source(model->spec, drawn);
-  const auto source = with_row_norms(model->spec, drawn);
+  if (run.change_source) drawn = run.change_source(whole, drawn);
+  const auto source = with_row_norms(whole, drawn);
   Job job = tiny_job(run, model->spec);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
@@ -246,14 +261,17 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
 /// Copies the pieces that this rank writes into unsharded tensors.
 inline void collect_state(Strategy& strategy, std::map<std::string, std::vector<float>>& whole, std::mutex& mutex) {
   for (const auto& tensor : strategy.state()) {
-    int64_t numel = 1;
-    for (int64_t s : tensor.global_shape) numel *= s;
+    const int64_t numel = slice_numel({}, tensor.global_shape);
     auto piece =
         tensor.read(tensor.write_begin, tensor.write_end - tensor.write_begin).to(torch::kFloat32).contiguous();
     std::lock_guard lock(mutex);
     auto& target = whole[tensor.name];
     if (target.empty()) target.assign(static_cast<size_t>(numel), std::numeric_limits<float>::quiet_NaN());
-    std::copy_n(piece.data_ptr<float>(), piece.numel(), target.begin() + tensor.offset + tensor.write_begin);
+    const SlicePart part{tensor.slice, tensor.offset + tensor.write_begin, tensor.offset + tensor.write_end};
+    for_each_common(tensor.global_shape, {.begin = 0, .end = numel}, part,
+                    [&](int64_t to, int64_t from, int64_t count) {
+                      std::copy_n(piece.data_ptr<float>() + (from - part.begin), count, target.begin() + to);
+                    });
   }
 }
 
