@@ -4,6 +4,7 @@
 #include "runner/models/eager_attention.hpp"
 #include "runner/models/fused_kernel.hpp"
 #include "runner/models/host_attention.hpp"
+#include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
 
@@ -53,6 +54,15 @@ Tensor packed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   return at::cat(results);
 }
 
+/// Where the mask of probabilities is. If several ranks share the heads, each has equally many.
+MaskPlace mask_of(const Tensor& q, const Dropout& dropout, const ForwardContext& context) {
+  auto place = dropout.place(context, DropoutSite::attention);
+  const int64_t heads = q.size(2);
+  if (const auto* axis = context.tensor)
+    place.part = {.dim = 1, .first = axis->rank() * heads, .whole = axis->size() * heads};
+  return place;
+}
+
 }  // namespace
 
 Tensor undropped_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
@@ -63,8 +73,7 @@ Tensor undropped_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
                         const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
   if (dropout.active(context))
-    return rows_of(dropout_attention(q, k, v, form, dropout.p(), dropout.place(context, DropoutSite::attention),
-                                     positions.on_device));
+    return rows_of(dropout_attention(q, k, v, form, dropout.p(), mask_of(q, dropout, context), positions.on_device));
   if (form.softcap == 0 && host_attention_takes(q, k, v)) return host_attention(q, k, v, form, positions.on_host);
   return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
 }
@@ -73,8 +82,7 @@ Tensor bidirectional_attention(const Tensor& q, const Tensor& k, const Tensor& v
                                const ForwardContext& context, const TokenPositions& positions) {
   const AttentionForm form{.causal = false};
   if (dropout.active(context))
-    return rows_of(dropout_attention(q, k, v, form, dropout.p(), dropout.place(context, DropoutSite::attention),
-                                     positions.on_device));
+    return rows_of(dropout_attention(q, k, v, form, dropout.p(), mask_of(q, dropout, context), positions.on_device));
   return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
 }
 

@@ -76,20 +76,35 @@ float widened(uint16_t x) {
   return wide;
 }
 
-float one_row(uint16_t* logits, int64_t columns, int64_t target, Piece& wide) {
-  float largest = -std::numeric_limits<float>::infinity(), sum = 0;
+/// To base 2: the largest logit, and the sum of 2^(logit - largest).
+struct RowSum {
+  float largest, sum;
+};
+
+RowSum row_sum(const uint16_t* logits, int64_t columns, Piece& wide) {
+  RowSum row{.largest = -std::numeric_limits<float>::infinity(), .sum = 0};
   for_each_piece(logits, columns, wide,
-                 [&](int64_t, int64_t count) { largest = std::max(largest, largest_of(wide.data(), count)); });
-  largest *= std::numbers::log2e_v<float>;
+                 [&](int64_t, int64_t count) { row.largest = std::max(row.largest, largest_of(wide.data(), count)); });
+  row.largest *= std::numbers::log2e_v<float>;
   for_each_piece(logits, columns, wide,
-                 [&](int64_t, int64_t count) { sum += exponentials(wide.data(), count, largest); });
-  const float log_sum = largest + std::log2(sum);
-  const float loss = log_sum * std::numbers::ln2_v<float> - widened(logits[target]);
+                 [&](int64_t, int64_t count) { row.sum += exponentials(wide.data(), count, row.largest); });
+  return row;
+}
+
+/// `log_sum`: to base 2. A target outside of the columns changes nothing.
+void write_gradient(uint16_t* logits, int64_t columns, int64_t target, float log_sum, Piece& wide) {
   for_each_piece(logits, columns, wide, [&](int64_t first, int64_t count) {
     exponentials(wide.data(), count, log_sum);
     if (target >= first && target < first + piece) wide[static_cast<size_t>(target - first)] -= 1;
     narrow_bfloat16(wide.data(), logits + first, std::min(piece, columns - first));
   });
+}
+
+float one_row(uint16_t* logits, int64_t columns, int64_t target, Piece& wide) {
+  const auto [largest, sum] = row_sum(logits, columns, wide);
+  const float log_sum = largest + std::log2(sum);
+  const float loss = log_sum * std::numbers::ln2_v<float> - widened(logits[target]);
+  write_gradient(logits, columns, target, log_sum, wide);
   return loss;
 }
 
@@ -105,6 +120,21 @@ void cross_entropy_rows(uint16_t* logits, int64_t rows, int64_t columns, const i
     else
       losses[row] = one_row(logits, columns, targets[row], wide);
   }
+}
+
+void softmax_sums(const uint16_t* logits, int64_t rows, int64_t columns, float* largest, float* sums) {
+  Piece wide;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto of_row = row_sum(logits + row * columns, columns, wide);
+    largest[row] = of_row.largest * std::numbers::ln2_v<float>;
+    sums[row] = of_row.sum;
+  }
+}
+
+void softmax_gradients(uint16_t* logits, int64_t rows, int64_t columns, const int64_t* targets, const float* log_sums) {
+  Piece wide;
+  for (int64_t row = 0; row < rows; ++row)
+    write_gradient(logits + row * columns, columns, targets[row], log_sums[row] * std::numbers::log2e_v<float>, wide);
 }
 
 }  // namespace runner

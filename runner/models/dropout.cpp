@@ -8,6 +8,8 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
+#include "strategies/contract/tensor_axis.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
@@ -17,63 +19,88 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// The sizes of a mask with a dimension for its rows: [rows, ..., elements of a line].
-std::vector<int64_t> sizes_by_rows(at::IntArrayRef sizes, int64_t rows) {
-  std::vector<int64_t> divided = {rows, sizes[0] / rows};
-  divided.insert(divided.end(), sizes.begin() + 1, sizes.end());
-  return divided;
+/// Elements [first, first + line.size()) of a line. Two elements for each SplitMix64 value, 32 bits each.
+void draw_line(std::span<bool> line, int64_t first, uint64_t threshold, uint64_t key) {
+  const auto begin = static_cast<uint64_t>(first), end = begin + line.size();
+  bool* out = line.data();
+  for (uint64_t pair = begin / 2; 2 * pair < end; ++pair) {
+    const uint64_t bits = mix64(key + pair);
+    if (2 * pair >= begin) *out++ = (bits & 0xffffffff) < threshold;
+    if (2 * pair + 1 >= begin && 2 * pair + 1 < end) *out++ = (bits >> 32) < threshold;
+  }
 }
 
-/// Two elements for each SplitMix64 value, 32 bits each.
-void draw_line(std::span<bool> line, uint64_t threshold, uint64_t key) {
-  for (size_t i = 0; i < line.size(); i += 2) {
-    const uint64_t bits = mix64(key + i / 2);
-    line[i] = (bits & 0xffffffff) < threshold;
-    if (i + 1 < line.size()) line[i + 1] = (bits >> 32) < threshold;
-  }
+/// The first index of a dimension that the mask has.
+int64_t first_index(const MaskPart& part, size_t dim) {
+  return part.whole > 0 && static_cast<size_t>(part.dim) == dim ? part.first : 0;
+}
+
+/// Indices of the first dimension that a row has.
+int64_t lines_of_row(at::IntArrayRef sizes, const MaskPlace& place) {
+  const int64_t all = place.part.whole > 0 && place.part.dim == 0 ? place.part.whole : sizes[0];
+  RUNNER_CHECK(all % place.rows == 0, "{} lines for {} rows", all, place.rows);
+  return all / place.rows;
 }
 
 /// A line is the elements of the last dimension. Its key depends on its row of the global batch and its coordinates in the row, and not on
-/// the sizes of dimensions: ranks may pad their rows to different lengths.
+/// the sizes of dimensions: ranks may pad their rows to different lengths. [B * T, dim] has the mask of [B, T, dim].
 void draw(const Tensor& mask, double p, const MaskPlace& place) {
-  const auto sizes = sizes_by_rows(mask.sizes(), place.rows);
-  const int64_t length = sizes.back(), lines = length == 0 ? 0 : mask.numel() / length;
+  const auto sizes = mask.sizes();
+  const size_t last = sizes.size() - 1;
+  const int64_t length = sizes[last], lines = mask.numel() / length, of_row = lines_of_row(sizes, place);
+  const bool only_rows = of_row == 1 && sizes.size() > 2;  // are indices of the first dimension
   const auto threshold = static_cast<uint64_t>(std::llround((1 - p) * 0x1p32));
   auto* out = mask.data_ptr<bool>();
+  const auto mixed = [](uint64_t key, int64_t coordinate) { return mix64(key + static_cast<uint64_t>(coordinate)); };
   constexpr int64_t elements = 32768;  // of a task
-  at::parallel_for(0, lines, std::max<int64_t>(1, elements / std::max<int64_t>(1, length)),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t line = begin; line < end; ++line) {
-                       uint64_t key = place.key;
-                       int64_t rest = line;
-                       for (size_t d = sizes.size() - 2; d > 0; --d) {
-                         key = mix64(key + static_cast<uint64_t>(rest % sizes[d]));
-                         rest /= sizes[d];
-                       }
-                       key = mix64(key + static_cast<uint64_t>(place.first_row + rest));
-                       draw_line({out + line * length, static_cast<size_t>(length)}, threshold, key);
-                     }
-                   });
+  at::parallel_for(0, lines, std::max<int64_t>(1, elements / length), [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) {
+      uint64_t key = place.key;
+      int64_t rest = line;
+      for (size_t d = last - 1; d > 0; --d) {
+        key = mixed(key, first_index(place.part, d) + rest % sizes[d]);
+        rest /= sizes[d];
+      }
+      rest += first_index(place.part, 0);
+      if (!only_rows) key = mixed(key, rest % of_row);
+      key = mixed(key, place.first_row + rest / of_row);
+      draw_line({out + line * length, static_cast<size_t>(length)}, first_index(place.part, last), threshold, key);
+    }
+  });
 }
 
-void draw_on_device(const Tensor& mask, double p, const MaskPlace& place) {
-  auto generator = at::globalContext().defaultGenerator(mask.device()).clone();
-  auto rows = mask.view({place.rows, -1});
-  for (int64_t r = 0; r < place.rows; ++r) {
-    generator.set_current_seed(mix64(place.key + static_cast<uint64_t>(place.first_row + r)));
-    rows[r].bernoulli_(1 - p, generator);
+Tensor drawn_on_device(at::IntArrayRef sizes, const torch::TensorOptions& options, double p, const MaskPlace& place) {
+  const auto& part = place.part;
+  int64_t first_row = place.first_row, rows = place.rows, before = 0;  // rows to draw, and indices before the part
+  auto drawn = sizes.vec();
+  if (part.whole > 0 && part.dim > 0) {
+    drawn[static_cast<size_t>(part.dim)] = part.whole;
+    before = part.first;
+  } else if (part.whole > 0) {
+    const int64_t of_row = lines_of_row(sizes, place), skipped = part.first / of_row;
+    first_row += skipped;
+    rows = (part.first + sizes[0] + of_row - 1) / of_row - skipped;
+    before = part.first - skipped * of_row;
+    drawn[0] = rows * of_row;
   }
+  auto mask = at::empty(drawn, options);
+  auto generator = at::globalContext().defaultGenerator(mask.device()).clone();
+  auto by_row = mask.view({rows, -1});
+  for (int64_t r = 0; r < rows; ++r) {
+    generator.set_current_seed(mix64(place.key + static_cast<uint64_t>(first_row + r)));
+    by_row[r].bernoulli_(1 - p, generator);
+  }
+  return part.whole > 0 ? mask.narrow(part.dim, before, sizes[static_cast<size_t>(part.dim)]) : mask;
 }
 
 }  // namespace
 
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
-  auto mask = at::empty(sizes, torch::TensorOptions().dtype(torch::kBool).device(device));
-  RUNNER_CHECK(sizes[0] % place.rows == 0, "{} lines for {} rows", sizes[0], place.rows);
-  if (device.is_cpu())
-    draw(mask, p, place);
-  else
-    draw_on_device(mask, p, place);
+  RUNNER_CHECK(sizes.size() >= 2);
+  const auto options = torch::TensorOptions().dtype(torch::kBool).device(device);
+  if (!device.is_cpu() && c10::multiply_integers(sizes) > 0) return drawn_on_device(sizes, options, p, place);
+  auto mask = at::empty(sizes, options);
+  if (mask.numel() > 0) draw(mask, p, place);
   return mask;
 }
 
@@ -81,13 +108,16 @@ void save_place(AutogradContext* context, const MaskPlace& place) {
   context->saved_data["key"] = static_cast<int64_t>(place.key);
   context->saved_data["first_row"] = place.first_row;
   context->saved_data["rows"] = place.rows;
+  context->saved_data["part"] = std::vector<int64_t>{place.part.dim, place.part.first, place.part.whole};
 }
 
 MaskPlace saved_place(AutogradContext* context) {
   auto& saved = context->saved_data;
+  const auto part = saved["part"].toIntVector();
   return {.key = static_cast<uint64_t>(saved["key"].toInt()),
           .first_row = saved["first_row"].toInt(),
-          .rows = saved["rows"].toInt()};
+          .rows = saved["rows"].toInt(),
+          .part = {.dim = static_cast<int>(part[0]), .first = part[1], .whole = part[2]}};
 }
 
 namespace {
@@ -120,7 +150,13 @@ MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const 
 }
 
 Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite site) const {
-  return active(context) ? DropoutFunction::apply(x, p_, place(context, site)) : x;
+  if (!active(context)) return x;
+  auto mask = place(context, site);
+  if (context.tensor && context.tensor->division().divides_rows()) {
+    const int64_t tokens = context.batch->fields[token_field::inputs].numel();
+    mask.part = {.dim = 0, .first = context.tensor->first_row(tokens), .whole = tokens};
+  }
+  return DropoutFunction::apply(x, p_, mask);
 }
 
 }  // namespace runner

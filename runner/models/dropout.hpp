@@ -11,16 +11,25 @@ namespace runner {
 /// Position in a block where a mask applies; part of its key.
 enum class DropoutSite : uint64_t { embedding, attention, attention_out, mlp_out, adapter, head_in, head_out };
 
+/// The indices of one dimension that a tensor has, if ranks divide a tensor: those from `first` on, of `whole` indices.
+struct MaskPart {
+  int dim = 0;
+  int64_t first = 0;
+  int64_t whole = 0;  ///< 0: the tensor has all of them
+};
+
 /// Identifies a mask: its key, and its rows in the global batch.
 struct MaskPlace {
   uint64_t key = 0;
   int64_t first_row = 0, rows = 1;
+  MaskPart part = {};
 };
 
-/// Boolean mask, true with probability 1 - p. The first of `sizes` has place.rows consecutive rows. An element depends only on
+/// Boolean mask, true with probability 1 - p. `sizes` has at least two dimensions. The first one, or if it is divided, all of its
+/// indices, are place.rows consecutive rows. A part of it may end behind the last row. An element depends only on
 /// the key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares SplitMix64 of
 /// the coordinates with a threshold. On other devices, seeds their generator (Philox on CUDA) for each row; there the mask also depends on
-/// the size of a row.
+/// the size of a row, and is the part of a mask of complete rows.
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// For autograd functions that draw the same mask again in backward.
@@ -34,7 +43,7 @@ class Dropout {
   bool active(const ForwardContext& context) const { return p_ > 0 && context.training; }
   double p() const { return p_; }
   MaskPlace place(const ForwardContext& context, DropoutSite site) const;
-  /// Applies dropout in place and returns x. x must not be a leaf or a tensor that autograd has saved.
+  /// Applies dropout to the stream in place and returns x. x must not be a leaf or a tensor that autograd has saved.
   torch::Tensor operator()(torch::Tensor x, const ForwardContext& context, DropoutSite site) const;
 
  private:

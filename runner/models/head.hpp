@@ -6,6 +6,7 @@
 #include "runner/models/final_norm.hpp"
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/stream.hpp"
 #include "runner/models/token_loss.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -25,23 +26,26 @@ class Head : public Block, public FinalNorm {
       : norm_(std::move(norm)),
         weight_(model, recipe.tie_embeddings ? "embedding.tokens.weight" : "head.weight"),
         targets_(model.spec.batch_field(token_field::targets_name)),
+        vocabulary_(model.spec.vocab_size),
         chunk_tokens_(model.spec.loss_chunk_tokens),
         form_(form) {}
 
   torch::Tensor forward(const torch::Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
+    const Stream stream(input, context);
+    const VocabularyPart part{.tokens = vocabulary_, .axis = context.tensor};
     if (context.logits_of) {
-      auto last = hidden_states(input.select(1, *context.logits_of).contiguous().to(compute.dtype));
-      const auto weight = weight_.as(compute.dtype);
-      if (decodes_on_host(last) && few_rows(last, weight))
-        return soft_capped(few_rows_product(last, weight, {}, torch::kFloat32), form_.softcap);
-      return soft_capped(at::linear(last, weight), form_.softcap).to(torch::kFloat32);
+      const auto logits = last_logits(last_states(input.to(compute.dtype), stream, *context.logits_of));
+      return part.join(logits).to(torch::kFloat32);
     }
     auto hidden = hidden_states(input.reshape({-1, input.size(-1)}).to(compute.dtype));
+    hidden = stream.enter(hidden);
     auto targets = context.batch->fields[targets_].reshape(-1);
     if (context.token_loss)
-      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss, form_.softcap);
-    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_, form_.softcap);
+      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss,
+                                {.part = part, .softcap = form_.softcap});
+    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_,
+                                 {.part = part, .softcap = form_.softcap});
   }
 
   torch::Tensor normed(const torch::Tensor& hidden) const override { return norm_(hidden); }
@@ -52,10 +56,26 @@ class Head : public Block, public FinalNorm {
     auto normed = norm_(x);
     return form_.divisor == 1 ? normed : normed.mul_(1 / form_.divisor);
   }
+  /// Those of the token at `position` of each sequence.
+  torch::Tensor last_states(const torch::Tensor& input, const Stream& stream, int64_t position) {
+    if (input.dim() == 3) return hidden_states(input.select(1, position).contiguous());
+    return stream.enter(hidden_states(input))
+        .view({stream.batch(), stream.seq_len(), -1})
+        .select(1, position)
+        .contiguous();
+  }
+  torch::Tensor last_logits(const torch::Tensor& hidden) {
+    const auto weight = weight_.as(hidden.scalar_type());
+    const auto logits = decodes_on_host(hidden) && few_rows(hidden, weight)
+                            ? few_rows_product(hidden, weight, {}, torch::kFloat32)
+                            : at::linear(hidden, weight);
+    return soft_capped(logits, form_.softcap);
+  }
 
   Norm norm_;
   Parameter weight_;
   size_t targets_;
+  int64_t vocabulary_;
   int64_t chunk_tokens_;
   LogitForm form_;
 };

@@ -11,6 +11,7 @@
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/host_layer_norm.hpp"
 #include "runner/models/sequences.hpp"
+#include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
 
@@ -34,8 +35,19 @@ Parameter Parameter::optional(const Model& model, const std::string& name) {
 
 Tensor Parameter::as(torch::ScalarType dtype) const { return slots_ ? (*slots_)[index_].to(dtype) : Tensor(); }
 
+namespace {
+
+const ParameterSpec& spec_of(const Model& model, const std::string& parameter) {
+  return *model.spec.parameters()[model.spec.slot(parameter)];
+}
+
+}  // namespace
+
 Linear::Linear(const Model& model, const std::string& name)
     : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")) {
+  const auto& matrix = spec_of(model, name + ".weight");
+  if (matrix.part && matrix.split && matrix.split->dim == 1)
+    columns_ = {.dim = 1, .first = matrix.part->boxes[0].start[1], .whole = matrix.whole_shape()[1]};
   const auto [a, b, magnitude] = adapter_names(name + ".weight");
   if (!Parameter::optional(model, a)) return;
   // Dropout masks of adapters have keys of their own.
@@ -46,13 +58,6 @@ Linear::Linear(const Model& model, const std::string& name)
               .magnitude = Parameter::optional(model, magnitude),
               .scale = adapter.scale,
               .dropout = Dropout(adapter.dropout, first_adapter_key + model.spec.slot(a))};
-}
-
-Tensor Linear::operator()(const Tensor& x, const ForwardContext& context) const {
-  if (adapter_) return adapted(x, context);
-  const auto weight = weight_.as(x.scalar_type()), bias = bias_.as(x.scalar_type());
-  if (decodes_on_host(x) && few_rows(x, weight)) return few_rows_product(x, weight, bias, x.scalar_type());
-  return at::linear(x, weight, bias);
 }
 
 namespace {
@@ -81,23 +86,37 @@ class UnusedLinear : public torch::autograd::Function<UnusedLinear> {
 
 }  // namespace
 
-Tensor Linear::adapted(const Tensor& x, const ForwardContext& context) const {
-  const auto& [a, b, magnitude, scale, dropout] = *adapter_;
-  const auto dtype = x.scalar_type();
-  const LowRank adapter{.a = a.as(dtype),
-                        .b = b.as(dtype),
-                        .scale = scale,
-                        .dropout = dropout.active(context)
-                                       ? InputDropout{dropout.p(), dropout.place(context, DropoutSite::adapter)}
-                                       : InputDropout()};
-  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias_.as(dtype), adapter);
-  const auto wide = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  return dora_linear(x, weight_.as(dtype), bias_.as(dtype), adapter, magnitude.as(wide));
+Tensor Linear::product(const Tensor& x, const ForwardContext& context, bool unused) const {
+  const auto bias = columns_ ? Tensor() : bias_.as(x.scalar_type());
+  if (adapter_) return adapted(x, bias, context);
+  const auto weight = weight_.as(x.scalar_type());
+  if (unused) return UnusedLinear::apply(x, weight, given(bias));
+  if (decodes_on_host(x) && few_rows(x, weight)) return few_rows_product(x, weight, bias, x.scalar_type());
+  return at::linear(x, weight, bias);
 }
 
-Tensor Linear::last(const Tensor& x, const ForwardContext& context) const {
-  if (!context.output_unused || adapter_) return (*this)(x, context);
-  return UnusedLinear::apply(x, weight_.as(x.scalar_type()), given(bias_.as(x.scalar_type())));
+Tensor Linear::complete(Tensor products, const ForwardContext& context, bool unused) const {
+  if (!columns_) return products;
+  auto sum = context.tensor->leave(std::move(products), unused);
+  return bias_ ? sum.add_(bias_.as(sum.scalar_type())) : sum;
+}
+
+Tensor Linear::complete_sum(const Linear& a, const Linear& b, Tensor sum, const ForwardContext& context) {
+  sum = a.complete(std::move(sum), context, context.output_unused);
+  return b.columns_ && b.bias_ ? sum.add_(b.bias_.as(sum.scalar_type())) : sum;
+}
+
+Tensor Linear::adapted(const Tensor& x, const Tensor& bias, const ForwardContext& context) const {
+  const auto& [a, b, magnitude, scale, dropout] = *adapter_;
+  const auto dtype = x.scalar_type();
+  LowRank adapter{.a = a.as(dtype), .b = b.as(dtype), .scale = scale};
+  if (dropout.active(context)) {
+    adapter.dropout = {dropout.p(), dropout.place(context, DropoutSite::adapter)};
+    if (columns_) adapter.dropout.place.part = *columns_;
+  }
+  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter);
+  const auto wide = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide));
 }
 
 LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
@@ -110,7 +129,12 @@ Tensor LayerNorm::operator()(const Tensor& x) const {
 }
 
 RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps, StoredWeight stored)
-    : weight_(model, name + ".weight"), eps_(eps), stored_(stored) {}
+    : weight_(model, name + ".weight"), eps_(eps), stored_(stored) {
+  const auto& weight = spec_of(model, name + ".weight");
+  if (!weight.part || !weight.split) return;
+  whole_ = weight.whole_shape()[0];
+  replicas_ = weight.part->replicas;
+}
 
 Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight_.as(x.scalar_type()), eps_, stored_); }
 
@@ -127,14 +151,31 @@ Tensor wide_factor(const Tensor& weight, torch::ScalarType dtype, StoredWeight s
   return stored == StoredWeight::minus_one ? factor + 1 : factor;
 }
 
+/// Rows of which x has some columns.
+struct RowWidth {
+  int64_t columns;                   ///< of complete rows
+  const TensorAxis* axis = nullptr;  ///< its ranks have the other columns; null: x has all of them
+  int replicas = 1;                  ///< ranks that have the same columns
+
+  /// The mean over complete rows from sums over the columns of x.
+  Tensor mean(Tensor sums) const {
+    if (axis) sums = axis->sum(sums).div_(replicas);
+    return sums.div_(columns);
+  }
+};
+
 class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps,
-                        StoredWeight stored) {
+                        StoredWeight stored, const RowWidth& width) {
     auto dtype = statistics_dtype(x);
     auto norm = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, dtype);
-    auto scale = norm.square_().div_(x.size(-1)).add_(eps).rsqrt_();
+    auto scale = width.mean(norm.square_()).add_(eps).rsqrt_();
     context->save_for_backward({x, weight, scale});
+    context->saved_data["columns"] = width.columns;
+    context->saved_data["replicas"] = static_cast<int64_t>(width.replicas);
+    context->saved_data["divided"] = width.axis != nullptr;
+    if (width.axis) width.axis->save(context);
     context->saved_data["minus_one"] = stored == StoredWeight::minus_one;
     if (stored == StoredWeight::minus_one)
       return at::mul(x, scale).mul_(wide_factor(weight, dtype, stored)).to(x.scalar_type());
@@ -151,9 +192,20 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     auto weight_gradient = product.sum(at::IntArrayRef{0}).to(weight.scalar_type());
     const auto stored = context->saved_data["minus_one"].toBool() ? StoredWeight::minus_one : StoredWeight::plain;
     auto wide_weight = wide_factor(weight, dtype, stored);
-    auto mean = at::mv(product, wide_weight).div_(x.size(-1)).unsqueeze(1);
+    auto mean = mean_of(context, at::mv(product, wide_weight)).unsqueeze(1);
     at::mul_out(product, gradient, wide_weight);  // reuses the memory of `product`
-    return {product.addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type()), weight_gradient, Tensor(), Tensor()};
+    return {product.addcmul_(normed, mean, -1).mul_(scale).to(x.scalar_type()), weight_gradient, Tensor(), Tensor(),
+            Tensor()};
+  }
+
+ private:
+  static Tensor mean_of(AutogradContext* context, Tensor sums) {
+    RowWidth width{.columns = context->saved_data["columns"].toInt(),
+                   .replicas = static_cast<int>(context->saved_data["replicas"].toInt())};
+    if (!context->saved_data["divided"].toBool()) return width.mean(std::move(sums));
+    const auto axis = TensorAxis::saved(context);
+    width.axis = &axis;
+    return width.mean(std::move(sums));
   }
 };
 
@@ -209,7 +261,13 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, StoredWeight 
   const bool plain = stored == StoredWeight::plain;
   if (fused.serves(x) && (plain || x.scalar_type() == statistics_dtype(x)))
     return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, plain ? weight : weight + 1, eps));
-  return RmsNormFunction::apply(x, weight, eps, stored);
+  return RmsNormFunction::apply(x, weight, eps, stored, RowWidth{.columns = x.size(-1)});
+}
+
+Tensor RmsNorm::operator()(const Tensor& x, const TensorAxis* axis) const {
+  if (whole_ == 0) return (*this)(x);
+  const RowWidth width{.columns = whole_, .axis = axis, .replicas = replicas_};
+  return RmsNormFunction::apply(x, weight_.as(x.scalar_type()), eps_, stored_, width);
 }
 
 Activation activation_named(const std::string& name) {

@@ -45,13 +45,27 @@ class Parameter {
 
 /// x W^T + b over rows [N, in]; without b if the spec has no bias. Adds the result of the adapter that the spec has for W
 /// (adapters.hpp).
+///
+/// If several ranks share the model's matrices, each has some rows of W (a column-parallel matrix) or some columns (a row-parallel
+/// matrix). The first one gives this rank's columns of the result. Of the second one, x has this rank's columns, and the result is the
+/// sum over the ranks as rows of the stream.
 class Linear {
  public:
   Linear(const Model& model, const std::string& name);
-  torch::Tensor operator()(const torch::Tensor& x, const ForwardContext& context) const;
+  torch::Tensor operator()(const torch::Tensor& x, const ForwardContext& context) const {
+    return complete(product(x, context), context);
+  }
   /// For the last product of a block. If `context` says that the block's output is unused, returns zeros. The gradients
   /// are the same. The product of a matrix with an adapter is always computed.
-  torch::Tensor last(const torch::Tensor& x, const ForwardContext& context) const;
+  torch::Tensor last(const torch::Tensor& x, const ForwardContext& context) const {
+    return complete(product(x, context, context.output_unused), context, context.output_unused);
+  }
+
+  /// The same in two steps. The product on this rank: of a row-parallel matrix without the bias, and before the sum over the ranks.
+  torch::Tensor product(const torch::Tensor& x, const ForwardContext& context, bool unused = false) const;
+  torch::Tensor complete(torch::Tensor products, const ForwardContext& context, bool unused = false) const;
+  /// The sum of two row-parallel products, with one sum over the ranks.
+  static torch::Tensor complete_sum(const Linear& a, const Linear& b, torch::Tensor sum, const ForwardContext& context);
 
  private:
   struct Adapter {
@@ -59,9 +73,10 @@ class Linear {
     double scale;
     Dropout dropout;
   };
-  torch::Tensor adapted(const torch::Tensor& x, const ForwardContext& context) const;
+  torch::Tensor adapted(const torch::Tensor& x, const torch::Tensor& bias, const ForwardContext& context) const;
 
   Parameter weight_, bias_;
+  std::optional<MaskPart> columns_;  ///< of a row-parallel matrix that ranks share: those of x
   std::optional<Adapter> adapter_;
 };
 
@@ -85,11 +100,15 @@ class RmsNorm {
  public:
   RmsNorm(const Model& model, const std::string& name, double eps, StoredWeight stored = StoredWeight::plain);
   torch::Tensor operator()(const torch::Tensor& x) const;
+  /// The same; if the ranks of `axis` divide the weight, x has this rank's columns of the rows.
+  torch::Tensor operator()(const torch::Tensor& x, const TensorAxis* axis) const;
 
  private:
   Parameter weight_;
   double eps_;
   StoredWeight stored_;
+  int64_t whole_ = 0;  ///< columns of all ranks; 0: this rank has all of them
+  int replicas_ = 1;   ///< ranks that have the same columns
 };
 torch::Tensor rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                        StoredWeight stored = StoredWeight::plain);

@@ -2,6 +2,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/models/loss_chunks.hpp"
+#include "runner/models/sequences.hpp"
 
 namespace runner {
 
@@ -20,6 +21,7 @@ struct Counted {
 /// The weight and the bias of the logits in the compute dtype. The bias may be undefined.
 struct Projection {
   Tensor weight, bias;
+  VocabularyPart part;
 };
 
 Counted counted(const Tensor& hidden, const Projection& cast, const Tensor& targets, int64_t start, int64_t count) {
@@ -28,12 +30,13 @@ Counted counted(const Tensor& hidden, const Projection& cast, const Tensor& targ
   if (!chunk.any()) return chunk;
   chunk.rows = hidden.index_select(0, chunk.index);
   chunk.targets = targets.index_select(0, chunk.index);
-  chunk.logits = at::linear(chunk.rows, cast.weight, cast.bias).to(loss_dtype(hidden));
+  chunk.logits = cast.part.join(at::linear(chunk.rows, cast.weight, cast.bias)).to(loss_dtype(hidden));
   return chunk;
 }
 
-Projection cast_to(const Tensor& hidden, const Tensor& weight, const Tensor& bias) {
-  return {weight.to(hidden.scalar_type()), bias.defined() ? bias.to(hidden.scalar_type()) : Tensor()};
+Projection cast_to(const Tensor& hidden, const Tensor& weight, const LogitOptions& options) {
+  const auto& bias = options.bias;
+  return {weight.to(hidden.scalar_type()), bias.defined() ? bias.to(hidden.scalar_type()) : Tensor(), options.part};
 }
 
 Tensor summed(const Counted& chunk, const TokenLoss& loss, double softcap) {
@@ -45,11 +48,11 @@ Tensor summed(const Counted& chunk, const TokenLoss& loss, double softcap) {
 class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        int64_t chunk_tokens, const TokenLoss& loss, double softcap,
+                        int64_t chunk_tokens, const TokenLoss& loss, const LogitOptions& options,
                         const std::optional<Tensor>& of_bias) {
     const auto bias = of_bias.value_or(Tensor());
     const bool biased = bias.defined() && bias.requires_grad();
-    auto cast = cast_to(hidden, weight, bias);
+    auto cast = cast_to(hidden, weight, options);
     auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
     auto hidden_gradient = at::zeros_like(hidden);
     Tensor weight_gradient, bias_gradient;
@@ -62,8 +65,9 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
       Tensor sum, gradient;
       {
         torch::AutoGradMode grad(true);
-        sum = summed(chunk, loss, softcap);
-        gradient = torch::autograd::grad({sum}, {chunk.logits})[0].to(chunk.rows.scalar_type());
+        sum = summed(chunk, loss, options.softcap);
+        gradient = torch::autograd::grad({sum}, {chunk.logits})[0];
+        gradient = gradient.narrow(1, options.part.first(), weight.size(0)).to(chunk.rows.scalar_type());
       }
       total.add_(sum.detach());
       hidden_gradient.index_copy_(0, chunk.index, at::mm(gradient, cast.weight));
@@ -88,16 +92,15 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
 }  // namespace
 
 Tensor chunked_token_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk_tokens,
-                          const TokenLoss& loss, double softcap, const Tensor& bias) {
+                          const TokenLoss& loss, const LogitOptions& options) {
   RUNNER_CHECK(hidden.dim() == 2 && targets.dim() == 1 && targets.size(0) == hidden.size(0));
   if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
-    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, softcap,
-                                   bias.defined() ? std::optional(bias) : std::nullopt);
-  const auto cast = cast_to(hidden, weight, bias);
+    return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, options, given(options.bias));
+  const auto cast = cast_to(hidden, weight, options);
   auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
     auto chunk = counted(hidden, cast, targets, start, count);
-    if (chunk.any()) total.add_(summed(chunk, loss, softcap));
+    if (chunk.any()) total.add_(summed(chunk, loss, options.softcap));
   });
   return total;
 }

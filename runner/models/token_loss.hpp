@@ -1,5 +1,6 @@
 // The head with any loss per token: computes logits for a few tokens at a time, and gradients together with the loss.
 #pragma once
+#include "runner/models/vocabulary.hpp"
 #include "strategies/contract/module.hpp"
 
 namespace runner {
@@ -9,9 +10,10 @@ namespace runner {
 /// computes a chunk's gradient while its logits exist, and backward works only once. `loss` gets the chunk's tokens
 /// with valid targets, in order, at least one. Its intermediate tensors and the logits' gradient use memory in addition
 /// to the logits. With a soft cap, it gets cap * tanh(logit / cap).
-/// `bias` of the logits may be undefined.
+///
+/// Of a divided vocabulary, weight and bias have this rank's rows. The logits of all ranks are joined, every rank computes the loss, and
+/// the gradient of hidden is this rank's part of a sum over the ranks.
 torch::Tensor chunked_token_loss(const torch::Tensor& hidden, const torch::Tensor& weight, const torch::Tensor& targets,
-                                 int64_t chunk_tokens, const TokenLoss& loss, double softcap = 0,
-                                 const torch::Tensor& bias = {});
+                                 int64_t chunk_tokens, const TokenLoss& loss, const LogitOptions& options = {});
 
 }  // namespace runner

@@ -21,7 +21,7 @@ class TensorAxis {
   int size() const { return division_.ranks; }
 
   /// Rows of the stream on this rank for n rows of a micro-batch, and the first of them. With sequence parallelism every rank has the
-  /// same number; the last ones may be padding, which are zeros.
+  /// same number; the last ones may be padding. Values of padding are finite and have no effect.
   int64_t stream_rows(int64_t n) const;
   int64_t first_row(int64_t n) const;
 
@@ -37,8 +37,22 @@ class TensorAxis {
   torch::Tensor join_columns(const torch::Tensor& columns, const std::vector<int64_t>& sizes) const;
   /// Tensors of the same shape of all ranks, [size(), ...], in the order of ranks. Without gradient.
   torch::Tensor gather(const torch::Tensor& values) const;
+  /// Their sum, which has the same bits on all ranks. Without gradient.
+  torch::Tensor sum(const torch::Tensor& values) const { return gather(values).sum(0); }
+
+  /// For autograd functions that communicate in backward.
+  void save(torch::autograd::AutogradContext* context) const;
+  static TensorAxis saved(torch::autograd::AutogradContext* context);
 
  private:
+  torch::Tensor all_rows(const torch::Tensor& stream, int64_t n) const;
+  torch::Tensor scattered_sum(const torch::Tensor& rows) const;
+  void add_in_place(const torch::Tensor& values) const;
+  torch::Tensor joined(const torch::Tensor& columns, const std::vector<int64_t>& sizes) const;
+  class Enter;
+  class Leave;
+  class JoinColumns;
+
   ProcessGroup group_;
   TensorDivision division_;
 };

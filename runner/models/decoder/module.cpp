@@ -12,7 +12,9 @@
 #include "runner/models/head.hpp"
 #include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/stream.hpp"
 #include "runner/models/text_label_head.hpp"
+#include "runner/models/vocabulary.hpp"
 
 namespace runner::decoder {
 
@@ -43,6 +45,7 @@ class Embedding : public Block {
  public:
   Embedding(const Model& model, const Recipe::Model& recipe)
       : tokens_(model, "embedding.tokens.weight"),
+        vocabulary_(model.spec.vocab_size),
         inputs_(model.spec.batch_field(token_field::inputs_name)),
         multiplier_(embedding_multiplier(recipe)),
         dropout_(recipe.dropout, 0) {}
@@ -50,7 +53,7 @@ class Embedding : public Block {
   Tensor forward(const Tensor&, const ForwardContext& context) override {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
-    auto x = at::embedding(tokens, context.batch->fields[inputs_]);
+    auto x = embedded(tokens, context.batch->fields[inputs_], {.tokens = vocabulary_, .axis = context.tensor});
     // Gemma rounds the factor to the dtype of the table.
     if (multiplier_ != 1) x.mul_(at::scalar_tensor(multiplier_, tokens.scalar_type()).item());
     return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
@@ -58,10 +61,15 @@ class Embedding : public Block {
 
  private:
   Parameter tokens_;
+  int64_t vocabulary_;
   size_t inputs_;
   double multiplier_;
   Dropout dropout_;
 };
+
+/// What a branch of a layer returns: what it adds to the stream, or its last products on this rank (Linear::product()), which are added
+/// to those of the other branch before the sum over the ranks.
+enum class Returns { addend, products };
 
 /// What a branch of a layer does before and after its products: norms, dropout and the residual multiplier.
 class BranchEnds {
@@ -76,11 +84,13 @@ class BranchEnds {
 
   Tensor begin(const Tensor& x) const { return before_ ? (*before_)(x) : x; }
   /// `last`: the last product. Its values are needed for the backward of a norm after it.
-  Tensor end(const Linear& last, const Tensor& x, const ForwardContext& context) const {
+  Tensor end(const Linear& last, const Tensor& x, const ForwardContext& context, Returns returns) const {
+    if (returns == Returns::products) return last.product(x, context, context.output_unused);
     auto y = dropout_(after_ ? last(x, context) : last.last(x, context), context, site_);
     if (after_) y = (*after_)(y);
-    return multiplier_ == 1 ? y : y.mul_(multiplier_);
+    return multiplied(y);
   }
+  Tensor multiplied(Tensor y) const { return multiplier_ == 1 ? y : y.mul_(multiplier_); }
   const Dropout& dropout() const { return dropout_; }
 
  private:
@@ -90,7 +100,7 @@ class BranchEnds {
   double multiplier_;
 };
 
-/// What attention adds to the hidden states x, as rows [N, dim] of a batch of `sizes` [B, T, dim].
+/// Attention. Its input h are all rows of begin(the stream).
 class AttentionBranch {
  public:
   AttentionBranch(const Model& model, const Recipe::Model& recipe, const std::string& layer, int64_t number,
@@ -111,32 +121,35 @@ class AttentionBranch {
     k_norm_.emplace(model, layer + ".attention.k_norm", recipe.norm_eps, stored_weight(recipe));
   }
 
-  Tensor operator()(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) const {
-    const auto h = ends_.begin(x);
+  const BranchEnds& ends() const { return ends_; }
+  const Linear& last() const { return wo_; }
+
+  Tensor operator()(const Tensor& h, const Stream& stream, const ForwardContext& context, Returns returns) const {
     const auto positions = context.cache ? context.cache->positions() : positions_.of(*context.batch);
-    const int64_t end = context.cache ? context.cache->positions_end() : sizes[1];
+    const int64_t end = context.cache ? context.cache->positions_end() : stream.seq_len();
     // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
     // assumes.
-    auto q = positioned(normed(wq_(h, context), q_norm_), sizes, positions, end),
-         k = positioned(normed(wk_(h, context), k_norm_), sizes, positions, end);
-    const auto v = heads(wv_(h, context), sizes);
-    if (context.cache) return ends_.end(wo_, cached_attention(q, k, v, *context.cache, layer_, form_), context);
-    return ends_.end(wo_, causal_attention(q, k, v, ends_.dropout(), context, form_, positions), context);
+    const auto* axis = context.tensor;
+    auto q = positioned(normed(wq_(h, context), q_norm_, axis), stream, positions, end),
+         k = positioned(normed(wk_(h, context), k_norm_, axis), stream, positions, end);
+    const auto v = heads(wv_(h, context), stream);
+    if (context.cache)
+      return ends_.end(wo_, cached_attention(q, k, v, *context.cache, layer_, form_), context, returns);
+    return ends_.end(wo_, causal_attention(q, k, v, ends_.dropout(), context, form_, positions), context, returns);
   }
 
  private:
-  Tensor heads(const Tensor& projected, at::IntArrayRef sizes) const {
-    return projected.view({sizes[0], sizes[1], projected.size(-1) / head_dim_, head_dim_});
+  Tensor heads(const Tensor& projected, const Stream& stream) const {
+    return projected.view({stream.batch(), stream.seq_len(), projected.size(-1) / head_dim_, head_dim_});
   }
-  Tensor normed(const Tensor& projected, const std::optional<RmsNorm>& norm) const {
+  Tensor normed(const Tensor& projected, const std::optional<RmsNorm>& norm, const TensorAxis* axis) const {
     if (!norm) return projected;
-    if (!norm_of_heads_) return (*norm)(projected);
+    if (!norm_of_heads_) return (*norm)(projected, axis);
     return (*norm)(projected.view({-1, head_dim_})).view(projected.sizes());
   }
   /// `end`: greater than every position.
-  Tensor positioned(const Tensor& projected, at::IntArrayRef sizes, const TokenPositions& positions,
-                    int64_t end) const {
-    auto x = heads(projected, sizes);
+  Tensor positioned(const Tensor& projected, const Stream& stream, const TokenPositions& positions, int64_t end) const {
+    auto x = heads(projected, stream);
     if (!rotary_) return x;
     return rotate(x, rotary_->first(end, x.device(), x.scalar_type()), positions.on_device);
   }
@@ -151,7 +164,7 @@ class AttentionBranch {
   bool norm_of_heads_;
 };
 
-/// What the feed-forward adds to the hidden states.
+/// The feed-forward. Its input h are all rows of begin(the stream).
 class MlpBranch {
  public:
   MlpBranch(const Model& model, const Recipe::Model& recipe, const std::string& layer, int64_t number)
@@ -162,8 +175,11 @@ class MlpBranch {
     if (recipe.gated_mlp) w3_.emplace(model, layer + ".mlp.w3");
   }
 
-  Tensor operator()(const Tensor& x, at::IntArrayRef, const ForwardContext& context) const {
-    return ends_.end(w2_, hidden(ends_.begin(x), context), context);
+  const BranchEnds& ends() const { return ends_; }
+  const Linear& last() const { return w2_; }
+
+  Tensor operator()(const Tensor& h, const Stream&, const ForwardContext& context, Returns returns) const {
+    return ends_.end(w2_, hidden(h, context), context, returns);
   }
 
  private:
@@ -187,24 +203,34 @@ class Residual : public Block {
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
+    const Stream stream(input, context);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    return branch_(x, input.sizes(), context).add_(x).view(input.sizes());
+    auto h = branch_.ends().begin(x);
+    h = stream.enter(h);
+    return branch_(h, stream, context, Returns::addend).add_(x).view(input.sizes());
   }
 
  private:
   Branch branch_;
 };
 
-/// x + attention(x) + feed-forward(x).
+/// x + attention(x) + feed-forward(x). Ranks that share the matrices gather x before its norms, so that both branches read the same rows,
+/// and unless there is dropout between the products and their sum, they sum the products of both branches at once.
 class ParallelResidual : public Block {
  public:
   ParallelResidual(AttentionBranch attention, MlpBranch mlp) : attention_(std::move(attention)), mlp_(std::move(mlp)) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
-    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    auto sum = attention_(x, input.sizes(), context);
-    return sum.add_(mlp_(x, input.sizes(), context)).add_(x).view(input.sizes());
+    const Stream stream(input, context);
+    const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype), all = stream.enter(x);
+    const auto& ends = attention_.ends();
+    const bool at_once = context.tensor && !ends.dropout().active(context);
+    const auto returns = at_once ? Returns::products : Returns::addend;
+    auto sum = attention_(ends.begin(all), stream, context, returns);
+    sum.add_(mlp_(mlp_.ends().begin(all), stream, context, returns));
+    if (at_once) sum = ends.multiplied(Linear::complete_sum(attention_.last(), mlp_.last(), sum, context));
+    return sum.add_(x).view(input.sizes());
   }
 
  private:

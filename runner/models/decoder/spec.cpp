@@ -69,8 +69,12 @@ class Blocks {
  private:
   double width() const { return static_cast<double>(decoder_.dim); }
 
+  /// The norms of parallel branches are of all rows on each rank.
   void add_norm(BlockSpec& block, const std::string& name) const {
-    for (auto& parameter : norm(name, decoder_.dim, layer_norm())) add(block, std::move(parameter));
+    for (auto& parameter : norm(name, decoder_.dim, layer_norm())) {
+      if (decoder_.parallel) parameter.whole_use = WholeUse::columns;
+      add(block, std::move(parameter));
+    }
   }
   void add(BlockSpec& block, ParameterSpec parameter) const {
     divide(parameter, division_);
@@ -88,6 +92,7 @@ class Blocks {
     const bool per_head = decoder_.qk_norm == Decoder::QkNorm::head;
     auto weight = norm(name, per_head ? decoder_.head_dim : heads * decoder_.head_dim, false)[0];
     weight.whole_use = WholeUse::columns;
+    if (!per_head) weight.split = TensorSplit{.dim = 0, .unit = decoder_.head_dim};
     add(block, std::move(weight));
   }
 

@@ -145,8 +145,9 @@ class MaskedHead : public Block {
     const auto hidden = states(input.reshape({-1, input.size(-1)}).to(compute.dtype));
     const auto targets = context.batch->fields[targets_].reshape(-1);
     if (context.token_loss)
-      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss, 0, bias_.get());
-    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_, 0, bias_.get());
+      return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss,
+                                {.bias = bias_.get()});
+    return chunked_cross_entropy(hidden, weight_.get(), targets, chunk_tokens_, {.bias = bias_.get()});
   }
 
  private:

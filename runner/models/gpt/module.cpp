@@ -9,7 +9,9 @@
 #include "runner/models/head.hpp"
 #include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/stream.hpp"
 #include "runner/models/text_label_head.hpp"
+#include "runner/models/vocabulary.hpp"
 
 namespace runner::gpt {
 
@@ -22,6 +24,7 @@ class GptEmbedding : public Block {
   GptEmbedding(const Model& model, const Recipe::Model& recipe)
       : tokens_(model, "embedding.tokens.weight"),
         positions_(model, "embedding.positions.weight"),
+        vocabulary_(model.spec.vocab_size),
         inputs_(model.spec.batch_field(token_field::inputs_name)),
         places_(model.spec),
         dropout_(recipe.dropout, 0) {}
@@ -31,20 +34,30 @@ class GptEmbedding : public Block {
     ComputeScope compute(tokens);
     const Tensor& ids = context.batch->fields[inputs_];
     const auto places = context.cache ? context.cache->positions() : places_.of(*context.batch);
-    auto x = at::embedding(tokens, ids)
-                 .add_(places.packed() ? at::embedding(positions_.get(), places.on_device)
-                                       : positions_.get().narrow(0, 0, ids.size(1)));
+    const auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor})
+                       .add_(position_rows(places, ids, context.tensor));
     return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
   }
 
  private:
+  /// [T, dim] or [B, T, dim]; with sequence parallelism this rank's rows of the stream.
+  Tensor position_rows(const TokenPositions& places, const Tensor& ids, const TensorAxis* axis) const {
+    const auto table = positions_.get();
+    if (axis && axis->division().divides_rows()) {
+      const auto all = places.packed() ? places.on_device : at::arange(ids.size(1), ids.options()).expand(ids.sizes());
+      return at::embedding(table, axis->own_rows(all.reshape({-1, 1})).squeeze(1));
+    }
+    return places.packed() ? at::embedding(table, places.on_device) : table.narrow(0, 0, ids.size(1));
+  }
+
   Parameter tokens_, positions_;
+  int64_t vocabulary_;
   size_t inputs_;
   PositionsField places_;
   Dropout dropout_;
 };
 
-/// Attention with its norm and its residual. x has rows [N, dim], so the output of a product is not a view, and the residual can be
+/// Attention with its norm and its residual. x has rows [N, dim] of the stream, so the output of a product is not a view, and the residual can be
 /// added to it in place.
 class GptAttention : public Block {
  public:
@@ -55,20 +68,22 @@ class GptAttention : public Block {
         positions_(model.spec),
         dropout_(recipe.dropout, index),
         layer_(static_cast<int64_t>(index) - 1),
-        heads_(recipe.n_heads) {}
+        head_dim_(recipe.dim / recipe.n_heads) {}
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
+    const Stream stream(input, context);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    return attention(norm_(x), input.sizes(), context).add_(x).view(input.sizes());
+    return attention(stream.enter(norm_(x)), stream, context).add_(x).view(input.sizes());
   }
 
  private:
-  Tensor attention(const Tensor& x, at::IntArrayRef sizes, const ForwardContext& context) {
-    int64_t dim = sizes[2];
+  Tensor attention(const Tensor& x, const Stream& stream, const ForwardContext& context) {
+    const auto projected = qkv_(x, context);
+    const int64_t columns = projected.size(1) / 3;
     // Splits along the last dim, so that backward writes the three gradients into one tensor in one pass.
-    auto parts = qkv_(x, context).view({sizes[0], sizes[1], 3 * dim}).split(dim, -1);
-    for (auto& part : parts) part = part.unflatten(-1, {heads_, dim / heads_});
+    auto parts = projected.view({stream.batch(), stream.seq_len(), 3 * columns}).split(columns, -1);
+    for (auto& part : parts) part = part.unflatten(-1, {columns / head_dim_, head_dim_});
     const auto result = context.cache ? cached_attention(parts[0], parts[1], parts[2], *context.cache, layer_, {})
                                       : causal_attention(parts[0], parts[1], parts[2], dropout_, context, {},
                                                          positions_.of(*context.batch));
@@ -79,7 +94,7 @@ class GptAttention : public Block {
   Linear qkv_, out_;
   PositionsField positions_;
   Dropout dropout_;
-  int64_t layer_, heads_;
+  int64_t layer_, head_dim_;
 };
 
 /// The feed-forward with its norm and its residual.
@@ -94,9 +109,10 @@ class GptMlp : public Block {
 
   Tensor forward(const Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
+    const Stream stream(input, context);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    const auto hidden =
-        gelu(up_(norm_(x), context), gelu_);  // a statement of its own: without a graph, its operands are freed
+    // A statement of its own: without a graph, its operands are freed.
+    const auto hidden = gelu(up_(stream.enter(norm_(x)), context), gelu_);
     auto mlp = down_.last(hidden, context);
     return dropout_(mlp, context, DropoutSite::mlp_out).add_(x).view(input.sizes());
   }
