@@ -63,6 +63,7 @@ using HookMemory = std::function<HookBytes(const Job& job, const MemoryParts& pa
 
 /// A run as strategies describe it. Requirements and costs are computed from this.
 struct Job {
+  /// Of the rank of the tensor axis with the largest part (its first one), so that all ranks make the same plan.
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
   Accelerator accelerator;

@@ -22,13 +22,11 @@ std::vector<Strategy::Piece> Strategy::pieces_of(const LocalParameter& local) co
   return pieces;
 }
 
-/// The replicas of a part on the tensor axis write shares of it, too.
+/// Of replicas on the tensor axis, the first one writes: the others may have other shards of the same parameter.
 std::pair<int64_t, int64_t> Strategy::write_range(size_t local, int64_t n) const {
   const auto [number, of] = writer(local);
-  if (of == 0) return {};
-  const auto& part = model_.spec.parameters()[locals_[local].slot]->part;
-  const int64_t replicas = part ? part->replicas : 1, index = number * replicas + (part ? part->replica : 0);
-  return {n * index / (of * replicas), n * (index + 1) / (of * replicas)};
+  if (of == 0 || !is_first_replica(locals_[local].slot)) return {};
+  return {n * number / of, n * (number + 1) / of};
 }
 
 void Strategy::add_pieces(std::vector<StateTensor>& list, const std::string& kind, size_t i,

@@ -73,7 +73,7 @@ class Executor : public Strategy {
         plan_(std::move(plan)),
         reducer_(std::move(reducer)),
         events_(with_spans(std::move(events), spans_)),
-        forward_program_(forward_program(model_.spec, plan_)),
+        forward_program_(forward_program(*job_.model, plan_)),
         graphs_(model_, job_, world_.device,
                 [this](size_t slot, torch::Tensor gradient) { reduction_->add(slot, std::move(gradient)); }) {
     optimizer_.set_copied_elements(plan_.update_elements);
@@ -338,7 +338,7 @@ class Executor : public Strategy {
     auto found = programs_.find(micro_batches);
     if (found == programs_.end()) {
       const auto count = static_cast<int64_t>(micro_batches);
-      found = programs_.emplace(micro_batches, step_program(model_.spec, plan_, job_.recompute, count)).first;
+      found = programs_.emplace(micro_batches, step_program(*job_.model, plan_, job_.recompute, count)).first;
     }
     return found->second;
   }

@@ -248,7 +248,8 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   };
   if (run.change_source) drawn = run.change_source(whole, drawn);
   const auto source = with_row_norms(whole, drawn);
-  Job job = tiny_job(run, model->spec);
+  const ModelSpec largest = tiny_spec_of_rank(run, 0);
+  Job job = tiny_job(run, largest);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
   auto strategy = run.make ? run.make(std::move(setup)) : make_strategy(run.strategy, std::move(setup));
