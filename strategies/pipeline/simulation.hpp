@@ -1,0 +1,51 @@
+// Plays the orders of all ranks of a pipeline with given durations: time of a step, idle ranks, live activations, deadlocks. Torch-free.
+//
+// A rank carries out its actions one after the other. A send waits for a free place in the buffer of its channel, a receive waits for the
+// message and frees its place. There is one channel for each pair of neighbours, direction and kind (activation or gradient). Messages
+// have no tags: a channel delivers them in the order of the sends.
+#pragma once
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "strategies/pipeline/schedule.hpp"
+
+namespace runner {
+
+/// Durations for one micro-batch, in any unit; all results are in the same unit.
+struct StageTime {
+  double forward = 1;
+  double backward = 2;
+  double backward_input = 1, backward_weight = 1;  ///< the two parts of a split backward
+};
+
+struct PipelineTiming {
+  std::vector<StageTime> stages = {};  ///< of each virtual stage; empty: all as StageTime says
+  double latency = 0;                  ///< from a send until the message can be received; the sender goes on meanwhile
+  int buffer = 1;                      ///< messages that a channel holds
+};
+constexpr int unlimited_buffer = std::numeric_limits<int>::max();
+
+struct PlayedAction {
+  PipelineAction action;
+  double start = 0, end = 0;  ///< of a transfer: when the rank came to it, and when the rank could go on
+};
+
+struct PipelineSimulation {
+  double end = 0;  ///< of the last action
+  std::vector<std::vector<PlayedAction>> ranks;
+  std::vector<double> idle;  ///< of each rank: share of the time until `end` in which it does not compute
+  /// Largest number of micro-batches whose activations a virtual stage holds, from the start of a forward to the end of the backward or of
+  /// its weight part; and the largest sum over the stages of a rank. They do not depend on durations.
+  std::vector<int> stage_peak, rank_peak;
+  /// Empty if every action was played. Otherwise, either the first action that the orders do not allow, or who waits for whom, with a line
+  /// for each rank that waits. The other results describe the part that was played.
+  std::vector<std::string> problems;
+};
+
+/// `order` can be any lists of actions. It needs transfers (transfers.hpp) if there are several ranks.
+/// Takes time in proportion to the number of actions.
+PipelineSimulation simulate(const PipelineShape& shape, const PipelineOrder& order, const PipelineTiming& timing);
+
+}  // namespace runner
