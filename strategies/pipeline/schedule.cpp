@@ -125,6 +125,11 @@ const char* name_of(ActionKind kind) { return named(kind).name; }
 
 bool is_transfer(ActionKind kind) { return kind >= ActionKind::receive_activation; }
 
+int peer_stage(const PipelineAction& transfer) {
+  const bool next = transfer.kind == ActionKind::send_activation || transfer.kind == ActionKind::receive_gradient;
+  return transfer.stage + (next ? 1 : -1);
+}
+
 std::optional<std::string> refuse(const PipelineShape& shape) {
   const bool interleaved = shape.schedule == PipelineSchedule::interleaved_1f1b;
   const auto name = name_of(shape.schedule);

@@ -70,6 +70,8 @@ struct PipelineAction {
   int micro_batch = 0;
   bool operator==(const PipelineAction&) const = default;
 };
+/// The other stage of a transfer.
+int peer_stage(const PipelineAction& transfer);
 /// The actions of each rank, in order.
 using PipelineOrder = std::vector<std::vector<PipelineAction>>;
 

@@ -47,18 +47,12 @@ bool of_activation(ActionKind kind) {
   return kind == ActionKind::receive_activation || kind == ActionKind::send_activation;
 }
 
-/// The other stage of a transfer.
-int peer(const PipelineAction& action) {
-  return of_activation(action.kind) == sends(action.kind) ? action.stage + 1 : action.stage - 1;
-}
-
-/// "forward of micro-batch 2 on stage 1", "receive the activation of micro-batch 2 from stage 0".
+/// "forward of micro-batch 2", "receive the activation of micro-batch 2 from stage 0".
 std::string describe(const PipelineAction& action) {
-  if (!is_transfer(action.kind))
-    return fmt::format("{} of micro-batch {} on stage {}", name_of(action.kind), action.micro_batch, action.stage);
+  if (!is_transfer(action.kind)) return fmt::format("{} of micro-batch {}", name_of(action.kind), action.micro_batch);
   return fmt::format("{} the {} of micro-batch {} {} stage {}", sends(action.kind) ? "send" : "receive",
                      of_activation(action.kind) ? "activation" : "gradient", action.micro_batch,
-                     sends(action.kind) ? "to" : "from", peer(action));
+                     sends(action.kind) ? "to" : "from", peer_stage(action));
 }
 
 double duration(ActionKind kind, const StageTime& time) {
@@ -145,10 +139,10 @@ class Player {
 
   /// Plays an action; false if the rank must wait, or may not do this.
   bool step(int rank, const PipelineAction& action) {
-    const int other = is_transfer(action.kind) ? peer(action) : action.stage;
+    const int other = is_transfer(action.kind) ? peer_stage(action) : action.stage;
     if (action.micro_batch < 0 || action.micro_batch >= shape_.micro_batches || std::min(action.stage, other) < 0 ||
         std::max(action.stage, other) >= shape_.stages() || shape_.rank_of(action.stage) != rank)
-      return stop(fmt::format("rank {} cannot do this: {}", rank, describe(action)));
+      return stop(fmt::format("rank {} cannot do this on stage {}: {}", rank, action.stage, describe(action)));
     const auto rule = rules[static_cast<size_t>(action.kind)];
     auto& now = done(action.stage, action.micro_batch);
     if (const auto missing = static_cast<uint8_t>(rule.needs & ~now))
@@ -188,16 +182,16 @@ class Player {
     if (messages.size() >= static_cast<size_t>(timing_.buffer))
       time_[rank] = std::max(time_[rank], received[messages.size() - timing_.buffer]);
     messages.push_back({.sent = action, .time = time_[rank]});
-    ready_.push_back(shape_.rank_of(peer(action)));
+    ready_.push_back(shape_.rank_of(peer_stage(action)));
     return true;
   }
 
   bool receive(int rank, const PipelineAction& action) {
-    const int sender = shape_.rank_of(peer(action));
+    const int sender = shape_.rank_of(peer_stage(action));
     auto& [messages, received] = channel(sender, of_activation(action.kind));
     if (received.size() == messages.size()) return false;
     const auto& message = messages[received.size()];
-    if (message.sent.stage != peer(action) || message.sent.micro_batch != action.micro_batch)
+    if (message.sent.stage != peer_stage(action) || message.sent.micro_batch != action.micro_batch)
       return stop(fmt::format("stage {} waits to {}, but the next message is of micro-batch {} and from stage {}",
                               action.stage, describe(action), message.sent.micro_batch, message.sent.stage));
     time_[rank] = std::max(time_[rank], message.time + timing_.latency);
@@ -211,7 +205,7 @@ class Player {
     for (int rank = 0; rank < shape_.ranks; ++rank) {
       const auto* action = next(rank);
       if (!action) continue;
-      const int stage = peer(*action);
+      const int stage = peer_stage(*action);
       const auto* other = next(shape_.rank_of(stage));
       stop(fmt::format("stage {} waits to {}, {}", action->stage, describe(*action),
                        !other ? std::string("which has finished")
@@ -225,7 +219,7 @@ class Player {
     for (const auto& [messages, received] : channels_)
       for (size_t i = received.size(); i < messages.size(); ++i) {
         const auto& sent = messages[i].sent;
-        stop(fmt::format("stage {} does not receive the {} of micro-batch {} from stage {}", peer(sent),
+        stop(fmt::format("stage {} does not receive the {} of micro-batch {} from stage {}", peer_stage(sent),
                          of_activation(sent.kind) ? "activation" : "gradient", sent.micro_batch, sent.stage));
       }
   }

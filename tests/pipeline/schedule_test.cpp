@@ -161,6 +161,13 @@ TEST_CASE("names of schedules") {
                             "or zb_h1"));
 }
 
+TEST_CASE("activations go to the next stage, and gradients to the previous one") {
+  CHECK(peer_stage({.kind = ActionKind::send_activation, .stage = 3}) == 4);
+  CHECK(peer_stage({.kind = ActionKind::receive_activation, .stage = 3}) == 2);
+  CHECK(peer_stage({.kind = ActionKind::send_gradient, .stage = 3}) == 2);
+  CHECK(peer_stage({.kind = ActionKind::receive_gradient, .stage = 3}) == 4);
+}
+
 TEST_CASE("names of actions") {
   const PipelineShape many{.schedule = PipelineSchedule::interleaved_1f1b, .ranks = 2, .virtual_stages = 30};
   CHECK(to_text({{.kind = ActionKind::receive_activation, .stage = 2, .micro_batch = 11},

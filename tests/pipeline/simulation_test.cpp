@@ -195,6 +195,16 @@ TEST_CASE("a deadlock of ranks with several stages names the stage that waits") 
               "activation of micro-batch 0 from stage 1"});
 }
 
+TEST_CASE("a message of another stage of the sender is reported") {
+  using enum ActionKind;
+  const PipelineShape shape{
+      .schedule = PipelineSchedule::interleaved_1f1b, .ranks = 2, .virtual_stages = 2, .micro_batches = 2};
+  CHECK(
+      simulate(shape, {{action(forward, 0, 0), action(send_activation, 0, 0)}, {action(receive_activation, 3, 0)}}, {})
+          .problems == Lines{"stage 3 waits to receive the activation of micro-batch 0 from stage 2, but the next "
+                             "message is of micro-batch 0 and from stage 0"});
+}
+
 TEST_CASE("an order that is not allowed is reported at its first wrong action") {
   using enum ActionKind;
   struct Row {
@@ -202,19 +212,18 @@ TEST_CASE("an order that is not allowed is reported at its first wrong action") 
     std::string text;
   };
   for (const auto& [order, text] :
-       {Row{{{}, {action(forward, 1, 0)}}, "stage 1: forward of micro-batch 0 on stage 1 comes before its input"},
+       {Row{{{}, {action(forward, 1, 0)}}, "stage 1: forward of micro-batch 0 comes before its input"},
         Row{{{action(forward, 0, 0), action(backward, 0, 0)}, {}},
-            "stage 0: backward of micro-batch 0 on stage 0 comes before the gradient of its output"},
+            "stage 0: backward of micro-batch 0 comes before the gradient of its output"},
         Row{{{action(backward_weight, 0, 1)}, {}},
-            "stage 0: backward_weight of micro-batch 1 on stage 0 comes before the gradient of its input"},
+            "stage 0: backward_weight of micro-batch 1 comes before the gradient of its input"},
         Row{{{action(send_activation, 0, 1)}, {}},
             "stage 0: send the activation of micro-batch 1 to stage 1 comes before its forward"},
-        Row{{{action(forward, 0, 0), action(forward, 0, 0)}, {}},
-            "stage 0: forward of micro-batch 0 on stage 0 comes twice"},
-        Row{{{action(forward, 1, 0)}, {}}, "rank 0 cannot do this: forward of micro-batch 0 on stage 1"},
-        Row{{{action(forward, 0, 3)}, {}}, "rank 0 cannot do this: forward of micro-batch 3 on stage 0"},
+        Row{{{action(forward, 0, 0), action(forward, 0, 0)}, {}}, "stage 0: forward of micro-batch 0 comes twice"},
+        Row{{{action(forward, 1, 0)}, {}}, "rank 0 cannot do this on stage 1: forward of micro-batch 0"},
+        Row{{{action(forward, 0, 3)}, {}}, "rank 0 cannot do this on stage 0: forward of micro-batch 3"},
         Row{{{action(receive_activation, 0, 0)}, {}},
-            "rank 0 cannot do this: receive the activation of micro-batch 0 from stage -1"},
+            "rank 0 cannot do this on stage 0: receive the activation of micro-batch 0 from stage -1"},
         Row{{{action(forward, 0, 0), action(send_activation, 0, 0)}, {action(receive_activation, 1, 1)}},
             "stage 1 waits to receive the activation of micro-batch 1 from stage 0, but the next message is of "
             "micro-batch 0 and from stage 0"}})
