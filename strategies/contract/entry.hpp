@@ -23,15 +23,15 @@
 
 namespace runner {
 
-/// `recompute`: one per block. The first block has no input to keep, so it is never recomputed. Neither are blocks without
+/// `recompute`: one per block. The first block of the model has no input to keep, so it is never recomputed. Neither are blocks without
 /// a backward.
 inline bool is_recomputed(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
-  return block > 0 && block < recompute.size() && recompute[block] && block >= model.first_trained_block();
+  return model.has_input(block) && block < recompute.size() && recompute[block] && block >= model.first_trained_block();
 }
 /// Whether the block is recomputed together with the block before it: both are recomputed and belong to one layer.
 inline bool joins_recomputation(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {
-  return is_recomputed(model, recompute, block) && is_recomputed(model, recompute, block - 1) &&
-         model.continues_layer(block);
+  return model.continues_layer(block) && is_recomputed(model, recompute, block) &&
+         is_recomputed(model, recompute, block - 1);
 }
 /// Whether the block is the first of those that are recomputed together. Only its input is kept.
 inline bool begins_recomputation(const ModelSpec& model, const std::vector<bool>& recompute, size_t block) {

@@ -67,7 +67,15 @@ size_t ModelSpec::first_trained_block() const {
   const auto trains = [](const BlockSpec& block) {
     return std::ranges::any_of(block.parameters, &ParameterSpec::trainable);
   };
-  return static_cast<size_t>(std::ranges::find_if(blocks, trains) - blocks.begin());
+  auto first = static_cast<size_t>(std::ranges::find_if(blocks, trains) - blocks.begin());
+  if (stage)
+    first = std::min(
+        first, static_cast<size_t>(std::ranges::find(stage->trained_before, true) - stage->trained_before.begin()));
+  return first;
+}
+
+bool ModelSpec::passes_gradient(size_t block) const {
+  return stage ? stage->trained_before[block] : block > first_trained_block();
 }
 
 double ModelSpec::training_flops_per_token() const {

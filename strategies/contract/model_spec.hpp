@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/contract/stage_spec.hpp"
 #include "strategies/contract/task_spec.hpp"
 #include "strategies/contract/tensor_division.hpp"
 #include "strategies/engine/batch_field.hpp"
@@ -38,6 +39,8 @@ struct ParameterSpec {
   /// Stored in NF4 (ModelSpec::quantization). Only for frozen parameters.
   bool quantized = false;
   WholeUse whole_use = WholeUse::rows;
+  /// A copy of a parameter that an earlier stage of the pipeline has (stage_spec.hpp).
+  bool copied = false;
   /// If several ranks share the model's matrices: the part that this rank has (divide() in tensor_division.hpp).
   std::optional<TensorPart> part = {};
 
@@ -164,9 +167,10 @@ struct ModelSpec {
   std::vector<BatchField> batch;
   int64_t vocab_size = 0;
   int64_t dim = 0;
-  int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
-  int64_t loss_chunk_tokens = 0;  ///< tokens for which the loss is computed at a time; 0: all
-  TensorDivision division = {};   ///< the parameters and the numbers of the blocks are those of one of its ranks
+  int64_t seq_len = 0;                  ///< T for which FLOPs and activations were computed
+  int64_t loss_chunk_tokens = 0;        ///< tokens for which the loss is computed at a time; 0: all
+  TensorDivision division = {};         ///< the parameters and the numbers of the blocks are those of one of its ranks
+  std::optional<StagePart> stage = {};  ///< set if the blocks are those of one rank of a pipeline
   std::optional<AdapterSpec> adapter = {};
   std::optional<QuantizationSpec> quantization = {};
   std::optional<TaskSpec> task = {};  ///< of models that predict labels or numbers; unset: the model predicts tokens
@@ -181,8 +185,14 @@ struct ModelSpec {
   /// Number of transformer layers, and of those with a block for which `chosen` is true.
   int64_t layers() const;
   int64_t layers_with(const std::vector<bool>& chosen) const;
-  /// The first block with a trainable parameter. Backward ends there. The number of blocks if there is none.
+  /// The first block with a backward: it, or one before it in the model, has a trainable parameter. The number of blocks if there is none.
   size_t first_trained_block() const;
+  /// Whether the block's backward computes the gradient of its input.
+  bool passes_gradient(size_t block) const;
+  /// Whether the input of the block is the output of another one, and not the batch.
+  bool has_input(size_t block) const { return block > 0 || (stage && !stage->has_first); }
+  /// Whether the block is the last one of the model.
+  bool is_last(size_t block) const { return block + 1 == blocks.size() && (!stage || stage->has_last); }
   /// FLOPs per token of a block's backward: 2 x forward, without the gradients of frozen matrices; 0 before the first trained block.
   double backward_flops_per_token(size_t block) const;
   /// Training FLOPs per token: forward and backward, without recomputation.
@@ -205,6 +215,11 @@ struct ModelSpec {
   /// Bytes of one row of a micro-batch: of all fields.
   int64_t batch_row_bytes() const;
 };
+
+/// Whether another stage of the pipeline has a copy of the parameter.
+inline bool is_tied(const ModelSpec& model, const ParameterSpec& parameter) {
+  return model.stage && model.stage->tied == parameter.name;
+}
 
 /// For errors about names of blocks: `"embedding", "blocks.0" to "blocks.3", "head", and parts such as "blocks.0.mlp"`.
 std::string names_of_blocks(const ModelSpec& model);

@@ -93,6 +93,13 @@ class Model {
   const ModelSpec spec;
   /// One for each of spec.parameters(), in that order; undefined until a strategy sets them.
   std::vector<torch::Tensor> slots;
+  /// Of a stage of a pipeline: the complete model, whose blocks and slots this one uses.
+  std::unique_ptr<Model> whole;
+  /// Puts a parameter into its slot.
+  void place(size_t slot, const torch::Tensor& value) {
+    slots[slot] = value;
+    if (whole) whole->slots[spec.stage->slot_of[slot]] = value;
+  }
   /// One for each of spec.buffers, in that order, fp32. The strategy makes and changes them.
   std::vector<torch::Tensor> buffers;
   StepStatistics statistics;
@@ -101,5 +108,13 @@ class Model {
   /// One for each of spec.blocks, in that order. Blocks have references to elements of `slots`.
   std::vector<std::unique_ptr<Block>> blocks;
 };
+
+/// The part of a complete model that one rank of a pipeline has. `spec`: stage_spec() of the model's.
+inline std::unique_ptr<Model> stage_of(std::unique_ptr<Model> whole, ModelSpec spec) {
+  auto model = std::make_unique<Model>(std::move(spec));
+  for (size_t block : model->spec.stage->block_of) model->blocks.push_back(std::move(whole->blocks[block]));
+  model->whole = std::move(whole);
+  return model;
+}
 
 }  // namespace runner

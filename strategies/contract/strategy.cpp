@@ -61,9 +61,16 @@ Strategy::Strategy(StrategySetup setup)
       skip_nonfinite_(setup.skip_nonfinite),
       scaler_(job_.precision.loss_scaling, setup.loss_scale) {
   const auto& division = model_.spec.division;
-  RUNNER_CHECK(job_.data_ranks() * division.ranks == job_.world_size() &&
-                   job_.mesh.coordinate(world_.rank, Axis::tensor) == division.rank,
-               "the model of rank {} is that of rank {} of {}", world_.rank, division.rank, division.ranks);
+  const auto& stage = model_.spec.stage;
+  const int stages = stage ? stage->ranks : 1;
+  RUNNER_CHECK(job_.data_ranks() * division.ranks * stages == job_.world_size() &&
+                   job_.mesh.coordinate(world_.rank, Axis::tensor) == division.rank &&
+                   job_.mesh.coordinate(world_.rank, Axis::pipeline) == (stage ? stage->rank : 0),
+               "the model of rank {} is that of another place in the mesh {}", world_.rank, to_text(job_.mesh));
+  if (stage)
+    source_ = [slots = stage->slot_of, of_model = source_](size_t slot, int64_t offset, std::span<float> out) {
+      of_model(slots[slot], offset, out);
+    };
 }
 
 void Strategy::add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy) {
@@ -263,7 +270,9 @@ std::vector<double> Strategy::evaluate_sums(const HostBatch& given) {
   const MicroBatch batch = to_device(given);
   ForwardContext context{&batch, false, 0};
   context.tensor = tensor_axis();
-  auto sums = forward(context).to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
+  const auto result = forward(context);
+  if (!has_loss()) return {0};
+  auto sums = result.to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
   if (!counts_loss()) sums = torch::zeros_like(sums);
   return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
 }

@@ -109,7 +109,8 @@ class Strategy : public Engine {
   };
 
   // ---- implemented by the executor
-  /// Runs the blocks without gradients. Returns the output of the last block.
+  /// Runs the blocks without gradients. Returns the output of the last block. In a pipeline only the last
+  /// stage has losses, but all stages get logits.
   virtual torch::Tensor forward(const ForwardContext& context) = 0;
   /// A micro-batch and the arguments of its forward.
   struct TrainedBatch {
@@ -177,6 +178,8 @@ class Strategy : public Engine {
     const SpanScope span(spans_, name);
     return work();
   }
+  /// Whether this rank has the last block of the model.
+  bool has_loss() const { return !model_.spec.stage || model_.spec.stage->has_last; }
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
 
@@ -207,11 +210,12 @@ class Strategy : public Engine {
   void add_pieces(std::vector<StateTensor>& list, const std::string& kind, size_t local, const Values& values) const;
   std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const;
   /// Whether this rank's loss is added to those of other ranks: ranks that share matrices compute the same loss.
-  bool counts_loss() const { return job_.mesh.coordinate(world_.rank, Axis::tensor) == 0; }
-  /// Whether this rank is the first of those on the tensor axis that have the same part of a parameter.
+  bool counts_loss() const { return has_loss() && job_.mesh.coordinate(world_.rank, Axis::tensor) == 0; }
+  /// Whether this rank is the first one that has this part of a parameter, of those that differ in their coordinates on the axes for
+  /// tensors and stages.
   bool is_first_replica(size_t slot) const {
-    const auto& part = model_.spec.parameters()[slot]->part;
-    return !part || part->replica == 0;
+    const auto& spec = *model_.spec.parameters()[slot];
+    return !spec.copied && (!spec.part || spec.part->replica == 0);
   }
   const TensorAxis* tensor_axis() const { return tensor_ ? &*tensor_ : nullptr; }
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;

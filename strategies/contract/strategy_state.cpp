@@ -142,7 +142,7 @@ std::vector<StateView> Strategy::views_to_save() {
   };
   const auto master = scalar_type(job_.precision.parameter);
   const auto& optimizer = optimizer_.config();
-  for (const auto* spec : model_.spec.parameters()) {
+  for (const auto* spec : (model_.whole ? model_.whole->spec : model_.spec).parameters()) {
     const auto& shape = spec->whole_shape();
     if (!spec->of_base) add("param/" + spec->name, shape, master);
     if (!spec->trainable) continue;

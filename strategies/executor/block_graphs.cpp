@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
+#include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
 
@@ -83,7 +84,7 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Tak
 
 void BlockGraphs::place_parameter(size_t slot, const torch::Tensor& value) {
   auto parameter = value.variable_data();  // with a separate version counter
-  model_.slots[slot] = parameter;
+  model_.place(slot, parameter);
   if (!trainable_[slot]) return;
   auto sink = std::make_shared<Sink>(*this, slot);
   sink->add_input_metadata(parameter);
@@ -128,11 +129,20 @@ void BlockGraphs::forward(size_t block) {
   if (graph.input_on_host)
     pass_->host_checkpoints->push(input);
   else if (keeps && input.defined())
-    graph.input = input.detach().requires_grad_(block > first_trained_);
+    graph.input = input.detach().requires_grad_(model_.spec.passes_gradient(block));
   torch::AutoGradMode records(!again);
   pass_->x = run(block, again ? input : graph.input);
   if (!again) graph.output = torch::autograd::impl::gradient_edge(pass_->x);
   pass_->x = pass_->x.detach();
+}
+
+torch::Tensor BlockGraphs::empty_stream() const {
+  const auto& context = pass_->context;
+  const int64_t rows = context.batch->rows, length = context.batch->fields.front().size(1), width = model_.spec.dim;
+  const auto options = torch::dtype(compute_).device(device_);
+  if (context.tensor && model_.spec.division.divides_rows())
+    return torch::empty({context.tensor->stream_rows(rows * length), width}, options);
+  return torch::empty({rows, length, width}, options);
 }
 
 torch::Tensor BlockGraphs::take_output() {
@@ -144,7 +154,7 @@ torch::Tensor BlockGraphs::take_output() {
 void BlockGraphs::recompute(size_t block) {
   Graph& graph = pass_->graphs[block];
   if (graph.input_on_host)
-    graph.input = pass_->host_checkpoints->pop().requires_grad_(block > first_trained_);
+    graph.input = pass_->host_checkpoints->pop().requires_grad_(model_.spec.passes_gradient(block));
   else if (!graph.input.defined())  // the output of the block before
     graph.input = std::exchange(pass_->x, {}).requires_grad_(true);
   const bool next_follows = joins_recomputation(model_.spec, recompute_, block + 1);

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "strategies/collective/libtorch.hpp"
@@ -47,6 +48,16 @@ class BlockGraphs {
   void recompute(size_t block);
   /// Blocks run in descending order.
   void backward(size_t block);
+  // ---- between the stages of a pipeline
+  /// The output of the last forward, and the input of the next one.
+  torch::Tensor take_output_of_stage() { return std::exchange(pass_->x, {}); }
+  void put_input(torch::Tensor x) { pass_->x = std::move(x); }
+  /// The gradient of the input of the last block whose backward has run, and that of the output of the next one.
+  torch::Tensor take_gradient() { return std::exchange(pass_->dy, {}); }
+  void put_gradient(torch::Tensor dy) { pass_->dy = std::move(dy); }
+  /// A new tensor for one of them.
+  torch::Tensor empty_stream() const;
+
   /// What the last block returned: the summed loss, or logits. Taking it twice is a mistake.
   torch::Tensor take_output();
 

@@ -6,9 +6,26 @@
 
 namespace runner {
 
+namespace {
+
+void bind_ends(BoundMesh& bound, World& world) {
+  if (bound.mesh.size(Axis::pipeline) == 2) {
+    bound.tied = bound.groups.at(Axis::pipeline);
+    return;
+  }
+  int index = 0;
+  for (const auto& pipeline : bound.mesh.groups(Axis::pipeline)) {
+    const auto ranks = pipeline.ranks();
+    auto group = world.make_subgroup({ranks.front(), ranks.back()}, fmt::format("ends_{}", index++));
+    if (group) bound.tied = std::move(group);
+  }
+}
+
+}  // namespace
+
 BoundMesh bind(const Mesh& mesh, World& world) {
   RUNNER_CHECK(mesh.ranks() == world.size, "the mesh {} on {} ranks", to_text(mesh), world.size);
-  BoundMesh bound{.mesh = mesh, .rank = world.rank, .groups = {}};
+  BoundMesh bound{.mesh = mesh, .rank = world.rank, .groups = {}, .tied = {}};
   for (const auto& [axis, size] : mesh.axes() | std::views::reverse) {
     if (size == world.size) {
       bound.groups[axis] = world.group;
@@ -22,6 +39,7 @@ BoundMesh bind(const Mesh& mesh, World& world) {
       if (group) bound.groups[axis] = std::move(group);
     }
   }
+  if (mesh.size(Axis::pipeline) > 1) bind_ends(bound, world);
   return bound;
 }
 

@@ -11,6 +11,7 @@ struct BoundMesh {
   Mesh mesh;
   int rank = 0;
   std::map<Axis, ProcessGroup> groups;  ///< of this rank, along each axis of the mesh
+  ProcessGroup tied = {};               ///< the first and the last rank of this rank's pipeline; null on other ranks
 
   int coordinate(Axis axis) const { return mesh.coordinate(rank, axis); }
   /// The axis must have several ranks.

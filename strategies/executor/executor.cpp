@@ -22,6 +22,7 @@
 #include "strategies/executor/block_graphs.hpp"
 #include "strategies/executor/reduction.hpp"
 #include "strategies/executor/shard_store.hpp"
+#include "strategies/executor/stage_transfers.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
@@ -85,6 +86,7 @@ class Executor : public Strategy {
 
   void module_to_device() override {
     mesh_ = bind(plan_.mesh, world_);
+    if (model_.spec.stage) transfers_.emplace(plan_.mesh, plan_.pipeline.virtual_stages, world_);
     if (model_.spec.division.divides()) use_tensor_axis(mesh_.groups.at(Axis::tensor));
     store_.emplace(plan_, mesh_, model_.spec, world_.device, optimizer_.config().state_names(),
                    fmt::format("rank {}", world_.rank));
@@ -127,29 +129,34 @@ class Executor : public Strategy {
   torch::Tensor forward(const ForwardContext& context) override {
     graphs_.begin(/*micro_batch=*/0, context, /*loss_factor=*/1);
     for (const auto& instruction : forward_program_) execute(instruction);
-    return graphs_.take_output();
+    if (transfers_) transfers_->finish();
+    auto output = has_loss() ? graphs_.take_output() : torch::Tensor();
+    return transfers_ && context.logits_of ? logits_of_last_stage(std::move(output)) : output;
   }
 
   torch::Tensor accumulate_gradients(const std::vector<TrainedBatch>& micro_batches, double loss_factor) override {
-    torch::Tensor loss;
-    std::optional<size_t> current;
-    const auto begin = [&](size_t m) {
-      if (current && observer_) observer_->after_backward();
-      if (m < micro_batches.size()) graphs_.begin(0, micro_batches[m].context, loss_factor);
-      current = m;
-    };
-    for (const auto& instruction : step_of(micro_batches.size())) {
-      if (instruction.op == Op::norm) break;
-      if (current != instruction.micro_batch) begin(instruction.micro_batch);
+    auto loss = torch::zeros({}, torch::dtype(torch::kFloat64).device(world_.device));
+    // Without a pipeline one micro-batch ends before the next one begins, and they share their memory.
+    const auto place = [&](uint32_t m) { return model_.spec.stage ? m : 0; };
+    std::vector<bool> begun(micro_batches.size()), in_backward(micro_batches.size());
+    const auto& [program, ends] = step_of(micro_batches.size());
+    for (size_t i = 0; program[i].op != Op::norm; ++i) {
+      const auto& instruction = program[i];
+      const uint32_t m = instruction.micro_batch;
+      if (!begun[m])
+        graphs_.begin(place(m), micro_batches[m].context, loss_factor);
+      else
+        graphs_.select(place(m));
+      begun[m] = true;
+      const bool backward = instruction.op == Op::backward || instruction.op == Op::recompute;
+      if (backward && !in_backward[m]) begin_backward();
+      in_backward[m] = in_backward[m] || backward;
       execute(instruction);
-      if (instruction.op != Op::forward || instruction.block + 1u < model_.blocks.size()) continue;
-      const auto value = graphs_.take_output().to(torch::kFloat64);
-      loss = loss.defined() ? loss + value : value;
-      if (observer_) observer_->before_backward();
-      // Forward has waited for all units. This frees the update's gradients before there are new ones.
-      settle();
+      if (instruction.op == Op::forward && model_.spec.is_last(instruction.block))
+        loss.add_(graphs_.take_output().to(torch::kFloat64));
+      if (i == ends[m] && observer_) observer_->after_backward();
     }
-    begin(micro_batches.size());
+    if (transfers_) transfers_->finish();
     return loss;
   }
 
@@ -333,14 +340,34 @@ class Executor : public Strategy {
   }
 
   // ---- the program
-  /// The program of a step with this number of micro-batches.
-  const Program& step_of(size_t micro_batches) {
-    auto found = programs_.find(micro_batches);
-    if (found == programs_.end()) {
-      const auto count = static_cast<int64_t>(micro_batches);
-      found = programs_.emplace(micro_batches, step_program(*job_.model, plan_, job_.recompute, count)).first;
-    }
-    return found->second;
+  torch::Tensor logits_of_last_stage(torch::Tensor logits) {
+    if (!logits.defined())
+      logits = torch::empty({1, model_.spec.vocab_size}, torch::dtype(torch::kFloat32).device(world_.device));
+    std::vector<at::Tensor> list{logits};
+    mesh_.group(Axis::pipeline).broadcast(list, {.rootRank = mesh_.mesh.size(Axis::pipeline) - 1})->wait();
+    return logits;
+  }
+
+  int stage_of(size_t block) const { return model_.spec.stage->stage_of[block]; }
+
+  /// Forward has waited for all units. This frees the update's gradients before there are new ones.
+  void begin_backward() {
+    if (observer_) observer_->before_backward();
+    settle();
+  }
+
+  /// The program of a step, and the last instruction of each micro-batch before the norm.
+  struct Step {
+    Program program;
+    std::vector<size_t> ends;
+  };
+  const Step& step_of(size_t micro_batches) {
+    auto found = steps_.find(micro_batches);
+    if (found != steps_.end()) return found->second;
+    Step step{.program = step_program(*job_.model, plan_, job_.recompute, static_cast<int64_t>(micro_batches)),
+              .ends = std::vector<size_t>(micro_batches)};
+    for (size_t i = 0; step.program[i].op != Op::norm; ++i) step.ends[step.program[i].micro_batch] = i;
+    return steps_.emplace(micro_batches, std::move(step)).first->second;
   }
 
   void execute(const Instruction& instruction) {
@@ -370,6 +397,14 @@ class Executor : public Strategy {
         return reduction_->start_reduce(u, instruction.axis);
       case Op::wait_reduce:
         return reduction_->wait_reduce(u, instruction.axis);
+      case Op::receive_input:
+        return graphs_.put_input(transfers_->receive_input(stage_of(block), graphs_.empty_stream()));
+      case Op::send_output:
+        return transfers_->send_output(stage_of(block), graphs_.take_output_of_stage());
+      case Op::receive_gradient:
+        return graphs_.put_gradient(transfers_->receive_gradient(stage_of(block), graphs_.empty_stream()));
+      case Op::send_gradient:
+        return transfers_->send_gradient(stage_of(block), graphs_.take_gradient());
       case Op::norm:  // what follows is done by Strategy::step()
         return;
     }
@@ -392,9 +427,10 @@ class Executor : public Strategy {
   std::shared_ptr<Reducer> reducer_;
   ShardEvents events_;
   Program forward_program_;
-  std::map<size_t, Program> programs_;  ///< of steps, by the number of micro-batches
+  std::map<size_t, Step> steps_;  ///< by the number of micro-batches
   BoundMesh mesh_;
   BlockGraphs graphs_;
+  std::optional<StageTransfers> transfers_;  ///< set if this rank has a stage of a pipeline
   std::optional<ShardStore> store_;
   std::optional<GradientReduction> reduction_;
   std::vector<Place> places_;

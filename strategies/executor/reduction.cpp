@@ -19,10 +19,13 @@ GradientReduction::GradientReduction(const ModelSpec& model, const ParallelPlan&
       takes_(plan.takes_gradients()),
       trained_(trained_units(plan)) {
   if (plan_.separate_host && plan_.optimizer != Tier::device) to_host_.emplace(device);
+  const auto parameters = model.parameters();
   for (size_t u = 0; u < layouts.size(); ++u) {
     Unit unit;
     unit.layout = std::move(layouts[u]);
     unit.tensor_sum = tensor_sum(model, unit.layout);
+    for (size_t i = 0; i < unit.layout.items.size(); ++i)
+      if (is_tied(model, *parameters[unit.layout.items[i].slot])) unit.tied = i;
     const auto& items = unit.layout.items;
     unit.arrived.assign(items.size(), false);
     unit.taken.resize(items.size());
@@ -115,10 +118,19 @@ void GradientReduction::wait_tensor_sum(Unit& unit) {
   }
 }
 
+void GradientReduction::start_tied_sum(Unit& unit) {
+  if (!takes_) begin_reduction(unit);
+  std::vector<at::Tensor> tensors{summed_part(unit, unit.tied.value())};
+  unit.work = mesh_.tied->allreduce(tensors, {c10d::ReduceOp::SUM});
+}
+
+void GradientReduction::wait_tied_sum(Unit& unit) { std::exchange(unit.work, {})->wait(); }
+
 void GradientReduction::start_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
   if (axis == Axis::tensor) return start_tensor_sum(unit);
+  if (axis == Axis::pipeline) return start_tied_sum(unit);
   if (reducer_) {
     zero_gaps(unit);  // a script may have written to them
     complete(unit);
@@ -143,6 +155,7 @@ void GradientReduction::wait_reduce(size_t u, Axis axis) {
   torch::NoGradGuard no_grad;
   Unit& unit = units_[u];
   if (axis == Axis::tensor) return wait_tensor_sum(unit);
+  if (axis == Axis::pipeline) return wait_tied_sum(unit);
   if (reducer_) {
     reducer_->finish(unit.bucket);
     return;

@@ -44,8 +44,9 @@ class GradientReduction {
     std::vector<bool> arrived;  ///< for each layout item, since the last reduction
     bool reducing = false;      ///< `full` is complete, in the reduce dtype
     TensorSum tensor_sum;
-    torch::Tensor message;  ///< of the sum over the tensor axis in flight
-    torch::Tensor reduced;  ///< [layout.shard], reduce dtype: result of a reduction in flight
+    std::optional<size_t> tied = {};  ///< item of the layout that another stage has, too
+    torch::Tensor message;            ///< of the sum over the tensor axis in flight
+    torch::Tensor reduced;            ///< [layout.shard], reduce dtype: result of a reduction in flight
     c10::intrusive_ptr<c10d::Work> work;
     torch::Tensor sum;
     StreamMark sum_there;              ///< end of the copy of `sum` to host memory
@@ -63,6 +64,8 @@ class GradientReduction {
   torch::Tensor summed_part(Unit& unit, size_t item);
   void start_tensor_sum(Unit& unit);
   void wait_tensor_sum(Unit& unit);
+  void start_tied_sum(Unit& unit);
+  void wait_tied_sum(Unit& unit);
   void make_standing_buffers();
   void make_buffer(Unit& unit);
   void zero_gaps(Unit& unit);

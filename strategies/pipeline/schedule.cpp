@@ -92,7 +92,7 @@ std::vector<PipelineAction> training_order_of(const PipelineShape& shape, int ra
 
 template <typename F>
 PipelineOrder for_each_rank(const PipelineShape& shape, F&& order) {
-  if (const auto why = refuse(shape)) throw usage_error("{}", *why);
+  if (const auto why = refuse_pipeline(shape)) throw usage_error("{}", *why);
   PipelineOrder all;
   for (int rank = 0; rank < shape.ranks; ++rank) all.push_back(order(rank));
   return all;
@@ -130,7 +130,7 @@ int peer_stage(const PipelineAction& transfer) {
   return transfer.stage + (next ? 1 : -1);
 }
 
-std::optional<std::string> refuse(const PipelineShape& shape) {
+std::optional<std::string> refuse_pipeline(const PipelineShape& shape) {
   const bool interleaved = shape.schedule == PipelineSchedule::interleaved_1f1b;
   const auto name = name_of(shape.schedule);
   for (const auto& [what, number] :
@@ -153,7 +153,7 @@ std::optional<std::string> refuse(const PipelineShape& shape) {
   return std::nullopt;
 }
 
-std::vector<std::string> notes(const PipelineShape& shape) {
+std::vector<std::string> pipeline_notes(const PipelineShape& shape) {
   const int p = shape.ranks, m = shape.micro_batches;
   if (m >= p) return {};
   return {fmt::format("{} not fill a pipeline of {} ranks; use {} or more",

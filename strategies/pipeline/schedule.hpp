@@ -76,12 +76,12 @@ int peer_stage(const PipelineAction& transfer);
 using PipelineOrder = std::vector<std::vector<PipelineAction>>;
 
 /// Why a shape cannot be scheduled, and the nearest value that can; nullopt if it can.
-std::optional<std::string> refuse(const PipelineShape& shape);
+std::optional<std::string> refuse_pipeline(const PipelineShape& shape);
 /// What makes ranks of this shape wait longer than others would.
-std::vector<std::string> notes(const PipelineShape& shape);
+std::vector<std::string> pipeline_notes(const PipelineShape& shape);
 
 /// The computations of a training step, without transfers. For each stage, backwards and their parts are in the order of the micro-batches,
-/// so gradients are summed in that order. Throws Error(usage) with the text of refuse().
+/// so gradients are summed in that order. Throws Error(usage) with the text of refuse_pipeline().
 PipelineOrder training_order(const PipelineShape& shape);
 /// The forwards alone, as an evaluation needs them.
 PipelineOrder forward_order(const PipelineShape& shape);

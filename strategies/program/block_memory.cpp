@@ -18,10 +18,19 @@ bool passes_field(const Job& job, size_t block) {
   return field && job.model->batch.at(*field).type == ElementType::float32 && job.precision.compute == DType::float32;
 }
 
-int64_t output_bytes(const Job& job, size_t block) {
-  return whole(static_cast<double>(job.micro_batch_size * job.model->seq_len) *
-               job.model->blocks[block].output_elements_per_token *
+/// Of a tensor between two blocks.
+int64_t stream_bytes(const Job& job, double elements_per_token) {
+  return whole(static_cast<double>(job.micro_batch_size * job.model->seq_len) * elements_per_token *
                static_cast<double>(bytes_of(job.precision.compute)));
+}
+
+int64_t output_bytes(const Job& job, size_t block) {
+  return stream_bytes(job, job.model->blocks[block].output_elements_per_token);
+}
+
+int64_t input_bytes(const Job& job, size_t block) {
+  const auto& stage = job.model->stage;
+  return stage ? stream_bytes(job, stage->input_elements[block]) : output_bytes(job, block - 1);
 }
 
 }  // namespace
@@ -29,7 +38,7 @@ int64_t output_bytes(const Job& job, size_t block) {
 std::vector<int64_t> checkpoint_bytes(const Job& job) {
   std::vector<int64_t> bytes;
   for (size_t block = 0; block < job.model->blocks.size(); ++block)
-    if (job.begins_recomputation(block)) bytes.push_back(output_bytes(job, block - 1));
+    if (job.begins_recomputation(block)) bytes.push_back(input_bytes(job, block));
   return bytes;
 }
 
@@ -47,7 +56,7 @@ BlockMemory::BlockMemory(const Job& job, DType leaf)
   }
 }
 
-int64_t BlockMemory::input(size_t block) const { return output(block - 1); }
+int64_t BlockMemory::input(size_t block) const { return input_bytes(job_, block); }
 
 int64_t BlockMemory::output(size_t block) const { return passes_field(job_, block) ? 0 : output_bytes(job_, block); }
 

@@ -62,6 +62,10 @@ int64_t GradientMemory::widened(const Unit& unit, int64_t elements) const {
 void GradientMemory::start_reduce(size_t u, Axis axis) {
   Unit& unit = units_[u];
   if (axis == Axis::tensor) return start_tensor_sum(unit);
+  if (axis == Axis::pipeline) {  // the parameter's place in the buffer, or the tensor that is kept
+    if (!takes_) begin_reduction(unit);
+    return;
+  }
   if (plan_.own_reducer || (axis == Axis::replicate && plan_.shards() > 1)) return;
   begin_reduction(unit);
   if (in_place_) return;
@@ -86,6 +90,7 @@ void GradientMemory::start_tensor_sum(Unit& unit) {
 
 void GradientMemory::wait_reduce(size_t u, Axis axis) {
   Unit& unit = units_[u];
+  if (axis == Axis::pipeline) return;
   if (axis == Axis::tensor)
     peak_.now.communication -= unit.message;
   else if (!plan_.own_reducer && (axis != Axis::shard || plan_.copies() == 1))

@@ -149,6 +149,13 @@ class Replay {
         return gradients_.start_reduce(instruction.unit, instruction.axis);
       case Op::wait_reduce:
         return gradients_.wait_reduce(instruction.unit, instruction.axis);
+      case Op::receive_input:
+        return pass_on(blocks_.input(instruction.block));
+      case Op::receive_gradient:
+        return pass_on(blocks_.output(instruction.block));
+      case Op::send_output:
+      case Op::send_gradient:
+        return pass_on(0);
       case Op::norm:
         return update();
       case Op::update:
@@ -244,7 +251,7 @@ class Replay {
           gradients_.stored(event.slot, blocks_.elements(event.slot));
           break;
       }
-    pass_on(block > job_.model->first_trained_block() ? blocks_.input(block) : 0);
+    pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
   }
 
   /// Validation uses the average of the weights. Meanwhile there is a copy of the masters of what is trained. `now`: what exists between

@@ -4,6 +4,7 @@
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
 #include "strategies/contract/loss_scaler.hpp"
+#include "strategies/pipeline/schedule.hpp"
 #include "strategies/program/unit.hpp"
 
 namespace runner {
@@ -29,6 +30,7 @@ struct ShardPlaces {
 };
 
 struct ParallelPlan {
+  PipelineShape pipeline = {};       ///< its micro-batches are those of a step
   Mesh mesh;                         ///< of the job, with its axis `data` split into `replicate` and `shard`
   DType master = DType::float32;     ///< dtype of the values that the optimizer updates
   DType parameter = DType::float32;  ///< dtype of gathered parameters

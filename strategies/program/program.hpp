@@ -14,18 +14,22 @@ namespace runner {
 
 enum class Op : uint8_t {
   update,  ///< the optimizer updates this rank's shard of a unit. If that overlaps with forward, forward waits here
-  gather_updated,  ///< a resident unit's updated shards are gathered on all ranks
-  start_read,      ///< the read of a unit's shard from its file starts
-  start_gather,    ///< the gather of a unit starts
-  wait_gather,     ///< computation waits until the unit is gathered
-  release,         ///< the gathered copy of a unit is freed
-  forward,         ///< of a block. Saves what its backward needs, or only its input if the block is recomputed
-  recompute,       ///< the forward of a recomputed block again, before the backward of its layer
-  backward,        ///< of a block. Its parameters' gradients are added to the buffers of their units
-  start_reduce,    ///< the sum of a unit's gradients over the ranks of an axis starts
-  wait_reduce,     ///< computation waits until the sum is there
-  norm,            ///< the ranks exchange the norm of all gradients, the loss and their state. The executor ends here:
-                   ///< Strategy::step() then updates all units and gathers them
+  gather_updated,    ///< a resident unit's updated shards are gathered on all ranks
+  start_read,        ///< the read of a unit's shard from its file starts
+  start_gather,      ///< the gather of a unit starts
+  wait_gather,       ///< computation waits until the unit is gathered
+  release,           ///< the gathered copy of a unit is freed
+  forward,           ///< of a block. Saves what its backward needs, or only its input if the block is recomputed
+  recompute,         ///< the forward of a recomputed block again, before the backward of its layer
+  backward,          ///< of a block. Its parameters' gradients are added to the buffers of their units
+  start_reduce,      ///< the sum of a unit's gradients over the ranks of an axis starts
+  wait_reduce,       ///< computation waits until the sum is there
+  receive_input,     ///< the input of a block arrives from the stage before
+  send_output,       ///< the output of a block goes to the next stage
+  receive_gradient,  ///< the gradient of a block's output arrives from the next stage
+  send_gradient,     ///< the gradient of a block's input goes to the stage before
+  norm,  ///< the ranks exchange the norm of all gradients, the loss and their state. The executor ends here:
+         ///< Strategy::step() then updates all units and gathers them
 };
 
 struct Instruction {
@@ -42,7 +46,13 @@ using Program = std::vector<Instruction>;
 /// The micro-batches between the first and the last are alike, so a step with this number stands for any larger number.
 constexpr int64_t distinct_micro_batches = 3;
 
-/// The steady step of a plan: an update that overlaps with the next forward is at the beginning. `recompute`: one per block.
+/// Whether an instruction is a transfer between stages of a pipeline.
+constexpr bool is_transfer(Op op) {
+  return op == Op::receive_input || op == Op::send_output || op == Op::receive_gradient || op == Op::send_gradient;
+}
+
+/// The steady step of a plan: an update that overlaps with the next forward is at the beginning. `recompute`: one per block. Of a stage of
+/// a pipeline: in the order of the plan's schedule. Its units stay gathered until its last backward, and gradients are reduced once.
 Program step_program(const ModelSpec& model, const ParallelPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches);
 
@@ -70,6 +80,7 @@ class UnitCollectives {
   const ParallelPlan& plan_;
   std::vector<FlatLayout> layouts_;
   std::vector<TensorSum> tensor_sums_;
+  int64_t tied_elements_ = 0;  ///< of the parameter that the first and the last stage share
   std::vector<QuantizedBytes> packed_;
 };
 

@@ -4,6 +4,8 @@
 #include <deque>
 #include <ranges>
 
+#include "runner/base/error.hpp"
+#include "strategies/pipeline/transfers.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
@@ -27,6 +29,7 @@ class Writer {
         started_(plan.units.size(), false),
         gathered_(plan.units.size(), false),
         updated_(plan.units.size(), true),
+        tied_(plan.units.size(), false),
         summed_(plan.units.size(), false),
         trained_(trained_units(plan)),
         filled_(blocks_),
@@ -40,6 +43,7 @@ class Writer {
       for (size_t slot : plan.units[u].slots) {
         const auto& part = parameters[slot]->part;
         summed_[u] = summed_[u] || (part && part->sums_replicas);
+        tied_[u] = tied_[u] || is_tied(model, *parameters[slot]);
         const size_t b = block_of_slot[slot];
         complete_at_[u] = std::min(complete_at_[u], b);
         if (std::ranges::find(filled_[b], u) == filled_[b].end()) filled_[b].push_back(u);
@@ -48,23 +52,90 @@ class Writer {
   }
 
   Program write(int64_t micro_batches) {
+    if (model_.stage) return write_stage(micro_batches);
     for (int64_t m = 0; m < micro_batches; ++m) {
       micro_batch_ = static_cast<uint32_t>(m);
-      forward_all(/*first=*/m == 0, /*backward_follows=*/true);
-      backward_all(plan_.reduce_every_micro_batch || m + 1 == micro_batches);
+      forward({.begin = 0, .end = blocks_}, /*first=*/m == 0, /*backward_follows=*/true);
+      backward({.begin = 0, .end = blocks_}, plan_.reduce_every_micro_batch || m + 1 == micro_batches);
+      for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
     }
+    return finish();
+  }
+
+  Program write_forward() {
+    if (model_.stage) return write_forward_of_stage();
+    forward({.begin = 0, .end = blocks_}, /*first=*/true, /*backward_follows=*/false);
+    return std::move(program_);
+  }
+
+ private:
+  /// Consecutive blocks: all, or those of a stage.
+  struct Range {
+    size_t begin, end;
+  };
+
+  Program finish() {
     wait_for_reductions();
     add({.op = Op::norm});
     if (!plan_.updates_beside()) update_all();
     return std::move(program_);
   }
 
-  Program write_forward() {
-    forward_all(/*first=*/true, /*backward_follows=*/false);
+  // ---- a stage of a pipeline
+  Program write_stage(int64_t micro_batches) {
+    auto shape = plan_.pipeline;
+    shape.micro_batches = static_cast<int>(micro_batches);
+    stays_gathered_ = true;
+    for (const auto& action : with_transfers(shape, training_order(shape))[static_cast<size_t>(model_.stage->rank)])
+      play(action, /*reduces=*/action.micro_batch + 1 == micro_batches);
+    stays_gathered_ = false;
+    for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
+    for (size_t u : trained_ | std::views::reverse)
+      if (tied_[u]) reduce(u);
+    return finish();
+  }
+
+  Program write_forward_of_stage() {
+    auto shape = plan_.pipeline;
+    shape.micro_batches = 1;
+    for (const auto& action : with_transfers(shape, forward_order(shape))[static_cast<size_t>(model_.stage->rank)])
+      play(action, /*reduces=*/false);
+    for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
     return std::move(program_);
   }
 
- private:
+  Range blocks_of(int stage) const {
+    const auto& stages = model_.stage->stage_of;
+    const auto [begin, end] = std::ranges::equal_range(stages, stage);
+    return {static_cast<size_t>(begin - stages.begin()), static_cast<size_t>(end - stages.begin())};
+  }
+
+  void play(const PipelineAction& action, bool reduces) {
+    const Range range = blocks_of(action.stage);
+    const size_t first = range.begin, last = range.end - 1;
+    micro_batch_ = static_cast<uint32_t>(action.micro_batch);
+    switch (action.kind) {
+      case ActionKind::forward:
+        return forward(range, /*first=*/action.micro_batch == 0, /*backward_follows=*/stays_gathered_);
+      case ActionKind::backward:
+        return backward(range, reduces);
+      case ActionKind::receive_activation:
+        return add({.op = Op::receive_input, .axis = Axis::pipeline, .block = index(first)});
+      case ActionKind::send_activation:
+        return add({.op = Op::send_output, .axis = Axis::pipeline, .block = index(last)});
+      case ActionKind::receive_gradient:
+        if (last >= first_trained_) add({.op = Op::receive_gradient, .axis = Axis::pipeline, .block = index(last)});
+        return;
+      case ActionKind::send_gradient:
+        if (model_.passes_gradient(first))
+          add({.op = Op::send_gradient, .axis = Axis::pipeline, .block = index(first)});
+        return;
+      case ActionKind::backward_input:
+      case ActionKind::backward_weight:
+        RUNNER_CHECK(false, "a backward in two parts");
+    }
+  }
+
   void add(Instruction instruction) {
     instruction.micro_batch = micro_batch_;
     program_.push_back(instruction);
@@ -108,7 +179,7 @@ class Writer {
   }
 
   void release(size_t u) {
-    if (!gathered_[u]) return;
+    if (!gathered_[u] || stays_gathered_) return;
     started_[u] = gathered_[u] = false;
     add({.op = Op::release, .unit = index(u)});
   }
@@ -125,8 +196,8 @@ class Writer {
   }
 
   // ---- a micro-batch
-  void forward_all(bool first, bool backward_follows) {
-    for (size_t b = 0; b < blocks_; ++b) {
+  void forward(const Range& range, bool first, bool backward_follows) {
+    for (size_t b = range.begin; b < range.end; ++b) {
       for (size_t u : residents_[b]) finish_update(u);
       gather(units_of_[b]);
       read_ahead(ahead_in_forward_[b]);
@@ -145,8 +216,8 @@ class Writer {
     return plan_.units[u].keep_after_forward && plan_.units[u].blocks.back() >= first_trained_;
   }
 
-  void backward_all(bool reduces) {
-    for (size_t b = blocks_; b-- > first_trained_;) {
+  void backward(const Range& range, bool reduces) {
+    for (size_t b = range.end; b-- > std::max(range.begin, first_trained_);) {
       make_ready_for_backward(b);
       read_ahead(used_in_backward(ahead_in_backward_[b]));
       if (plan_.backward_prefetch == ParallelPlan::Prefetch::before) gather_ahead_in_backward(b);
@@ -159,9 +230,8 @@ class Writer {
       if (plan_.backward_prefetch == ParallelPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
       if (reduces)
         for (size_t u : trained_ | std::views::reverse)
-          if (complete_at_[u] == b) reduce(u);
+          if (complete_at_[u] == b && !tied_[u]) reduce(u);
     }
-    for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
   }
 
   /// Before the backward of the last one of blocks that are recomputed together: recomputes all of them.
@@ -197,11 +267,15 @@ class Writer {
   }
 
   // ---- gradients
-  /// Sums over the tensor axis first, then over the shards, then over the copies.
+  /// Sums over the tensor axis and over the stages first, then over the shards, then over the copies.
   void reduce(size_t u) {
     if (summed_[u]) {
       add({.op = Op::start_reduce, .axis = Axis::tensor, .unit = index(u)});
       add({.op = Op::wait_reduce, .axis = Axis::tensor, .unit = index(u)});
+    }
+    if (tied_[u]) {
+      add({.op = Op::start_reduce, .axis = Axis::pipeline, .unit = index(u)});
+      add({.op = Op::wait_reduce, .axis = Axis::pipeline, .unit = index(u)});
     }
     if (plan_.takes_gradients()) return;
     while (std::ssize(running_) >= plan_.reductions_in_flight) wait_for_oldest();
@@ -238,6 +312,9 @@ class Writer {
   std::vector<std::vector<size_t>> units_of_;  ///< for each block, the units that it gathers
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
   std::vector<bool> reading_, started_, gathered_, updated_;
+  std::vector<bool>
+      tied_;  ///< units with a parameter that another stage has, too. They are reduced after all backwards
+  bool stays_gathered_ = false;  ///< units are not released
   std::vector<bool> summed_;     ///< units of which some gradients are added over the tensor axis (tensor_sum.hpp)
   std::vector<size_t> trained_;  ///< trained_units()
   std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
@@ -273,6 +350,14 @@ const char* name_of(Op op) {
       return "start_reduce";
     case Op::wait_reduce:
       return "wait_reduce";
+    case Op::receive_input:
+      return "receive_input";
+    case Op::send_output:
+      return "send_output";
+    case Op::receive_gradient:
+      return "receive_gradient";
+    case Op::send_gradient:
+      return "send_gradient";
     case Op::norm:
       return "norm";
   }
@@ -295,6 +380,7 @@ std::string to_text(const Instruction& instruction) {
   if (instruction.unit != Instruction::none) text += fmt::format(" unit {}", instruction.unit);
   if (instruction.axis == Axis::replicate) text += " over replicas";
   if (instruction.axis == Axis::tensor) text += " over the tensor axis";
+  if (instruction.axis == Axis::pipeline) text += " over the stages that share a parameter";
   return text;
 }
 

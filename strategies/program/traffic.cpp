@@ -23,6 +23,8 @@ void for_each_of_units(const Job& job, const ParallelPlan& plan, Use&& use) {
 }  // namespace
 
 UnitCollectives::UnitCollectives(const Job& job, const ParallelPlan& plan) : plan_(plan) {
+  if (const auto& stage = job.model->stage; stage && stage->tied && (stage->has_first || stage->has_last))
+    tied_elements_ = job.model->numel(job.model->slot(*stage->tied));
   for (const auto& unit : plan.units) {
     layouts_.push_back(layout_of(*job.model, plan, unit));
     tensor_sums_.push_back(tensor_sum(*job.model, layouts_.back()));
@@ -41,6 +43,13 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
             .bytes = layouts_[i.unit].total};
   const bool quantized = plan_.units[i.unit].quantized;
   if (call.ranks == 1 || (quantized && !is_sharded(plan_, plan_.units[i.unit]))) return std::nullopt;
+  if (i.axis == Axis::pipeline) {
+    call.kind = Collective::all_reduce;
+    call.ranks = 2;
+    call.stride *= mesh.size(i.axis) - 1;
+    call.bytes = tied_elements_ * bytes_of(plan_.reduce);
+    return call;
+  }
   if (i.axis == Axis::tensor) {
     call.kind = Collective::all_reduce;
     call.bytes = tensor_sums_[i.unit].elements * bytes_of(plan_.reduce);

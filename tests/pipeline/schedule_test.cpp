@@ -134,18 +134,18 @@ TEST_CASE("a shape without a schedule is refused with the nearest value that has
             "groups of 3 are too small for 4 ranks; use groups of 4 or more micro-batches"},
         Row{{.schedule = interleaved_1f1b, .ranks = 4, .virtual_stages = 2, .micro_batches = 3, .group = 2},
             "groups of 2 are too small for 4 ranks; use groups of 3 or more micro-batches"}}) {
-    CHECK(refuse(shape) == text);
+    CHECK(refuse_pipeline(shape) == text);
     CHECK_THROWS_MATCHES(training_order(shape), Error, says(text));
     CHECK_THROWS_MATCHES(forward_order(shape), Error, says(text));
   }
-  for (const auto& shape : all_shapes()) CHECK(refuse(shape) == std::nullopt);
+  for (const auto& shape : all_shapes()) CHECK(refuse_pipeline(shape) == std::nullopt);
 }
 
 TEST_CASE("too few micro-batches get a note") {
-  CHECK(notes({.ranks = 4, .micro_batches = 4}).empty());
-  CHECK(notes({.ranks = 4, .micro_batches = 3}) ==
+  CHECK(pipeline_notes({.ranks = 4, .micro_batches = 4}).empty());
+  CHECK(pipeline_notes({.ranks = 4, .micro_batches = 3}) ==
         std::vector<std::string>{"3 micro-batches do not fill a pipeline of 4 ranks; use 4 or more"});
-  CHECK(notes({.ranks = 2, .micro_batches = 1}) ==
+  CHECK(pipeline_notes({.ranks = 2, .micro_batches = 1}) ==
         std::vector<std::string>{"1 micro-batch does not fill a pipeline of 2 ranks; use 2 or more"});
 }
 

@@ -303,6 +303,12 @@ void check_program(const Program& program, const ModelSpec& spec, const Parallel
       case Op::gather_updated:
         CHECK(updates[i.unit] == 1);
         break;
+      case Op::receive_input:
+      case Op::send_output:
+      case Op::receive_gradient:
+      case Op::send_gradient:
+        FAIL("a transfer without a pipeline");
+        break;
       case Op::norm:
         for (size_t u = 0; u < units; ++u) CHECK_FALSE(reducing[u]);
         break;
