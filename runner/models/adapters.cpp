@@ -265,8 +265,24 @@ void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters, bool magn
   if (magnitudes) add_norms(block, adapters);
 }
 
+/// The matrices A [rank, in] and B [out, rank] of an adapter. Of a divided matrix, each rank has the rows of B or the columns of A that
+/// belong to its part, and the other one completely.
+std::pair<ParameterSpec, ParameterSpec> low_rank_pair(const ParameterSpec& matrix, int64_t rank,
+                                                      const TensorDivision& division) {
+  const auto names = adapter_names(matrix.name);
+  const int64_t out = matrix.whole_shape()[0], in = matrix.whole_shape()[1];
+  const Init uniform{.kind = Init::Kind::uniform, .std = 1 / std::sqrt(static_cast<double>(in))};
+  ParameterSpec a{.name = names.a, .shape = {rank, in}, .init = uniform, .whole_use = WholeUse::columns};
+  ParameterSpec b{.name = names.b, .shape = {out, rank}, .init = {}, .whole_use = WholeUse::columns};
+  if (matrix.split) (matrix.split->dim == 0 ? b : a).split = matrix.split;
+  divide(a, division);
+  divide(b, division);
+  return {a, b};
+}
+
 /// Adds the adapters of a block's matrices. An adapter follows its matrix, so that gradients arrive in the order of parameters.
-void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, const AdapterSpec& adapter) {
+void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, const AdapterSpec& adapter,
+                  const TensorDivision& division) {
   std::vector<ParameterSpec> parameters;
   std::vector<AdapterMemory> memory;
   for (size_t i = 0; i < block.parameters.size(); ++i) {
@@ -274,14 +290,14 @@ void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, c
     parameters.push_back(matrix);
     if (!modules.adapted(block, matrix, first_slot + i)) continue;
     const int64_t out = matrix.shape[0], in = matrix.shape[1];
-    const auto names = adapter_names(matrix.name);
-    const Init uniform{.kind = Init::Kind::uniform, .std = 1 / std::sqrt(static_cast<double>(in))};
-    parameters.push_back({.name = names.a, .shape = {adapter.rank, in}, .init = uniform});
-    parameters.push_back({.name = names.b, .shape = {out, adapter.rank}, .init = {}});
+    auto [a, b] = low_rank_pair(matrix, adapter.rank, division);
+    block.forward_flops_per_token += 2 * static_cast<double>(a.numel() + b.numel());
+    parameters.push_back(std::move(a));
+    parameters.push_back(std::move(b));
     if (adapter.magnitudes)
-      parameters.push_back(
-          {.name = names.magnitude, .shape = {out}, .init = {.kind = Init::Kind::row_norms, .of = matrix.name}});
-    block.forward_flops_per_token += 2 * static_cast<double>(adapter.rank * (in + out));
+      parameters.push_back({.name = adapter_names(matrix.name).magnitude,
+                            .shape = {out},
+                            .init = {.kind = Init::Kind::row_norms, .of = matrix.name}});
     // The dropped input has a product of its own with the matrix.
     if (adapter.magnitudes && adapter.dropout > 0) block.forward_flops_per_token += 2 * static_cast<double>(in * out);
     memory.push_back(adapter_memory(adapter, matrix));
@@ -340,7 +356,7 @@ void fine_tune(ModelSpec& spec, const Recipe& recipe) {
   size_t slot = 0;
   for (auto& block : spec.blocks) {
     const size_t count = block.parameters.size();
-    add_adapters(block, modules, slot, *spec.adapter);
+    add_adapters(block, modules, slot, *spec.adapter, spec.division);
     slot += count;
   }
 }

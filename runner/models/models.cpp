@@ -7,8 +7,10 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/adapters.hpp"
+#include "runner/models/decoder/decoder.hpp"
 #include "runner/models/decoder/hf_families.hpp"
 #include "runner/models/family.hpp"
+#include "runner/models/gpt/gpt.hpp"
 #include "runner/models/spec_parts.hpp"
 #include "strategies/engine/row_batch.hpp"
 
@@ -108,6 +110,25 @@ void add_soft_targets(ModelSpec& spec) {
   head.backward_moments.front().float32_per_token += per_token;
 }
 
+/// Why `ranks` ranks cannot divide `units` units, without which a rank would have none.
+std::optional<std::string> refuse_few(const char* key, int64_t units, int ranks) {
+  if (units >= ranks) return std::nullopt;
+  return fmt::format("{} ranks cannot share {} = {}: each needs at least 1", ranks, key, units);
+}
+
+/// What of [fine_tune] needs complete matrices.
+std::optional<std::string> refuse_divided_adapters(const Recipe::FineTune& settings) {
+  if (settings.adapts() && settings.has_magnitudes())
+    return "fine_tune.method = \"dora\" needs the norms of complete rows, of which each rank has a part; allowed: "
+           "\"lora\", \"freeze\" and \"full\"";
+  if (settings.quantizes())
+    return fmt::format(
+        "fine_tune.quantization = \"{}\" has blocks of values of complete matrices, of which each rank has a part; "
+        "allowed: \"none\"",
+        settings.quantization);
+  return std::nullopt;
+}
+
 /// The spec before leave_out_inputs() and mark_layers().
 ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                         const TensorDivision& division, TaskSpec task = {}) {
@@ -116,6 +137,9 @@ ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t 
   if (tokens) check_shape(model, vocab_size, seq_len);
   const bool labels = !own && labels_texts(model);
   if (labels && rows == RowKind::one_sequence) rows = RowKind::text;
+  if (division.divides())
+    if (const auto refused = refuse_few("model.vocab_size", vocab_size, division.ranks))
+      throw usage_error("{}", *refused);
   ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows, division);
   spec.division = division;
   spec.family = model.name;
@@ -210,9 +234,14 @@ std::optional<std::string> refuse_division(const Recipe& recipe, int ranks) {
     return fmt::format(
         "the matrices of {} cannot be divided: tensor parallelism is for gpt and decoders that predict tokens",
         labels_texts(model) ? "models with model.num_labels" : model.name);
-  const int64_t heads = model.n_heads, keys = kind == "decoder" ? model.n_kv_heads.value_or(heads) : heads;
+  if (const auto refused = refuse_divided_adapters(recipe.fine_tune)) return refused;
+  const int64_t heads = model.n_heads, keys = kind == "decoder" ? decoder::n_kv_heads(model) : heads;
   const auto works = [&](int64_t t) { return heads % t == 0 && (keys % t == 0 || t % keys == 0); };
-  if (works(ranks)) return std::nullopt;
+  if (works(ranks)) {
+    const int64_t hidden = kind == "decoder" ? decoder::hidden_dim(model) : gpt::hidden_dim(model);
+    if (const auto refused = refuse_few("model.hidden_dim", hidden, ranks)) return refused;
+    return refuse_few("model.vocab_size", model.vocab_size.value_or(ranks), ranks);
+  }
   std::vector<std::string> sizes;
   for (int64_t t = 1; t <= heads; ++t)
     if (works(t)) sizes.push_back(std::to_string(t));

@@ -16,8 +16,9 @@ const std::vector<std::string>& model_families();
 enum class RowKind { one_sequence, packed, text, text_pair };
 
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
-/// `seq_len`. `division`: they are those of one rank of a tensor axis. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. Throws Error(usage)
-/// for contradicting values (config has checked some before).
+/// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. `division`: the parameters and all
+/// numbers are those of one rank of a tensor axis, for which refuse_division() has no objection. Throws Error(usage) for contradicting
+/// values (config has checked some before).
 ///
 /// FLOPs include matrix products only, count a multiply-add as 2, and count attention over all T x T scores although
 /// half of them are masked, like PyTorch's FlopCounterMode. Saved activations are the tensors that autograd saves

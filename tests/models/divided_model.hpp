@@ -21,8 +21,7 @@ struct DividedRun {
       false;  ///< blocks before the head run without a graph first, and then again without their last product
   const TokenLoss* token_loss = nullptr;
   std::optional<int64_t> logits_of = {};
-  /// Changes the spec, as fine-tuning does.
-  std::function<void(ModelSpec&)> change = [](ModelSpec&) {};
+  Recipe::FineTune fine_tune = {};
 };
 
 /// The result: a loss or logits, and the gradients of all parameters.
@@ -32,9 +31,11 @@ struct Outcome {
 };
 
 inline ModelSpec spec_of(const DividedRun& run, const TensorDivision& division = {}) {
-  auto spec = make_spec(run.recipe, run.vocabulary, run.seq_len, run.rows, division);
-  run.change(spec);
-  return spec;
+  if (!run.fine_tune.adapts()) return make_spec(run.recipe, run.vocabulary, run.seq_len, run.rows, division);
+  Recipe recipe;
+  recipe.model = run.recipe;
+  recipe.fine_tune = run.fine_tune;
+  return make_spec(recipe, run.vocabulary, run.seq_len, division);
 }
 
 /// All values of a parameter. Parameters that start with zeros or ones have other values, which show more.
@@ -81,7 +82,7 @@ inline Outcome outcome_of(Model& model, const DividedRun& run, ForwardContext co
     for (size_t b = head; b-- > 0;) {
       auto input = b > 0 ? inputs[b].detach().requires_grad_(true) : torch::Tensor();
       const auto output = model.blocks[b]->forward(input, context);
-      output.backward(x.grad());
+      if (output.requires_grad()) output.backward(x.grad());
       x = input;
     }
   }

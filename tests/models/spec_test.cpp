@@ -350,3 +350,60 @@ TEST_CASE("a model that cannot be built is rejected with the key, the value and 
       },
       "model.rope_scaling.high_freq_factor = 4: must be above low_freq_factor = 4, and that above 0", llama_recipe());
 }
+
+TEST_CASE("models that ranks cannot divide are refused with the reason and what works") {
+  const auto refused = [](const Recipe::Model& model, int ranks, const std::string& method = "full",
+                          const std::string& quantization = "none") {
+    Recipe recipe;
+    recipe.model = model;
+    recipe.fine_tune.method = method;
+    recipe.fine_tune.quantization = quantization;
+    return refuse_division(recipe, ranks).value_or("");
+  };
+  CHECK(refused(family_recipe("bert"), 1).empty());
+  CHECK(refused(gpt_recipe(), 4).empty());
+  CHECK(refused(llama_recipe(), 4, "lora").empty());
+  CHECK(refused(gpt_recipe(), 3) == "3 ranks cannot share 4 heads with 4 key heads; sizes that work: 1, 2, 4");
+  auto model = llama_recipe();
+  model.n_heads = 12;
+  model.n_kv_heads = 6;
+  CHECK(refused(model, 4) == "4 ranks cannot share 12 heads with 6 key heads; sizes that work: 1, 2, 3, 6, 12");
+  CHECK(refused(family_recipe("bert"), 2) ==
+        "the matrices of bert cannot be divided: tensor parallelism is for gpt and decoders that predict tokens");
+  CHECK(refused(llama_recipe(), 2, "dora") ==
+        "fine_tune.method = \"dora\" needs the norms of complete rows, of which each rank has a part; allowed: "
+        "\"lora\", \"freeze\" and \"full\"");
+  CHECK(refused(llama_recipe(), 2, "lora", "nf4") ==
+        "fine_tune.quantization = \"nf4\" has blocks of values of complete matrices, of which each rank has a part; "
+        "allowed: \"none\"");
+  model = gpt_recipe();
+  model.vocab_size = 3;
+  CHECK(refused(model, 4) == "4 ranks cannot share model.vocab_size = 3: each needs at least 1");
+  model = llama_recipe();
+  model.hidden_dim = 2;
+  CHECK(refused(model, 4) == "4 ranks cannot share model.hidden_dim = 2: each needs at least 1");
+  CHECK_THROWS_MATCHES(make_spec(gpt_recipe(), 1, 16, RowKind::one_sequence, {.ranks = 2}), Error,
+                       Message("2 ranks cannot share model.vocab_size = 1: each needs at least 1"));
+}
+
+TEST_CASE("adapters of a divided matrix have its rows or its columns, and the bounds of complete matrices") {
+  Recipe recipe;
+  recipe.model = gpt_recipe();
+  recipe.fine_tune.method = "lora";
+  recipe.fine_tune.rank = 3;
+  const auto spec = make_spec(recipe, 96, 16, {.ranks = 4, .rank = 1});
+  const auto &a = parameter(spec, "blocks.0.attention.qkv.lora_a"),
+             &b = parameter(spec, "blocks.0.attention.qkv.lora_b");
+  CHECK(a.shape == std::vector<int64_t>{3, 32});
+  CHECK(b.shape == std::vector<int64_t>{24, 3});
+  for (size_t part = 0; part < 3; ++part)
+    CHECK(b.part->boxes[part].start == std::vector<int64_t>{32 * static_cast<int64_t>(part) + 8, 0});
+  CHECK((a.part->sums_replicas && a.part->replicas == 4));
+  const auto &of_down = parameter(spec, "blocks.0.mlp.down.lora_a"),
+             &after = parameter(spec, "blocks.0.mlp.down.lora_b");
+  CHECK(of_down.shape == std::vector<int64_t>{3, 32});
+  CHECK(of_down.part->boxes[0].start == std::vector<int64_t>{0, 32});
+  CHECK_THAT(of_down.init.std, WithinRel(1 / std::sqrt(128.0), 1e-12));
+  CHECK(after.shape == std::vector<int64_t>{32, 3});
+  CHECK((after.part->sums_replicas && after.part->replicas == 4));
+}

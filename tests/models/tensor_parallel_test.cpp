@@ -145,3 +145,16 @@ TEST_CASE("fp32 and bfloat16 on 4 ranks are near one rank") {
       check_parity(run, 0.2);
     }
 }
+
+TEST_CASE("adapters of divided matrices have the gradients of one rank, with and without dropout", "[rank9]") {
+  for (auto recipe : {gpt_recipe(), llama_recipe(), family_recipe("gpt_neox")})
+    for (double dropout : {0.0, 0.3})
+      for (bool recomputes : {false, true}) {
+        recipe.hidden_dim = 90;
+        DividedRun run{.recipe = recipe, .batch = uneven_batch(), .recomputes = recomputes};
+        run.fine_tune.method = "lora";
+        run.fine_tune.rank = 3;
+        run.fine_tune.dropout = dropout;
+        for_each_division(run, [](const auto& one) { check_parity(one); });
+      }
+}
