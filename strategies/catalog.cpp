@@ -15,6 +15,23 @@
 
 namespace runner {
 
+std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan) {
+  if (job.mesh.size(Axis::tensor) == 1) return std::nullopt;
+  if (plan.own_reducer)
+    return "a comm hook or a strategy in Lua reduces gradients of complete parameters, so it cannot be combined with a "
+           "tensor axis "
+           "(tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+  if (job.optimizer->reach != OptimizerSpec::Reach::element)
+    return fmt::format(
+        "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
+        "take \"{}\"",
+        job.optimizer->name,
+        job.optimizer->reach == OptimizerSpec::Reach::block ? "blocks of complete parameters" : "complete parameters",
+        join(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; }),
+             "\" or \""));
+  return std::nullopt;
+}
+
 namespace {
 
 Entry planned(std::string name, std::string summary, std::vector<std::string> aliases, std::string instead) {
@@ -48,6 +65,7 @@ void with_quantized_units(Entry& entry) {
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
+    if (auto why = refuse_tensor_axis(job, plan(job))) return why;
     return refuse_matrices(job, plan(job));
   };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
@@ -60,12 +78,10 @@ std::vector<Entry> make_catalog() {
   const std::string split =
       "fsdp shards parameters, gradients and optimizer state, but each rank computes complete layers";
   const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism use ddp or fsdp";
-  std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry(), zero_entry()};
+  std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry(), zero_entry(), model_parallel_entry()};
   list.push_back(
       planned("dp", "One process drives several devices.", {"data_parallel", "DataParallelStrategy"}, replicated));
   list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {"DDP2Strategy"}, replicated));
-  list.push_back(planned("tensor_parallel", "Layers are split over devices, alone or with data parallelism (2D).",
-                         {"tp", "model_parallel", "ModelParallelStrategy"}, split));
   list.push_back(planned("pipeline", "Each device computes a stage of consecutive blocks.", {"pp"}, split));
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
                          {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",

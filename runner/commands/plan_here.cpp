@@ -41,11 +41,12 @@ std::string describe(const Plan& plan) {
   const int64_t all = plan.model->parameter_count();
   int64_t trained = 0;
   for (const auto* parameter : plan.model->parameters()) trained += parameter->trainable ? parameter->numel() : 0;
-  return fmt::format(
-      "{} {} parameters{}, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(all),
-      trained < all ? fmt::format(" ({} trained)", format_parameters(trained)) : "", plan.entry->name,
-      counted(job.world_size(), job.accelerator.own_memory ? "GPU" : "CPU rank") + simulation_text(plan.recipe),
-      plan.recipe.precision.mode, step_size_text(job));
+  return fmt::format("{} {} parameters{}, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(all),
+                     trained < all ? fmt::format(" ({} trained)", format_parameters(trained)) : "", plan.entry->name,
+                     counted(job.world_size(), job.accelerator.own_memory ? "GPU" : "CPU rank") +
+                         (job.mesh == data_mesh(job.world_size()) ? "" : fmt::format(" ({})", to_text(job.mesh))) +
+                         simulation_text(plan.recipe),
+                     plan.recipe.precision.mode, step_size_text(job));
 }
 
 }  // namespace runner

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -20,6 +21,7 @@
 #include "runner/models/plugin/spec.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/program/program.hpp"
@@ -149,10 +151,15 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   Recipe recipe = with_data_facts(given);
   // The recipe's strategy becomes one of the candidates, and the choice is among all of them.
   const auto own = own_strategy(recipe);
-  if (recipe.strategy.name != "auto") recipe.strategy = {};
+  const auto name = std::exchange(recipe.strategy.name, "auto");
+  if (name != "auto") recipe.strategy.options = Recipe::Strategy().options;
   Facts facts = options.device_kind.empty() ? read_facts() : Facts();
   set_devices(options, recipe);
   Topology topology = options.device_kind.empty() ? topology_here(recipe, facts) : imagined(options, recipe);
+  std::vector<Diagnostic> mistakes;
+  recipe.strategy.name = name;  // its mesh remains
+  if (!resolve_mesh(recipe, topology, mistakes)) throw RecipeError(mistakes);
+  recipe.strategy.name = "auto";
   const auto asked_batch = recipe.train.global_batch_size;
   if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.data_ranks());
   keep_plugin_descriptions(data_cache());

@@ -7,6 +7,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/report/table.hpp"
@@ -47,8 +48,10 @@ nlohmann::json option_json(const Entry& entry, const StrategyOption& option) {
 
 std::vector<StrategyOption> all_options(const Entry& entry) {
   auto options = entry.options;
-  if (entry.distributed && entry.unavailable.empty())
-    options.insert(options.end(), common_options().begin(), common_options().end());
+  if (!entry.unavailable.empty()) return options;
+  if (entry.distributed) options.insert(options.end(), common_options().begin(), common_options().end());
+  for (const auto& key : key_table())
+    if (key.section == "strategy" && key.name != "name") options.push_back({key});
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/mesh_sizes.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
@@ -37,6 +38,7 @@ class Finder {
     train();
     loss();
     devices();
+    if (sound("devices") && sound("strategy")) find_mesh_mistakes(recipe_, diagnostics_);
     family();
     objective();
     fine_tune();

@@ -1,6 +1,7 @@
 // The keys of [precision], [devices] and [activation_checkpointing]: how the devices compute.
 #include "runner/config/device_request.hpp"
 #include "runner/config/key_adder.hpp"
+#include "runner/config/mesh_sizes.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -66,6 +67,11 @@ void add_devices(std::vector<Key>& keys) {
        .minimum = 1, .maximum = 1024}, &D::cpu_processes);
   add({.name = "num_nodes", .type = T::integer, .help = "Number of nodes.", .minimum = 1,
        .maximum = 100000}, &D::num_nodes);
+  add({.name = "mesh", .type = T::table,
+       .help = "{ pipeline, data, replicate, shard, context, tensor }: ranks along each axis, for example "
+               "{ shard = 4, tensor = 2 }. Ranks of a tensor axis divide the matrices of the model. data is replicate x "
+               "shard; without all three it is what is left over. If `devices` is not set, the mesh determines it.",
+       .wanted = "a table of sizes such as { shard = 4, tensor = 2 }"}, &D::mesh, mesh_table());
   add({.name = "memory_limit", .type = T::bytes,
        .help = "Memory that may be used on each device, for example \"22GiB\".", .minimum = 1}, &D::memory_limit);
   add({.name = "threads_per_rank", .type = T::integer,

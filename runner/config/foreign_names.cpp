@@ -248,6 +248,7 @@ const ForeignName* find_foreign_name(const std::string& name, const ForeignNames
     for (const auto& [name, key] : suggested_names)
       all.emplace(name, ForeignName{.name = name, .key = key, .only_suggested = true});
     for (auto& entry : lightning_names()) all.emplace(entry.name, entry);
+    for (auto& entry : parallel_names()) all.emplace(entry.name, entry);
     return all;
   }();
   for (const auto* names : {&table, &more})

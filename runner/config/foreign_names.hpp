@@ -14,6 +14,8 @@ using ForeignNames = std::map<std::string, ForeignName>;
 
 /// Arguments of Lightning's Trainer, of its plugins and callbacks, and of PyTorch's data loader.
 std::vector<ForeignName> lightning_names();
+/// Of other tools for the axes of a mesh.
+std::vector<ForeignName> parallel_names();
 
 /// Looks up a name among those that mean keys of recipes and then in `more`: the names that strategies and importers know.
 /// nullptr if it is in neither.

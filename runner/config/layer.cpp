@@ -58,6 +58,8 @@ std::string drop_strategy(Layer& lower, const Layer& upper) {
     const auto& [key, located] = item;
     const bool option = key.starts_with("strategy.") || located.of_strategy;
     if (!option || key == "strategy.registry") return false;  // the registry defines the names; it remains
+    const bool of_every_strategy = key.starts_with("strategy.") && key != "strategy.name" && find_key(key);
+    if (of_every_strategy) return false;
     const std::string place = place_of(located.origin);
     if (key == "strategy.config" && located.value.is_null())
       dropped.push_back(fmt::format("{} ({}; its values outside [strategy] remain)", key, place));

@@ -32,6 +32,20 @@ struct DeviceRequest {
   std::vector<int> indices;  ///< for indices
 };
 
+/// Numbers of ranks along the axes of a mesh (strategies/mesh/mesh.hpp). Axes that are not given have one rank, but if none of data,
+/// replicate and shard is given, the data axis is what is left over.
+struct MeshSizes {
+  std::optional<int64_t> pipeline = {}, data = {}, replicate = {}, shard = {}, context = {}, tensor = {};
+
+  /// Whether they determine the number of ranks.
+  bool complete() const { return data || replicate || shard; }
+  /// Ranks that read different data, if complete().
+  int64_t data_ranks() const { return data.value_or(replicate.value_or(1) * shard.value_or(1)); }
+  /// Ranks that read the same data.
+  int64_t ranks_of_data() const { return pipeline.value_or(1) * context.value_or(1) * tensor.value_or(1); }
+  bool operator==(const MeshSizes&) const = default;
+};
+
 /// `accumulate_grad_batches`: first epoch -> factor from that epoch on. A plain integer n is {0: n}.
 using AccumulationSchedule = std::map<int64_t, int64_t>;
 
@@ -237,6 +251,10 @@ struct Recipe {
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
   struct Strategy {
     std::string name = "auto";
+    /// The same as tensor and data in devices.mesh; or `automatic`: the devices of a node, and what is left over.
+    std::optional<int64_t> tensor_parallel_size = {}, data_parallel_size = {};
+    /// Ranks of the tensor axis also divide the rows between the products; default true.
+    std::optional<bool> sequence_parallel = {};
     nlohmann::json options = nlohmann::json::object();  ///< all other keys of the section
   } strategy;
 
@@ -268,6 +286,7 @@ struct Recipe {
     DeviceRequest devices;
     int64_t cpu_processes = 1;
     int64_t num_nodes = 1;
+    std::optional<MeshSizes> mesh;            ///< default: all ranks read different data
     std::optional<int64_t> memory_limit;      ///< bytes per device
     std::optional<int64_t> threads_per_rank;  ///< CPU threads; default cores / local ranks
     bool simulate = false;                    ///< CPU processes on this machine stand for all devices of all nodes

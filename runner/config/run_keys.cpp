@@ -53,9 +53,26 @@ void add_run(std::vector<Key>& keys) {
 }
 
 void add_strategy(std::vector<Key>& keys) {
-  Adder(keys, "strategy", &Recipe::strategy)(
-      {.name = "name", .type = T::text,
-       .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &Recipe::Strategy::name);
+  Adder add(keys, "strategy", &Recipe::strategy);
+  using S = Recipe::Strategy;
+  add({.name = "name", .type = T::text,
+       .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &S::name);
+  const auto add_size = [&](const char* name, double most, const char* help, std::optional<int64_t> S::*member) {
+    add.add({.name = name, .type = T::integer_or_auto, .help = help, .minimum = 1, .maximum = most}, {},
+            [member](S& strategy, const nlohmann::json& value) {
+              strategy.*member = value.is_string() ? Recipe::automatic : value.get<int64_t>();
+            },
+            [member](const S& strategy) {
+              return strategy.*member == Recipe::automatic ? nlohmann::json("auto") : obtain(strategy.*member);
+            });
+  };
+  add_size("tensor_parallel_size", 512, "The same as tensor in devices.mesh. \"auto\": the devices of a node. Default: 1, with "
+           "model_parallel \"auto\".", &S::tensor_parallel_size);
+  add_size("data_parallel_size", 65536, "The same as data in devices.mesh. Default: \"auto\", the ranks that are left over.",
+           &S::data_parallel_size);
+  add({.name = "sequence_parallel", .type = T::boolean,
+       .help = "Ranks of the tensor axis also divide the rows between the matrix products, which saves memory. Default: true."},
+      &S::sequence_parallel);
 }
 
 void add_selection(std::vector<Key>& keys) {

@@ -57,6 +57,7 @@ Imported DeepSpeedTranslator::all() {
   clipping();
   precision();
   zero();
+  tensor();
   optimizer();
   scheduler();
   note_automatic();

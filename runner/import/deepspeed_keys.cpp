@@ -84,7 +84,7 @@ void add_batch(Rows rows) {
   rows.option("gradient_predivide_factor");
   rows.checked("gradient_allreduce_op", "mean", "the loss is the mean over all tokens of the global batch");
   rows.option("communication_data_type");
-  rows.ignored("seq_parallel_communication_data_type", "fp32", "there is no sequence parallelism here");
+  rows.ignored("seq_parallel_communication_data_type", "fp32", "sequences are not divided (Ulysses)");
   rows.checked("sparse_gradients", false, "gradients of embeddings are dense");
   rows.checked("disable_allgather", false, "without the all-gather, ranks would not have the updated parameters");
   rows.recipe("steps_per_print", "train.print_every_n_steps");
@@ -252,7 +252,7 @@ void add_optimizer(Rows rows) {
 void add_recomputation(Rows rows) {
   Rows block = rows.block("activation_checkpointing");
   block.ignored("partition_activations", false,
-                "DeepSpeed partitions activations over tensor-parallel ranks, and there is no tensor parallelism here");
+                "the ranks of a tensor axis divide activations in any case: strategy.sequence_parallel");
   block.recipe("cpu_checkpointing", "activation_checkpointing.cpu_checkpointing");
   block.ignored("contiguous_memory_optimization", false,
                 "all block inputs have the same size, so the allocator reuses their memory without fragmentation");
@@ -289,7 +289,8 @@ void add_tools(Rows rows) {
 }
 
 void add_other_parallelism(Rows rows) {
-  constexpr const char* data_only = "ranks split data, not layers or sequences";
+  constexpr const char* no_axis = "ranks divide data and matrices, not experts or sequences";
+  constexpr const char* known_division = "the models here know how ranks divide their matrices";
   rows.refused("elasticity", "train.global_batch_size is the same on any number of ranks that divides it",
                {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
                 "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
@@ -297,12 +298,18 @@ void add_other_parallelism(Rows rows) {
       "pipeline", nullptr, "there is no pipeline parallelism here",
       {"stages", "partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned"});
   Rows tensor = rows.block("tensor_parallel");
-  tensor.checked("autotp_size", 0, data_only);
-  tensor.refused("layer_specs", data_only);
+  tensor.handled("autotp_size", "strategy.tensor_parallel_size");
+  Rows old = rows.block("tensor_parallel.tp");
+  old.handled("tp_size", "strategy.tensor_parallel_size").old_name_of = "tensor_parallel.autotp_size";
+  old.ignored("tp_grain_size", 1, known_division);
+  tensor.ignored("tp_overlap_comm", false, "it does not change results");
+  tensor.ignored("preset_model", nullptr, known_division);
+  tensor.ignored("partition_config", nullptr, known_division, {"use_default_specs", "layer_specs"});
+  tensor.ignored("layer_specs", nullptr, known_division);
   rows.block("expert_parallel");
-  rows.checked("expert_parallel.autoep_size", 1, data_only);
+  rows.checked("expert_parallel.autoep_size", 1, no_axis);
   rows.ignored("use_data_before_expert_parallelism", false, "there is no expert parallelism here");
-  rows.checked("sequence_parallel_size", 1, data_only);
+  rows.checked("sequence_parallel_size", 1, no_axis);
   Rows compile = rows.block("compile");
   compile.checked("deepcompile", false, "models are not compiled here");
   for (const char* name : {"passes", "offload_activation", "offload_opt_states", "offload_parameters", "double_buffer",

@@ -91,6 +91,12 @@ void DeepSpeedTranslator::zero() {
   offload("offload_param", "offload_parameters", "offload_params_device", "cpu_offload_param");
 }
 
+void DeepSpeedTranslator::tensor() {
+  for (const char* path : {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"})
+    if (const auto* size = at(path); size && integral(size->plain()) != 0)  // 0: off
+      emit("strategy.tensor_parallel_size", integral(size->plain()), *size, path);
+}
+
 void DeepSpeedTranslator::offload(const std::string& block, const std::string& option, const std::string& device_option,
                                   const std::string& old_name) {
   auto path = "zero_optimization." + block + ".device";

@@ -5,6 +5,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/mesh_sizes.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
@@ -140,8 +141,9 @@ void check_values(Imported& meaning, const RecipeCheck& check) {
   for (const auto& [key, given, place, path] : meaning.values) {
     auto value = given;
     recipe.origins[key] = place;
-    if (key.starts_with("strategy.") && value != "auto") recipe.strategy.options[key.substr(key.find('.') + 1)] = value;
     const Key* of_recipe = find_key(key);
+    if (!of_recipe && key.starts_with("strategy.") && value != "auto")
+      recipe.strategy.options[key.substr(key.find('.') + 1)] = value;
     auto mistake = of_recipe && !value.is_null() ? check_value(*of_recipe, value) : std::nullopt;
     if (!mistake) continue;
     mistake->place = place;
@@ -190,6 +192,8 @@ std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& opti
   put(out, "zero_optimization.stage", options.value("stage", nlohmann::json(2)));
   put_offload(out, options);
   put_options(out, options);
+  if (const auto ranks = given_mesh(recipe).tensor.value_or(1); ranks > 1)
+    put(out, "tensor_parallel.autotp_size", ranks);
   return out.dump(2) + "\n";
 }
 

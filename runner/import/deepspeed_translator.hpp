@@ -59,6 +59,7 @@ class DeepSpeedTranslator {
   void clipping();
   void precision();
   void zero();
+  void tensor();
   void offload(const std::string& block, const std::string& option, const std::string& device_option,
                const std::string& old_name);
 

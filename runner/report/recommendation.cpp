@@ -38,12 +38,16 @@ double units_per_second(const Candidate& candidate) {
 }
 
 /// Model FLOPs utilization: the model's FLOP/s divided by the peak. Attention counts the full T x T scores;
-/// recomputation is not counted.
-double mfu(const Candidate& candidate, double peak_flops) {
-  const auto& model = *candidate.job.model;
+/// recomputation is not counted. `model`: all of it.
+double mfu(const Candidate& candidate, const ModelSpec& model, double peak_flops) {
   const double sequences_per_second = candidate.sequences() / *candidate.step_seconds;
   return sequences_per_second * static_cast<double>(model.seq_len) * model.training_flops_per_token() /
          (peak_flops * candidate.job.world_size());
+}
+
+/// "4 ranks"; "2 data ranks" if several ranks read the same data.
+std::string data_ranks_text(const Job& job) {
+  return counted(job.data_ranks(), job.data_ranks() == job.world_size() ? "rank" : "data rank");
 }
 
 std::string checkpointing(const Candidate& candidate) {
@@ -96,7 +100,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           candidate.host > 0 ? format_bytes(candidate.host) : "-",
           timed ? step_text(candidate) : "-",
           timed ? format_count(units_per_second(candidate)) : "-",
-          timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, r.peak_flops)) : "-",
+          timed && r.peak_flops > 0 ? fmt::format("{:.0f} %", 100 * mfu(candidate, *r.plan.model, r.peak_flops)) : "-",
           said};
 }
 
@@ -153,7 +157,7 @@ std::string difference(const Choice& now, const Choice& then) {
 /// Why the plan's global batch size differs from the recipe's.
 std::string why_changed(const Recommendation& r) {
   const Job& job = r.plan.choice.candidates.front().job;
-  auto text = fmt::format("the recipe's {1} cannot be divided among {0} ranks", job.data_ranks(), *r.asked_batch);
+  auto text = fmt::format("the recipe's {1} cannot be divided among {0}", data_ranks_text(job), *r.asked_batch);
   return *r.asked_batch % job.data_ranks() != 0 ? text
                                                 : fmt::format("{} in micro-batches of {}", text, job.micro_batch_size);
 }
@@ -170,7 +174,7 @@ nlohmann::json number_or_null(const std::optional<int64_t>& number) {
 }  // namespace
 
 std::string batch_text(const Job& job) {
-  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, counted(job.data_ranks(), "rank"));
+  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, data_ranks_text(job));
   if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
   return text + fmt::format(" = {} {}", job.micro_batch_size * job.data_ranks() * job.accumulation,
                             job.model->task ? "rows" : "sequences");
@@ -264,7 +268,8 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
       item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
       item[unit_of(candidate) + "_per_s"] = timed ? nlohmann::json(units_per_second(candidate)) : nlohmann::json();
-      item["mfu"] = timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, r.peak_flops)) : nlohmann::json();
+      item["mfu"] =
+          timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, *r.plan.model, r.peak_flops)) : nlohmann::json();
     }
     candidates.push_back(item);
   }

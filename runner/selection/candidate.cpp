@@ -6,6 +6,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/selection/hook_memory.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -76,7 +77,8 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
   if (!whole && !beside_steps) return 0;
   int64_t state = job.training_state_bytes(bytes_of(job.precision.parameter));
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
-  if (!whole) return state / job.world_size();
+  if (!whole) return state / job.data_ranks();
+  state *= job.model->division.ranks;  // `state` is that of a part of the model; at least as much as all of it
   if (job.accelerator.own_memory)
     return state / job.local_size;  // only one rank needs it, and limits are equal shares of the node
   return beside_steps ? state : std::max<int64_t>(0, memory.between_steps + state - memory.total());
@@ -88,6 +90,7 @@ CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, c
       model_(model),
       given_(std::move(given)),
       job_(base_job(recipe, model, topology)),
+      sizes_(topology.sizes),
       limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
       batches_(batch_choices(recipe, topology.data_ranks())) {}
 
@@ -111,6 +114,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   job.accumulation_most = std::max(job.accumulation_most, batch.accumulation);
   auto options = form.options;
   options.update(given_);
+  options.update(options_of_groups(recipe_, *candidate.entry));
   job.options = with_defaults(candidate.entry->options, options);
   auto checkpointing = recipe_.activation_checkpointing;
   if (every > 0) {
@@ -118,7 +122,9 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     checkpointing.every = every;
   }
   set_recompute(job, checkpointing);
-  if (auto refusal = candidate.entry->refuse(job)) {
+  auto refusal = candidate.entry->refuse(job);
+  if (!refusal) refusal = refuse_data_axis(sizes_, *candidate.entry, job);
+  if (refusal) {
     candidate.refused = *refusal;
     return candidate;
   }

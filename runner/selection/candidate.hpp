@@ -58,8 +58,8 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
 
 class CandidateSearch {
  public:
-  /// `recipe` is resolved, except for strategy, micro-batch and accumulation. `given`: options of [strategy], which
-  /// override those of every form. `recipe` must outlive the search, and `model` the candidates.
+  /// `recipe` is resolved, except for strategy, micro-batch and accumulation. `model`: what a rank has of it. `given`: options
+  /// of [strategy], which override those of every form. `recipe` must outlive the search, and `model` the candidates.
   CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology, nlohmann::json given);
 
   /// The candidate with this micro-batch that recomputes each `every`-th block (0: as in the recipe).
@@ -81,6 +81,7 @@ class CandidateSearch {
   const ModelSpec& model_;
   nlohmann::json given_;
   Job job_;
+  MeshSizes sizes_;
   MemoryLimit limit_;
   std::vector<BatchChoice> batches_;  ///< the largest micro-batch first
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runner/base/text.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
@@ -25,16 +26,17 @@ class Chooser {
       : request_(request),
         clock_(clock),
         book_(rule_book()),
-        search_(request.recipe, *request.model, request.topology, request.given),
+        part_(part_of_rank(request.recipe, request.model, request.topology)),
+        search_(request.recipe, *part_, request.topology, request.given),
         own_options_(request.given) {
     choice_.limit = search_.limit();
-    choice_.model = request.model;
+    choice_.part = part_;
     for (const auto& option : common_options()) own_options_.erase(option.name);
   }
 
   Choice choose() {
     const std::string& policy = request_.recipe.selection.policy;
-    situation_ = {request_.model->parameter_count(), request_.topology.world_size(), request_.topology.num_nodes,
+    situation_ = {request_.model->parameter_count(), request_.topology.data_ranks(), request_.topology.num_nodes,
                   replica_fits()};
     const SelectionRule& rule = book_.match(situation_);
     choice_.rule = rule.rule;
@@ -55,7 +57,7 @@ class Chooser {
 
  private:
   bool replica_fits() {
-    return request_.topology.world_size() == 1 ||
+    return request_.topology.data_ranks() == 1 ||
            search_.at(book_.form(book_.replica), search_.batches().back(), 0).fits;
   }
 
@@ -63,9 +65,9 @@ class Chooser {
   bool makes_sense(const std::string& name) const {
     const Form& form = book_.form(name);
     const auto& topology = request_.topology;
-    const bool several = topology.world_size() > 1, distributed = find_strategy(form.strategy)->entry->distributed;
+    const bool several = topology.data_ranks() > 1, distributed = find_strategy(form.strategy)->entry->distributed;
     if (!distributed && several) return false;
-    if (form.only == "groups" && (topology.num_nodes == 1 || topology.devices_per_node == 1)) return false;
+    if (form.only == "groups" && (topology.num_nodes == 1 || topology.data_ranks_of_node() == 1)) return false;
     if (form.only == "device_memory" && !topology.cuda) return false;  // already in host memory
     return takes_own_options(form) && (several || !distributed || is_offload(name) || !own_options_.empty());
   }
@@ -212,6 +214,8 @@ class Chooser {
 
   std::string reason(const SelectionRule& rule) const {
     std::string text = rule.sentence(situation_);
+    if (request_.topology.data_ranks() < request_.topology.world_size())
+      text += ", where those that read the same data count as one";
     const Candidate& plan = choice_.plan();
     int first = in_place_of(rule.choose.front());
     if (first >= 0 && first != choice_.chosen) {
@@ -340,6 +344,7 @@ class Chooser {
   const SelectionRequest& request_;
   const StepClock& clock_;
   const RuleBook& book_;
+  std::shared_ptr<const ModelSpec> part_;
   CandidateSearch search_;
   nlohmann::json own_options_;  ///< given options, without the common ones
   std::string no_offload_;      ///< why policy "offload" took the documented rule
@@ -355,8 +360,8 @@ SpeedNotKnown::SpeedNotKnown(const std::string& why_unknown)
 
 Choice choose(const SelectionRequest& request, const StepClock& clock) { return Chooser(request, clock).choose(); }
 
-Candidate fit_named(const SelectionRequest& request, const Entry& entry) {
-  CandidateSearch search(request.recipe, *request.model, request.topology, request.given);
+Candidate fit_named(const SelectionRequest& request, const Entry& entry, const ModelSpec& part) {
+  CandidateSearch search(request.recipe, part, request.topology, request.given);
   Form form{entry.name, entry.name};
   Candidate found = search.best(form);
   // Only "auto" adds checkpointing. For a named strategy, only the micro-batch is chosen.

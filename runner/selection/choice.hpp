@@ -13,11 +13,11 @@ namespace runner {
 
 /// The input of the choice.
 struct SelectionRequest {
-  Recipe recipe;  ///< resolved, except for strategy, micro-batch and accumulation
-  std::shared_ptr<const ModelSpec> model;
+  Recipe recipe;                           ///< resolved, except for strategy, micro-batch and accumulation
+  std::shared_ptr<const ModelSpec> model;  ///< all of it
   Topology topology;
   nlohmann::json given = nlohmann::json::object();  ///< options in [strategy] with name = "auto"
-  std::optional<Form> own = {};  ///< additional candidate; the rules choose it only if no form fits
+  std::optional<Form> own = {};                     ///< additional candidate; the rules choose it only if no form fits
 };
 
 /// Predicts the time of a step.
@@ -31,12 +31,12 @@ struct StepClock {
 };
 
 struct Choice {
-  std::shared_ptr<const ModelSpec> model;  ///< the jobs of the candidates point into it
-  std::vector<Candidate> candidates;       ///< the best of each form, in the order of the rule book; refused ones too
-  int chosen = -1;                         ///< -1: nothing fits
-  std::string rule, source, differs;       ///< the rule, its source, and how it differs from the source
-  std::string reason;                      ///< one sentence
-  std::vector<std::string> advice;         ///< faster plans that the policy did not take
+  std::shared_ptr<const ModelSpec> part;  ///< what a rank has of the model; the jobs of the candidates point into it
+  std::vector<Candidate> candidates;      ///< the best of each form, in the order of the rule book; refused ones too
+  int chosen = -1;                        ///< -1: nothing fits
+  std::string rule, source, differs;      ///< the rule, its source, and how it differs from the source
+  std::string reason;                     ///< one sentence
+  std::vector<std::string> advice;        ///< faster plans that the policy did not take
   MemoryLimit limit;
 
   bool fits() const { return chosen >= 0; }
@@ -52,7 +52,8 @@ class SpeedNotKnown : public Error {
 /// Chooses by recipe.selection, among the forms that have all the given options. Throws SpeedNotKnown.
 Choice choose(const SelectionRequest& request, const StepClock& clock);
 
-/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits.
-Candidate fit_named(const SelectionRequest& request, const Entry& entry);
+/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits. Its job points into
+/// `part`, which is what a rank has of the model.
+Candidate fit_named(const SelectionRequest& request, const Entry& entry, const ModelSpec& part);
 
 }  // namespace runner

@@ -97,7 +97,7 @@ void consider_form(Search& search, const Entry& entry, const Job& job, const Sav
              return job.options.value(option.key(), nlohmann::json()) == option.value();
            });
   };
-  if (job.world_size() == 1 || runs(form) || (!form.twin.empty() && runs(rule_book().form(form.twin)))) return;
+  if (job.data_ranks() == 1 || runs(form) || (!form.twin.empty() && runs(rule_book().form(form.twin)))) return;
   Job sharded = job;
   if (&entry != &other) {
     nlohmann::json options = form.options, set = nlohmann::json::object();

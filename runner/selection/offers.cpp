@@ -30,7 +30,8 @@ void smaller_optimizer(const SelectionRequest& request, std::vector<Proposal>& l
   const auto* own = find_optimizer(request.recipe.optimizer.name);
   if (!own || own->states.empty() || request.recipe.fine_tune.adapts()) return;
   for (const auto& other : optimizers()) {
-    if (!is_smaller_form(other, *own)) continue;
+    const bool divided = request.topology.sizes.tensor.value_or(1) > 1;
+    if (!is_smaller_form(other, *own) || (divided && other.reach != OptimizerSpec::Reach::element)) continue;
     Proposal proposal{.what = other.name + ": the same optimizer with state of fewer bits",
                       .lines = {fmt::format("optimizer.name = \"{}\"", other.name)},
                       .request = request};

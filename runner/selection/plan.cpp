@@ -16,6 +16,7 @@
 #include "runner/selection/batch.hpp"
 #include "runner/selection/batch_fields.hpp"
 #include "runner/selection/lengths.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -104,7 +105,7 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
             fmt::format("train.micro_batch_size = \"auto\" needs the memory of a step, and the file of `{}` has no "
                         "function `memory`: set a number",
                         recipe.strategy.name)}});
-    Candidate candidate = fit_named(request, *resolved.entry);
+    Candidate candidate = fit_named(request, *resolved.entry, *plan.part);
     if (!candidate.refused.empty()) return;  // reported later, with the complete job
     auto before = recipe.train.micro_batch_size;
     take_batch(recipe, candidate, limit);
@@ -129,8 +130,10 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
   for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
 }
 
-/// Where the recipe sets the option that a refusal names first, or the strategy's name.
+/// Where the recipe sets the key that a refusal begins with, or the option that it names first, or the strategy's name.
 Origin refused_at(const Recipe& recipe, const std::string& why) {
+  if (const auto key = why.substr(0, why.find(' ')); key.find('.') != std::string::npos && recipe.origins.contains(key))
+    return recipe.origin(key);
   auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   for (size_t from = 0, to; from < why.size(); from = to + 1) {
     to = std::find_if_not(why.begin() + static_cast<long>(from), why.end(), part_of_name) - why.begin();
@@ -326,10 +329,24 @@ static ModelSpec spec_of(const Plan& plan) {
   }
 }
 
-Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int64_t> tokenizer_vocab_size,
+/// Notes about the mesh.
+static std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node) {
+  std::vector<std::string> notes;
+  if (recipe.strategy.sequence_parallel && mesh.size(Axis::tensor) == 1)
+    notes.push_back("`sequence_parallel`: nothing to do here: it needs a tensor axis with several ranks");
+  if (mesh.spans_nodes(Axis::tensor, devices_per_node))
+    notes.push_back(
+        fmt::format("the tensor axis of {} ranks spans nodes of {}: its ranks communicate several times in each layer, "
+                    "over the network; it is fast within a node",
+                    mesh.size(Axis::tensor), counted(devices_per_node, "device")));
+  return notes;
+}
+
+Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int64_t> tokenizer_vocab_size,
                const StepClock& clock, const std::optional<Form>& own) {
   Plan plan;
   plan.recipe = recipe;
+  Topology topology = devices;
   std::vector<Diagnostic> diagnostics;
   auto resolved = resolve_strategy(recipe, diagnostics);
   plan.notes = recipe.notes;
@@ -338,12 +355,16 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
   resolve_devices(plan.recipe, topology, plan.notes);
   resolve_workers(plan.recipe, topology);
-  SelectionRequest request{plan.recipe, nullptr, topology};
-  request.own = own;
-  resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
+  const bool sound = resolve_mesh(plan.recipe, topology, diagnostics);
+  SelectionRequest request{.recipe = plan.recipe, .model = nullptr, .topology = topology, .own = own};
+  if (sound) {
+    check_division(recipe, topology.mesh().size(Axis::tensor), diagnostics);
+    resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
+  }
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
   plan.model = std::make_shared<ModelSpec>(spec_of(plan));
+  plan.part = part_of_rank(plan.recipe, plan.model, topology);
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back(
         {recipe.origin("activation_checkpointing.blocks"), "no-match",
@@ -355,13 +376,16 @@ Plan make_plan(const Recipe& recipe, const Topology& topology, std::optional<int
   move_timeout(plan.recipe, plan.recipe.strategy.options, diagnostics);
   resolve_backend(plan.recipe, plan.recipe.strategy.options, topology, diagnostics);
   plan.recipe.strategy.name = plan.entry->name;
-  plan.job = make_job(plan.recipe, *plan.model, topology);
+  plan.job = make_job(plan.recipe, *plan.part, topology);
   if (auto refusal = plan.entry->refuse(plan.job))
     diagnostics.push_back({refused_at(recipe, *refusal), "refused", *refusal});
+  else if (auto split = refuse_data_axis(topology.sizes, *plan.entry, plan.job))
+    diagnostics.push_back({recipe.origin("devices.mesh"), "refused", *split});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
+  for (auto& note : mesh_notes(recipe, topology.mesh(), topology.devices_per_node)) plan.notes.push_back(note);
   const auto& selection = recipe.selection;
   if (resolved.entry &&
       (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))

@@ -22,8 +22,9 @@ struct Plan {
   Choice choice;             ///< all candidates; none if the recipe names the strategy
   SelectionRequest request;  ///< the input of `choice`
   std::vector<std::string> notes;
-  std::shared_ptr<ModelSpec> model;
-  Job job;  ///< of the first epoch; points into `model`
+  std::shared_ptr<const ModelSpec> model;  ///< all of it
+  std::shared_ptr<const ModelSpec> part;   ///< of the rank that has most (part_of_rank())
+  Job job;                                 ///< of the first epoch; points into `part`
   MemoryParts memory;
   std::vector<Traffic> traffic;
   std::optional<double> step_seconds;  ///< predicted; nullopt: not known
@@ -59,7 +60,7 @@ class NothingFits : public Error {
   std::shared_ptr<const Plan> plan_;
 };
 
-/// The Job of a resolved recipe, from which a worker builds its strategy. `epoch` selects the accumulation factor.
+/// The Job of a resolved recipe, from which a worker builds its strategy. `model`: what a rank has of it. `epoch` selects the accumulation factor.
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch = 0);
 
 /// Sequences of one optimizer step in `epoch`, and the number of micro-batches into which each data rank cuts its part.

@@ -13,7 +13,7 @@ namespace runner {
 /// The input of the rules.
 struct Situation {
   int64_t parameters = 0;  ///< number of unique parameters
-  int devices = 1;         ///< ranks of the job
+  int devices = 1;         ///< data ranks of the job
   int nodes = 1;
   bool replica_fits = true;  ///< RuleBook::replica at micro-batch 1
 };

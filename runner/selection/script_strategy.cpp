@@ -155,7 +155,11 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
   entry.summary = file.about.empty() ? "A strategy in Lua (" + file.shown + ")." : file.about;
   entry.options = strategy_options(file.options);
   if (const auto& cap = bucket_cap_option(); !find_option(file.options, cap.name)) entry.options.push_back({cap});
-  entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
+  entry.refuse = [](const Job& job) {
+    ParallelPlan plan;
+    plan.own_reducer = true;
+    return refuse_tensor_axis(job, plan);
+  };
   entry.plan = [claims](const Job& job) {
     std::lock_guard lock(claims->mutex);
     return claims->plan(job);

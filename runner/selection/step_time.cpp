@@ -44,9 +44,9 @@ StepWork forward_work(const Job& job, size_t index) {
       if (parameter.shape.size() == 2)
         multiply(static_cast<double>(parameter.shape[0]), static_cast<double>(parameter.shape[1]));
   if (block.kind == BlockKind::head) {
-    if (!block.shared.empty())
-      multiply(static_cast<double>(job.model->vocab_size), static_cast<double>(job.model->dim));
-    at(work, Work::logits) = tokens * static_cast<double>(job.model->vocab_size);
+    const auto rows = static_cast<double>(job.model->division.most(job.model->vocab_size));
+    if (!block.shared.empty()) multiply(rows, static_cast<double>(job.model->dim));
+    at(work, Work::logits) = tokens * rows;
   }
   if (block.kind == BlockKind::transformer)
     at(work, Work::attention_flops) = tokens * std::max(0.0, block.forward_flops_per_token - products);

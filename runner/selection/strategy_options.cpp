@@ -5,12 +5,14 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/mesh_sizes.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/recipe_file.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/selection/lengths.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/rules.hpp"
 #include "runner/selection/script_strategy.hpp"
 
@@ -33,6 +35,8 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
   for (const auto& option : entry.options) allowed.push_back(option.name);
   if (entry.distributed)
     for (const auto& option : common_options()) allowed.push_back(option.name);
+  for (const auto& key : key_table())
+    if (key.section == "strategy" && key.name != "name") allowed.push_back(key.name);
   diagnostic.code = "unknown-option";
   diagnostic.allowed = allowed;
   diagnostic.suggestion = nearest(name, allowed);
@@ -79,6 +83,23 @@ Diagnostic against_name(const Recipe& recipe, const Named& named, const std::str
   return diagnostic;
 }
 
+/// Adds the options that devices.mesh asks for. Reports those of the recipe that differ.
+void follow_mesh(const Recipe& recipe, const Entry& entry, nlohmann::json& options,
+                 std::vector<Diagnostic>& diagnostics) {
+  const auto of_groups = options_of_groups(recipe, entry);
+  for (const auto& [name, meant] : of_groups.items()) {
+    if (const auto given = options.find(name); given != options.end() && *given != meant)
+      diagnostics.push_back({.place = recipe.origin("strategy." + name),
+                             .code = "contradiction",
+                             .message = fmt::format("{} = {}, but devices.mesh means {} = {}", name, toml_value(*given),
+                                                    name, toml_value(meant)),
+                             .other = recipe.origin("devices.mesh"),
+                             .other_message = "the mesh is set here",
+                             .section = "strategy"});
+    options[name] = meant;
+  }
+}
+
 /// Reports a configuration of another tool that the reader did not translate, because the strategy does not take it.
 void refuse_configuration(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   Diagnostic diagnostic;
@@ -95,6 +116,8 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
   for (const auto& entry : catalog())
     for (const auto& option : entry.options) known.push_back(option.name);
   for (const auto& option : common_options()) known.push_back(option.name);
+  for (const auto& key : key_table())
+    if (key.section == "strategy" && key.name != "name") known.push_back(key.name);
   for (const auto& [name, item] : recipe.strategy.options.items()) {
     nlohmann::json value = item;
     given.push_back("`" + name + "`");
@@ -253,6 +276,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
     resolved.options[name] = value;
   }
+  follow_mesh(recipe, *named->entry, resolved.options, diagnostics);
   if (resolved.options.contains("config")) refuse_configuration(recipe, diagnostics);
   if (find_option(named->entry->options, script_hook_option)) script_hook_options(recipe, diagnostics);
   return resolved;
@@ -280,10 +304,14 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
     name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
+    if (const auto tensor = given_mesh(recipe).tensor.value_or(1); tensor > 1 && lengths_are_sound(diagnostics))
+      check_division(recipe, tensor, diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };
-  return load_layered_recipe(file, overrides, check, reader_help());
+  Recipe recipe = load_layered_recipe(file, overrides, check, reader_help());
+  let_mesh_choose_devices(recipe);
+  return recipe;
 }
 
 }  // namespace runner

@@ -16,6 +16,14 @@ constexpr int64_t cpu_context = 200 * mebibyte;
 
 }  // namespace
 
+Mesh Topology::mesh() const {
+  const auto of_data = sizes.ranks_of_data(), data = sizes.complete() ? sizes.data_ranks() : world_size() / of_data;
+  const auto axis = [](Axis name, int64_t size) { return MeshAxis{.axis = name, .size = static_cast<int>(size)}; };
+  return {world_size(),
+          {axis(Axis::pipeline, sizes.pipeline.value_or(1)), axis(Axis::data, data),
+           axis(Axis::context, sizes.context.value_or(1)), axis(Axis::tensor, sizes.tensor.value_or(1))}};
+}
+
 Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes) {
   Topology topology;
   topology.cuda = true;

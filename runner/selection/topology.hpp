@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/recipe.hpp"
 #include "runner/selection/device_kinds.hpp"
 #include "strategies/contract/cpu_products.hpp"
 #include "strategies/mesh/mesh.hpp"
@@ -18,6 +19,7 @@ struct Topology {
   bool bf16 = false;         ///< every CUDA device has bf16
   int devices_per_node = 1;  ///< ranks per node
   int num_nodes = 1;
+  MeshSizes sizes = {};               ///< of the mesh (resolve_mesh())
   bool simulated = false;             ///< all ranks of all nodes are CPU processes of this machine
   bool supervisor_each_rank = false;  ///< a launcher starts one supervisor per rank; false: one per node
   std::string device_reason;          ///< why this accelerator and count, one sentence
@@ -28,8 +30,13 @@ struct Topology {
   int64_t host_memory_bytes = 0;     ///< of a node; 0: not known
   const DeviceKind* kind = nullptr;  ///< of the CUDA devices; nullptr: not in the table, or CPUs
   int world_size() const { return devices_per_node * num_nodes; }  ///< all ranks of the run
-  Mesh mesh() const { return data_mesh(world_size()); }
+  /// All ranks. A plan splits its axis `data`. Throws Error(usage) if the sizes do not multiply to their number.
+  Mesh mesh() const;
   int data_ranks() const { return mesh().data_ranks(); }  ///< ranks that read different data
+  /// Those of a node; 1 if the ranks that read the same data are on several nodes.
+  int data_ranks_of_node() const {
+    return std::max(1, devices_per_node / static_cast<int>(std::max<int64_t>(1, sizes.ranks_of_data())));
+  }
   /// The ranks that share the memory and the cores of a machine.
   int ranks_per_machine() const { return simulated ? world_size() : devices_per_node; }
   /// CPU threads of a rank: `asked`, or an equal share of the cores.

@@ -91,16 +91,17 @@ void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& li
 /// CPU ranks share host memory: with fewer ranks, each has more.
 void fewer_ranks(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& topology = request.topology;
-  if (topology.cuda || topology.num_nodes > 1) return;
+  if (topology.cuda || topology.num_nodes > 1 || topology.sizes.complete()) return;
   for (int ranks = topology.devices_per_node - 1; ranks >= 1; --ranks) {
     if (topology.devices_per_node % ranks != 0) continue;  // the batch must remain divisible
+    if (ranks % topology.sizes.ranks_of_data() != 0) continue;
     Changed changed{fmt::format("devices.cpu_processes = {}", ranks), request};
     changed.request.topology.devices_per_node = ranks;
     list.push_back(std::move(changed));
   }
 }
 
-/// `factor` times the devices; more nodes if a node has no room for them.
+/// `factor` times the devices for the data axis; more nodes if a node has no room for them.
 void more_devices(const SelectionRequest& request, int factor, std::vector<Changed>& list) {
   Changed changed{"", request};
   auto& topology = changed.request.topology;
@@ -112,6 +113,7 @@ void more_devices(const SelectionRequest& request, int factor, std::vector<Chang
       *train.global_batch_size / ranks % *train.micro_batch_size != 0)
     return;
   if (!topology.cuda) return;  // more CPU ranks have no more memory and no more cores
+  if (topology.sizes.complete()) return;
   if (topology.devices_per_node * factor <= usual_node && topology.num_nodes == 1) {
     topology.devices_per_node *= factor;
     changed.change = fmt::format("devices = {}", topology.devices_per_node);

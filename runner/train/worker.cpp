@@ -23,6 +23,7 @@
 #include "runner/models/module.hpp"
 #include "runner/models/plugin/spec.hpp"
 #include "runner/selection/memory_advice.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/course.hpp"
@@ -67,6 +68,7 @@ Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
   topology.cuda = recipe.devices.accelerator == "cuda";
   topology.num_nodes = world.num_nodes;
   topology.devices_per_node = world.size / world.num_nodes;
+  topology.sizes = recipe.devices.mesh.value_or(MeshSizes());
   if (!topology.cuda) topology.products = probe_cpu_products();
   return topology;
 }
@@ -112,8 +114,15 @@ OptimizerConfig optimizer_config(const Recipe& recipe) {
   return config;
 }
 
+/// What the rank has of the model.
+std::unique_ptr<Model> build_part(const Recipe& recipe, const ModelSpec& whole, const Mesh& mesh, int rank) {
+  const auto division = division_of(recipe, mesh, rank);
+  return build_model(recipe.model,
+                     division.divides() ? make_spec(recipe, whole.vocab_size, whole.seq_len, division) : whole);
+}
+
 /// Initial values from the folders of a base model and of an adapter, or random ones from the seed. A checkpoint replaces them except
-/// those of the base, so the others are random if `resumes`: the folders may be gone.
+/// those of the base, so the others are random if `resumes`: the folders may be gone. `spec`: of the whole model.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
   const auto specs = spec.stored();
   const bool reads_base = recipe.model.init_from && (!resumes || std::ranges::any_of(specs, &ParameterSpec::of_base));
@@ -180,11 +189,12 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   auto training =
       with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir, learned), recipe);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir, learned);
-  ModelSpec spec = make_spec(recipe, vocab, seq_len);
-  auto model = build_model(recipe.model, spec);
+  const Topology topology = topology_of(recipe, world_options(recipe));
+  const ModelSpec spec = make_spec(recipe, vocab, seq_len);
+  auto model = build_part(recipe, spec, topology.mesh(), world.rank);
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
-  Job job = make_job(recipe, model->spec, topology_of(recipe, world_options(recipe)));
+  Job job = make_job(recipe, model->spec, topology);
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
@@ -193,7 +203,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                       .model = *model,
                       .job = job,
                       .optimizer = optimizer_config(recipe),
-                      .source = parameter_source(recipe, model->spec, !options.resume_from.empty()),
+                      .source = parameter_source(recipe, spec, !options.resume_from.empty()),
                       .clip_norm = by_norm ? clip.gradient_clip_val : std::nullopt,
                       .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,
                       .skip_nonfinite = clip.on_nonfinite == "skip",
@@ -212,7 +222,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   auto hooks = make_training_hooks({.recipe = recipe,
                                     .world = world,
                                     .strategy = *strategy,
-                                    .model = model->spec,
+                                    .model = spec,
                                     .events = events,
                                     .run_dir = options.run_dir,
                                     .cache_dir = options.cache_dir});
@@ -224,13 +234,13 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
                               .hooks = *hooks,
                               .events = events,
                               .run_dir = options.run_dir,
-                              .task = model->spec.task,
+                              .task = spec.task,
                               .model_sizes = {{"vocab_size", vocab}, {"seq_len", seq_len}},
                               .started = started,
                               .stop = &stop_requested,
                               .memory_bytes = peak_memory,
                               .attempt = options.attempt,
-                              .group_rates = rates_by_group(model->spec, optimizer_config(recipe)),
+                              .group_rates = rates_by_group(spec, optimizer_config(recipe)),
                               .accept_changed_data = options.accept_changed_data,
                               .profile = profile.get()};
   if (world.rank == 0) {

@@ -207,6 +207,9 @@ struct Entry {
   std::vector<ForeignName> foreign_names = {};  ///< arguments of such strategies in other tools
   /// Options with which gradients of several micro-batches are reduced once a step instead of after each; null: none.
   nlohmann::json reduced_once = nullptr;
+  /// The options with which `shard` ranks have one copy of the state, and there are `replicate` copies. Empty: it has no such options.
+  std::function<nlohmann::json(int64_t replicate, int64_t shard)> groups = {};
+  bool tensor_of_node = false;   ///< without a size in the recipe, the devices of a node are the tensor axis
   bool distributed = true;       ///< useful with two or more ranks; one is allowed
   std::string unavailable = "";  ///< if not implemented: the reason and an alternative; the functions are empty then
   /// Why the job cannot run, and the nearest alternative; nullopt if it can run.

@@ -151,8 +151,10 @@ WrapPolicy wrap_policy(const FsdpOptions& options) {
   return {"names", names};
 }
 
+/// Default: the ranks of a node that read different data.
 int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
-  return options.hybrid_group_size.value_or(job.local_size);
+  const int of_node = job.local_size * job.data_ranks() / job.world_size();
+  return options.hybrid_group_size.value_or(std::max(1, of_node));
 }
 
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
@@ -179,7 +181,7 @@ std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) 
   if (options.mixed_precision.is_object() && options.mixed_precision.contains("buffer_dtype"))
     notes.push_back(
         "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
-  if (job.world_size() == 1 && plan.optimizer == Tier::device)
+  if (job.data_ranks() == 1 && plan.optimizer == Tier::device)
     notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
   return notes;
 }
@@ -246,6 +248,13 @@ std::optional<std::string> refuse_fsdp(const Job& job, const FsdpOptions& option
   return refuse_wrap_policy(job, options);
 }
 
+/// Lightning's device_mesh of FSDP.
+std::optional<ForeignName::Values> mesh_of_pair(const nlohmann::json& value) {
+  const auto is_size = [](const nlohmann::json& size) { return size.is_number_integer() && size > 0; };
+  if (!value.is_array() || value.size() != 2 || !std::ranges::all_of(value, is_size)) return std::nullopt;
+  return ForeignName::Values{{"devices.mesh", {{"replicate", value[0]}, {"shard", value[1]}}}};
+}
+
 std::vector<ForeignName> fsdp_foreign_names() {
   constexpr const char* whole_model = "every parameter is sharded; model.frozen names those that are not trained";
   constexpr const char* one_group =
@@ -255,7 +264,10 @@ std::vector<ForeignName> fsdp_foreign_names() {
       {.name = "process_group", .refusal = one_group},
       {.name = "process_set", .refusal = one_group},
       {.name = "device_mesh",
-       .refusal = "`hybrid_group_size` (fsdp) and `mics_shard_size` (zero) determine how many ranks share one copy"},
+       .key = "devices.mesh",
+       .meaning = mesh_of_pair,
+       .refusal =
+           "it is [replicas, ranks of a copy], and devices.mesh is a table such as { replicate = 2, shard = 4 }"},
       {.name = "reshard_after_forward", .key = "strategy.sharding_strategy", .only_suggested = true},
       {.name = "ignored_modules", .refusal = whole_model, .sections = own},
       {.name = "ignored_states", .refusal = whole_model, .sections = own},
@@ -339,6 +351,9 @@ Entry fsdp_entry() {
   entry.refuse = with_options(option_table, refuse_fsdp);
   entry.notes = with_options(option_table, fsdp_notes);
   entry.label = with_options(option_table, fsdp_label);
+  entry.groups = [](int64_t, int64_t shard) {
+    return nlohmann::json{{"sharding_strategy", "HYBRID_SHARD"}, {"hybrid_group_size", shard}};
+  };
   entry.reduced_once = {{"reduce_every_micro_batch", false}};
   entry.plan = fsdp_plan;
   return entry;

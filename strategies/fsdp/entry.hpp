@@ -8,6 +8,8 @@
 namespace runner {
 
 Entry fsdp_entry();
+/// Lightning's ModelParallelStrategy: the same on the data axis of a mesh with a tensor axis.
+Entry model_parallel_entry();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
 ParallelPlan fsdp_plan(const Job& job);

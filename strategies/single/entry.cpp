@@ -9,11 +9,17 @@ namespace runner {
 Entry single_entry() {
   Entry entry;
   entry.name = "single";
-  entry.summary = "One process on one device; no communication.";
+  entry.summary = "One process on one device; no data parallelism.";
   entry.aliases = {{"single_device"}, {"SingleDeviceStrategy"}};
   entry.distributed = false;
   entry.refuse = [](const Job& job) -> std::optional<std::string> {
-    if (job.world_size() == 1) return std::nullopt;
+    if (job.data_ranks() == 1) return std::nullopt;
+    if (job.data_ranks() < job.world_size())
+      return fmt::format(
+          "strategy `single` has no data parallelism, but the data axis of the mesh has {} ranks; use `ddp` for a "
+          "replica on each, "
+          "or set devices = {}",
+          job.data_ranks(), job.world_size() / job.data_ranks());
     return fmt::format(
         "strategy `single` uses one device, but the recipe uses {}; use `ddp` for a replica on each device, or set "
         "devices = 1 and num_nodes = 1",

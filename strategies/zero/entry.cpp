@@ -124,7 +124,7 @@ std::vector<std::string> notes(const Job& job, const ZeroOptions& options) {
         *reduced < *gathered ? "reduce_bucket_size" : "allgather_bucket_size", std::min(*reduced, *gathered)));
   bool offloads = (job.accelerator.own_memory && (options.offload_optimizer || options.offloads_parameters())) ||
                   options.optimizer_on_nvme() || options.parameters_on_nvme();
-  if (job.world_size() == 1 && !offloads)
+  if (job.data_ranks() == 1 && !offloads)
     notes.push_back("ZeRO on one rank has nothing to shard: `single` does the same");
   return notes;
 }
@@ -208,6 +208,7 @@ Entry zero_entry() {
   entry.refuse = with_options(zero_option_table, refuse);
   entry.notes = with_options(zero_option_table, notes);
   entry.label = with_options(zero_option_table, label);
+  entry.groups = [](int64_t, int64_t shard) { return nlohmann::json{{"mics_shard_size", shard}}; };
   entry.plan = zero_plan;
   return entry;
 }

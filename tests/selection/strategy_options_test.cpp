@@ -53,6 +53,7 @@ TEST_CASE("every name, alias and class of Lightning's strategies maps to one of 
         "deepspeed_stage_2_offload", "deepspeed_stage_3", "deepspeed_stage_3_offload", "deepspeed_stage_3_offload_nvme",
         "ddp_sharded", "ddp_sharded_spawn", "ddp_sharded_find_unused_parameters_false", "DDPShardedStrategy",
         "DDPSpawnShardedStrategy"}},
+      {"model_parallel", {"model_parallel", "ModelParallelStrategy", "tensor_parallel", "tp"}},
   };
   for (const auto& row : rows)
     for (const char* name : row.names) {
@@ -76,9 +77,6 @@ TEST_CASE("strategies that are not built are refused under all their names, and 
   for (const char* name : {"dp",
                            "DataParallelStrategy",
                            "ddp2",
-                           "tensor_parallel",
-                           "model_parallel",
-                           "ModelParallelStrategy",
                            "pipeline",
                            "xla",
                            "xla_debug",
@@ -151,7 +149,7 @@ TEST_CASE("each name is in the catalog once") {
 TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdpp", {}) == "unknown strategy `fsdpp`");
   CHECK(problems("fsdpp", {})[0].suggestion == "fsdp");
-  CHECK(only_message("tp", {}).starts_with("strategy `tp` is not built yet; "));
+  CHECK(only_message("pp", {}).starts_with("strategy `pp` is not built yet; "));
   for (const char* stage : {"1", "2", "3"})
     for (const char* word : {"zero", "zero_", "ZeRO-", "zero_stage_", "stage", "deepspeed_zero_"})
       CHECK(problems(word + std::string(stage), {})[0].suggestion == std::string("deepspeed_stage_") + stage);

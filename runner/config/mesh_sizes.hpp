@@ -1,0 +1,26 @@
+// The mesh that a recipe gives: [devices] mesh, and the keys of [strategy] that set its sizes one by one.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/base/option_table.hpp"
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/recipe.hpp"
+
+namespace runner {
+
+/// The fields of devices.mesh, outermost first.
+const OptionTable<MeshSizes>& mesh_table();
+
+/// The sizes that both give together. `tensor` may be Recipe::automatic: the devices of a node.
+MeshSizes given_mesh(const Recipe& recipe);
+
+/// For messages: the key that sets the size of the tensor axis, or else another size, or else "strategy.name"; and what the recipe sets:
+/// "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
+std::string key_of_mesh(const Recipe& recipe);
+std::string text_of_mesh(const Recipe& recipe);
+
+/// Reports sizes that contradict each other, and axes that are not supported.
+void find_mesh_mistakes(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
+
+}  // namespace runner

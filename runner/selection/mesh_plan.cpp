@@ -1,0 +1,146 @@
+#include "runner/selection/mesh_plan.hpp"
+
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+#include "runner/config/divisors.hpp"
+#include "runner/config/mesh_sizes.hpp"
+#include "runner/models/models.hpp"
+#include "runner/selection/batch.hpp"
+#include "strategies/program/parallel_plan.hpp"
+
+namespace runner {
+
+namespace {
+
+/// The sizes of the recipe, and of what its strategy does without them.
+MeshSizes asked_sizes(const Recipe& recipe) {
+  MeshSizes sizes = given_mesh(recipe);
+  const auto named = find_strategy(recipe.strategy.name);
+  if (named && named->entry->tensor_of_node && !recipe.devices.mesh && !sizes.tensor) sizes.tensor = Recipe::automatic;
+  return sizes;
+}
+
+/// The sizes of one axis with which the mesh has so many ranks, if the others stay as they are.
+std::vector<std::string> sizes_that_work(const MeshSizes& sizes, int64_t ranks) {
+  std::vector<std::string> list;
+  const int64_t others = sizes.pipeline.value_or(1) * sizes.context.value_or(1), tensor = sizes.tensor.value_or(1);
+  const auto add = [&](const char* name, int64_t rest) {
+    if (ranks % rest == 0) list.push_back(fmt::format("{} = {}", name, ranks / rest));
+  };
+  if (!sizes.complete()) {
+    if (ranks % others == 0)
+      for (const int64_t size : divisors(ranks / others, ranks)) list.push_back(fmt::format("tensor = {}", size));
+    return list;
+  }
+  if (sizes.data) add("data", others * tensor);
+  if (sizes.shard) add("shard", others * tensor * sizes.replicate.value_or(1));
+  if (sizes.replicate && !sizes.shard) add("replicate", others * tensor);
+  add("tensor", others * sizes.data_ranks());
+  return list;
+}
+
+std::optional<Diagnostic> find_problem(const Recipe& recipe, const MeshSizes& sizes, const Topology& topology) {
+  const int64_t ranks = topology.world_size(), of_data = sizes.ranks_of_data();
+  const int64_t needed = sizes.complete() ? of_data * sizes.data_ranks() : of_data;
+  if (sizes.complete() ? ranks == needed : ranks % needed == 0) return std::nullopt;
+  Recipe shown = recipe;
+  const bool of_node = sizes.tensor && given_mesh(recipe).tensor != sizes.tensor;
+  if (of_node) shown.strategy.tensor_parallel_size = sizes.tensor;
+  Diagnostic diagnostic{.place = recipe.origin(key_of_mesh(recipe)),
+                        .code = "mesh",
+                        .message = fmt::format("the run has {}, {} the {} of {}{}", counted(ranks, "rank"),
+                                               sizes.complete() ? "not" : "which is no multiple of", needed,
+                                               text_of_mesh(shown), of_node ? " (the devices of a node)" : ""),
+                        .allowed = sizes_that_work(sizes, ranks)};
+  for (const char* key : {"devices.devices", "devices.cpu_processes"})
+    if (const auto place = recipe.origin(key); place.kind == Origin::Kind::file || place.kind == Origin::Kind::set) {
+      diagnostic.other = place;
+      diagnostic.other_message = fmt::format("{} is set here", key);
+    }
+  return diagnostic;
+}
+
+}  // namespace
+
+void let_mesh_choose_devices(Recipe& recipe) {
+  const auto sizes = asked_sizes(recipe);
+  if (sizes.tensor == Recipe::automatic) return;
+  auto& devices = recipe.devices;
+  const int64_t ranks = sizes.ranks_of_data() * (sizes.complete() ? sizes.data_ranks() : 1);
+  const int64_t of_node = ranks / devices.num_nodes;
+  constexpr int64_t most_processes = 1024;
+  if (ranks == 1 || ranks % devices.num_nodes != 0 || of_node > most_processes) return;
+  const bool open = devices.devices.kind == DeviceRequest::Kind::automatic;
+  const bool own_processes = recipe.origins.contains("devices.cpu_processes");
+  const auto why = decided(fmt::format("{} has {}", text_of_mesh(recipe), counted(ranks, "rank")));
+  if (open && !own_processes) {
+    devices.cpu_processes = of_node;
+    recipe.origins["devices.cpu_processes"] = why;
+  }
+  // A mesh whose data axis is what is left over takes all devices.
+  if (!open || !sizes.complete() || (own_processes && devices.accelerator == "cpu")) return;
+  devices.devices = {DeviceRequest::Kind::count, static_cast<int>(of_node), {}};
+  recipe.origins["devices.devices"] = why;
+}
+
+bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& diagnostics) {
+  auto sizes = asked_sizes(recipe);
+  if (sizes.tensor == Recipe::automatic) sizes.tensor = topology.devices_per_node;
+  topology.sizes = {};
+  if (auto problem = find_problem(recipe, sizes, topology)) {
+    diagnostics.push_back(std::move(*problem));
+    return false;
+  }
+  topology.sizes = sizes;
+  const auto place = recipe.origin(key_of_mesh(recipe));
+  recipe.strategy.tensor_parallel_size = recipe.strategy.data_parallel_size = {};
+  for (const char* key : {"strategy.tensor_parallel_size", "strategy.data_parallel_size"}) recipe.origins.erase(key);
+  if (sizes == MeshSizes()) return true;
+  recipe.devices.mesh = sizes;
+  recipe.origins["devices.mesh"] = place;
+  return true;
+}
+
+TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank) {
+  return {.ranks = mesh.size(Axis::tensor),
+          .rank = mesh.coordinate(rank, Axis::tensor),
+          .sequence_parallel = resolved.strategy.sequence_parallel.value_or(true)};
+}
+
+void check_division(const Recipe& recipe, int64_t ranks, std::vector<Diagnostic>& diagnostics) {
+  if (const auto why = refuse_division(recipe, static_cast<int>(ranks)))
+    diagnostics.push_back({.place = recipe.origin(key_of_mesh(recipe)),
+                           .code = "mesh",
+                           .message = fmt::format("a tensor axis of {}: {}", counted(ranks, "rank"), *why)});
+}
+
+std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
+                                              const Topology& topology) {
+  const auto division = division_of(resolved, topology.mesh(), /*rank=*/0);
+  if (!division.divides()) return model;
+  return std::make_shared<ModelSpec>(make_spec(resolved, model->vocab_size, model->seq_len, division));
+}
+
+nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry) {
+  const auto sizes = given_mesh(recipe);
+  const int64_t replicate = sizes.replicate.value_or(1), shard = sizes.shard.value_or(1);
+  return entry.groups && replicate > 1 && shard > 1 ? entry.groups(replicate, shard) : nlohmann::json::object();
+}
+
+std::optional<std::string> refuse_data_axis(const MeshSizes& sizes, const Entry& entry, const Job& job) {
+  if (!sizes.replicate && !sizes.shard) return std::nullopt;
+  const Mesh mesh = entry.plan(job).mesh;
+  const int64_t replicate = sizes.replicate.value_or(1), shard = sizes.shard.value_or(1);
+  if (mesh.size(Axis::replicate) == replicate && mesh.size(Axis::shard) == shard) return std::nullopt;
+  auto text = fmt::format("the mesh has replicate = {} and shard = {}, but {} has replicate = {} and shard = {}",
+                          replicate, shard, entry.label ? entry.label(job) : entry.name, mesh.size(Axis::replicate),
+                          mesh.size(Axis::shard));
+  if (replicate == 1 || shard == 1 || entry.groups) return text;
+  std::vector<std::string> others;
+  for (const auto& other : catalog())
+    if (other.groups) others.push_back("`" + other.name + "`");
+  return text + fmt::format("; {} can have both", join_or(others));
+}
+
+}  // namespace runner

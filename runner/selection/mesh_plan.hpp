@@ -1,0 +1,37 @@
+// The mesh of a run: the sizes that its recipe gives, on the devices that it uses.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/recipe.hpp"
+#include "runner/selection/topology.hpp"
+#include "strategies/catalog.hpp"
+
+namespace runner {
+
+/// Sets [devices] of a recipe whose mesh determines the number of ranks, and which does not set the number itself.
+void let_mesh_choose_devices(Recipe& recipe);
+
+/// Sets the mesh of `topology` to that of the recipe, and devices.mesh to its sizes, without "auto". Reports sizes that do not multiply
+/// to the number of ranks, with sizes that do; the topology then has no mesh that can be used, and the result is false.
+bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& diagnostics);
+
+/// What a rank of the mesh has of a model.
+TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank);
+
+/// Reports a tensor axis of so many ranks that cannot share the matrices of the recipe's model.
+void check_division(const Recipe& recipe, int64_t ranks, std::vector<Diagnostic>& diagnostics);
+
+/// The part of the model that the first rank of the tensor axis has; no rank has more. `model`: all of it, as make_spec() makes it.
+std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
+                                              const Topology& topology);
+
+/// The options of the strategy that the sizes replicate and shard of the mesh ask for.
+nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry);
+/// Why the strategy does not divide the data axis as the sizes replicate and shard say; nullopt if it does.
+std::optional<std::string> refuse_data_axis(const MeshSizes& sizes, const Entry& entry, const Job& job);
+
+}  // namespace runner
