@@ -1,5 +1,7 @@
 #include "strategies/collective/divergence.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -19,26 +21,38 @@ bool same_place(const Noted& a, const Noted& b) {
 }
 bool same_call(const Noted& a, const Noted& b) { return a.group == b.group && a.operation == b.operation; }
 
-/// Indices of a history's calls on the groups that two ranks share.
-std::vector<size_t> shared_calls(const History& history, const std::vector<Group>& groups, int rank, int other) {
-  std::vector<bool> shared;
-  for (const auto& group : groups) {
-    auto has = [&](int r) { return std::find(group.ranks.begin(), group.ranks.end(), r) != group.ranks.end(); };
-    shared.push_back(has(rank) && has(other));
+/// Calls that two ranks make in the same order: collectives on the groups that they share, or the transfers of a channel.
+class CommonCalls {
+ public:
+  /// `channel`: index of its group; nullopt for collectives.
+  CommonCalls(const std::vector<Group>& groups, int rank, int other, std::optional<size_t> channel)
+      : transfers_(channel.has_value()) {
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const auto& ranks = groups[i].ranks;
+      auto has = [&](int r) { return std::find(ranks.begin(), ranks.end(), r) != ranks.end(); };
+      shared_.push_back(i == channel.value_or(i) && has(rank) && has(other));
+    }
   }
-  std::vector<size_t> calls;
-  for (size_t i = 0; i < history.size(); ++i) {
-    auto group = static_cast<size_t>(history[i].group);
-    if (group < shared.size() && shared[group]) calls.push_back(i);
+  /// Indices into a history of one of the ranks.
+  std::vector<size_t> in(const History& history) const {
+    std::vector<size_t> calls;
+    for (size_t i = 0; i < history.size(); ++i) {
+      auto group = static_cast<size_t>(history[i].group);
+      bool transfer = history[i].operation.kind == Collective::transfer;
+      if (group < shared_.size() && shared_[group] && transfer == transfers_) calls.push_back(i);
+    }
+    return calls;
   }
-  return calls;
-}
+
+ private:
+  bool transfers_;
+  std::vector<bool> shared_;
+};
 
 /// The first difference between the calls of two ranks: an index into the history of each.
-std::optional<std::pair<size_t, size_t>> first_difference(const std::vector<Group>& groups,
-                                                          const std::vector<History>& histories, int a, int b) {
-  const auto &ours = histories[static_cast<size_t>(a)], &theirs = histories[static_cast<size_t>(b)];
-  auto left = shared_calls(ours, groups, a, b), right = shared_calls(theirs, groups, b, a);
+std::optional<std::pair<size_t, size_t>> first_difference(const CommonCalls& calls, const History& ours,
+                                                          const History& theirs) {
+  auto left = calls.in(ours), right = calls.in(theirs);
   if (left.empty() || right.empty()) return std::nullopt;
   auto i = left.begin(), j = right.begin();
   bool reach_back = ours.size() < CollectiveTrace::history && theirs.size() < CollectiveTrace::history;
@@ -54,16 +68,19 @@ std::optional<std::pair<size_t, size_t>> first_difference(const std::vector<Grou
   return std::nullopt;
 }
 
-/// The operations at the first difference between the first known rank of `group` and any other rank of it.
+/// The operations at the first difference between the first known rank of `group` and any other rank of it. `channel`: the index of the
+/// group, if its transfers are compared instead of collectives.
 std::optional<std::string> divergence_in(const Group& group, const std::vector<Group>& groups,
-                                         const std::vector<History>& histories) {
+                                         const std::vector<History>& histories, std::optional<size_t> channel = {}) {
   auto known = [&](int rank) { return !histories[static_cast<size_t>(rank)].empty(); };
   auto leader = std::find_if(group.ranks.begin(), group.ranks.end(), known);
   if (leader == group.ranks.end()) return std::nullopt;
   std::map<int, std::pair<size_t, size_t>> differences;
   size_t first = SIZE_MAX;
   for (int rank : group.ranks) {
-    auto difference = rank == *leader ? std::nullopt : first_difference(groups, histories, *leader, rank);
+    if (rank == *leader) continue;
+    auto difference = first_difference(CommonCalls(groups, *leader, rank, channel),
+                                       histories[static_cast<size_t>(*leader)], histories[static_cast<size_t>(rank)]);
     if (!difference) continue;
     differences[rank] = *difference;
     first = std::min(first, difference->first);
@@ -83,9 +100,32 @@ std::optional<std::string> divergence_in(const Group& group, const std::vector<G
       std::all_of(doing.begin(), doing.end(), [&](const auto& other) { return other.second.group == expected.group; });
   std::vector<RankOperation> operations;
   for (const auto& [rank, call] : doing)
-    operations.push_back({rank, call.operation, one_group ? "" : groups[static_cast<size_t>(call.group)].name});
+    operations.push_back(
+        {rank, call.operation, one_group && !channel ? "" : groups[static_cast<size_t>(call.group)].name});
   std::sort(operations.begin(), operations.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   return describe_divergence(operations);
+}
+
+/// The last transfer in a history on a group; sequence 0 if the history does not reach back to it.
+Operation last_transfer(const History& history, size_t group) {
+  for (auto call = history.rbegin(); call != history.rend(); ++call)
+    if (static_cast<size_t>(call->group) == group && call->operation.kind == Collective::transfer)
+      return call->operation;
+  return {};
+}
+
+/// A channel on which one rank has called more transfers than the other, at the same point of the program.
+std::optional<std::string> uneven_channel(const std::vector<Group>& groups, const std::vector<History>& histories) {
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto& [name, ranks] = groups[i];
+    if (ranks.size() != 2) continue;
+    auto sent = last_transfer(histories[static_cast<size_t>(ranks[0])], i),
+         received = last_transfer(histories[static_cast<size_t>(ranks[1])], i);
+    if (sent.sequence != received.sequence && sent.sequence > 0 && received.sequence > 0)
+      return fmt::format("ranks diverged: rank {} is at {} of {}, rank {} at {}", ranks[0], describe(sent), name,
+                         ranks[1], describe(received));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -106,6 +146,9 @@ History history_from(const uint8_t* bytes, size_t size) {
 std::optional<std::string> find_divergence(const std::vector<Group>& groups, const std::vector<History>& histories) {
   for (const auto& group : groups)
     if (auto text = divergence_in(group, groups, histories)) return text;
+  for (size_t i = 0; i < groups.size(); ++i)
+    if (groups[i].ranks.size() == 2)
+      if (auto text = divergence_in(groups[i], groups, histories, i)) return text;
   return std::nullopt;
 }
 
@@ -120,7 +163,9 @@ void require_agreement(const World& world, const at::Tensor& digests) {
   std::vector<History> histories;
   for (int rank = 0; rank < world.size; ++rank)
     histories.push_back(history_from(output.data_ptr<uint8_t>() + rank * input.numel(), mine.size()));
-  auto text = find_divergence(world.trace->groups(), histories);
+  auto groups = world.trace->groups();
+  auto text = find_divergence(groups, histories);
+  if (!text) text = uneven_channel(groups, histories);
   throw run_error(
       "{}", text ? *text
                  : fmt::format("ranks diverged before their last {} collectives: {} called others than the first of "

@@ -14,7 +14,8 @@ std::vector<uint8_t> to_bytes(const History& history);
 History history_from(const uint8_t* bytes, size_t size);
 
 /// All ranks of a group must call the same collectives on it, and groups that share ranks must be used in the same order. So the
-/// calls of two ranks on their common groups are one sequence; one rank may be behind. Returns the first difference and the
+/// collectives of two ranks on their common groups are one sequence; one rank may be behind. The transfers of each group are a sequence
+/// of their own, because channels have no order with respect to each other. Returns the first difference and the
 /// operation of each rank there, or nullopt if the histories show none. `histories[rank]` is empty for an unknown rank.
 std::optional<std::string> find_divergence(const std::vector<CollectiveTrace::Group>& groups,
                                            const std::vector<History>& histories);

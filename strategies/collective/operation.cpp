@@ -19,6 +19,7 @@ std::string describe(const Operation& operation) {
   if (operation.reduction != c10d::ReduceOp::SUM) how = fmt::format(", {}", name_of_reduction(operation.reduction));
   if (operation.kind == Collective::broadcast) how += fmt::format(" from rank {}", operation.root);
   if (operation.kind == Collective::reduce) how += fmt::format(" to rank {}", operation.root);
+  if (operation.kind == Collective::transfer && operation.root > 0) how = fmt::format(", message {}", operation.root);
   return fmt::format("{} ({} of {}{})", name, format_bytes(operation.bytes),
                      c10::getDtypeNames(static_cast<c10::ScalarType>(operation.dtype)).first, how);
 }

@@ -79,4 +79,18 @@ WorkPtr RecordingBackend::barrier(const c10d::BarrierOptions& options) {
   return inner_->barrier(options);
 }
 
+WorkPtr RecordingBackend::send(std::vector<at::Tensor>& tensors, int to, int tag) {
+  TORCH_CHECK(getSize() == 2 && getRank() == 0 && to == 1, "the first rank of a group of two sends, not rank ",
+              getRank(), " of ", getSize());
+  note(Collective::transfer, tensors.at(0).scalar_type(), bytes_of_all(tensors), tag);
+  return inner_->send(tensors, to, tag);
+}
+
+WorkPtr RecordingBackend::recv(std::vector<at::Tensor>& tensors, int from, int tag) {
+  TORCH_CHECK(getSize() == 2 && getRank() == 1 && from == 0, "the second rank of a group of two receives, not rank ",
+              getRank(), " of ", getSize());
+  note(Collective::transfer, tensors.at(0).scalar_type(), bytes_of_all(tensors), tag);
+  return inner_->recv(tensors, from, tag);
+}
+
 }  // namespace runner

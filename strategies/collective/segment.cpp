@@ -67,19 +67,14 @@ std::shared_ptr<SharedSegment> SharedSegment::allocate(int ranks) {
 
 SharedSegment::~SharedSegment() { ::munmap(data_, bytes_); }
 
-std::byte* SharedSegment::area(int index) const {
-  if (index >= shm_areas)
-    throw usage_error("process_group_backend \"shm\" has room for {} process groups; take \"gloo\"", shm_areas);
-  return data_ + bytes_ / shm_areas * static_cast<size_t>(index);
-}
-
-SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, int area, int rank, std::vector<int> world_ranks,
-                           std::chrono::milliseconds timeout)
+SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset, int rank,
+                           std::vector<int> world_ranks, std::string name, std::chrono::milliseconds timeout)
     : segment_(std::move(segment)),
-      area_(reinterpret_cast<ShmArea*>(segment_->area(area))),
-      slots_(segment_->area(area) + shm_slots_offset),
+      area_(reinterpret_cast<ShmArea*>(segment_->data() + offset)),
+      slots_(segment_->data() + offset + shm_slots_offset),
       rank_(rank),
       world_ranks_(std::move(world_ranks)),
+      name_(std::move(name)),
       timeout_(timeout),
       // Spinning is fast if every rank has its own core. Otherwise it takes CPU time from the rank for which this one
       // waits.
@@ -100,7 +95,7 @@ void SegmentGroup::set_failure(const std::string& why) const {
     why.copy(failure.why, sizeof failure.why - 1);
     failure.state = ShmFailure::written;
   }
-  futex_wake_all(area_->generation);
+  for (auto* word : {&area_->generation, &area_->ring.filled, &area_->ring.emptied}) futex_wake_all(*word);
 }
 
 void SegmentGroup::throw_failure() const {
@@ -112,6 +107,10 @@ void SegmentGroup::throw_failure() const {
 
 void SegmentGroup::abort() { set_failure(fmt::format("rank {} gave up", world_rank(rank_))); }
 
+std::string SegmentGroup::text_of(const Operation& operation) const {
+  return describe(operation) + (operation.kind == Collective::transfer ? " of " + name_ : "");
+}
+
 std::string SegmentGroup::who_is_late() const {
   std::vector<std::string> late;
   for (int peer = 0; peer < size(); ++peer) {
@@ -119,13 +118,13 @@ std::string SegmentGroup::who_is_late() const {
     if (other.pid == 0)
       late.push_back(fmt::format("rank {} never joined", world_rank(peer)));
     else if (other.latest().sequence < area_->ranks[rank_].latest().sequence)
-      late.push_back(fmt::format("rank {} is still at {}", world_rank(peer), describe(other.latest())));
+      late.push_back(fmt::format("rank {} is still at {}", world_rank(peer), text_of(other.latest())));
   }
   return late.empty() ? "a rank does not answer" : join(late, "; ");
 }
 
-void SegmentGroup::look_around(uint32_t generation, double waited) const {
-  auto doing = describe(area_->ranks[rank_].latest());
+void SegmentGroup::look_around(const Word& word, uint32_t seen, double waited) const {
+  auto doing = text_of(area_->ranks[rank_].latest());
   std::string why;
   for (int peer = 0; peer < size() && why.empty(); ++peer) {
     const auto& other = area_->ranks[peer];
@@ -136,7 +135,7 @@ void SegmentGroup::look_around(uint32_t generation, double waited) const {
   }
   if (why.empty() && waited * 1000 >= static_cast<double>(timeout_.count()))
     why = fmt::format("rank {} waited {} in {}: {}", world_rank(rank_), format_duration(waited), doing, who_is_late());
-  if (why.empty() || came(generation)) return;  // a peer may arrive and exit afterwards
+  if (why.empty() || word.load(std::memory_order_acquire) != seen) return;  // a peer may arrive and exit afterwards
   set_failure(why);
   throw_failure();
 }
@@ -151,15 +150,19 @@ void SegmentGroup::barrier() {
     return;
   }
   for (int i = 0; i < spins_; ++i) {
-    if (came(generation)) return;
+    if (area_->generation.load(std::memory_order_acquire) != generation) return;
     relax();
   }
+  wait_for_change(area_->generation, generation);
+}
+
+void SegmentGroup::wait_for_change(Word& word, uint32_t seen) const {
   double begun = steady_seconds();
-  while (!came(generation)) {
+  while (word.load(std::memory_order_acquire) == seen) {
     if (area_->failure.state != ShmFailure::none) throw_failure();
-    futex_wait(area_->generation, generation, 100);
+    futex_wait(word, seen, 100);
     double waited = steady_seconds() - begun;
-    if (waited > 0.1 && !came(generation)) look_around(generation, waited);
+    if (waited > 0.1) look_around(word, seen, waited);
   }
 }
 
@@ -174,6 +177,56 @@ void SegmentGroup::check_agreement() const {
   if (same) return;
   set_failure(describe_divergence(operations));
   throw_failure();
+}
+
+// ---- transfers
+
+std::byte* SegmentGroup::free_chunk(const Operation& message) {
+  if (area_->failure.state != ShmFailure::none) throw_failure();
+  ShmRing& ring = area_->ring;
+  uint32_t filled = ring.filled.load(std::memory_order_relaxed);
+  wait_for_change(ring.emptied, filled - shm_ring_chunks);
+  ring.messages[filled % shm_ring_chunks] = message;
+  return slots_ + filled % shm_ring_chunks * shm_chunk_bytes;
+}
+
+void SegmentGroup::pass_on() {
+  area_->ring.filled.fetch_add(1, std::memory_order_release);
+  futex_wake_all(area_->ring.filled);
+}
+
+const std::byte* SegmentGroup::filled_chunk(const Operation& message) {
+  ShmRing& ring = area_->ring;
+  uint32_t emptied = ring.emptied.load(std::memory_order_relaxed);
+  wait_for_change(ring.filled, emptied);
+  const Operation& sent = ring.messages[emptied % shm_ring_chunks];
+  if (sent != message) {
+    set_failure(describe_divergence({{world_rank(0), sent, name_}, {world_rank(1), message, name_}}));
+    throw_failure();
+  }
+  return slots_ + emptied % shm_ring_chunks * shm_chunk_bytes;
+}
+
+void SegmentGroup::give_back() {
+  area_->ring.emptied.fetch_add(1, std::memory_order_release);
+  futex_wake_all(area_->ring.emptied);
+}
+
+// ---- areas
+
+std::unique_ptr<SegmentGroup> SegmentAreas::next(const std::vector<int>& ranks, const std::string& name) {
+  const size_t offset = used_, size = shm_area_bytes(static_cast<int>(ranks.size()));
+  if (offset + size > segment_->bytes())
+    throw usage_error(
+        "process_group_backend \"shm\" has room for {} process groups of all ranks of a host, or for more smaller "
+        "ones; "
+        "the group \"{}\" does not fit any more; take \"gloo\"",
+        shm_groups, name);
+  used_ += size;
+  auto where = std::find(ranks.begin(), ranks.end(), rank_);
+  if (where == ranks.end()) return {};
+  return std::make_unique<SegmentGroup>(segment_, offset, static_cast<int>(where - ranks.begin()), ranks, name,
+                                        timeout_);
 }
 
 }  // namespace runner

@@ -1,5 +1,5 @@
-// A group's view of the shared segment: barriers that detect dead peers, and staging buffers. It works for processes (a memfd) and
-// for threads (process memory).
+// A group's view of the shared segment: barriers that detect dead peers, staging buffers, and a ring of chunks for transfers between
+// two ranks. It works for processes (a memfd) and for threads (process memory).
 #pragma once
 #include <chrono>
 #include <memory>
@@ -21,7 +21,8 @@ class SharedSegment {
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
-  std::byte* area(int index) const;
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
   int ranks() const { return ranks_; }
 
  private:
@@ -35,9 +36,10 @@ class SharedSegment {
 /// failure, this call and every later one throws c10::DistBackendError with the reason of the first failed rank.
 class SegmentGroup {
  public:
-  /// `world_ranks[i]` is the rank in the world of rank i of the group; messages use it.
-  SegmentGroup(std::shared_ptr<SharedSegment> segment, int area, int rank, std::vector<int> world_ranks,
-               std::chrono::milliseconds timeout);
+  /// `offset`: of the area in the segment. `world_ranks[i]` is the rank in the world of rank i of the group; messages use it, and
+  /// those about transfers use `name`.
+  SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset, int rank, std::vector<int> world_ranks,
+               std::string name, std::chrono::milliseconds timeout);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
@@ -49,6 +51,15 @@ class SegmentGroup {
   void barrier();
   /// After a barrier: throws when another rank announced something else.
   void check_agreement() const;
+
+  // ---- transfers from the first of two ranks to the second, in chunks, without barriers
+  /// First rank: waits for a free chunk, which is to be filled with a part of `message`.
+  std::byte* free_chunk(const Operation& message);
+  void pass_on();
+  /// Second rank: waits for a chunk. Throws if it is not a part of `message`. What was passed on before a failure can still be taken.
+  const std::byte* filled_chunk(const Operation& message);
+  void give_back();
+
   /// Fails the group for all its ranks.
   void abort();
 
@@ -56,9 +67,13 @@ class SegmentGroup {
   int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
   void set_failure(const std::string& why) const;
   [[noreturn]] void throw_failure() const;
-  bool came(uint32_t generation) const { return area_->generation.load(std::memory_order_acquire) != generation; }
-  /// Checks, after waiting `waited` seconds for the end of `generation`, for dead peers and for the timeout.
-  void look_around(uint32_t generation, double waited) const;
+  using Word = std::atomic<uint32_t>;
+  /// Waits on a futex while the word has the value `seen`.
+  void wait_for_change(Word& word, uint32_t seen) const;
+  /// Checks, after waiting `waited` seconds for a change, for dead peers and for the timeout.
+  void look_around(const Word& word, uint32_t seen, double waited) const;
+  /// The operation, and the group if it is a transfer.
+  std::string text_of(const Operation& operation) const;
   std::string who_is_late() const;
 
   std::shared_ptr<SharedSegment> segment_;
@@ -66,8 +81,25 @@ class SegmentGroup {
   std::byte* slots_;
   int rank_;
   std::vector<int> world_ranks_;
+  std::string name_;
   std::chrono::milliseconds timeout_;
   int spins_;
+};
+
+/// Gives the groups of a rank their areas of a segment, one after another. All ranks of the host ask for the same groups in the same
+/// order.
+class SegmentAreas {
+ public:
+  SegmentAreas(std::shared_ptr<SharedSegment> segment, int rank, std::chrono::milliseconds timeout)
+      : segment_(std::move(segment)), rank_(rank), timeout_(timeout) {}
+  /// Null on a rank that is not among `ranks`. Throws Error(usage) if the segment is full.
+  std::unique_ptr<SegmentGroup> next(const std::vector<int>& ranks, const std::string& name);
+
+ private:
+  std::shared_ptr<SharedSegment> segment_;
+  int rank_;
+  std::chrono::milliseconds timeout_;
+  size_t used_ = 0;
 };
 
 }  // namespace runner

@@ -27,7 +27,8 @@ std::pair<int64_t, int64_t> share(int64_t count, int part, int parts) {
 ShmBackend::ShmBackend(std::unique_ptr<SegmentGroup> group)
     : Backend(group->rank(), group->size()), group_(std::move(group)) {}
 
-void ShmBackend::begin(Collective kind, const at::Tensor& payload, int64_t root, c10d::ReduceOp::RedOpType reduction) {
+Operation ShmBackend::next(Collective kind, const at::Tensor& payload, int64_t root,
+                           c10d::ReduceOp::RedOpType reduction) {
   bytes_of(payload);  // a wrong tensor fails on this rank only, before anything is announced
   Operation operation;
   operation.sequence = ++sequence_;
@@ -36,8 +37,22 @@ void ShmBackend::begin(Collective kind, const at::Tensor& payload, int64_t root,
   operation.dtype = static_cast<int8_t>(payload.scalar_type());
   operation.reduction = static_cast<uint8_t>(reduction);
   operation.root = static_cast<uint32_t>(root);
-  group_->announce(operation);
+  return operation;
+}
+
+void ShmBackend::begin(Collective kind, const at::Tensor& payload, int64_t root, c10d::ReduceOp::RedOpType reduction) {
+  TORCH_CHECK(!channel_, "a group over shared memory has either collectives or transfers, so no ", name_of(kind),
+              " after a transfer");
+  group_->announce(next(kind, payload, root, reduction));
   checked_ = false;
+}
+
+WorkPtr ShmBackend::transfer(const at::Tensor& tensor, int number) {
+  TORCH_CHECK(channel_ || sequence_ == 0,
+              "a group over shared memory has either collectives or transfers, so no transfer after a collective");
+  auto message = next(Collective::transfer, tensor, number, c10d::ReduceOp::SUM);
+  if (!channel_) channel_ = std::make_unique<ShmChannel>(*group_);
+  return channel_->start(tensor, message);
 }
 
 void ShmBackend::meet() {
@@ -259,5 +274,8 @@ WorkPtr ShmBackend::barrier(const c10d::BarrierOptions&) {
   meet();
   return completed({});
 }
+
+WorkPtr ShmBackend::send(std::vector<at::Tensor>& tensors, int, int tag) { return transfer(only(tensors), tag); }
+WorkPtr ShmBackend::recv(std::vector<at::Tensor>& tensors, int, int tag) { return transfer(only(tensors), tag); }
 
 }  // namespace runner

@@ -1,6 +1,6 @@
 // A c10d backend for CPU ranks of one host. Collectives copy through a shared segment.
 //
-// Calls run in the calling thread and return completed work. Memory traffic per rank, for a payload of n bytes among R
+// Collectives run in the calling thread and return completed work. Transfers between two ranks run in a thread of their own. Memory traffic per rank, for a payload of n bytes among R
 // ranks: all_reduce copies n in, reads n (its 1/R share from R slots), copies n out; all_gather and reduce_scatter
 // about half of that.
 #pragma once
@@ -9,6 +9,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/reduction.hpp"
 #include "strategies/collective/segment.hpp"
+#include "strategies/collective/shm_channel.hpp"
 
 namespace runner {
 
@@ -36,13 +37,20 @@ class ShmBackend : public c10d::Backend {
                                                std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
                                                const c10d::AllToAllOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+  /// The first rank of a group of two sends, the second one receives. Such a group has no collectives. `tag`: a number that must be the
+  /// same on both ranks.
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
   void abort() override { group_->abort(); }
 
  private:
   c10::intrusive_ptr<c10d::Work> alltoall_split(at::Tensor& output, at::Tensor& input,
                                                 const std::vector<int64_t>& output_splits,
                                                 const std::vector<int64_t>& input_splits);
-  /// Announces a collective over `payload`, the whole tensor that it works on.
+  c10::intrusive_ptr<c10d::Work> transfer(const at::Tensor& tensor, int number);
+  /// The next operation over `payload`, the whole tensor that it works on.
+  Operation next(Collective kind, const at::Tensor& payload, int64_t root, c10d::ReduceOp::RedOpType reduction);
+  /// Announces a collective.
   void begin(Collective kind, const at::Tensor& payload, int64_t root = 0,
              c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM);
   /// The barrier after the first chunk is in the slots. Here ranks also detect that their operations differ.
@@ -51,6 +59,7 @@ class ShmBackend : public c10d::Backend {
   void reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receives);
 
   std::unique_ptr<SegmentGroup> group_;
+  std::unique_ptr<ShmChannel> channel_;  ///< from the first transfer on
   uint64_t sequence_ = 0;
   bool checked_ = false;
   int half_ = 0;

@@ -1,7 +1,8 @@
 // Size and layout of the shared segment of the ranks of one host. Torch-free, so that the launcher can allocate it.
 //
-// Each process group has an area. An area contains a barrier, and for each rank its current operation and two staging
-// buffers. The buffers alternate, so that one barrier per phase is enough. Pages that are never touched cost nothing.
+// Each process group has an area, whose size depends on the number of its ranks. An area contains a barrier, and for each
+// rank its current operation and two staging buffers. The buffers alternate, so that one barrier per phase is enough. In a
+// group of two ranks that is used for transfers, the buffers are a ring of chunks. Pages that are never touched cost nothing.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,9 +15,10 @@
 
 namespace runner {
 
-constexpr int shm_areas = 64;      ///< groups on one host: the world and its subgroups
+constexpr int shm_groups = 64;     ///< groups of all ranks of a host for which there is room; smaller groups take less
 constexpr int shm_ranks_max = 64;  ///< ranks on one host
 constexpr size_t shm_chunk_bytes = size_t{1} << 20;
+constexpr uint32_t shm_ring_chunks = 4;  ///< the staging buffers of two ranks
 
 /// An Operation that one rank writes while others read it. Its words are atomic because a waiting rank reads the
 /// operations of other ranks without a barrier. The sequence number is written last: a reader that sees it also sees
@@ -58,20 +60,29 @@ struct ShmFailure {
   char why[1020];  ///< zero-terminated; constant once written
 };
 
+/// Transfers from the first rank of a group of two to the second one.
+struct ShmRing {
+  alignas(64) std::atomic<uint32_t> filled;   ///< number of chunks so far; futex word of the second rank
+  alignas(64) std::atomic<uint32_t> emptied;  ///< futex word of the first rank
+  Operation messages[shm_ring_chunks];        ///< the transfer to which each chunk belongs
+};
+
 struct ShmArea {
   alignas(64) std::atomic<uint32_t> arrived;
   alignas(64) std::atomic<uint32_t> generation;  ///< futex word
   alignas(64) ShmFailure failure;
+  ShmRing ring;
   alignas(64) ShmRank ranks[shm_ranks_max];
 };
 
 /// Where the staging buffers begin in an area: at a page.
 constexpr size_t shm_slots_offset = round_up(sizeof(ShmArea), 4096);
 
-/// Bytes of a segment for `ranks` ranks.
-constexpr size_t shm_segment_bytes(int ranks) {
-  size_t area = shm_slots_offset + 2 * shm_chunk_bytes * static_cast<size_t>(ranks);
-  return area * shm_areas;
+/// Bytes of the area of a group of `ranks` ranks: whole pages.
+constexpr size_t shm_area_bytes(int ranks) {
+  return shm_slots_offset + 2 * shm_chunk_bytes * static_cast<size_t>(ranks);
 }
+/// Bytes of the segment of a host with `ranks` ranks.
+constexpr size_t shm_segment_bytes(int ranks) { return shm_groups * shm_area_bytes(ranks); }
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -96,7 +97,8 @@ class GroupMaker {
       : options_(std::move(options)), store_(std::move(store)), trace_(std::move(trace)) {
     backend_ = choose_backend(options_);
     device_ = torch::Device(options_.accelerator.type).type();
-    if (backend_ == "shm") segment_ = SharedSegment::map(options_.shm_fd, options_.size);
+    if (backend_ == "shm")
+      areas_.emplace(SharedSegment::map(options_.shm_fd, options_.size), options_.rank, options_.timeout);
   }
 
   /// For tensors on the ranks' devices.
@@ -121,14 +123,15 @@ class GroupMaker {
 
   /// Null on a rank that is not among `ranks`.
   BackendPtr make_backend(const std::vector<int>& ranks, const std::string& name, const std::string& backend) {
-    int area = areas_++;
+    if (backend == "shm") {
+      auto group = areas_->next(ranks, name);
+      if (!group) return {};
+      return c10::make_intrusive<ShmBackend>(std::move(group));
+    }
     auto where = std::find(ranks.begin(), ranks.end(), options_.rank);
     if (where == ranks.end()) return {};
     int rank = static_cast<int>(where - ranks.begin()), size = static_cast<int>(ranks.size());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    if (backend == "shm")
-      return c10::make_intrusive<ShmBackend>(
-          std::make_unique<SegmentGroup>(segment_, area, rank, ranks, options_.timeout));
     if (backend == "nccl") return nccl_maker()(store, rank, size, options_.timeout);
     return make_gloo(store, rank, size, options_.node_address, options_.timeout);
   }
@@ -146,15 +149,14 @@ class GroupMaker {
   std::shared_ptr<CollectiveTrace> trace_;
   std::string backend_;
   at::DeviceType device_ = at::kCPU;
-  std::shared_ptr<SharedSegment> segment_;
-  int areas_ = 0;
+  std::optional<SegmentAreas> areas_;  ///< for shm
 };
 
 /// A world of one rank.
 void make_lone_groups(World& world, std::chrono::milliseconds timeout) {
   world.store = c10::make_intrusive<c10d::HashStore>();
-  auto place = std::make_unique<SegmentGroup>(SharedSegment::allocate(1), 0, 0, std::vector<int>{0}, timeout);
-  auto backend = c10::make_intrusive<ShmBackend>(std::move(place));
+  SegmentAreas areas(SharedSegment::allocate(1), 0, timeout);
+  auto backend = c10::make_intrusive<ShmBackend>(areas.next({0}, "world"));
   auto group = [&](const std::string& name) {
     int index = world.trace->add_group(name, {0});
     return recorded_group(world.store, backend, at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, world.trace, index);

@@ -107,3 +107,40 @@ TEST_CASE("calls of one group are not compared with those of ranks outside the g
         "ranks diverged: rank 2 is in all_reduce #3 (8 B of float32), rank 3 in all_gather #3 (8 B of float32)");
   CHECK(ranks.strayed() == std::vector<int>{3});
 }
+
+TEST_CASE("channels have no order with respect to each other and to collectives, but each has its own",
+          "[divergence]") {
+  Ranks ranks(3);
+  int right = ranks.group("activations 0 to 1", {0, 1}), left = ranks.group("gradients 1 to 0", {1, 0});
+  ranks.call(0, right, Collective::transfer);
+  ranks.call(0, left, Collective::transfer);
+  ranks.all_call(0, Collective::all_reduce);
+  ranks.call(1, left, Collective::transfer);
+  ranks.call(1, right, Collective::transfer);
+  CHECK(ranks.verdict() == "");
+  CHECK(ranks.strayed().empty());
+  ranks.call(0, right, Collective::transfer, 100);
+  ranks.call(0, left, Collective::transfer, 200);
+  ranks.call(1, left, Collective::transfer, 200);
+  CHECK(ranks.verdict() == "");  // rank 1 is only behind
+  CHECK(ranks.strayed() == std::vector<int>{1});
+  ranks.call(1, right, Collective::transfer, 104);
+  ranks.all_call(0, Collective::all_reduce);
+  CHECK(ranks.verdict() ==
+        "ranks diverged: rank 0 is in transfer #2 (100 B of float32) of activations 0 to 1, rank 1 in transfer #2 (104 "
+        "B of float32) of activations 0 to 1");
+}
+
+TEST_CASE("the digests of a channel are compared with each other, also where its ranks have other groups",
+          "[divergence]") {
+  Ranks ranks(4);
+  ranks.group("low", {0, 1});
+  int back = ranks.group("gradients 2 to 1", {2, 1}), middle = ranks.group("activations 1 to 2", {1, 2});
+  ranks.group("high", {2, 3});
+  for (int rank : {1, 2}) ranks.call(rank, middle, Collective::transfer);
+  for (int rank : {2, 1}) ranks.call(rank, back, Collective::transfer, 16);
+  CHECK(ranks.strayed().empty());
+  ranks.call(2, back, Collective::transfer, 16);
+  ranks.call(1, back, Collective::transfer, 24);
+  CHECK(ranks.strayed() == std::vector<int>{1});
+}

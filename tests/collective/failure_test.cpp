@@ -2,10 +2,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <functional>
 #include <thread>
 
-#include "strategies/collective/libtorch.hpp"
+#include "tests/collective/errors.hpp"
 #include "tests/collective/operations.hpp"
 #include "tests/support/thread_world.hpp"
 
@@ -14,25 +13,6 @@ using namespace runner::testing;
 using Catch::Matchers::Matches;
 
 namespace {
-
-using Texts = std::vector<std::string>;
-
-/// The error of each rank; "" if the rank had none. `dist`: the error must be a c10::DistBackendError.
-Texts errors(int ranks, const std::function<void(World&)>& body,
-             std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
-  Texts texts(static_cast<size_t>(ranks));
-  run_ranks(
-      ranks,
-      [&](World& world) {
-        try {
-          body(world);
-        } catch (const c10::Error& error) {
-          texts[static_cast<size_t>(world.rank)] = error.what_without_backtrace();
-        }
-      },
-      timeout);
-  return texts;
-}
 
 Texts everybody(size_t ranks, const std::string& text) { return Texts(ranks, text); }
 
@@ -210,5 +190,6 @@ TEST_CASE("more ranks or groups than the segment can contain are refused, and a 
                               [](World& world) {
                                 for (int i = 0; i < 64; ++i) world.make_subgroup({0}, "another");
                               }),
-                    "process_group_backend \"shm\" has room for 64 process groups; take \"gloo\"");
+                    "process_group_backend \"shm\" has room for 64 process groups of all ranks of a host, or for more "
+                    "smaller ones; the group \"another\" does not fit any more; take \"gloo\"");
 }

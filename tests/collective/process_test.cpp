@@ -99,3 +99,57 @@ TEST_CASE("the other ranks wait for a rank that is only slow", "[collective]") {
   RankProcesses ranks(2, "slow", {{"BACKEND", "gloo"}});
   for (size_t rank : {0, 1}) CHECK(ranks.finish(rank) == "together again\n");
 }
+
+TEST_CASE("processes on a ring send messages of up to 64 MiB to both neighbours, over shared memory and Gloo",
+          "[collective][channel]") {
+  std::string backend = GENERATE("shm", "gloo");
+  RankProcesses ranks(3, "transfers", {{"BACKEND", backend}});
+  for (size_t rank = 0; rank < 3; ++rank) {
+    CHECK(ranks.finish(rank) == "checked\n");
+    CHECK(ranks.code(rank) == 0);
+  }
+}
+
+TEST_CASE("a rank names the rank that is killed, and the channel in which it waits for it", "[collective][channel]") {
+  struct Case {
+    const char *mode, *backend, *text;
+  };
+  auto [mode, backend, text] = GENERATE(
+      Case{
+          "transfer_for_ever", "shm",
+          "rank 1 \\(pid {}\\) is gone while rank 0 waits in transfer #\\d+ \\(4\\.00 MiB of float32\\) of activations "
+          "(0 to 1|1 to 0)"},
+      Case{"wait_for_message", "shm",
+           "rank 1 \\(pid {}\\) is gone while rank 0 waits in transfer #2 \\(20 B of float32\\) of activations 1 to 0"},
+      Case{"wait_for_message", "gloo", "[^]*Connection (closed|reset) by peer[^]*"});
+  RankProcesses ranks(2, mode, {{"BACKEND", backend}});
+  REQUIRE(ranks.said(0, "running"));
+  auto begun = std::chrono::steady_clock::now();
+  ranks.kill(1);
+  CHECK_THAT(ranks.finish(0), Matches("running\n" + fmt::format(fmt::runtime(text), ranks.pid(1)) + "\n"));
+  CHECK(ranks.code(0) == 1);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+}
+
+TEST_CASE("Gloo ranks that expect messages in another order than they come are reported long before the timeout",
+          "[collective][channel]") {
+  RankProcesses ranks(2, "swapped_messages", {{"BACKEND", "gloo"}});
+  for (size_t rank : {0, 1}) {
+    CHECK(ranks.finish(rank) ==
+          "ranks diverged: rank 0 is in transfer #3 (20 B of float32, message 2) of activations 0 to 1, rank 1 in "
+          "transfer #3 (20 B of float32, message 3) of activations 0 to 1\n");
+    CHECK(ranks.code(rank) == 1);
+  }
+}
+
+TEST_CASE("a message that nobody has received is reported at the end of a step, on all ranks",
+          "[collective][channel]") {
+  std::string backend = GENERATE("shm", "gloo");
+  RankProcesses ranks(3, "message_left_out", {{"BACKEND", backend}});
+  for (size_t rank : {0, 1, 2}) {
+    CHECK(ranks.finish(rank) ==
+          "ranks diverged: rank 2 is at transfer #3 (20 B of float32) of gradients 2 to 1, rank 1 at transfer #2 (20 B "
+          "of float32)\n");
+    CHECK(ranks.code(rank) == 1);
+  }
+}

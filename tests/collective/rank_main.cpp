@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "tests/collective/operations.hpp"
+#include "tests/collective/transfers.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -91,17 +93,70 @@ void be_slow_on_rank_1(World& world) {
   say("together again");
 }
 
+void check_transfers(World& world) {
+  for (const auto& failure : check_ring(world, int64_t{64} << 20)) say(failure);
+  say("checked");
+}
+
+void transfer_for_ever(World& world) {
+  RingChannels ring(world);
+  auto sent = torch::ones({1 << 20}), received = torch::empty_like(sent);
+  for (int round = 0;; ++round) {
+    auto work = ring.to_right.send(sent);
+    ring.from_left.receive(received)->wait();
+    work->wait();
+    if (round == 10) say("running");
+  }
+}
+
+void wait_for_a_message(World& world) {
+  auto channel = make_channel(world, "activations", 1, 0);
+  auto received = torch::ones({5});
+  if (world.rank == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+  auto work = channel.receive(received);
+  say("running");
+  work->wait();
+}
+
+/// Rank 1 expects another message first.
+void swap_messages_on_rank_1(World& world) {
+  auto channel = make_channel(world, "activations", 0, 1);
+  auto tensor = torch::ones({5});
+  for (int number : world.rank == 0 ? std::vector{1, 2, 3} : std::vector{1, 3, 2})
+    (world.rank == 0 ? channel.send(tensor, number) : channel.receive(tensor, number))->wait();
+}
+
+/// The digests of the ranks differ, because rank 1 leaves out a message. The other messages arrive.
+void leave_out_a_message(World& world) {
+  auto channel = make_channel(world, "gradients", 2, 1);
+  auto tensor = torch::ones({5});
+  std::vector<Channel::Work> works;
+  if (world.rank == 2) works = {channel.send(tensor), channel.send(tensor)};
+  if (world.rank == 1) channel.receive(tensor)->wait();
+  auto mine = torch::tensor(world.trace->digests(), torch::kFloat64);
+  require_agreement(world, all_gather(world.control, mine));
+}
+
 const std::map<std::string, std::function<void(World&)>> modes = {
-    {"check", check_operations},        {"for_ever", reduce_for_ever},
-    {"another_kind", reduce_or_gather}, {"another_size", reduce_more_on_rank_1},
-    {"another_group", vote_on_rank_1},  {"another_dtype", reduce_integers_on_rank_1},
+    {"check", check_operations},
+    {"for_ever", reduce_for_ever},
+    {"another_kind", reduce_or_gather},
+    {"another_size", reduce_more_on_rank_1},
+    {"another_group", vote_on_rank_1},
+    {"another_dtype", reduce_integers_on_rank_1},
     {"slow", be_slow_on_rank_1},
+    {"transfers", check_transfers},
+    {"transfer_for_ever", transfer_for_ever},
+    {"wait_for_message", wait_for_a_message},
+    {"swapped_messages", swap_messages_on_rank_1},
+    {"message_left_out", leave_out_a_message},
 };
 
 }  // namespace
 
 int main(int, char** argv) {
   at::set_num_threads(1);
+  std::signal(SIGPIPE, SIG_IGN);  // as in a worker: a socket to a rank that is gone gives an error
   World world;
   try {
     world = make_world(options());

@@ -189,6 +189,13 @@ class DeviceBackend final : public c10d::Backend {
                                                       const c10d::ReduceScatterOptions& options) override {
     return start({.kind = Kind::reduce_scatter, .reduction = options.reduceOp.op_}, input, output);
   }
+  /// Of two ranks, the first one sends. Its stream waits for the other rank, as it may with NCCL.
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int, int) override {
+    return start({.kind = Kind::broadcast, .root = 0}, only(tensors), only(tensors));
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int, int) override {
+    return start({.kind = Kind::broadcast, .root = 0}, only(tensors), only(tensors));
+  }
 
  private:
   static const at::Tensor& only(const std::vector<at::Tensor>& tensors) {

@@ -1,5 +1,6 @@
 // A process group that runs each collective as late as NCCL may: it reads the inputs only in wait(), and the outputs
-// are NaN until then. It reveals inputs that are changed or freed too early and outputs that are used before wait().
+// are NaN until then. It reveals inputs that are changed or freed too early and outputs that are used before wait(). Transfers between two
+// ranks run at once, because the other rank may need a message before this one waits; wait() of a send tells if the tensor was changed.
 #pragma once
 #include <deque>
 
@@ -8,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "strategies/collective/libtorch.hpp"
+#include "tests/support/held_transfer.hpp"
 
 namespace runner::testing {
 
@@ -39,6 +41,16 @@ class DeferredBackend : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override {
     auto spoiled = options.rootRank == getRank() ? at::Tensor() : tensors.at(0);
     return defer(spoiled, [this, tensors, options]() mutable { inner_->broadcast(tensors, options)->wait(); });
+  }
+
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    std::vector<at::Tensor> copies{tensors.at(0).clone()};
+    return c10::make_intrusive<HeldSend>(inner_->send(copies, to, tag), copies[0], tensors[0]);
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override {
+    std::vector<at::Tensor> buffers{at::empty_like(tensors.at(0))};
+    if (tensors[0].is_floating_point()) tensors[0].fill_(std::numeric_limits<double>::quiet_NaN());
+    return c10::make_intrusive<HeldReceive>(inner_->recv(buffers, from, tag), buffers[0], tensors[0]);
   }
 
  private:

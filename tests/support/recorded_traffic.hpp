@@ -8,7 +8,7 @@
 
 namespace runner::testing {
 
-/// Calls of one kind in groups of `ranks` ranks with distance `stride`.
+/// Calls of one kind (transfers: of one channel) in groups of `ranks` ranks with distance `stride`.
 struct Row {
   std::string collective;
   int ranks, stride;
@@ -36,8 +36,8 @@ class Tally {
     for (const auto& [key, sum] : sums_) {
       const auto& ranks = groups.at(static_cast<size_t>(key.second)).ranks;
       auto size = static_cast<int>(ranks.size());
-      wire.push_back(
-          {name_of(key.first), size, size > 1 ? ranks[1] - ranks[0] : 1, sum.calls, sum.payload, sum.sent / size});
+      wire.push_back({name_of(key.first), size, size > 1 ? std::abs(ranks[1] - ranks[0]) : 1, sum.calls, sum.payload,
+                      sum.sent / size});
     }
     std::sort(wire.begin(), wire.end());
     return wire;

@@ -130,6 +130,7 @@ inline int64_t sent_on_a_ring(Collective kind, int64_t payload, int ranks) {
       ring.check(0, 0, payload, [&](size_t i) { return ring.sum(i); });
       break;
     case Collective::broadcast:
+    case Collective::transfer:  // between two ranks
       ring.broadcast();
       all_are([](size_t i) { return Ring::value(0, i); });
       break;

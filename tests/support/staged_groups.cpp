@@ -1,6 +1,7 @@
 #include "tests/support/staged_groups.hpp"
 
 #include "strategies/collective/completed_work.hpp"
+#include "tests/support/held_transfer.hpp"
 
 namespace runner::testing {
 
@@ -8,7 +9,8 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// The copies run on the caller's current stream and block the host, so a collective has ended when its call returns.
+/// The copies run on the caller's current stream and block the host, so a collective has ended when its call returns. A received message
+/// is copied to the device in wait().
 class StagedBackend final : public c10d::Backend {
  public:
   explicit StagedBackend(c10::intrusive_ptr<c10d::Backend> inner)
@@ -41,6 +43,14 @@ class StagedBackend final : public c10d::Backend {
     auto host = at::empty_like(output, at::kCPU), from = input.cpu();
     inner_->_reduce_scatter_base(host, from, options)->wait();
     return finish({output}, {host});
+  }
+  WorkPtr send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    auto host = in_host_memory(tensors);
+    return inner_->send(host, to, tag);
+  }
+  WorkPtr recv(std::vector<at::Tensor>& tensors, int from, int tag) override {
+    std::vector<at::Tensor> host{at::empty_like(tensors.at(0), at::kCPU)};
+    return c10::make_intrusive<HeldReceive>(inner_->recv(host, from, tag), host[0], tensors[0]);
   }
 
  private:

@@ -26,16 +26,16 @@ struct Meeting {
 class ThreadGroups {
  public:
   ThreadGroups(Meeting& meeting, int rank, std::shared_ptr<CollectiveTrace> trace, ShmBackends& backends)
-      : meeting_(meeting), rank_(rank), trace_(std::move(trace)), backends_(backends) {}
+      : store_(meeting.store),
+        areas_(meeting.segment, rank, meeting.timeout),
+        trace_(std::move(trace)),
+        backends_(backends) {}
 
   ProcessGroup make(const std::vector<int>& ranks, const std::string& name) {
     int index = trace_->add_group(name, ranks);
-    int area = areas_++;
-    auto where = std::find(ranks.begin(), ranks.end(), rank_);
-    if (where == ranks.end()) return {};
-    auto place = std::make_unique<SegmentGroup>(meeting_.segment, area, static_cast<int>(where - ranks.begin()), ranks,
-                                                meeting_.timeout);
-    backends_.push_back(c10::make_intrusive<ShmBackend>(std::move(place)));
+    auto group = areas_.next(ranks, name);
+    if (!group) return {};
+    backends_.push_back(c10::make_intrusive<ShmBackend>(std::move(group)));
     return wrap(index);
   }
   /// The newest group, with its own trace.
@@ -45,15 +45,13 @@ class ThreadGroups {
 
  private:
   ProcessGroup wrap(int index) {
-    return recorded_group(meeting_.store, backends_.back(), at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, trace_,
-                          index);
+    return recorded_group(store_, backends_.back(), at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, trace_, index);
   }
 
-  Meeting& meeting_;
-  int rank_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  SegmentAreas areas_;
   std::shared_ptr<CollectiveTrace> trace_;
   ShmBackends& backends_;
-  int areas_ = 0;
 };
 
 World make_thread_world(Meeting& meeting, int rank, int size, ShmBackends& backends) {
