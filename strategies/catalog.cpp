@@ -53,10 +53,11 @@ std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& p
       job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
 }
 
-/// Parameters in NF4 are in units of their own under every strategy.
-void with_quantized_units(Entry& entry) {
+/// What all strategies have in common: the pipeline's schedule, and units of their own for parameters in NF4.
+void complete_plans(Entry& entry) {
   entry.plan = [plan = entry.plan](const Job& job) {
     auto made = plan(job);
+    made.pipeline = job.pipeline;
     quantize_units(job, made);
     return made;
   };
@@ -97,7 +98,7 @@ std::vector<Entry> make_catalog() {
   list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy", "IPUStrategy"}, cpu_and_cuda));
   for (auto& entry : list)
     if (entry.plan) {
-      with_quantized_units(entry);
+      complete_plans(entry);
       predict_from_plan(entry);
     }
   return list;

@@ -20,6 +20,7 @@
 #include "strategies/contract/precision.hpp"
 #include "strategies/mesh/mesh.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
+#include "strategies/pipeline/schedule.hpp"
 
 namespace runner {
 
@@ -69,6 +70,7 @@ struct Job {
   Accelerator accelerator;
   CpuProducts products;  ///< of a rank that computes on a CPU
   Mesh mesh = {};        ///< all ranks of the run; a plan splits the axis `data`
+  PipelineShape pipeline = {};  ///< of the pipeline axis, without the number of micro-batches
   int local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< the largest factor, if a schedule changes it by epoch

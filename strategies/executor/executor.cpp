@@ -20,6 +20,7 @@
 #include "runner/base/error.hpp"
 #include "strategies/executor/background_update.hpp"
 #include "strategies/executor/block_graphs.hpp"
+#include "strategies/executor/instruction_spans.hpp"
 #include "strategies/executor/reduction.hpp"
 #include "strategies/executor/shard_store.hpp"
 #include "strategies/executor/stage_transfers.hpp"
@@ -28,44 +29,6 @@
 namespace runner {
 
 namespace {
-
-/// Freeing a gathered copy is no collective, and it is a part of none of the phases.
-SpanName span_of(const Instruction& instruction) {
-  const auto phase = [&] {
-    switch (instruction.op) {
-      case Op::forward:
-        return Phase::forward;
-      case Op::recompute:
-      case Op::backward:
-        return Phase::backward;
-      case Op::update:
-      case Op::norm:
-        return Phase::update;
-      case Op::start_read:
-        return Phase::data;
-      case Op::release:
-        return Phase::step;
-      default:
-        return Phase::collective;
-    }
-  };
-  const auto index = [](uint16_t value) { return value == Instruction::none ? -1 : int32_t{value}; };
-  return {phase(), name_of(instruction.op), index(instruction.block), index(instruction.unit)};
-}
-
-/// `events`, and spans of the updates that run in the background.
-ShardEvents with_spans(ShardEvents events, SpanRecorder* spans) {
-  if (!spans) return events;
-  events.update_begins = [spans, then = std::move(events.update_begins)](size_t unit) {
-    spans->begin({Phase::update, "update", -1, static_cast<int32_t>(unit)});
-    if (then) then(unit);
-  };
-  events.update_ended = [spans, then = std::move(events.update_ended)](size_t unit) {
-    if (then) then(unit);
-    spans->end();
-  };
-  return events;
-}
 
 class Executor : public Strategy {
  public:
@@ -373,6 +336,7 @@ class Executor : public Strategy {
   void execute(const Instruction& instruction) {
     const SpanScope span(spans_, span_of(instruction));
     const size_t u = instruction.unit, block = instruction.block;
+    const auto micro_batch = static_cast<int>(instruction.micro_batch);
     switch (instruction.op) {
       case Op::update:
         return update_->wait(u);
@@ -398,13 +362,13 @@ class Executor : public Strategy {
       case Op::wait_reduce:
         return reduction_->wait_reduce(u, instruction.axis);
       case Op::receive_input:
-        return graphs_.put_input(transfers_->receive_input(stage_of(block), graphs_.empty_stream()));
+        return graphs_.put_input(transfers_->receive_input(stage_of(block), micro_batch, graphs_.empty_stream()));
       case Op::send_output:
-        return transfers_->send_output(stage_of(block), graphs_.take_output_of_stage());
+        return transfers_->send_output(stage_of(block), micro_batch, graphs_.take_output_of_stage());
       case Op::receive_gradient:
-        return graphs_.put_gradient(transfers_->receive_gradient(stage_of(block), graphs_.empty_stream()));
+        return graphs_.put_gradient(transfers_->receive_gradient(stage_of(block), micro_batch, graphs_.empty_stream()));
       case Op::send_gradient:
-        return transfers_->send_gradient(stage_of(block), graphs_.take_gradient());
+        return transfers_->send_gradient(stage_of(block), micro_batch, graphs_.take_gradient());
       case Op::norm:  // what follows is done by Strategy::step()
         return;
     }

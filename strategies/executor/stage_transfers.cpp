@@ -1,59 +1,57 @@
 #include "strategies/executor/stage_transfers.hpp"
 
+#include <utility>
+
 namespace runner {
 
-StageTransfers::StageTransfers(const Mesh& mesh, int virtual_stages, World& world) : ranks_(mesh.size(Axis::pipeline)) {
+StageTransfers::StageTransfers(const Mesh& mesh, int virtual_stages, const World& world)
+    : ranks_(mesh.size(Axis::pipeline)) {
   // With several virtual stages the last rank sends to the first one.
   const int pairs = virtual_stages > 1 ? ranks_ : ranks_ - 1;
-  int index = 0;
   for (const auto& pipeline : mesh.groups(Axis::pipeline)) {
     const auto ranks = pipeline.ranks();
-    for (int from = 0; from < pairs; ++from)
-      for (const Kind kind : {Kind::activation, Kind::gradient}) {
-        const int a = ranks[static_cast<size_t>(from)], b = ranks[static_cast<size_t>((from + 1) % ranks_)];
-        const char* name = kind == Kind::activation ? "activations" : "gradients";
-        auto group = world.make_subgroup({std::min(a, b), std::max(a, b)}, fmt::format("{}_{}", name, index));
-        if (group) channels_[{from, kind}] = {.group = std::move(group)};
-        index += kind == Kind::gradient;
-      }
+    for (int lower = 0; lower < pairs; ++lower) {
+      const int from = ranks[static_cast<size_t>(lower)], to = ranks[static_cast<size_t>((lower + 1) % ranks_)];
+      auto forward = make_channel(world, "activations", from, to), backward = make_channel(world, "gradients", to, from);
+      if (forward) activations_[lower] = {.channel = std::move(forward)};
+      if (backward) gradients_[lower] = {.channel = std::move(backward)};
+    }
   }
 }
 
-StageTransfers::Channel& StageTransfers::channel(int from, Kind kind) { return channels_.at({from % ranks_, kind}); }
-
-void StageTransfers::send(Channel& channel, torch::Tensor values) {
-  if (channel.work) channel.work->wait();
-  channel.sent = values.contiguous();
-  std::vector<at::Tensor> tensors{channel.sent};
-  channel.work = channel.group->send(tensors, 1 - channel.group->getRank(), /*tag=*/0);
+void StageTransfers::Line::send(torch::Tensor values, int number) {
+  if (work) work->wait();
+  sent = values.contiguous();
+  work = channel.send(sent, number);
 }
 
-torch::Tensor StageTransfers::receive(Channel& channel, torch::Tensor values) {
-  std::vector<at::Tensor> tensors{values};
-  channel.group->recv(tensors, 1 - channel.group->getRank(), /*tag=*/0)->wait();
+torch::Tensor StageTransfers::Line::receive(torch::Tensor values, int number) const {
+  channel.receive(values, number)->wait();
   return values;
 }
 
-void StageTransfers::send_output(int stage, torch::Tensor x) { send(channel(stage, Kind::activation), std::move(x)); }
-
-torch::Tensor StageTransfers::receive_input(int stage, torch::Tensor like) {
-  return receive(channel(stage - 1, Kind::activation), std::move(like));
+void StageTransfers::send_output(int stage, int micro_batch, torch::Tensor x) {
+  activations_after(stage).send(std::move(x), micro_batch);
 }
 
-void StageTransfers::send_gradient(int stage, torch::Tensor dy) {
-  send(channel(stage - 1, Kind::gradient), std::move(dy));
+torch::Tensor StageTransfers::receive_input(int stage, int micro_batch, torch::Tensor x) {
+  return activations_after(stage - 1).receive(std::move(x), micro_batch);
 }
 
-torch::Tensor StageTransfers::receive_gradient(int stage, torch::Tensor like) {
-  return receive(channel(stage, Kind::gradient), std::move(like));
+void StageTransfers::send_gradient(int stage, int micro_batch, torch::Tensor dy) {
+  gradients_after(stage - 1).send(std::move(dy), micro_batch);
+}
+
+torch::Tensor StageTransfers::receive_gradient(int stage, int micro_batch, torch::Tensor dy) {
+  return gradients_after(stage).receive(std::move(dy), micro_batch);
 }
 
 void StageTransfers::finish() {
-  for (auto& [key, channel] : channels_) {
-    if (channel.work) channel.work->wait();
-    channel.work.reset();
-    channel.sent.reset();
-  }
+  for (auto* lines : {&activations_, &gradients_})
+    for (auto& [lower, line] : *lines) {
+      if (line.work) std::exchange(line.work, {})->wait();
+      line.sent.reset();
+    }
 }
 
 }  // namespace runner

@@ -285,7 +285,7 @@ ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
                                                   : job.data_ranks();
   plan.mesh = mesh_with_shards(job, shards);
   plan.alignment = alignment_of(job);
-  plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(shards > 1);
+  plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(shards > 1 && job.pipeline.ranks == 1);
   plan.master = plan.gradient = job.precision.parameter;
   plan.parameter = mixed_dtype(options, "param_dtype").value_or(job.precision.compute);
   plan.reduce = mixed_dtype(options, "reduce_dtype").value_or(plan.master);

@@ -1,6 +1,7 @@
 // Predicts the memory of a step: executes its program with byte counts instead of tensors (executor.cpp executes it with
 // tensors), and records the peak.
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -37,7 +38,7 @@ class Replay {
         stored_(plan.shards()),
         state_bytes_(plan.shards()),
         gradients_(job, plan, peak_),
-        held_by_(job.model->blocks.size()) {
+        passes_{{0, Pass(job.model->blocks.size())}} {
     const int64_t element = bytes_of(plan.master);
     const auto parameters = job.model->parameters();
     int read_units = 0;
@@ -105,9 +106,9 @@ class Replay {
     // The batches of all micro-batches. Their copies in host memory are not counted, as the loader's are not.
     peak_.now.activations += job_.model->batch_row_bytes() * job_.micro_batch_size * job_.most_micro_batches();
     if (!plan_.separate_host) peak_.now.gathered += read_ahead_;
-    const int64_t micro_batches = std::min(job_.most_micro_batches(), distinct_micro_batches);
-    for (const auto& instruction : step_program(*job_.model, plan_, job_.recompute, micro_batches)) {
-      if (instruction.micro_batch != micro_batch_) begin_micro_batch(instruction.micro_batch);
+    const int64_t all = job_.most_micro_batches(), alike = std::min(all, distinct_micro_batches);
+    for (const auto& instruction : step_program(*job_.model, plan_, job_.recompute, job_.model->stage ? all : alike)) {
+      if (instruction.micro_batch != micro_batch_) select(instruction.micro_batch);
       count(instruction);
       if (instruction.op == Op::norm) break;
     }
@@ -166,24 +167,39 @@ class Replay {
   }
 
   // ---- blocks
-  void begin_micro_batch(uint32_t micro_batch) {
+  /// Bytes of the activations of a micro-batch. Without a pipeline one micro-batch ends before the next one begins.
+  struct Pass {
+    explicit Pass(size_t blocks) : held(blocks) {}
+    std::vector<int64_t> held;             ///< of each block
+    int64_t passed_on = 0;                 ///< between two blocks
+    std::optional<size_t> last_kept = {};  ///< the last recomputed block in forward, whose input is still on the device
+  };
+
+  void select(uint32_t micro_batch) {
     micro_batch_ = micro_batch;
-    for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
-    pass_on(0);
     gradients_.begin_micro_batch();
+    if (job_.model->stage)
+      pass_ = &passes_.try_emplace(micro_batch, job_.model->blocks.size()).first->second;
+    else
+      drop_pass();
+  }
+
+  void drop_pass() {
+    for (size_t block = 0; block < pass_->held.size(); ++block) hold(block, 0);
+    pass_on(0);
   }
 
   /// Sets the bytes of the block's activations.
   void hold(size_t block, int64_t bytes) {
-    peak_.now.activations += bytes - held_by_[block];
-    held_by_[block] = bytes;
+    peak_.now.activations += bytes - pass_->held[block];
+    pass_->held[block] = bytes;
   }
 
   /// Sets the bytes that one block has made for the next one: its output, or the gradient of its input. While a block runs, they are
   /// counted with it. Gathers and reductions are between blocks.
   void pass_on(int64_t bytes) {
-    peak_.now.activations += bytes - passed_on_;
-    passed_on_ = bytes;
+    peak_.now.activations += bytes - pass_->passed_on;
+    pass_->passed_on = bytes;
   }
 
   void hold_at_peak(size_t block, int64_t bytes) {
@@ -207,8 +223,8 @@ class Replay {
     if (job_.recomputes(block)) saved = 0;
     if (job_.begins_recomputation(block)) {
       saved = blocks_.input(block);
-      if (job_.host_checkpoints && last_kept_) hold(*last_kept_, 0);  // its input was copied to host memory
-      last_kept_ = block;
+      if (job_.host_checkpoints && pass_->last_kept) hold(*pass_->last_kept, 0);  // its input was copied to host memory
+      pass_->last_kept = block;
     }
     hold_at_peak(block, saved + blocks_.output(block));
     for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak);
@@ -228,7 +244,7 @@ class Replay {
   }
 
   void bring_back_input_before(size_t block) {
-    last_kept_.reset();
+    pass_->last_kept.reset();
     size_t before = block - 1;
     while (before > 0 && !job_.begins_recomputation(before)) --before;
     if (before > 0) hold(before, blocks_.input(before));
@@ -252,6 +268,9 @@ class Replay {
           break;
       }
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
+    // The gradient that goes to the stage before is counted until it is sent.
+    if (job_.model->stage && block == job_.model->first_trained_block())
+      for (size_t b = 0; b < pass_->held.size(); ++b) hold(b, 0);
   }
 
   /// Validation uses the average of the weights. Meanwhile there is a copy of the masters of what is trained. `now`: what exists between
@@ -267,15 +286,18 @@ class Replay {
       peak_.now.communication -= largest_part_ * element;
     }
     peak_.now.activations += job_.model->batch_row_bytes() * job_.micro_batch_size;
-    std::ranges::fill(held_by_, int64_t{0});
-    passed_on_ = 0;
+    passes_.clear();
+    pass_ = &passes_.try_emplace(0, job_.model->blocks.size()).first->second;
     validating_ = true;
     for (const auto& instruction : forward_program(*job_.model, plan_)) count(instruction);
   }
 
   void update() {
     gradients_.end_backward();
-    for (size_t block = 0; block < held_by_.size(); ++block) hold(block, 0);
+    for (auto& [micro_batch, pass] : passes_) {
+      pass_ = &pass;
+      drop_pass();
+    }
     peak_.now.communication += on_device_ ? norm_copy() : 0;
     peak_.note();
     peak_.now.communication -= on_device_ ? norm_copy() : 0;
@@ -346,9 +368,8 @@ class Replay {
   /// Parameter elements with optimizer state, and all that checkpoints contain; bytes of optimizer state.
   RankSums held_, stored_, state_bytes_;
   GradientMemory gradients_;
-  std::vector<int64_t> held_by_;     ///< current bytes of each block's activations
-  int64_t passed_on_ = 0;            ///< bytes between two blocks
-  std::optional<size_t> last_kept_;  ///< the last recomputed block in forward, whose input is still on the device
+  std::map<uint32_t, Pass> passes_;  ///< by the number of the micro-batch
+  Pass* pass_ = &passes_.begin()->second;
   int64_t read_ahead_ = 0;
   int64_t validation_host_ = 0;             ///< bytes in host memory of the copy that validation needs
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients

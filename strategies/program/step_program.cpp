@@ -86,7 +86,8 @@ class Writer {
     auto shape = plan_.pipeline;
     shape.micro_batches = static_cast<int>(micro_batches);
     stays_gathered_ = true;
-    for (const auto& action : with_transfers(shape, training_order(shape))[static_cast<size_t>(model_.stage->rank)])
+    const auto order = with_transfers(shape, training_order(shape));
+    for (const auto& action : order[static_cast<size_t>(model_.stage->rank)])
       play(action, /*reduces=*/action.micro_batch + 1 == micro_batches);
     stays_gathered_ = false;
     for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
@@ -98,7 +99,8 @@ class Writer {
   Program write_forward_of_stage() {
     auto shape = plan_.pipeline;
     shape.micro_batches = 1;
-    for (const auto& action : with_transfers(shape, forward_order(shape))[static_cast<size_t>(model_.stage->rank)])
+    const auto order = with_transfers(shape, forward_order(shape));
+    for (const auto& action : order[static_cast<size_t>(model_.stage->rank)])
       play(action, /*reduces=*/false);
     for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
     return std::move(program_);

@@ -2,9 +2,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "tests/support/equal_training.hpp"
+#include "meshed_runs.hpp"
 #include "tests/support/every_nth.hpp"
-#include "tests/support/tiny_training.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -37,47 +36,11 @@ const std::vector<Form> forms = {
     {"zero", {{"stage", 3}, {"stage3_param_persistence_threshold", 500}}},
 };
 
-TinyRun run_in_float64() {
-  at::set_num_threads(1);
-  TinyRun run;
-  run.precision = "64-true";
-  run.optimizer = {.kind = OptimizerConfig::Kind::sgd, .lr = 0.1, .groups = {}};
-  run.steps = 3;
-  return run;
-}
-
 void on_mesh(TinyRun& run, const Case& mesh, const Form& form) {
   run.tensor = mesh.tensor;
   run.world_size = mesh.data * mesh.tensor;
   run.strategy = mesh.data == 1 ? "single" : form.strategy;
   run.options = mesh.data == 1 ? nlohmann::json::object() : form.options;
-}
-
-void check_close(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance) {
-  REQUIRE(actual.size() == expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    INFO(fmt::format("{}: {:.17g} and {:.17g}", i, actual[i], expected[i]));
-    CHECK(std::abs(actual[i] - expected[i]) <= tolerance * std::abs(expected[i]));
-  }
-}
-
-/// Losses, norms and all tensors of the training state. They are collected in fp32.
-void check_same_training(const TinyResult& actual, const TinyResult& expected) {
-  check_close(actual.losses, expected.losses, 1e-12);
-  check_close(actual.norms, expected.norms, 1e-11);
-  REQUIRE(actual.state.size() == expected.state.size());
-  for (const auto& [name, values] : expected.state) {
-    INFO(name);
-    const auto& other = actual.state.at(name);
-    REQUIRE(other.size() == values.size());
-    double most = 0, largest = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      most = std::max(most, std::abs(static_cast<double>(values[i]) - other[i]));
-      largest = std::max(largest, std::abs(static_cast<double>(values[i])));
-      if (std::isnan(other[i])) most = std::numeric_limits<double>::infinity();
-    }
-    CHECK(most <= 3e-7 * largest);
-  }
 }
 
 }  // namespace

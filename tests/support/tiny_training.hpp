@@ -17,6 +17,7 @@
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/strategy.hpp"
+#include "strategies/contract/stage_spec.hpp"
 #include "strategies/engine/row_batch.hpp"
 #include "strategies/engine/token_batch.hpp"
 #include "tests/support/hashed_weights.hpp"
@@ -31,6 +32,9 @@ struct TinyRun {
   int world_size = 1;
   int tensor = 1;  ///< ranks that share each matrix; the others have different data
   bool sequence_parallel = true;
+  int pipeline = 1;  ///< ranks with different blocks
+  int virtual_stages = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int64_t accumulation = 1;
   int64_t global_batch = 12;
   int64_t steps = 5;
@@ -104,7 +108,9 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
 
 inline Mesh tiny_mesh(const TinyRun& run) {
   return {run.world_size,
-          {{.axis = Axis::data, .size = run.world_size / run.tensor}, {.axis = Axis::tensor, .size = run.tensor}}};
+          {{.axis = Axis::pipeline, .size = run.pipeline},
+           {.axis = Axis::data, .size = run.world_size / run.tensor / run.pipeline},
+           {.axis = Axis::tensor, .size = run.tensor}}};
 }
 
 /// What one of the ranks that share each matrix has; without `division` the whole model.
@@ -120,10 +126,27 @@ inline ModelSpec tiny_spec(const TinyRun& run, const TensorDivision& division = 
   return make_spec(recipe, run.vocab, run.length(), division);
 }
 
-inline ModelSpec tiny_spec_of_rank(const TinyRun& run, int rank) {
+/// The part of the matrices that a rank has, of all blocks.
+inline ModelSpec tiny_divided_spec(const TinyRun& run, int rank) {
   return tiny_spec(run, {.ranks = run.tensor,
                          .rank = tiny_mesh(run).coordinate(rank, Axis::tensor),
                          .sequence_parallel = run.sequence_parallel});
+}
+
+/// The blocks of a rank's stages. Each stage has about as many blocks.
+inline ModelSpec tiny_stage_spec(const TinyRun& run, const ModelSpec& divided, int rank) {
+  if (run.pipeline == 1) return divided;
+  const int stages = run.pipeline * run.virtual_stages;
+  StageBlocks blocks;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto [begin, end] = share_of(std::ssize(divided.blocks), stages, stage);
+    blocks.push_back(static_cast<int>(end - begin));
+  }
+  return stage_spec(divided, blocks, run.pipeline, tiny_mesh(run).coordinate(rank, Axis::pipeline));
+}
+
+inline ModelSpec tiny_spec_of_rank(const TinyRun& run, int rank) {
+  return tiny_stage_spec(run, tiny_divided_spec(run, rank), rank);
 }
 
 /// The position of token t of packed row `k` in its sequence. Sequences begin at other places in each row.
@@ -200,6 +223,7 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.model = &spec;
   job.precision = precision_policy(run.precision);
   job.mesh = tiny_mesh(run);
+  job.pipeline = {.schedule = run.schedule, .ranks = run.pipeline, .virtual_stages = run.virtual_stages};
   job.local_size = run.world_size;
   job.accumulation = run.accumulation;
   job.micro_batch_size = run.global_batch / job.data_ranks() / run.accumulation;
@@ -241,14 +265,17 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
 /// Makes a new strategy on this rank and runs `body` with it.
 inline void with_strategy(const TinyRun& run, World& world, const std::function<void(Strategy&)>& body) {
   const ModelSpec whole = tiny_spec(run);
-  auto model = build_model(tiny_model(run), tiny_spec_of_rank(run, world.rank));
+  const ModelSpec divided = tiny_divided_spec(run, world.rank);
+  auto model = build_model(tiny_model(run), divided);
+  if (run.pipeline > 1) model = stage_of(std::move(model), tiny_stage_spec(run, divided, world.rank));
   auto specs = whole.stored();
   ParameterSource drawn = [&](size_t slot, int64_t offset, std::span<float> out) {
     initialize_slice(*specs[slot], 7, offset, out);
   };
   if (run.change_source) drawn = run.change_source(whole, drawn);
   const auto source = with_row_norms(whole, drawn);
-  const ModelSpec largest = tiny_spec_of_rank(run, 0);
+  const Mesh mesh = tiny_mesh(run);  // the first rank of the tensor axis has the largest part
+  const ModelSpec largest = tiny_spec_of_rank(run, world.rank - mesh.coordinate(world.rank, Axis::tensor));
   Job job = tiny_job(run, largest);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
