@@ -3,6 +3,7 @@
 #include <map>
 #include <tuple>
 
+#include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/program/update_work.hpp"
 
@@ -10,14 +11,36 @@ namespace runner {
 
 namespace {
 
-/// Calls use(instruction, count) for the instructions about units in a step of the job. All micro-batches between the first
+/// Calls use(instruction, count) for the instructions in a step of the job. Without a pipeline all micro-batches between the first
 /// and the last have equal instructions, so one of them stands for all.
 template <typename Use>
-void for_each_of_units(const Job& job, const ParallelPlan& plan, Use&& use) {
-  const int64_t few = std::min(job.accumulation, distinct_micro_batches);
-  for (const auto& i : step_program(*job.model, plan, job.recompute, few))
-    if (i.block == Instruction::none && i.unit != Instruction::none)
-      use(i, i.micro_batch == 1 && few == distinct_micro_batches ? job.accumulation - 2 : 1);
+void for_each_instruction(const Job& job, const ParallelPlan& plan, Use&& use) {
+  const bool alike = !job.model->stage && job.accumulation > distinct_micro_batches;
+  for (const auto& i : step_program(*job.model, plan, job.recompute, alike ? distinct_micro_batches : job.accumulation))
+    use(i, alike && i.micro_batch == 1 ? job.accumulation - 2 : 1);
+}
+
+/// A channel between two stages (executor/stage_transfers.hpp).
+struct ChannelOfStages {
+  int lower_rank = 0;
+  bool gradients = false;
+  auto operator<=>(const ChannelOfStages&) const = default;
+};
+
+/// The messages of each channel of this rank, and their bytes.
+std::map<ChannelOfStages, std::pair<int64_t, int64_t>> messages(const Job& job, const ParallelPlan& plan) {
+  std::map<ChannelOfStages, std::pair<int64_t, int64_t>> sums;
+  const BlockMemory blocks(job, plan.parameter);
+  for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
+    if (!is_transfer(i.op)) return;
+    const auto& stage = *job.model->stage;
+    const bool of_input = i.op == Op::receive_input || i.op == Op::send_gradient;
+    const int lower = (stage.stage_of[i.block] - (of_input ? 1 : 0)) % stage.ranks;
+    auto& [calls, bytes] = sums[{lower, i.op == Op::receive_gradient || i.op == Op::send_gradient}];
+    calls += count;
+    bytes += count * (of_input ? blocks.input(i.block) : blocks.output(i.block));
+  });
+  return sums;
 }
 
 }  // namespace
@@ -34,7 +57,7 @@ UnitCollectives::UnitCollectives(const Job& job, const ParallelPlan& plan) : pla
 
 std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) const {
   const bool gathers = i.op == Op::start_gather || i.op == Op::gather_updated;
-  if (!gathers && (i.op != Op::start_reduce || plan_.own_reducer)) return std::nullopt;
+  if (i.unit == Instruction::none || (!gathers && (i.op != Op::start_reduce || plan_.own_reducer))) return std::nullopt;
   const Mesh& mesh = plan_.mesh;
   Call call{.kind = Collective::all_gather,
             .ranks = mesh.size(i.axis),
@@ -73,7 +96,7 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
 std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums;  // calls, bytes
   const UnitCollectives collectives(job, plan);
-  for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
+  for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
     const auto call = collectives.of(i);
     if (!call) return;
     auto& sum = sums[{call->kind, call->ranks, call->stride}];
@@ -90,6 +113,12 @@ std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
     auto [kind, ranks, stride] = key;
     list.push_back(make_traffic(kind, ranks, sum.first, sum.second, stride));
   }
+  for (const auto& [channel, sum] : messages(job, plan)) {
+    const int ranks = plan.mesh.size(Axis::pipeline);
+    const int apart = channel.lower_rank + 1 < ranks ? 1 : ranks - 1;  // the last rank sends to the first one
+    list.push_back(
+        make_traffic(Collective::transfer, 2, sum.first, sum.second, apart * plan.mesh.stride(Axis::pipeline)));
+  }
   return list;
 }
 
@@ -101,7 +130,8 @@ HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
   const bool on_host = plan.optimizer != Tier::device;
   const Axis last_axis = plan.copies() > 1 ? Axis::replicate : plan.shards() > 1 ? Axis::shard : Axis::none;
   const UnitCollectives collectives(job, plan);
-  for_each_of_units(job, plan, [&](const Instruction& i, int64_t count) {
+  for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
+    if (i.unit == Instruction::none) return;
     const int64_t shard = collectives.layout(i.unit).shard;
     const bool on_device = plan.units[i.unit].resident || plan.units[i.unit].tier == Tier::device;
     if (i.op == Op::update && on_host) {

@@ -75,9 +75,9 @@ inline std::vector<std::vector<StepTraffic>> record_traffic(const TinyRun& run, 
   return ranks;
 }
 
-/// The claim of the strategy's entry for a run on `accelerator`.
-inline Wire claimed_traffic(const TinyRun& run, const Accelerator& accelerator = {}) {
-  ModelSpec spec = tiny_spec(run);
+/// The claim of the strategy's entry for a rank of a run on `accelerator`.
+inline Wire claimed_traffic(const TinyRun& run, const Accelerator& accelerator = {}, int rank = 0) {
+  ModelSpec spec = tiny_spec_of_rank(run, rank);
   Job job = tiny_job(run, spec);
   job.accelerator = accelerator;
   Wire wire;
