@@ -155,8 +155,9 @@ class Replay {
       case Op::receive_gradient:
         return pass_on(blocks_.output(instruction.block));
       case Op::send_output:
+        return send(instruction, blocks_.output(instruction.block));
       case Op::send_gradient:
-        return pass_on(0);
+        return send(instruction, blocks_.input(instruction.block));
       case Op::norm:
         return update();
       case Op::update:
@@ -200,6 +201,16 @@ class Replay {
   void pass_on(int64_t bytes) {
     peak_.now.activations += bytes - pass_->passed_on;
     pass_->passed_on = bytes;
+  }
+
+  /// A message exists until the next one of its channel has been sent, or until the end of the step.
+  void send(const Instruction& instruction, int64_t bytes) {
+    const auto& stage = *job_.model->stage;
+    auto& sent = sent_[{instruction.op, stage.stage_of[instruction.block] % stage.ranks}];
+    peak_.note();
+    pass_on(0);
+    peak_.now.communication += bytes - sent;
+    sent = bytes;
   }
 
   void hold_at_peak(size_t block, int64_t bytes) {
@@ -298,6 +309,7 @@ class Replay {
       pass_ = &pass;
       drop_pass();
     }
+    for (auto& [channel, bytes] : sent_) peak_.now.communication -= std::exchange(bytes, 0);
     peak_.now.communication += on_device_ ? norm_copy() : 0;
     peak_.note();
     peak_.now.communication -= on_device_ ? norm_copy() : 0;
@@ -370,6 +382,7 @@ class Replay {
   GradientMemory gradients_;
   std::map<uint32_t, Pass> passes_;  ///< by the number of the micro-batch
   Pass* pass_ = &passes_.begin()->second;
+  std::map<std::pair<Op, int>, int64_t> sent_;  ///< bytes of the last message of each channel that this rank sends on
   int64_t read_ahead_ = 0;
   int64_t validation_host_ = 0;             ///< bytes in host memory of the copy that validation needs
   int64_t host_ = 0, waiting_on_host_ = 0;  ///< bytes in host memory: permanent tensors; reduced gradients

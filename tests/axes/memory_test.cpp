@@ -1,0 +1,71 @@
+// The memory of meshes is as predicted on each rank: equal between steps, within 3 % at the peak.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "meshed_runs.hpp"
+#include "tests/support/every_nth.hpp"
+#include "tests/support/measured_memory.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+void check_memory(const TinyRun& run) {
+  const auto measured = measure_memory_of_ranks(run);
+  for (int rank = 0; rank < run.world_size; ++rank) {
+    const auto spec = tiny_spec_of_rank(run, rank);
+    const Job job = tiny_job(run, spec);
+    const auto claim = find_strategy(run.strategy)->entry->memory(job);
+    const auto& mine = measured[static_cast<size_t>(rank)];
+    INFO("rank " << rank << ": claimed " << claim.parameters << " " << claim.gradients << " " << claim.optimizer << " "
+                 << claim.gathered << " " << claim.communication << " " << claim.activations << " = " << claim.total()
+                 << ", measured " << mine.peak);
+    CHECK(mine.between_steps == claim.between_steps);
+    CHECK(std::abs(static_cast<double>(claim.total() - mine.peak)) <= 0.03 * static_cast<double>(mine.peak));
+  }
+}
+
+/// Large enough that small temporary tensors are negligible.
+TinyRun sized(const std::string& family) {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = family;
+  run.vocab = 504;
+  run.loss_chunk_tokens = 128;
+  run.dim = 64;
+  run.seq_len = 64;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("memory of each stage of a pipeline is as predicted", "[pipeline][memory]") {
+  auto run = sized(GENERATE(as<std::string>(), "gpt", "llama"));
+  run.n_layers = 4;
+  run.tied = GENERATE(true, false);
+  run.recompute = GENERATE(false, true);
+  run.accumulation = 4;
+  struct Line {
+    int pipeline, data, virtual_stages;
+    PipelineSchedule schedule;
+    std::string strategy;
+  };
+  static EveryNth chosen(3);
+  for (const auto& line :
+       {Line{2, 1, 1, PipelineSchedule::one_f_one_b, "single"}, Line{2, 1, 1, PipelineSchedule::gpipe, "single"},
+        Line{2, 1, 2, PipelineSchedule::interleaved_1f1b, "single"},
+        Line{3, 1, 1, PipelineSchedule::one_f_one_b, "single"}, Line{2, 2, 1, PipelineSchedule::one_f_one_b, "ddp"},
+        Line{2, 2, 1, PipelineSchedule::one_f_one_b, "fsdp"}}) {
+    if (!chosen()) continue;
+    run.pipeline = line.pipeline;
+    run.world_size = line.pipeline * line.data;
+    run.virtual_stages = line.virtual_stages;
+    run.schedule = line.schedule;
+    run.strategy = line.strategy;
+    run.global_batch = 4 * line.data * run.accumulation;
+    INFO(run.family << ", tied " << run.tied << ", recompute " << run.recompute << ", " << line.pipeline << " ranks x "
+                    << line.virtual_stages << " stages, " << name_of(line.schedule) << ", " << line.strategy);
+    check_memory(run);
+  }
+}
