@@ -38,8 +38,7 @@ class Head : public Block, public FinalNorm {
       const auto logits = last_logits(last_states(input.to(compute.dtype), stream, *context.logits_of));
       return part.join(logits).to(torch::kFloat32);
     }
-    auto hidden = hidden_states(input.reshape({-1, input.size(-1)}).to(compute.dtype));
-    hidden = stream.enter(hidden);
+    const auto hidden = stream.enter(hidden_states(input.reshape({-1, input.size(-1)}).to(compute.dtype)));
     auto targets = context.batch->fields[targets_].reshape(-1);
     if (context.token_loss)
       return chunked_token_loss(hidden, weight_.get(), targets, chunk_tokens_, *context.token_loss,

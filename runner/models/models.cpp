@@ -57,7 +57,8 @@ void add_joined_results(ModelSpec& spec, const Recipe::Model& model) {
   if (model.dropout > 0) return;
   for (auto& block : spec.blocks) {
     if (block.kind != BlockKind::transformer || block.name.ends_with(".mlp")) continue;
-    const auto joined = static_cast<double>(model.n_heads * model.head_dim.value_or(model.dim / model.n_heads));
+    const auto joined =
+        static_cast<double>(spec.division.most(model.n_heads) * model.head_dim.value_or(model.dim / model.n_heads));
     if (family_kind(model.name) == "encoder") {  // no kernel takes all sequences at once
       block.saved.compute_elements_per_token += joined;
       for (auto& moment : block.backward_moments) moment.compute_elements_per_token += joined;

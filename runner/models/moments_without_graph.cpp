@@ -2,16 +2,21 @@
 
 namespace runner {
 
-MomentsWithoutGraph::MomentsWithoutGraph(const Recipe::Model& model, int64_t seq_len)
+MomentsWithoutGraph::MomentsWithoutGraph(const Recipe::Model& model, int64_t seq_len, const TensorDivision& division)
     : drops_(model.dropout > 0),
-      heads_(static_cast<double>(model.n_heads)),
-      scores_(static_cast<double>(model.n_heads * seq_len)) {}
+      division_(division),
+      heads_(static_cast<double>(division.most(model.n_heads))),
+      scores_(heads_ * static_cast<double>(seq_len)) {}
 
 void MomentsWithoutGraph::add(double beside) { list.push_back({.compute_elements_per_token = beside}); }
 
 void MomentsWithoutGraph::add_product(double beside, int64_t out, int64_t in) {
   list.push_back(
       {.compute_elements_per_token = beside + static_cast<double>(out), .out_features = out, .in_features = in});
+}
+
+void MomentsWithoutGraph::add_leave(double beside, double size) {
+  if (division_.divides_rows()) add(beside + size + division_.of_rows(size));
 }
 
 void MomentsWithoutGraph::add_rms_norm(double beside, double size, double rows) {

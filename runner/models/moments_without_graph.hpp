@@ -10,11 +10,13 @@ namespace runner {
 
 class MomentsWithoutGraph {
  public:
-  MomentsWithoutGraph(const Recipe::Model& model, int64_t seq_len);
+  MomentsWithoutGraph(const Recipe::Model& model, int64_t seq_len, const TensorDivision& division = {});
 
   void add(double beside);
   /// The product x W^T with a matrix W of shape [out, in]. `beside` does not include the result.
   void add_product(double beside, int64_t out, int64_t in);
+  /// The sum over the ranks of a product of `size` elements (TensorAxis::leave()). `beside` includes neither.
+  void add_leave(double beside, double size);
   /// RMSNorm of `size` elements per token in `rows` rows. `beside` includes these elements.
   void add_rms_norm(double beside, double size, double rows = 1);
   /// Dropout of `size` elements in place, with a mask. CPUs copy the mask to the compute dtype.
@@ -39,6 +41,7 @@ class MomentsWithoutGraph {
   void add_with_dropout(double elements, double mask_bytes = 0);
 
   bool drops_;
+  TensorDivision division_;
   double heads_, scores_;
 };
 

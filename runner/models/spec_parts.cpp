@@ -11,6 +11,9 @@ void train_only(ModelSpec& spec, const std::function<bool(const ParameterSpec& p
   size_t slot = 0;
   for (auto& block : spec.blocks)
     for (auto& parameter : block.parameters) parameter.trainable = trained(parameter, slot++);
+  // The lookups of a frozen embedding save nothing.
+  auto& embedding = spec.blocks.front();
+  if (spec.first_trained_block() > 0 && embedding.kind == BlockKind::embedding) embedding.saved = {};
   if (spec.task || spec.family == "plugin") return;
   // The head computes the gradient of its vocabulary projection in forward.
   auto& head = spec.blocks.back();
@@ -68,6 +71,27 @@ double matrix_flops_per_token(const std::vector<ParameterSpec>& parameters) {
   return flops;
 }
 
+void add_enter(BlockSpec& block, double elements, const TensorDivision& division) {
+  using Kind = TensorCollective::Kind;
+  if (!division.divides()) return;
+  const bool rows = division.divides_rows();
+  if (rows) block.tensor_forward.push_back({.kind = Kind::all_gather, .elements_per_token = elements});
+  block.tensor_backward.insert(
+      block.tensor_backward.begin(),
+      {.kind = rows ? Kind::reduce_scatter : Kind::all_reduce, .elements_per_token = elements, .of_input = true});
+}
+
+void add_leave(BlockSpec& block, TensorCollective leave, const TensorDivision& division) {
+  using Kind = TensorCollective::Kind;
+  if (!division.divides()) return;
+  leave.kind = division.divides_rows() ? Kind::reduce_scatter : Kind::all_reduce;
+  block.tensor_forward.push_back(leave);
+  if (!division.divides_rows()) return;
+  leave.kind = Kind::all_gather;
+  leave.of_output = false;
+  block.tensor_backward.insert(block.tensor_backward.begin(), leave);
+}
+
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters,
                           const TensorDivision& division, int lookups) {
   BlockSpec block;
@@ -75,17 +99,36 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
   block.kind = BlockKind::embedding;
   block.parameters = std::move(parameters);
   for (auto& parameter : block.parameters) divide(parameter, division);
-  auto dim = static_cast<double>(model.dim);
-  block.output_elements_per_token = dim;
+  const HiddenElements h(model.dim, division);
+  const bool drops = model.dropout > 0;
+  block.output_elements_per_token = h.stream;
   MomentsWithoutGraph moments(model, /*seq_len=*/0);
-  moments.add(lookups * dim);
-  moments.add_dropout(dim, dim);
+  double places = 0;  // of rows in the tables, int64
+  if (division.divides()) {
+    // Rows of all tokens with their places and a mask, and then the sum over the ranks. A second table has places of its own.
+    const bool two = block.parameters.size() > 1;
+    places = two ? division.of_rows(2) : 0;
+    if (two) lookups = 2;
+    block.saved.float32_per_token = 2.25 + places;
+    moments.list.push_back({.compute_elements_per_token = h.all, .float32_per_token = 4.5});
+    moments.list.push_back(
+        {.compute_elements_per_token = h.all + (h.gathers ? h.stream : 0), .float32_per_token = 2.25});
+    add_leave(block, {.elements_per_token = h.all, .values = TensorCollective::Values::table}, division);
+  }
+  moments.list.push_back({.compute_elements_per_token = lookups * h.stream, .float32_per_token = places});
+  moments.add_dropout(h.stream, h.stream);
   block.moments_without_graph = moments.list;
-  int64_t tokens = block.parameters[0].numel();
-  if (model.dropout > 0)
-    block.backward_moments.push_back({.compute_elements_per_token = 3 * dim, .mask_bytes_per_token = dim});
-  block.backward_moments.push_back({.compute_elements_per_token = (model.dropout > 0 ? 2 : 1) * dim,
-                                    .arrived = block.parameter_count() - tokens,
+  const int64_t tokens = block.parameters[0].numel(), others = block.parameter_count() - tokens;
+  if (drops)
+    block.backward_moments.push_back({.compute_elements_per_token = 3 * h.stream, .mask_bytes_per_token = h.stream});
+  const double residual = drops ? h.stream : 0;  // the gradient before dropout
+  if (division.divides())                        // the rows of other ranks' tokens are set to zero in a copy
+    block.backward_moments.push_back({.compute_elements_per_token = residual + 2 * h.all,
+                                      .float32_per_token = block.saved.float32_per_token,
+                                      .arrived = others});
+  block.backward_moments.push_back({.compute_elements_per_token = residual + h.all,
+                                    .float32_per_token = block.saved.float32_per_token,
+                                    .arrived = others,
                                     .arriving = tokens});
   return block;
 }
@@ -97,11 +140,24 @@ int64_t elements_of(const std::vector<ParameterSpec>& parameters, std::initializ
   return count;
 }
 
-MemoryMoment dropout_attention_moment(const Recipe::Model& model, int64_t seq_len) {
-  auto scores = static_cast<double>(model.n_heads * seq_len);
-  return {.compute_elements_per_token = 3 * scores + 12 * static_cast<double>(model.dim),
-          .mask_bytes_per_token = scores};
+MemoryMoment dropout_attention_moment(int64_t heads, int64_t seq_len, double elements) {
+  const auto scores = static_cast<double>(heads * seq_len);
+  return {.compute_elements_per_token = 3 * scores + elements, .mask_bytes_per_token = scores};
 }
+
+namespace {
+
+/// What of a chunk's logits exists until their gradient.
+MemoryMoment logits_moment(double hidden, double vocab, int64_t weight, const TensorDivision& division) {
+  MemoryMoment moment{.compute_elements_per_token = hidden, .summed_over_chunks = weight};
+  // The logits and their log-softmax, unless the logits are overwritten.
+  moment.float32_per_chunk_token = 2 * vocab + static_cast<double>(division.loss_values());
+  // Of a part of the vocabulary only fp32 values exist, beside the logits if these have 16 bits.
+  if (division.divides()) moment.compute_elements_per_chunk_token = -vocab;
+  return moment;
+}
+
+}  // namespace
 
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
                      const NormMemory& memory, const TensorDivision& division) {
@@ -114,29 +170,39 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
   else
     head.parameters.push_back(matrix_parameter("head.weight", vocab_size, model.dim, model.init_std, TensorSplit{}));
   for (auto& parameter : head.parameters) divide(parameter, division);
-  auto dim = static_cast<double>(model.dim), vocab = static_cast<double>(vocab_size);
-  int64_t weight = model.dim * vocab_size;
-  head.forward_flops_per_token = 2 * dim * vocab;
+  const HiddenElements h(model.dim, division);
+  const int64_t columns = division.most(vocab_size), weight = model.dim * columns;
+  const auto vocab = static_cast<double>(columns);
+  head.forward_flops_per_token = 2 * h.all * vocab;
   // The norm's input, and the gradients of the norm's output and of the vocabulary projection, which the cross entropy
   // computes in forward.
-  head.saved = {2 * dim, memory.saved_float32, weight};
-  // First the logits and their log-softmax, unless the logits are overwritten. Then the logits' gradient, whose product
-  // with the hidden states is the weight's gradient.
-  head.forward_moments = {
-      {.compute_elements_per_token = 3 * dim, .float32_per_chunk_token = 2 * vocab, .summed_over_chunks = weight},
-      {.compute_elements_per_token = 3 * dim,
-       .compute_elements_per_chunk_token = dim + vocab,
-       .summed_over_chunks = weight,
-       .arriving = weight,
-       .out_features = vocab_size,
-       .in_features = model.dim}};
+  head.saved = {h.stream + h.all, division.of_rows(memory.saved_float32), weight};
+  // First the logits. Then the logits' gradient, whose product with the hidden states is the weight's gradient. Beside them, the norm's
+  // input, its output and the gradient of the output.
+  const double beside = h.stream + 2 * h.all;
+  head.forward_moments = {logits_moment(beside, vocab, weight, division),
+                          {.compute_elements_per_token = beside,
+                           .compute_elements_per_chunk_token = h.all + vocab,
+                           .summed_over_chunks = weight,
+                           .arriving = weight,
+                           .out_features = columns,
+                           .in_features = model.dim}};
   int64_t own = model.tie_embeddings ? 0 : weight, norms = head.parameter_count() - own;
-  head.backward_moments = {{.compute_elements_per_token = 2 * dim, .arriving = own},
-                           {.compute_elements_per_token = 5 * dim,
-                            .widened_per_token = memory.widened,
-                            .arrived = own,
-                            .arriving = norms,
-                            .released_per_token = 3 * dim}};
+  head.backward_moments = {{.compute_elements_per_token = h.stream + h.all, .arriving = own}};
+  if (h.gathers)  // the sum over the ranks, of which each keeps its rows
+    head.backward_moments.push_back({.compute_elements_per_token = 2 * h.stream + h.all, .arrived = own});
+  const double temporaries = division.of_rows(memory.temporaries);
+  head.backward_moments.push_back({.compute_elements_per_token = 3 * h.stream + temporaries,
+                                   .widened_per_token = division.of_rows(memory.widened),
+                                   .arrived = own,
+                                   .arriving = norms,
+                                   .released_per_token = h.stream + temporaries});
+  add_enter(head, h.all, division);
+  if (division.divides())
+    head.tensor_forward.push_back({.kind = TensorCollective::Kind::all_gather,
+                                   .elements_per_token = 3.0 * division.ranks,
+                                   .values = TensorCollective::Values::statistics,
+                                   .per_chunk = true});
   return head;
 }
 

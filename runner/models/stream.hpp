@@ -15,9 +15,10 @@ class Stream {
 
   int64_t batch() const { return tokens_.size(0); }
   int64_t seq_len() const { return tokens_.size(1); }
-  /// All rows: the input of matrices of which each rank has some outputs. Of one rank: `rows`.
-  torch::Tensor enter(const torch::Tensor& rows) const {
-    return axis_ ? axis_->enter(rows, batch() * seq_len()) : rows;
+  /// All rows: the input of matrices of which each rank has some outputs. Of one rank: `rows`. A temporary is freed.
+  torch::Tensor enter(torch::Tensor rows) const {
+    const auto own = std::move(rows);
+    return axis_ ? axis_->enter(own, batch() * seq_len()) : own;
   }
 
  private:

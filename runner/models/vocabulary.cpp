@@ -20,8 +20,12 @@ Tensor embedded(const Tensor& table, const Tensor& ids, const VocabularyPart& pa
   const auto index = ids.reshape(-1) - part.first();
   const auto elsewhere = index.lt(0).logical_or_(index.ge(table.size(0)));
   auto rows = at::embedding(table, index.masked_fill(elsewhere, 0)).masked_fill_(elsewhere.unsqueeze(1), 0);
-  rows = part.axis->leave(std::move(rows));
-  return part.axis->division().divides_rows() ? rows : rows.view({ids.size(0), ids.size(1), table.size(1)});
+  return part.axis->leave(std::move(rows));
+}
+
+Tensor as_output(const Tensor& stream, const Tensor& ids, const TensorAxis* axis) {
+  if (!axis || axis->division().divides_rows()) return stream;
+  return stream.view({ids.size(0), ids.size(1), stream.size(1)});
 }
 
 }  // namespace runner

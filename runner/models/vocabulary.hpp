@@ -24,8 +24,11 @@ struct LogitOptions {
   torch::Tensor bias = {};  ///< [count], may be undefined
 };
 
-/// The rows of `table` of the ids [B, T]: [B, T, dim], or with sequence parallelism this rank's rows of the stream. `table` has this
+/// The rows of `table` of the ids [B, T]: [B, T, dim], or if ranks divide the vocabulary, this rank's rows of the stream. `table` has this
 /// rank's rows.
 torch::Tensor embedded(const torch::Tensor& table, const torch::Tensor& ids, const VocabularyPart& part);
+
+/// The stream as the output of a block: without sequence parallelism [B, T, dim].
+torch::Tensor as_output(const torch::Tensor& stream, const torch::Tensor& ids, const TensorAxis* axis);
 
 }  // namespace runner

@@ -115,6 +115,24 @@ struct SharedInput {
   bool saved = true;  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
 };
 
+/// A collective of a block over the ranks of the tensor axis (tensor_axis.hpp).
+struct TensorCollective {
+  enum class Kind { all_reduce, all_gather, reduce_scatter };
+  /// Hidden states in the compute dtype, or in the dtype of the token table; or values for a loss or a norm, in fp32 or wider.
+  enum class Values { compute, table, statistics };
+  Kind kind = Kind::all_reduce;
+  /// Elements of the complete tensor: the result of all_gather, the input of reduce_scatter. With sequence parallelism, rows of hidden
+  /// states are padded to a multiple of the ranks.
+  double elements_per_token = 0;
+  Values values = Values::compute;
+  bool per_chunk = false;  ///< a call for each chunk of the loss (ModelSpec::loss_chunk_tokens)
+  /// Forward: not called if nothing reads the block's output (ForwardContext::output_unused).
+  bool of_output = false;
+  /// Backward: of the gradient of the block's input, not called if neither an earlier block nor the norm of the input is trained.
+  bool of_input = false;
+  bool operator==(const TensorCollective&) const = default;
+};
+
 /// A hidden layer of a model without attention also has the kind `transformer`, and an input without parameters has the kind
 /// `embedding`.
 enum class BlockKind { embedding, transformer, head };
@@ -139,6 +157,8 @@ struct BlockSpec {
   std::vector<MemoryMoment> moments_without_graph = {};
   std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
   double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
+  /// If ranks divide the model: what the block calls over them for a micro-batch, in order.
+  std::vector<TensorCollective> tensor_forward = {}, tensor_backward = {};
   /// The output is this field of the batch, without a copy if the field has the compute dtype. Only of the first block.
   std::optional<size_t> passes_field = {};
 

@@ -229,20 +229,26 @@ int64_t BlockMemory::forward_without_graph(size_t block, bool trains) const {
 
 int64_t BlockMemory::head_cast(size_t block) const {
   const bool casts = job_.model->blocks[block].kind == BlockKind::head && leaf_ != job_.precision.compute;
-  return casts ? job_.model->vocab_size * job_.model->dim * compute_ : 0;
+  return casts ? head_columns() * job_.model->dim * compute_ : 0;
 }
 
-/// The input and its norm. For a chunk, the logits and their log-softmax; or the logits alone, whose product may have scratch memory.
+int64_t BlockMemory::head_columns() const { return job_.model->division.most(job_.model->vocab_size); }
+
+/// The input and its norm. For a chunk, the logits and their log-softmax; or the logits alone, whose product may have scratch memory. Of
+/// logits that ranks divide, only a copy of the dtype of the loss.
 int64_t BlockMemory::loss_without_graph(size_t block) const {
+  const auto& division = job_.model->division;
   const int64_t chunk = job_.model->loss_chunk_tokens, tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
-  const int64_t logits = tokens * job_.model->vocab_size;
-  const int64_t scratch =
-      job_.accelerator.host_kernels
-          ? scratch_bytes(job_.products, job_.precision.compute, {tokens, job_.model->vocab_size, job_.model->dim})
-          : 0;
-  const int64_t loss =
-      overwrites_logits() ? logits * compute_ + scratch : std::max(logits * 2 * wide_, logits * compute_ + scratch);
-  return 2 * tokens_ * job_.model->dim * compute_ + head_cast(block) + loss;
+  const int64_t logits = tokens * head_columns();
+  const int64_t scratch = job_.accelerator.host_kernels ? scratch_bytes(job_.products, job_.precision.compute,
+                                                                        {tokens, head_columns(), job_.model->dim})
+                                                        : 0;
+  const int64_t copied = division.divides() ? wide_ + (compute_ < wide_ ? compute_ : 0) : 2 * wide_;
+  const int64_t loss = overwrites_logits() ? logits * compute_ + scratch
+                                           : std::max(logits * copied + tokens * division.loss_values() * 4,
+                                                      logits * compute_ + scratch);
+  const auto width = static_cast<double>(job_.model->dim);
+  return tokens_ * whole(width + division.of_rows(width)) * compute_ + head_cast(block) + loss;
 }
 
 std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {

@@ -60,6 +60,8 @@ class BlockMemory {
   int64_t attention_scratch(const MemoryMoment& moment) const;
   /// Bytes that a matrix needs in addition: its cast, and the scratch memory of its product if it is being `multiplied`.
   int64_t matrix_bytes(const ParameterSpec& matrix, bool multiplied) const;
+  /// Rows of the vocabulary projection on the rank with the most.
+  int64_t head_columns() const;
   /// Bytes of the cast of the vocabulary projection's weight.
   int64_t head_cast(size_t block) const;
   void add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const;

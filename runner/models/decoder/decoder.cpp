@@ -79,6 +79,14 @@ Decoder decoder_of(const Recipe::Model& model) {
   return decoder;
 }
 
+Decoder Decoder::divided(const TensorDivision& division) const {
+  Decoder part = *this;
+  part.n_heads = division.most(n_heads);
+  part.kv_heads = division.most(kv_heads);
+  part.hidden = division.most(hidden);
+  return part;
+}
+
 namespace decoder {
 
 int64_t hidden_dim(const Recipe::Model& model) {

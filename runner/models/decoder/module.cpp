@@ -53,10 +53,11 @@ class Embedding : public Block {
   Tensor forward(const Tensor&, const ForwardContext& context) override {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
-    auto x = embedded(tokens, context.batch->fields[inputs_], {.tokens = vocabulary_, .axis = context.tensor});
+    const Tensor& ids = context.batch->fields[inputs_];
+    auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor});
     // Gemma rounds the factor to the dtype of the table.
     if (multiplier_ != 1) x.mul_(at::scalar_tensor(multiplier_, tokens.scalar_type()).item());
-    return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
+    return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor);
   }
 
  private:
@@ -205,9 +206,7 @@ class Residual : public Block {
     ComputeScope compute(input);
     const Stream stream(input, context);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
-    auto h = branch_.ends().begin(x);
-    h = stream.enter(h);
-    return branch_(h, stream, context, Returns::addend).add_(x).view(input.sizes());
+    return branch_(stream.enter(branch_.ends().begin(x)), stream, context, Returns::addend).add_(x).view(input.sizes());
   }
 
  private:

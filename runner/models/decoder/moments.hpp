@@ -2,12 +2,19 @@
 #pragma once
 #include "runner/models/decoder/decoder.hpp"
 #include "runner/models/moments_without_graph.hpp"
+#include "runner/models/spec_parts.hpp"
 
 namespace runner::decoder {
 
 class Moments {
  public:
-  Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len);
+  /// `decoder`: not divided.
+  Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len, const TensorDivision& division);
+
+  /// Elements per token of a block's input, with all rows of it if parallel branches share them.
+  double input() const { return h_.stream + (decoder_.parallel ? h_.gathered() : 0); }
+  /// Elements of the input of a branch's first products; 0: it is the block's input.
+  double product_input() const { return decoder_.norm_before || h_.gathers ? h_.all : 0; }
 
   /// Of a block with parameters and saved activations. In order: the norm after the branch, output projection, attention,
   /// norm of queries, projection of queries, the norm before the branch.
@@ -33,22 +40,29 @@ class Moments {
   MemoryMoment attention_itself(int64_t layer) const;
   Tile largest_tile(int64_t window) const;
   void add_tiled_attention(MomentsWithoutGraph& moments, double beside, const AttentionForm& form) const;
+  void add_norm_before(MomentsWithoutGraph& moments) const;
+  void add_leave(MomentsWithoutGraph& moments, double beside) const;
   /// Adds what happens after a branch's last product. `beside` includes the result of that product.
   void add_end(MomentsWithoutGraph& moments, double beside) const;
   void add_norm_after(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
   void add_norm_before(std::vector<MemoryMoment>& moments, const BlockSpec& block) const;
-  /// Elements of a branch's gradient that exists in addition to the residual's.
+  /// Elements of a branch's gradient that exists in addition to the residual's, and of the gradient of the branch's last product.
   double masked() const;
+  double last_gradient() const { return h_.gathers ? h_.all : masked(); }
+  /// Elements of the rows that a norm before a branch has.
+  double normed_rows() const { return decoder_.parallel ? h_.all : h_.stream; }
   bool layer_norm() const { return decoder_.norm == Decoder::Norm::layer; }
   bool qk_norm() const { return decoder_.qk_norm != Decoder::QkNorm::none; }
 
   const Recipe::Model& model_;
-  const Decoder decoder_;
+  const Decoder decoder_;  ///< the part of the rank with the most
+  const TensorDivision division_;
   int64_t seq_len_;
-  double d_, q_, kv_, h_;  ///< elements per token: hidden state, queries, keys, feed-forward
+  HiddenElements h_;
+  double q_, kv_, mlp_;  ///< elements per token: queries, keys, feed-forward
 };
 
-/// Adds the memory that a soft cap of logits needs to the moments of a head.
+/// Adds the memory that a soft cap of logits needs to the moments of a head. `vocab_size`: of the rank's part.
 void add_softcap(BlockSpec& head, int64_t vocab_size);
 
 }  // namespace runner::decoder

@@ -20,9 +20,10 @@ class Blocks {
       : model_(model),
         division_(division),
         decoder_(decoder_of(model)),
+        hidden_(decoder_.dim, division),
         seq_len_(seq_len),
         packed_(packed),
-        moments_(model, decoder_, seq_len) {}
+        moments_(model, decoder_, seq_len, division) {}
 
   BlockSpec attention(const std::string& layer, int64_t number) const {
     BlockSpec block{.name = layer + ".attention", .layer = layer};
@@ -48,13 +49,14 @@ class Blocks {
     block.parameters.insert(block.parameters.end(), second.parameters.begin(), second.parameters.end());
     block.forward_flops_per_token = first.forward_flops_per_token + second.forward_flops_per_token;
     block.saved = first.saved;
-    block.saved.compute_elements_per_token += second.saved.compute_elements_per_token - width();  // one input
+    block.saved.compute_elements_per_token += second.saved.compute_elements_per_token - moments_.input();  // one input
     block.saved.float32_per_token += second.saved.float32_per_token;
     block.inputs = first.inputs;
     block.inputs.insert(block.inputs.end(), second.inputs.begin(), second.inputs.end());
-    block.output_elements_per_token = width();
+    block.output_elements_per_token = hidden_.stream;
     block.backward_moments = moments_.parallel(first, second);
     block.moments_without_graph = moments_.parallel_without_graph(first, second);
+    add_parallel_traffic(block);
     return block;
   }
 
@@ -67,7 +69,14 @@ class Blocks {
   bool layer_norm() const { return decoder_.norm == Decoder::Norm::layer; }
 
  private:
-  double width() const { return static_cast<double>(decoder_.dim); }
+  /// Of a layer whose branches read one entered input. With dropout there is a sum over the ranks for each branch.
+  void add_parallel_traffic(BlockSpec& block) const {
+    add_enter(block, hidden_.all, division_);
+    add_norm_sums(block);
+    const TensorCollective leave{.elements_per_token = hidden_.all, .of_output = true};
+    add_leave(block, leave, division_);
+    if (model_.dropout > 0) add_leave(block, leave, division_);
+  }
 
   /// The norms of parallel branches are of all rows on each rank.
   void add_norm(BlockSpec& block, const std::string& name) const {
@@ -96,13 +105,31 @@ class Blocks {
     add(block, std::move(weight));
   }
 
-  /// What a branch saves outside of its products: its input, the results of a norm before and the input of a norm after
-  /// it; and the norms' statistics.
+  /// What a branch saves outside of its products: its input, the input of its first products if that is another tensor, and the input of a
+  /// norm after it; and the norms' statistics.
   void add_ends(BlockSpec& block) const {
-    const int norms = decoder_.norm_before + decoder_.norm_after;
-    block.saved.compute_elements_per_token += (1 + norms) * width();
-    block.saved.float32_per_token += norms * (layer_norm() ? 2 : 1);
-    block.output_elements_per_token = width();
+    const double statistics = layer_norm() ? 2 : 1;
+    block.saved.compute_elements_per_token += moments_.input() + moments_.product_input();
+    if (decoder_.norm_before)
+      block.saved.float32_per_token += decoder_.parallel ? statistics : division_.of_rows(statistics);
+    block.output_elements_per_token = hidden_.stream;
+    add_enter(block, hidden_.all, division_);
+    if (!decoder_.norm_after) return;
+    block.saved.compute_elements_per_token += hidden_.stream;
+    block.saved.float32_per_token += division_.of_rows(statistics);
+  }
+  /// Of the last product. A norm after it needs its values.
+  void add_last_sum(BlockSpec& block) const {
+    add_leave(block, {.elements_per_token = hidden_.all, .of_output = !decoder_.norm_after}, division_);
+  }
+  /// The sums of squares of the queries and of the keys over all heads.
+  void add_norm_sums(BlockSpec& block) const {
+    if (!division_.divides() || decoder_.qk_norm != Decoder::QkNorm::full) return;
+    const TensorCollective sums{.kind = TensorCollective::Kind::all_gather,
+                                .elements_per_token = static_cast<double>(division_.ranks),
+                                .values = TensorCollective::Values::statistics};
+    block.tensor_forward.insert(block.tensor_forward.end(), 2, sums);
+    block.tensor_backward.insert(block.tensor_backward.begin(), 2, sums);
   }
 
   void add_attention(BlockSpec& block, const std::string& layer, int64_t number) const {
@@ -119,26 +146,31 @@ class Blocks {
                d.biases.out);
     if (d.norm_after) add_norm(block, layer + ".attention_post_norm");
 
+    const auto part = d.divided(division_);
+    const auto own_q = part.query_dim(), own_kv = part.key_dim();
     const auto form = attention_form(model_, number);
     const int64_t seen = form.window > 0 ? std::min(form.window, seq_len_) : seq_len_;
-    block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(q, seen);
+    block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(own_q, seen);
     add_ends(block);
+    add_norm_sums(block);
+    add_last_sum(block);
     // Rotated q and k, v, attention output. Attention with dropout saves k and v repeated for every query head. Without a
     // fused kernel there is no log-sum-exp.
     const bool dropout = model_.dropout > 0, fused = moments_.fused(number);
-    block.saved.compute_elements_per_token += static_cast<double>(2 * q + 2 * (dropout ? q : kv));
+    block.saved.compute_elements_per_token += static_cast<double>(2 * own_q + 2 * (dropout ? own_q : own_kv));
     const auto name = layer + ".attention.";
-    if (d.norm_before)
-      block.inputs.push_back(
-          {.matrices = {name + "wq.weight", name + "wk.weight", name + "wv.weight"}, .elements_per_token = width()});
+    if (moments_.product_input() > 0)
+      block.inputs.push_back({.matrices = {name + "wq.weight", name + "wk.weight", name + "wv.weight"},
+                              .elements_per_token = moments_.product_input()});
     const bool windowed = form.window > 0 && form.window < seq_len_;
-    if (fused && !windowed) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (q - kv));
+    if (fused && !windowed) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (own_q - own_kv));
     if (fused)
-      (windowed ? block.saved.host_float32_per_token : block.saved.float32_per_token) += static_cast<double>(d.n_heads);
+      (windowed ? block.saved.host_float32_per_token : block.saved.float32_per_token) +=
+          static_cast<double>(part.n_heads);
     if (d.qk_norm == Decoder::QkNorm::none) return;
-    block.saved.compute_elements_per_token += static_cast<double>(q + kv);
+    block.saved.compute_elements_per_token += static_cast<double>(own_q + own_kv);
     block.saved.float32_per_token +=
-        d.qk_norm == Decoder::QkNorm::head ? static_cast<double>(d.n_heads + d.kv_heads) : 2;
+        d.qk_norm == Decoder::QkNorm::head ? static_cast<double>(part.n_heads + part.kv_heads) : 2;
   }
 
   void add_mlp(BlockSpec& block, const std::string& layer) const {
@@ -150,19 +182,22 @@ class Blocks {
     if (d.norm_after) add_norm(block, layer + ".mlp_post_norm");
     block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
     add_ends(block);
+    add_last_sum(block);
     // Gate, up and their product; or the input of the activation and its result, which for relu are saved once.
     const bool once = !d.gated && activation_of(model_) == "relu";
-    block.saved.compute_elements_per_token += static_cast<double>((d.gated ? 3 : once ? 1 : 2) * d.hidden);
+    const auto own_hidden = static_cast<double>(d.divided(division_).hidden);
+    block.saved.compute_elements_per_token += (d.gated ? 3 : once ? 1 : 2) * own_hidden;
     const auto name = layer + ".mlp.";
-    if (d.norm_before)
-      block.inputs.push_back({.matrices = {name + "w1.weight", name + "w3.weight"}, .elements_per_token = width()});
-    if (!once)
-      block.inputs.push_back({.matrices = {name + "w2.weight"}, .elements_per_token = static_cast<double>(d.hidden)});
+    if (moments_.product_input() > 0)
+      block.inputs.push_back(
+          {.matrices = {name + "w1.weight", name + "w3.weight"}, .elements_per_token = moments_.product_input()});
+    if (!once) block.inputs.push_back({.matrices = {name + "w2.weight"}, .elements_per_token = own_hidden});
   }
 
   const Recipe::Model& model_;
   const TensorDivision& division_;
   Decoder decoder_;
+  HiddenElements hidden_;
   int64_t seq_len_;
   bool packed_;  ///< rows may have several sequences
   Moments moments_;
@@ -186,9 +221,10 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
   auto embedding = embedding_block(
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, TensorSplit{})},
       division);
+  const HiddenElements hidden(model.dim, division);
   if (embedding_multiplier(model) != 1 && model.dropout == 0)
     embedding.backward_moments.insert(embedding.backward_moments.begin(),
-                                      {.compute_elements_per_token = 2 * static_cast<double>(model.dim)});
+                                      {.compute_elements_per_token = 2 * hidden.stream});
   spec.blocks.push_back(std::move(embedding));
   spec.buffer_elements = rotary_tables(model) * model.max_seq_len * decoder_of(model).rotary_dim;
   for (int64_t i = 0; i < model.n_layers; ++i) {
@@ -205,14 +241,15 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(text_label_head_block(model, std::move(norm), seq_len));
     return spec;
   }
-  const auto memory = blocks.layer_norm()
-                          ? NormMemory{.saved_float32 = 2}
-                          : NormMemory{.saved_float32 = 1, .widened = 2.0 * static_cast<double>(model.dim)};
+  const auto memory = blocks.layer_norm() ? NormMemory{.saved_float32 = 2}
+                                          : NormMemory{.saved_float32 = 1,
+                                                       .temporaries = 2.0 * static_cast<double>(model.dim),
+                                                       .widened = 2.0 * static_cast<double>(model.dim)};
   auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory, division);
-  if (model.logits_softcap > 0) add_softcap(head, vocab_size);
+  if (model.logits_softcap > 0) add_softcap(head, division.most(vocab_size));
   if (!blocks.layer_norm()) {
     MomentsWithoutGraph norm(model, seq_len);
-    norm.add_rms_norm(static_cast<double>(model.dim), static_cast<double>(model.dim));
+    norm.add_rms_norm(hidden.stream, hidden.stream, division.of_rows(1));
     head.moments_without_graph = norm.list;
   }
   spec.blocks.push_back(std::move(head));

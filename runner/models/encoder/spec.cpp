@@ -66,8 +66,8 @@ std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe
   const int64_t norm = 2 * model.dim, out = elements_of(block.parameters, {".wo.weight", ".wo.bias"});
   const int64_t one = elements_of(block.parameters, {".wq.weight", ".wq.bias"});
   const double before = first ? d : 0;  // the input of the embedding's norm
-  auto attention =
-      model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 10 * d};
+  auto attention = model.dropout > 0 ? dropout_attention_moment(model.n_heads, seq_len, 12 * d)
+                                     : MemoryMoment{.compute_elements_per_token = 10 * d};
   attention.compute_elements_per_token += before;
   attention.arrived = norm + out;
   std::vector<MemoryMoment> moments = {norm_moment(block, model),

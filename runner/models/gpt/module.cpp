@@ -36,18 +36,17 @@ class GptEmbedding : public Block {
     const auto places = context.cache ? context.cache->positions() : places_.of(*context.batch);
     const auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor})
                        .add_(position_rows(places, ids, context.tensor));
-    return dropout_(x, context, DropoutSite::embedding).to(compute.dtype);
+    return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor);
   }
 
  private:
-  /// [T, dim] or [B, T, dim]; with sequence parallelism this rank's rows of the stream.
+  /// [T, dim] or [B, T, dim]; of several ranks this rank's rows of the stream.
   Tensor position_rows(const TokenPositions& places, const Tensor& ids, const TensorAxis* axis) const {
     const auto table = positions_.get();
-    if (axis && axis->division().divides_rows()) {
-      const auto all = places.packed() ? places.on_device : at::arange(ids.size(1), ids.options()).expand(ids.sizes());
-      return at::embedding(table, axis->own_rows(all.reshape({-1, 1})).squeeze(1));
-    }
-    return places.packed() ? at::embedding(table, places.on_device) : table.narrow(0, 0, ids.size(1));
+    if (!axis) return places.packed() ? at::embedding(table, places.on_device) : table.narrow(0, 0, ids.size(1));
+    if (places.packed()) return at::embedding(table, axis->own_rows(places.on_device.reshape({-1, 1})).squeeze(1));
+    const int64_t first = axis->first_row(ids.numel()), count = axis->stream_rows(ids.numel());
+    return at::embedding(table, at::arange(first, first + count, ids.options()).remainder_(ids.size(1)));
   }
 
   Parameter tokens_, positions_;

@@ -42,39 +42,62 @@ void divide_all(BlockSpec& block, const TensorDivision& division) {
   for (auto& parameter : block.parameters) divide(parameter, division);
 }
 
+/// Elements per token on the rank with the most.
+struct Elements {
+  Elements(const Recipe::Model& model, const TensorDivision& division)
+      : hidden(model.dim, division),
+        masked(division.of_rows(masked_elements(model))),
+        heads(division.most(model.n_heads)),
+        columns(heads * (model.dim / model.n_heads)),
+        mlp_columns(division.most(hidden_dim(model))),
+        q(static_cast<double>(columns)),
+        mlp(static_cast<double>(mlp_columns)) {}
+  HiddenElements hidden;
+  double masked;  ///< the gradient of a branch, if it is not the residual's
+  int64_t heads, columns, mlp_columns;
+  double q;    ///< queries, keys, values or the result of attention
+  double mlp;  ///< the input of GELU
+  /// The gradient of the last product, in addition to the residual's.
+  double last_gradient() const { return hidden.gathers ? hidden.all : masked; }
+};
+
 /// Moments of high memory use in backward, in order: output projection, attention, input projection, norm.
-std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe::Model& model, int64_t seq_len) {
-  const auto d = static_cast<double>(model.dim), saved = block.saved.compute_elements_per_token;
-  const double masked = masked_elements(model);
+std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe::Model& model, const Elements& e,
+                                            int64_t seq_len) {
+  const auto& h = e.hidden;
+  const double saved = block.saved.compute_elements_per_token;
   const int64_t out = elements_of(block.parameters, {".out.weight", ".out.bias"});
   const int64_t qkv = elements_of(block.parameters, {".qkv.weight", ".qkv.bias"});
-  auto attention =
-      model.dropout > 0 ? dropout_attention_moment(model, seq_len) : MemoryMoment{.compute_elements_per_token = 11 * d};
+  const double beside = 2 * h.stream + h.all;  // input, residual's gradient, normed input
+  auto attention = model.dropout > 0 ? dropout_attention_moment(e.heads, seq_len, beside + 9 * e.q)
+                                     : MemoryMoment{.compute_elements_per_token = beside + 8 * e.q};
   attention.arrived = out;
-  return {{.compute_elements_per_token = saved + 2 * d + masked,
+  return {{.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.q,
            .arriving = out,
-           .released_per_token = masked,
+           .released_per_token = e.last_gradient(),
            .out_features = model.dim,
-           .in_features = model.dim},
+           .in_features = e.columns},
           attention,
-          {.compute_elements_per_token = 7 * d,
+          {.compute_elements_per_token = beside + 3 * e.q + h.all,
            .arrived = out,
            .arriving = qkv,
-           .released_per_token = d,
-           .out_features = 3 * model.dim,
+           .released_per_token = h.all,
+           .out_features = 3 * e.columns,
            .in_features = model.dim},
-          {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
+          {.compute_elements_per_token = 4 * h.stream, .arrived = block.parameter_count()}};
 }
 
 /// Input and its norm, queries, keys and values, and the result exist until the end.
-std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, int64_t seq_len, bool packed) {
-  const auto d = static_cast<double>(model.dim);
-  MomentsWithoutGraph moments(model, seq_len);
-  moments.add_product(2 * d, 3 * model.dim, model.dim);
-  moments.add_fused_attention(5 * d, {.size = d, .joined = packed});
-  moments.add_dropout_attention(5 * d, d, /*repeats=*/false);
-  moments.add_product(6 * d, model.dim, model.dim);
-  moments.add_dropout(7 * d, d);
+std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, const Elements& e, int64_t seq_len,
+                                                  bool packed, const TensorDivision& division) {
+  const double x = e.hidden.stream + e.hidden.all, qkv = 3 * e.q;
+  MomentsWithoutGraph moments(model, seq_len, division);
+  moments.add_product(x, 3 * e.columns, model.dim);
+  moments.add_fused_attention(x + qkv, {.size = e.q, .joined = packed});
+  moments.add_dropout_attention(x + qkv, e.q, /*repeats=*/false);
+  moments.add_product(x + qkv + e.q, model.dim, e.columns);
+  moments.add_leave(x + qkv + e.q, e.hidden.all);
+  moments.add_dropout(x + qkv + e.q + e.hidden.stream, e.hidden.stream);
   return moments.list;
 }
 
@@ -89,50 +112,54 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   add_linear(block, model, layer + ".attention.out", dim, dim, residual_std(model), {.dim = 1, .unit = head});
   divide_all(block, division);
 
-  block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
+  const Elements e(model, division);
+  const auto& h = e.hidden;
+  block.forward_flops_per_token =
+      matrix_flops_per_token(block.parameters) + attention_flops_per_token(e.columns, seq_len);
   // Block input, normed input, q k v, attention output.
-  block.saved.compute_elements_per_token = static_cast<double>(6 * dim);
+  block.saved.compute_elements_per_token = h.stream + h.all + 4 * e.q;
   // Mean and reciprocal deviation of the norm, and attention's log-sum-exp, which attention with dropout does not save.
-  block.saved.float32_per_token = 2 + (model.dropout > 0 ? 0.0 : static_cast<double>(model.n_heads));
-  block.inputs = {{.matrices = {layer + ".attention.qkv.weight"}, .elements_per_token = static_cast<double>(dim)}};
-  block.output_elements_per_token = static_cast<double>(dim);
-  block.backward_moments = attention_moments(block, model, seq_len);
-  block.moments_without_graph = attention_without_graph(model, seq_len, packed);
+  block.saved.float32_per_token = division.of_rows(2) + (model.dropout > 0 ? 0.0 : static_cast<double>(e.heads));
+  block.inputs = {{.matrices = {layer + ".attention.qkv.weight"}, .elements_per_token = h.all}};
+  block.output_elements_per_token = h.stream;
+  block.backward_moments = attention_moments(block, model, e, seq_len);
+  block.moments_without_graph = attention_without_graph(model, e, seq_len, packed, division);
+  add_enter(block, h.all, division);
+  add_leave(block, {.elements_per_token = h.all, .of_output = true}, division);
   return block;
 }
 
 /// Moments of high memory use in backward, in order: second projection, GELU, first projection, norm.
-std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Model& model) {
-  const int64_t dim = model.dim, hidden = hidden_dim(model);
-  const auto d = static_cast<double>(dim), h = static_cast<double>(hidden),
-             saved = block.saved.compute_elements_per_token;
-  const double masked = masked_elements(model);
+std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Model& model, const Elements& e) {
+  const auto& h = e.hidden;
+  const double saved = block.saved.compute_elements_per_token;
   const int64_t down = elements_of(block.parameters, {".down.weight", ".down.bias"});
   const int64_t up = elements_of(block.parameters, {".up.weight", ".up.bias"});
-  return {{.compute_elements_per_token = saved + d + masked + h,
+  return {{.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.mlp,
            .arriving = down,
-           .released_per_token = h + masked,
-           .out_features = dim,
-           .in_features = hidden},
-          {.compute_elements_per_token = saved + d + h, .arrived = down},
-          {.compute_elements_per_token = saved - h + 2 * d,
+           .released_per_token = e.mlp + e.last_gradient(),
+           .out_features = model.dim,
+           .in_features = e.mlp_columns},
+          {.compute_elements_per_token = saved + h.stream + e.mlp, .arrived = down},
+          {.compute_elements_per_token = saved - e.mlp + h.stream + h.all,
            .arrived = down,
            .arriving = up,
-           .released_per_token = d + h,
-           .out_features = hidden,
-           .in_features = dim},
-          {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
+           .released_per_token = h.all + e.mlp,
+           .out_features = e.mlp_columns,
+           .in_features = model.dim},
+          {.compute_elements_per_token = 4 * h.stream, .arrived = block.parameter_count()}};
 }
 
 /// The input's norm and GELU's input are freed before the second projection.
-std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model) {
-  const int64_t dim = model.dim, hidden = hidden_dim(model);
-  const auto d = static_cast<double>(dim), h = static_cast<double>(hidden);
-  MomentsWithoutGraph moments(model, /*seq_len=*/0);
-  moments.add_product(2 * d, hidden, dim);
-  moments.add(2 * d + 2 * h);
-  moments.add_product(d + h, dim, hidden);
-  moments.add_dropout(2 * d + h, d);
+std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model, const Elements& e,
+                                            const TensorDivision& division) {
+  const auto& h = e.hidden;
+  MomentsWithoutGraph moments(model, /*seq_len=*/0, division);
+  moments.add_product(h.stream + h.all, e.mlp_columns, model.dim);
+  moments.add(h.stream + h.all + 2 * e.mlp);
+  moments.add_product(h.stream + e.mlp, model.dim, e.mlp_columns);
+  moments.add_leave(h.stream + e.mlp, h.all);
+  moments.add_dropout(2 * h.stream + e.mlp, h.stream);
   return moments.list;
 }
 
@@ -147,14 +174,18 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer, const 
   divide_all(block, division);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
+  const Elements e(model, division);
+  const auto& h = e.hidden;
   // Block input, its norm, and GELU's input and output.
-  block.saved.compute_elements_per_token = static_cast<double>(2 * dim + 2 * hidden);
-  block.saved.float32_per_token = 2;  // mean and reciprocal deviation of the norm
-  block.inputs = {{.matrices = {layer + ".mlp.up.weight"}, .elements_per_token = static_cast<double>(dim)},
-                  {.matrices = {layer + ".mlp.down.weight"}, .elements_per_token = static_cast<double>(hidden)}};
-  block.output_elements_per_token = static_cast<double>(dim);
-  block.backward_moments = mlp_moments(block, model);
-  block.moments_without_graph = mlp_without_graph(model);
+  block.saved.compute_elements_per_token = h.stream + h.all + 2 * e.mlp;
+  block.saved.float32_per_token = division.of_rows(2);  // mean and reciprocal deviation of the norm
+  block.inputs = {{.matrices = {layer + ".mlp.up.weight"}, .elements_per_token = h.all},
+                  {.matrices = {layer + ".mlp.down.weight"}, .elements_per_token = e.mlp}};
+  block.output_elements_per_token = h.stream;
+  block.backward_moments = mlp_moments(block, model, e);
+  block.moments_without_graph = mlp_without_graph(model, e, division);
+  add_enter(block, h.all, division);
+  add_leave(block, {.elements_per_token = h.all, .of_output = true}, division);
   return block;
 }
 
