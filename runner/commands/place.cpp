@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/selection/mesh_plan.hpp"
 
 namespace runner {
 
@@ -62,7 +63,7 @@ void describe_devices(Topology& topology, const Facts& facts, const std::vector<
 }
 
 DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const Placement& placement) {
-  Recipe::Devices wanted = recipe.devices;
+  Recipe::Devices wanted = devices_of(recipe);
   bool count = wanted.devices.kind == DeviceRequest::Kind::count;
   if (placement.launched && count)
     wanted.devices = {};  // check_placement() checks the count; this rank may see only its own device
@@ -77,7 +78,7 @@ Topology simulated_topology(const Recipe& recipe, const Facts& facts) {
         "strategy, or remove one of the two keys");
   Topology topology;
   topology.simulated = true;
-  topology.devices_per_node = simulated_devices(recipe.devices);
+  topology.devices_per_node = simulated_devices(devices_of(recipe));
   topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
   topology.cores = facts.cores;
   topology.device_reason =
@@ -111,7 +112,7 @@ Place simulated_place(const Recipe& recipe, const LaunchOptions& options, Placem
 
 Topology topology_here(const Recipe& recipe, const Facts& facts) {
   if (recipe.devices.simulate) return simulated_topology(recipe, facts);
-  DeviceChoice choice = choose_devices(recipe.devices, facts);
+  DeviceChoice choice = choose_devices(devices_of(recipe), facts);
   Topology topology;
   topology.cuda = topology.bf16 = choice.accelerator == "cuda";
   topology.devices_per_node = choice.count;

@@ -48,7 +48,7 @@ void split_world(RecommendOptions& options) {
 }
 
 int asked_devices(const Recipe& recipe) {
-  const auto& request = recipe.devices.devices;
+  const auto request = devices_of(recipe).devices;
   if (request.kind == DeviceRequest::Kind::indices) return static_cast<int>(request.indices.size());
   return request.kind == DeviceRequest::Kind::automatic ? 1 : std::max(1, request.count);
 }

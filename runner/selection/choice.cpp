@@ -26,7 +26,7 @@ class Chooser {
       : request_(request),
         clock_(clock),
         book_(rule_book()),
-        part_(part_of_rank(request.recipe, request.model, request.topology)),
+        part_(part_of_rank(request.recipe, request.model, request.topology.mesh())),
         search_(request.recipe, *part_, request.topology, request.given),
         own_options_(request.given) {
     choice_.limit = search_.limit();

@@ -63,25 +63,19 @@ std::optional<Diagnostic> find_problem(const Recipe& recipe, const MeshSizes& si
 
 }  // namespace
 
-void let_mesh_choose_devices(Recipe& recipe) {
+Recipe::Devices devices_of(const Recipe& recipe) {
+  auto devices = recipe.devices;
   const auto sizes = asked_sizes(recipe);
-  if (sizes.tensor == Recipe::automatic) return;
-  auto& devices = recipe.devices;
   const int64_t ranks = sizes.ranks_of_data() * (sizes.complete() ? sizes.data_ranks() : 1);
   const int64_t of_node = ranks / devices.num_nodes;
   constexpr int64_t most_processes = 1024;
-  if (ranks == 1 || ranks % devices.num_nodes != 0 || of_node > most_processes) return;
   const bool open = devices.devices.kind == DeviceRequest::Kind::automatic;
+  if (!open || ranks <= 1 || ranks % devices.num_nodes != 0 || of_node > most_processes) return devices;
   const bool own_processes = recipe.origins.contains("devices.cpu_processes");
-  const auto why = decided(fmt::format("{} has {}", text_of_mesh(recipe), counted(ranks, "rank")));
-  if (open && !own_processes) {
-    devices.cpu_processes = of_node;
-    recipe.origins["devices.cpu_processes"] = why;
-  }
-  // A mesh whose data axis is what is left over takes all devices.
-  if (!open || !sizes.complete() || (own_processes && devices.accelerator == "cpu")) return;
-  devices.devices = {DeviceRequest::Kind::count, static_cast<int>(of_node), {}};
-  recipe.origins["devices.devices"] = why;
+  if (!own_processes) devices.cpu_processes = of_node;
+  if (sizes.complete() && !(own_processes && devices.accelerator == "cpu"))
+    devices.devices = {DeviceRequest::Kind::count, static_cast<int>(of_node), {}};
+  return devices;
 }
 
 bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& diagnostics) {
@@ -116,8 +110,8 @@ void check_division(const Recipe& recipe, int64_t ranks, std::vector<Diagnostic>
 }
 
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
-                                              const Topology& topology) {
-  const auto division = division_of(resolved, topology.mesh(), /*rank=*/0);
+                                              const Mesh& mesh, int rank) {
+  const auto division = division_of(resolved, mesh, rank);
   if (!division.divides()) return model;
   return std::make_shared<ModelSpec>(make_spec(resolved, model->vocab_size, model->seq_len, division));
 }

@@ -12,8 +12,9 @@
 
 namespace runner {
 
-/// Sets [devices] of a recipe whose mesh determines the number of ranks, and which does not set the number itself.
-void let_mesh_choose_devices(Recipe& recipe);
+/// [devices] of the recipe. If it sets no number of devices, the mesh does: on CPU the ranks that it needs, on accelerators the same if
+/// its sizes are complete. Otherwise the data axis takes all devices.
+Recipe::Devices devices_of(const Recipe& recipe);
 
 /// Sets the mesh of `topology` to that of the recipe, and devices.mesh to its sizes, without "auto". Reports sizes that do not multiply
 /// to the number of ranks, with sizes that do; the topology then has no mesh that can be used, and the result is false.
@@ -25,9 +26,10 @@ TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank);
 /// Reports a tensor axis of so many ranks that cannot share the matrices of the recipe's model.
 void check_division(const Recipe& recipe, int64_t ranks, std::vector<Diagnostic>& diagnostics);
 
-/// The part of the model that the first rank of the tensor axis has; no rank has more. `model`: all of it, as make_spec() makes it.
+/// The part of the model that a rank has. No rank has more than the first one, whose part jobs are planned with. `model`: all of it, as
+/// make_spec() makes it.
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
-                                              const Topology& topology);
+                                              const Mesh& mesh, int rank = 0);
 
 /// The options of the strategy that the sizes replicate and shard of the mesh ask for.
 nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry);

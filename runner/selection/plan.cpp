@@ -364,7 +364,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
   plan.model = std::make_shared<ModelSpec>(spec_of(plan));
-  plan.part = part_of_rank(plan.recipe, plan.model, topology);
+  plan.part = part_of_rank(plan.recipe, plan.model, topology.mesh());
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back(
         {recipe.origin("activation_checkpointing.blocks"), "no-match",

@@ -309,9 +309,7 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };
-  Recipe recipe = load_layered_recipe(file, overrides, check, reader_help());
-  let_mesh_choose_devices(recipe);
-  return recipe;
+  return load_layered_recipe(file, overrides, check, reader_help());
 }
 
 }  // namespace runner

@@ -5,6 +5,8 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/mesh_sizes.hpp"
+#include "runner/selection/mesh_plan.hpp"
 
 namespace runner::sweep {
 
@@ -37,13 +39,17 @@ std::vector<int> usable(Recipe::Devices devices, const Facts& facts) {
   return choose_devices(devices, facts).cuda_indices;
 }
 
-std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
-  const auto& request = recipe.devices.devices;
+/// `least`: GPUs that a trial needs if the recipe does not say how many it uses.
+std::vector<Slot> cuda_slots(const Recipe::Devices& devices, const Facts& facts, std::optional<int> parallel,
+                             int least) {
+  const auto& request = devices.devices;
   const bool open = request.kind == DeviceRequest::Kind::automatic,
              free = request.kind == DeviceRequest::Kind::free_count;
-  const std::vector<int> indices = usable(recipe.devices, facts);
+  const std::vector<int> indices = usable(devices, facts);
   const auto gpus = static_cast<int>(indices.size());
-  const int each = open ? (parallel ? std::max(1, gpus / *parallel) : 1) : request.count < 0 ? gpus : request.count;
+  const int each = open                ? (parallel ? std::max(least, gpus / *parallel) : least)
+                   : request.count < 0 ? gpus
+                                       : request.count;
   const int count = parallel.value_or(std::max(1, gpus / each));
   if (count * each > gpus)
     throw usage_error("parallel = {} trials of {} GPUs each need {}, and there are {}{}: {}", count, each, count * each,
@@ -67,15 +73,16 @@ std::vector<Slot> cuda_slots(const Recipe& recipe, const Facts& facts, std::opti
 }  // namespace
 
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
+  const auto devices = devices_of(recipe);
   if (recipe.devices.simulate)
-    return cpu_slots(recipe, facts, parallel,
-                     simulated_devices(recipe.devices) * static_cast<int>(recipe.devices.num_nodes));
+    return cpu_slots(recipe, facts, parallel, simulated_devices(devices) * static_cast<int>(devices.num_nodes));
   if (recipe.devices.num_nodes > 1)
     throw usage_error("trials of a sweep run on this node only, but the recipe has devices.num_nodes = {}",
                       recipe.devices.num_nodes);
-  DeviceChoice choice = choose_devices(recipe.devices, facts);
+  DeviceChoice choice = choose_devices(devices, facts);
   if (choice.accelerator == "cpu") return cpu_slots(recipe, facts, parallel, choice.count);
-  if (recipe.devices.devices.kind != DeviceRequest::Kind::indices) return cuda_slots(recipe, facts, parallel);
+  if (devices.devices.kind != DeviceRequest::Kind::indices)
+    return cuda_slots(devices, facts, parallel, std::max(1, static_cast<int>(given_mesh(recipe).ranks_of_data())));
   if (parallel.value_or(1) > 1)
     throw usage_error(
         "the recipe names its GPUs by index, so only one trial can run at a time; give their number "

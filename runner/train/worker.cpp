@@ -114,13 +114,6 @@ OptimizerConfig optimizer_config(const Recipe& recipe) {
   return config;
 }
 
-/// What the rank has of the model.
-std::unique_ptr<Model> build_part(const Recipe& recipe, const ModelSpec& whole, const Mesh& mesh, int rank) {
-  const auto division = division_of(recipe, mesh, rank);
-  return build_model(recipe.model,
-                     division.divides() ? make_spec(recipe, whole.vocab_size, whole.seq_len, division) : whole);
-}
-
 /// Initial values from the folders of a base model and of an adapter, or random ones from the seed. A checkpoint replaces them except
 /// those of the base, so the others are random if `resumes`: the folders may be gone. `spec`: of the whole model.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
@@ -190,11 +183,13 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
       with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir, learned), recipe);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir, learned);
   const Topology topology = topology_of(recipe, world_options(recipe));
-  const ModelSpec spec = make_spec(recipe, vocab, seq_len);
-  auto model = build_part(recipe, spec, topology.mesh(), world.rank);
+  const auto whole = std::make_shared<const ModelSpec>(make_spec(recipe, vocab, seq_len));
+  const ModelSpec& spec = *whole;
+  const auto planned = part_of_rank(recipe, whole, topology.mesh());  // all ranks make the same plan
+  auto model = build_model(recipe.model, *part_of_rank(recipe, whole, topology.mesh(), world.rank));
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
-  Job job = make_job(recipe, model->spec, topology);
+  Job job = make_job(recipe, *planned, topology);
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();

@@ -180,7 +180,7 @@ TEST_CASE("sizes that do not multiply to the number of ranks are refused with si
 
 TEST_CASE("a mesh that is complete decides how many ranks are started") {
   const auto ranks = [](const std::string& tail) {
-    const auto devices = RecipePlace("strategy = \"fsdp\"\n", tail).load().devices;
+    const auto devices = devices_of(RecipePlace("strategy = \"fsdp\"\n", tail).load());
     return std::to_string(devices.cpu_processes) + " or " + write_devices(devices.devices);
   };
   CHECK(ranks("[devices]\nmesh = { shard = 2, tensor = 2 }\n") == "4 or 4");

@@ -1,0 +1,98 @@
+// Meshes with a tensor axis in processes: the curve of one rank, what `check` and `recommend` say, and runs that continue on another mesh.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/support/command.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+std::vector<double> train(const std::vector<std::string>& overrides, const std::string& said = "") {
+  Workplace place;
+  write_tiny_recipe(place);
+  std::vector<std::string> arguments = {"run", "tiny.toml", "--json", "--set", "model.dropout=0"};
+  for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});
+  const auto result = place.run(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.json().at("status") == "finished");
+  CHECK_THAT(result.err, ContainsSubstring(said));
+  return losses(place);
+}
+
+void check_equal(const std::vector<double>& curve, const std::vector<double>& expected) {
+  REQUIRE(curve.size() == expected.size());
+  for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], WithinRel(expected[i], 1e-5));
+}
+
+}  // namespace
+
+TEST_CASE("every strategy with a tensor axis has the curve of one rank", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  REQUIRE(single.size() == 12);
+  CHECK(single.back() < single.front());
+  const std::string pair = "devices.mesh={tensor=2}";
+  check_equal(train({"strategy=single", pair}, "single on 2 CPU ranks (tensor 2)"), single);
+  check_equal(train({"strategy=single", pair, "strategy.sequence_parallel=false"}), single);
+  check_equal(train({"strategy=ddp", pair, "devices=4"}, "ddp on 4 CPU ranks (data 2 x tensor 2)"), single);
+  check_equal(train({"strategy=fsdp", "devices.mesh={shard=2,tensor=2}", "devices=4"}, "fsdp on 4 CPU ranks"), single);
+  check_equal(train({"strategy=deepspeed_stage_3", "strategy.tp_size=2", "devices=4"}, "zero on 4 CPU ranks"), single);
+  check_equal(train({"strategy=model_parallel", "devices=2"}, "model_parallel on 2 CPU ranks (tensor 2)"), single);
+  check_equal(train({"strategy=auto", pair, "devices=4"}, "ddp on 4 CPU ranks (data 2 x tensor 2)"), single);
+}
+
+TEST_CASE("a run continues on another mesh", "[e2e]") {
+  const std::vector<std::string> meshes = {"devices.mesh={shard=2,tensor=2}", "devices.mesh={shard=1,tensor=2}",
+                                           "devices.mesh={shard=2,tensor=1}"};
+  Workplace whole;
+  write_tiny_recipe(whole, "[strategy]\nname = \"fsdp\"\n");
+  REQUIRE(whole.run({"run", "tiny.toml", "--json", "--set", "devices=1", "--set", "model.dropout=0"}).code == 0);
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
+  auto result = place.run({"run", "tiny.toml", "--json", "--set", meshes[0], "--set", "devices=4", "--set",
+                           "train.max_steps=4", "--set", "model.dropout=0"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  for (size_t i = 1; i < meshes.size(); ++i) {
+    const auto steps = std::to_string(4 * (i + 1));
+    result = place.run(
+        {"resume", "last", "--json", "--set", meshes[i], "--set", "devices=2", "--set", "train.max_steps=" + steps});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+  }
+  check_equal(losses(place), losses(whole));
+}
+
+TEST_CASE("check and recommend know the mesh", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
+  const auto run = [&](const std::string& verb, const std::string& mesh, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {verb,    "tiny.toml",           "--set", "devices.accelerator=cpu",
+                                          "--set", "devices.mesh=" + mesh};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return place.run(arguments);
+  };
+  CHECK_THAT(run("check", "{shard=2,tensor=2}", {"--unset", "devices.cpu_processes"}).err,
+             ContainsSubstring("fsdp on 4 CPU ranks (data 2 x tensor 2)"));
+  auto wrong = run("check", "{tensor=2}", {"--set", "devices=3"});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err,
+             ContainsSubstring("--set devices.mesh={tensor=2}: error: the run has 3 ranks, which is no "
+                               "multiple of the 2 of mesh = { tensor = 2 }\n  allowed: tensor = 1, tensor = 3"));
+  wrong = run("check", "{tensor=64}");
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, ContainsSubstring("error: a tensor axis of 64 ranks: 64 ranks cannot share "));
+  wrong = run("recommend", "{shard=2,tensor=2}", {"--devices", "3"});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, ContainsSubstring("the run has 3 ranks, not the 4 of mesh = { shard = 2, tensor = 2 }"));
+  const auto advice = run("recommend", "{shard=2,tensor=2}", {"--json", "--devices", "4"});
+  INFO(advice.err);
+  REQUIRE(advice.code == 0);
+  CHECK(advice.json().at("parameters") == run("recommend", "{tensor=1}", {"--json"}).json().at("parameters"));
+  for (const auto& candidate : advice.json().at("candidates"))
+    if (candidate.at("strategy") == "ddp") CHECK(candidate.at("verdict") == "refused");
+}
