@@ -12,7 +12,7 @@ namespace runner {
 /// channel have no order with respect to other channels and to collectives.
 ///
 /// A Work is done when its wait() returns; on an accelerator, that is when the current stream comes to that point. Each Work must be
-/// waited for. wait() throws what a collective of the transport would throw: a rank is gone, the timeout is over, or the ranks give
+/// waited for. That of a send may wait until the other rank has called receive, so a rank calls its own receives before. wait() throws what a collective of the transport would throw: a rank is gone, the timeout is over, or the ranks give
 /// different sizes, dtypes or numbers to a message (over shared memory; elsewhere, require_agreement() reports that).
 class Channel {
  public:

@@ -16,7 +16,7 @@
 #include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "tests/collective/operations.hpp"
-#include "tests/collective/transfers.hpp"
+#include "tests/support/ring_channels.hpp"
 
 using namespace runner;
 using namespace runner::testing;

@@ -3,6 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <mutex>
 
+#include "strategies/collective/channel.hpp"
 #include "tests/device/device_world.hpp"
 #include "tests/device/support.hpp"
 #include "tests/support/rank_check.hpp"
@@ -71,6 +72,26 @@ TEST_CASE("collectives between simulated devices give the sums of the shared-mem
       RANK_CHECK(is(two[0], {4}));
     });
     CHECK(take_reports() == std::vector<std::string>());
+  }
+}
+
+TEST_CASE("a message that is used before wait(), or changed before its send has ended, is reported",
+          "[device][collectives][race]") {
+  for (const bool at_receiver : {true, false}) {
+    Simulation simulation;
+    run_on_devices(2, [&](World& world) {
+      auto channel = make_channel(world, "activations", 0, 1);
+      auto tensor = full(world, 2, world.rank + 1);
+      auto work = world.rank == 0 ? channel.send(tensor) : channel.receive(tensor);
+      if (world.rank == 1 && at_receiver) (tensor + 1).sum();
+      if (world.rank == 0 && !at_receiver) tensor.fill_(100);
+      work->wait();
+      RANK_CHECK(!at_receiver || is(tensor, {1, 1}));
+    });
+    auto reports = take_reports();
+    REQUIRE(reports.size() == 1);
+    CHECK_THAT(reports[0], ContainsSubstring(at_receiver ? "the read by `aten::add.out` on device 1"
+                                                         : "the write by `aten::fill_.Scalar` on device 0"));
   }
 }
 

@@ -9,7 +9,9 @@
 
 #include "tests/support/equal_training.hpp"
 #include "tests/support/every_nth.hpp"
+#include "tests/support/rank_check.hpp"
 #include "tests/support/recorded_traffic.hpp"
+#include "tests/support/ring_channels.hpp"
 #include "tests/support/strategy_forms.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -109,6 +111,16 @@ TEST_CASE("every form of every strategy trains as single does on the same device
       check_follows(result, expected, tolerance_of(run, device));
     }
   }
+}
+
+TEST_CASE("ranks on a ring send messages to both neighbours before they receive, on the device", "[gpu][channel]") {
+  at::set_num_threads(1);
+  for (const auto& device : test_devices())
+    for (int ranks = 2; ranks <= std::min(3, device.ranks_most); ++ranks) {
+      INFO(device.name << ", " << ranks << " ranks");
+      device.launch(
+          ranks, [](World& world) { RANK_CHECK(check_ring(world, int64_t{5} << 20) == std::vector<std::string>{}); });
+    }
 }
 
 TEST_CASE("a training on the device follows the one on the CPU within rounding", "[gpu][parity]") {

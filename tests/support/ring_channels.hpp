@@ -1,4 +1,4 @@
-// Checks of transfers between neighbours on a ring. They run on threads and in processes, over shared memory and Gloo.
+// Checks of transfers between neighbours on a ring. They run on threads and in processes, over shared memory and Gloo, and on devices.
 #pragma once
 #include <fmt/format.h>
 
@@ -51,12 +51,12 @@ inline std::vector<std::string> check_ring(const World& world, int64_t most_byte
   int number = 0;
   for (int64_t bytes : sizes_of_messages(most_bytes)) {
     ++number;
-    auto sent = message_of(world.rank, number, bytes);
+    auto sent = message_of(world.rank, number, bytes).to(world.device);
     auto right = ring.to_right.send(sent, number), left = ring.to_left.send(sent, number);
     auto check = [&](const Channel& channel, int from) {
       auto received = torch::zeros_like(sent);
       channel.receive(received, number)->wait();
-      if (!torch::equal(received, message_of(from, number, bytes)))
+      if (!torch::equal(received.cpu(), message_of(from, number, bytes)))
         failures.push_back(fmt::format("{} bytes from rank {} to rank {} of {}", bytes, from, world.rank, world.size));
     };
     check(ring.from_left, ring.left);
