@@ -19,6 +19,10 @@ using torch::autograd::variable_list;
 
 namespace {
 
+torch::TensorOptions mask_options(torch::Device device) {
+  return torch::TensorOptions().dtype(torch::kBool).device(device);
+}
+
 /// Elements [first, first + line.size()) of a line. Two elements for each SplitMix64 value, 32 bits each.
 void draw_line(std::span<bool> line, int64_t first, uint64_t threshold, uint64_t key) {
   const auto begin = static_cast<uint64_t>(first), end = begin + line.size();
@@ -69,7 +73,9 @@ void draw(const Tensor& mask, double p, const MaskPlace& place) {
   });
 }
 
-Tensor drawn_on_device(at::IntArrayRef sizes, const torch::TensorOptions& options, double p, const MaskPlace& place) {
+}  // namespace
+
+Tensor generated_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   const auto& part = place.part;
   int64_t first_row = place.first_row, rows = place.rows, before = 0;  // rows to draw, and indices before the part
   auto drawn = sizes.vec();
@@ -83,7 +89,7 @@ Tensor drawn_on_device(at::IntArrayRef sizes, const torch::TensorOptions& option
     before = part.first - skipped * of_row;
     drawn[0] = rows * of_row;
   }
-  auto mask = at::empty(drawn, options);
+  auto mask = at::empty(drawn, mask_options(device));
   auto generator = at::globalContext().defaultGenerator(mask.device()).clone();
   auto by_row = mask.view({rows, -1});
   for (int64_t r = 0; r < rows; ++r) {
@@ -93,13 +99,10 @@ Tensor drawn_on_device(at::IntArrayRef sizes, const torch::TensorOptions& option
   return part.whole > 0 ? mask.narrow(part.dim, before, sizes[static_cast<size_t>(part.dim)]) : mask;
 }
 
-}  // namespace
-
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   RUNNER_CHECK(sizes.size() >= 2);
-  const auto options = torch::TensorOptions().dtype(torch::kBool).device(device);
-  if (!device.is_cpu() && c10::multiply_integers(sizes) > 0) return drawn_on_device(sizes, options, p, place);
-  auto mask = at::empty(sizes, options);
+  if (!device.is_cpu() && c10::multiply_integers(sizes) > 0) return generated_mask(sizes, device, p, place);
+  auto mask = at::empty(sizes, mask_options(device));
   if (mask.numel() > 0) draw(mask, p, place);
   return mask;
 }

@@ -25,12 +25,15 @@ struct MaskPlace {
   MaskPart part = {};
 };
 
-/// Boolean mask, true with probability 1 - p. `sizes` has at least two dimensions. The first one, or if it is divided, all of its
-/// indices, are place.rows consecutive rows. A part of it may end behind the last row. An element depends only on
-/// the key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares SplitMix64 of
-/// the coordinates with a threshold. On other devices, seeds their generator (Philox on CUDA) for each row; there the mask also depends on
-/// the size of a row, and is the part of a mask of complete rows.
+/// Boolean mask, true with probability 1 - p. `sizes` has at least two dimensions. The first one has place.rows consecutive rows of equal
+/// size; if the tensor is a part of it, all indices of the whole have, and the part may end behind them. An element depends only on the
+/// key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares SplitMix64 of the coordinates with
+/// a threshold. Other devices have generated_mask().
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
+
+/// Seeds the device's generator (Philox on CUDA) for each row and draws complete rows, of which the mask is a part. It also depends on the
+/// size of a row.
+torch::Tensor generated_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// For autograd functions that draw the same mask again in backward.
 void save_place(torch::autograd::AutogradContext* context, const MaskPlace& place);

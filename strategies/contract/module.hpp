@@ -57,6 +57,7 @@ class Block {
  public:
   virtual ~Block() = default;
   /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim]; head: [B, T, dim] -> scalar fp32, the loss
+  /// (with sequence parallelism [rows of the stream, dim] in place of [B, T, dim], see TensorAxis)
   /// summed over everything that counts in the batch (StepInput::weight), or [B, vocab] fp32 if logits_of is set. In validation a
   /// head may return more sums, [n], of which the first one is the loss. The summed loss
   /// of a row with BatchField::padding in all fields is 0.

@@ -1,12 +1,33 @@
 // A model that ranks of a tensor axis divide, and the same model of one rank: losses and gradients of complete parameters.
 #pragma once
-#include <mutex>
+#include <ATen/autocast_mode.h>
 
 #include "strategies/contract/tensor_axis.hpp"
 #include "test_model.hpp"
 #include "tests/support/thread_world.hpp"
 
 namespace runner::testing {
+
+/// Parameters in fp32 and products in bfloat16, as the executor does for mixed precision.
+class MixedPrecision {
+ public:
+  explicit MixedPrecision(bool on = true) : on_(on) {
+    if (!on_) return;
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~MixedPrecision() {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  MixedPrecision(const MixedPrecision&) = delete;
+  MixedPrecision& operator=(const MixedPrecision&) = delete;
+
+ private:
+  bool on_;
+};
 
 /// How a test runs a model.
 struct DividedRun {
@@ -17,8 +38,8 @@ struct DividedRun {
   RowKind rows = RowKind::one_sequence;
   int64_t vocabulary = 61, seq_len = 11;
   torch::ScalarType dtype = torch::kFloat64;
-  bool recomputes =
-      false;  ///< blocks before the head run without a graph first, and then again without their last product
+  bool mixed = false;       ///< MixedPrecision
+  bool recomputes = false;  ///< blocks before the head run without a graph, and then again without their last product
   const TokenLoss* token_loss = nullptr;
   std::optional<int64_t> logits_of = {};
   Recipe::FineTune fine_tune = {};
@@ -59,29 +80,33 @@ inline torch::Tensor part_of(const torch::Tensor& whole, const ParameterSpec& pa
 /// The forward and the backward of all blocks, as BlockGraphs runs them.
 inline Outcome outcome_of(Model& model, const DividedRun& run, ForwardContext context) {
   Outcome outcome;
+  const auto forward = [&](size_t block, const torch::Tensor& input) {
+    const MixedPrecision mixed(run.mixed);
+    return model.blocks[block]->forward(input, context);
+  };
   const size_t head = model.blocks.size() - 1;
   std::vector<torch::Tensor> inputs(model.blocks.size());
   torch::Tensor x;
   for (size_t b = 0; b < head; ++b) {
     torch::AutoGradMode records(!run.recomputes && !run.logits_of);
     inputs[b] = x;
-    x = model.blocks[b]->forward(x, context);
+    x = forward(b, x);
   }
   if (run.logits_of) {
     torch::NoGradGuard no_grad;
-    return {.result = model.blocks[head]->forward(x, context), .gradients = {}};
+    return {.result = forward(head, x), .gradients = {}};
   }
   if (!run.recomputes) {
-    outcome.result = model.blocks[head]->forward(x, context);
+    outcome.result = forward(head, x);
     outcome.result.backward();
   } else {
     x = x.detach().requires_grad_(true);
-    outcome.result = model.blocks[head]->forward(x, context);
+    outcome.result = forward(head, x);
     outcome.result.backward();
     context.recomputes = context.output_unused = true;
     for (size_t b = head; b-- > 0;) {
       auto input = b > 0 ? inputs[b].detach().requires_grad_(true) : torch::Tensor();
-      const auto output = model.blocks[b]->forward(input, context);
+      const auto output = forward(b, input);
       if (output.requires_grad()) output.backward(x.grad());
       x = input;
     }

@@ -57,6 +57,39 @@ TEST_CASE("a mask does not depend on the length to which rows are padded") {
   CHECK_FALSE(torch::equal(mask[0][0][0], mask[0][0][1]));
 }
 
+TEST_CASE("the mask of a part of a tensor is the part of the whole mask, of lines, heads and columns") {
+  using Mask = torch::Tensor (*)(at::IntArrayRef, torch::Device, double, const MaskPlace&);
+  const MaskPlace place{.key = 5, .first_row = 3, .rows = 3};
+  for (Mask mask : {&keep_mask, &generated_mask}) {
+    const auto check = [&](const std::vector<int64_t>& sizes, int dim) {
+      const int64_t whole = sizes[static_cast<size_t>(dim)];
+      const auto all = mask(sizes, torch::kCPU, 0.4, place);
+      for (int64_t first = 0; first < whole; ++first)
+        for (int64_t count = 1; first + count <= whole; ++count) {
+          auto part = place;
+          part.part = {.dim = dim, .first = first, .whole = whole};
+          auto own = sizes;
+          own[static_cast<size_t>(dim)] = count;
+          CHECK(torch::equal(mask(own, torch::kCPU, 0.4, part), all.narrow(dim, first, count)));
+        }
+    };
+    check({3 * 5, 7}, 0);    // rows of the stream
+    check({3 * 5, 7}, 1);    // columns of an adapter's input
+    check({3, 4, 5, 5}, 1);  // heads
+    // Padding behind the last row.
+    auto padded = place;
+    padded.part = {.dim = 0, .first = 12, .whole = 15};
+    const auto last = mask({4, 7}, torch::kCPU, 0.4, padded);
+    CHECK(torch::equal(last.narrow(0, 0, 3), mask({15, 7}, torch::kCPU, 0.4, place).narrow(0, 12, 3)));
+  }
+}
+
+TEST_CASE("rows of tokens have the same mask as tokens of rows") {
+  const MaskPlace place{.key = 5, .first_row = 3, .rows = 3};
+  const auto flat = keep_mask({3 * 5, 7}, torch::kCPU, 0.4, place);
+  CHECK(torch::equal(keep_mask({3, 5, 7}, torch::kCPU, 0.4, place), flat.view({3, 5, 7})));
+}
+
 TEST_CASE("keys differ between blocks, sites and steps") {
   MicroBatch batch = sequences(1);
   std::set<uint64_t> keys;

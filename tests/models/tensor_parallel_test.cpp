@@ -135,12 +135,15 @@ TEST_CASE("a loss of a hook and the logits of one token are those of one rank") 
     }
 }
 
-TEST_CASE("fp32 and bfloat16 on 4 ranks are near one rank") {
+TEST_CASE("fp32, mixed precision and bfloat16 on 4 ranks are near one rank") {
   for (const auto& recipe : {gpt_recipe(), family_recipe("olmo2"), family_recipe("gemma2")})
     for (bool sequence_parallel : {false, true}) {
       DividedRun run{.recipe = recipe, .ranks = 4, .sequence_parallel = sequence_parallel, .batch = uneven_batch()};
       run.dtype = torch::kFloat32;
       check_parity(run, 1e-4);
+      run.mixed = true;
+      check_parity(run, 0.1);
+      run.mixed = false;
       run.dtype = torch::kBFloat16;
       check_parity(run, 0.2);
     }
@@ -157,4 +160,22 @@ TEST_CASE("adapters of divided matrices have the gradients of one rank, with and
         run.fine_tune.dropout = dropout;
         for_each_division(run, [](const auto& one) { check_parity(one); });
       }
+}
+
+TEST_CASE("the numbers of a spec are those of the rank with the most") {
+  auto recipe = llama_recipe();  // 2 key heads
+  recipe.hidden_dim = 90;
+  const auto whole = make_spec(recipe, 61, 16);
+  for (int ranks : {2, 4}) {
+    const TensorDivision last{.ranks = ranks, .rank = ranks - 1};
+    const auto spec = make_spec(recipe, 61, 16, RowKind::one_sequence, last);
+    const int64_t hidden = (90 + ranks - 1) / ranks, queries = 32 / ranks, keys = 8;  // one key head each
+    const auto& attention = spec.blocks[1];
+    const double d = 32, r = d / ranks;
+    CHECK(attention.saved.compute_elements_per_token == r + d + static_cast<double>(2 * queries + 2 * keys));
+    CHECK(attention.output_elements_per_token == r);
+    CHECK(spec.blocks[2].saved.compute_elements_per_token == r + d + static_cast<double>(3 * hidden));
+    CHECK(spec.blocks.back().saved.gradient_elements == 32 * ((61 + ranks - 1) / ranks));
+    CHECK(attention.forward_flops_per_token < whole.blocks[1].forward_flops_per_token);
+  }
 }
