@@ -65,8 +65,8 @@ struct LossGradient {
   Tensor loss, logit_gradient;
 };
 
-/// Logits of this rank's part of the vocabulary. Their memory becomes that of exp(logit - largest), unless they are bfloat16 in host memory,
-/// and then that of the gradient.
+/// Logits of this rank's part of the vocabulary. Their memory becomes that of exp(logit - largest), unless they are bfloat16 in host
+/// memory, and then that of the gradient.
 class PartialSoftmax {
  public:
   PartialSoftmax(Tensor logits, const Tensor& targets, const VocabularyPart& part) : targets_(targets) {

@@ -24,13 +24,14 @@ torch::TensorOptions mask_options(torch::Device device) {
 }
 
 /// Elements [first, first + line.size()) of a line. Two elements for each SplitMix64 value, 32 bits each.
-void draw_line(std::span<bool> line, int64_t first, uint64_t threshold, uint64_t key) {
-  const auto begin = static_cast<uint64_t>(first), end = begin + line.size();
-  bool* out = line.data();
-  for (uint64_t pair = begin / 2; 2 * pair < end; ++pair) {
-    const uint64_t bits = mix64(key + pair);
-    if (2 * pair >= begin) *out++ = (bits & 0xffffffff) < threshold;
-    if (2 * pair + 1 >= begin && 2 * pair + 1 < end) *out++ = (bits >> 32) < threshold;
+void draw_line(std::span<bool> line, uint64_t first, uint64_t threshold, uint64_t key) {
+  key += first / 2;
+  size_t i = 0;
+  if (first % 2 == 1) line[i++] = (mix64(key++) >> 32) < threshold;
+  for (; i < line.size(); i += 2) {
+    const uint64_t bits = mix64(key++);
+    line[i] = (bits & 0xffffffff) < threshold;
+    if (i + 1 < line.size()) line[i + 1] = (bits >> 32) < threshold;
   }
 }
 
@@ -68,7 +69,8 @@ void draw(const Tensor& mask, double p, const MaskPlace& place) {
       rest += first_index(place.part, 0);
       if (!only_rows) key = mixed(key, rest % of_row);
       key = mixed(key, place.first_row + rest / of_row);
-      draw_line({out + line * length, static_cast<size_t>(length)}, first_index(place.part, last), threshold, key);
+      draw_line({out + line * length, static_cast<size_t>(length)},
+                static_cast<uint64_t>(first_index(place.part, last)), threshold, key);
     }
   });
 }

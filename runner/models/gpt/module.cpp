@@ -56,7 +56,7 @@ class GptEmbedding : public Block {
   Dropout dropout_;
 };
 
-/// Attention with its norm and its residual. x has rows [N, dim] of the stream, so the output of a product is not a view, and the residual can be
+/// Attention with its norm and its residual. x has rows of the stream, so the output of a product is not a view, and the residual can be
 /// added to it in place.
 class GptAttention : public Block {
  public:
