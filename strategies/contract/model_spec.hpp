@@ -138,7 +138,8 @@ struct TensorCollective {
 enum class BlockKind { embedding, transformer, head };
 
 /// One block of the chain. The first block takes the batch, the last one returns the summed loss, and the tensors between blocks
-/// are [B, T, dim], or with sequence parallelism this rank's rows of them. A transformer layer is two blocks: attention and MLP, each with its norm and its residual.
+/// are [B, T, dim], or with sequence parallelism this rank's rows of them. A transformer layer is two blocks: attention and MLP,
+/// each with its norm and its residual.
 struct BlockSpec {
   std::string name;  ///< "embedding", "blocks.0.attention", "blocks.0.mlp", ..., "head"
   /// The layer of which the block is a part: "blocks.0". Empty: the block is a layer by itself.
