@@ -100,8 +100,7 @@ class Writer {
     auto shape = plan_.pipeline;
     shape.micro_batches = 1;
     const auto order = with_transfers(shape, forward_order(shape));
-    for (const auto& action : order[static_cast<size_t>(model_.stage->rank)])
-      play(action, /*reduces=*/false);
+    for (const auto& action : order[static_cast<size_t>(model_.stage->rank)]) play(action, /*reduces=*/false);
     for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
     return std::move(program_);
   }

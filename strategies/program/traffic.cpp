@@ -5,6 +5,7 @@
 
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/program/tensor_calls.hpp"
 #include "strategies/program/update_work.hpp"
 
 namespace runner {
@@ -97,6 +98,11 @@ std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
   std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums;  // calls, bytes
   const UnitCollectives collectives(job, plan);
   for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
+    for (const auto& call : tensor_calls(job, plan, i)) {
+      auto& sum = sums[{call.kind, plan.mesh.size(Axis::tensor), plan.mesh.stride(Axis::tensor)}];
+      sum.first += count * call.calls;
+      sum.second += count * call.bytes;
+    }
     const auto call = collectives.of(i);
     if (!call) return;
     auto& sum = sums[{call->kind, call->ranks, call->stride}];

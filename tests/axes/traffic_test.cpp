@@ -3,6 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "meshed_runs.hpp"
+#include "tests/support/every_nth.hpp"
 #include "tests/support/recorded_traffic.hpp"
 
 using namespace runner;
@@ -41,6 +42,36 @@ TEST_CASE("the traffic of pipelines is as predicted", "[pipeline][recording]") {
     run.world_size = run.pipeline * line.data;
     INFO("tied " << run.tied << ", micro-batches " << run.accumulation << ", " << run.pipeline << " ranks x "
                  << run.virtual_stages << " stages, " << line.strategy);
+    check_traffic(run);
+  }
+}
+
+TEST_CASE("the traffic of tensor axes is as predicted", "[tensor][recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.tied = GENERATE(true, false);
+  run.accumulation = GENERATE(1, 3);
+  run.sequence_parallel = GENERATE(true, false);
+  run.recompute = GENERATE(true, false);
+  struct Line {
+    std::string strategy;
+    int pipeline, data, tensor;
+    std::string precision = "32-true";
+  };
+  static EveryNth chosen(3);
+  for (const auto& line :
+       {Line{"single", 1, 1, 2}, Line{"ddp", 1, 2, 2}, Line{"fsdp", 1, 2, 2, "bf16-mixed"}, Line{"fsdp", 1, 3, 4},
+        Line{"zero", 1, 2, 2, "bf16-true"}, Line{"single", 2, 1, 2}, Line{"fsdp", 2, 2, 2}}) {
+    if (!chosen()) continue;
+    run.strategy = line.strategy;
+    run.pipeline = line.pipeline;
+    run.tensor = line.tensor;
+    run.precision = line.precision;
+    run.world_size = line.pipeline * line.data * line.tensor;
+    INFO(run.family << ", tied " << run.tied << ", micro-batches " << run.accumulation << ", sequence parallel "
+                    << run.sequence_parallel << ", recompute " << run.recompute << ", " << line.strategy << ", "
+                    << line.pipeline << " x " << line.data << " x " << line.tensor << ", " << line.precision);
     check_traffic(run);
   }
 }
