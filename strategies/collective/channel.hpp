@@ -12,8 +12,10 @@ namespace runner {
 /// channel have no order with respect to other channels and to collectives.
 ///
 /// A Work is done when its wait() returns; on an accelerator, that is when the current stream comes to that point. Each Work must be
-/// waited for. That of a send may wait until the other rank has called receive, so a rank calls its own receives before. wait() throws what a collective of the transport would throw: a rank is gone, the timeout is over, or the ranks give
-/// different sizes, dtypes or numbers to a message (over shared memory; elsewhere, require_agreement() reports that).
+/// waited for. That of a send may wait until the other rank has called receive, so a rank calls its own receives before. wait() throws
+/// what a collective of the transport would throw: a rank is gone, the timeout is over, or the ranks give different sizes, dtypes or
+/// numbers to a message (over shared memory; elsewhere, require_agreement() reports that). If a rank dies while Gloo is in the middle of a
+/// message, Gloo notices it only after the timeout.
 class Channel {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
