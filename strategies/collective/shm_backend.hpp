@@ -1,8 +1,8 @@
 // A c10d backend for CPU ranks of one host. Collectives copy through a shared segment.
 //
-// Collectives run in the calling thread and return completed work. Transfers between two ranks run in a thread of their own. Memory traffic per rank, for a payload of n bytes among R
-// ranks: all_reduce copies n in, reads n (its 1/R share from R slots), copies n out; all_gather and reduce_scatter
-// about half of that.
+// Collectives run in the calling thread and return completed work. Transfers between two ranks run in a thread of their own. Memory
+// traffic per rank of a collective, for a payload of n bytes among R ranks: all_reduce copies n in, reads n (its 1/R share from R
+// slots), copies n out; all_gather and reduce_scatter about half of that.
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 

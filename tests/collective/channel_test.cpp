@@ -7,9 +7,9 @@
 
 #include "strategies/mesh/mesh.hpp"
 #include "tests/collective/operations.hpp"
-#include "tests/support/ring_channels.hpp"
 #include "tests/support/deferred_group.hpp"
 #include "tests/support/rank_check.hpp"
+#include "tests/support/ring_channels.hpp"
 #include "tests/support/thread_world.hpp"
 
 using namespace runner;
