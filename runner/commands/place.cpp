@@ -63,7 +63,7 @@ void describe_devices(Topology& topology, const Facts& facts, const std::vector<
 }
 
 DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const Placement& placement) {
-  Recipe::Devices wanted = devices_of(recipe);
+  Recipe::Devices wanted = devices_of(recipe, facts.cuda.size());
   bool count = wanted.devices.kind == DeviceRequest::Kind::count;
   if (placement.launched && count)
     wanted.devices = {};  // check_placement() checks the count; this rank may see only its own device
@@ -112,7 +112,7 @@ Place simulated_place(const Recipe& recipe, const LaunchOptions& options, Placem
 
 Topology topology_here(const Recipe& recipe, const Facts& facts) {
   if (recipe.devices.simulate) return simulated_topology(recipe, facts);
-  DeviceChoice choice = choose_devices(devices_of(recipe), facts);
+  DeviceChoice choice = choose_devices(devices_of(recipe, facts.cuda.size()), facts);
   Topology topology;
   topology.cuda = topology.bf16 = choice.accelerator == "cuda";
   topology.devices_per_node = choice.count;

@@ -218,9 +218,12 @@ class Chooser {
       text += ", where those that read the same data count as one";
     const Candidate& plan = choice_.plan();
     int first = in_place_of(rule.choose.front());
-    if (first >= 0 && first != choice_.chosen) {
-      Candidate least =
-          search_.at(book_.form(choice_.candidates[static_cast<size_t>(first)].form), search_.batches().back(), 0);
+    const Candidate* usual =
+        first >= 0 && first != choice_.chosen ? &choice_.candidates[static_cast<size_t>(first)] : nullptr;
+    if (usual && !usual->refused.empty()) {
+      text += fmt::format("; {} cannot run: {}", label(*usual), usual->refused);
+    } else if (usual) {
+      Candidate least = search_.at(book_.form(usual->form), search_.batches().back(), 0);
       text +=
           fmt::format("; {} would need {} a rank at micro-batch {}, including {}, and the limit is {}", label(least),
                       format_bytes(least.bytes), least.job.micro_batch_size, largest_part(least), choice_.limit.reason);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "runner/base/text.hpp"
 #include "runner/config/divisors.hpp"
 #include "runner/config/mesh_sizes.hpp"
@@ -63,7 +65,7 @@ std::optional<Diagnostic> find_problem(const Recipe& recipe, const MeshSizes& si
 
 }  // namespace
 
-Recipe::Devices devices_of(const Recipe& recipe) {
+Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerators) {
   auto devices = recipe.devices;
   const auto sizes = asked_sizes(recipe);
   const int64_t ranks = sizes.ranks_of_data() * (sizes.complete() ? sizes.data_ranks() : 1);
@@ -73,7 +75,8 @@ Recipe::Devices devices_of(const Recipe& recipe) {
   if (!open || ranks <= 1 || ranks % devices.num_nodes != 0 || of_node > most_processes) return devices;
   const bool own_processes = recipe.origins.contains("devices.cpu_processes");
   if (!own_processes) devices.cpu_processes = of_node;
-  if (sizes.complete() && !(own_processes && devices.accelerator == "cpu"))
+  const bool there = !accelerators || std::cmp_less_equal(of_node, *accelerators);
+  if (sizes.complete() && there && !(own_processes && devices.accelerator == "cpu"))
     devices.devices = {DeviceRequest::Kind::count, static_cast<int>(of_node), {}};
   return devices;
 }

@@ -13,8 +13,9 @@
 namespace runner {
 
 /// [devices] of the recipe. If it sets no number of devices, the mesh does: on CPU the ranks that it needs, on accelerators the same if
-/// its sizes are complete. Otherwise the data axis takes all devices.
-Recipe::Devices devices_of(const Recipe& recipe);
+/// its sizes are complete and there are so many. Otherwise the data axis takes all devices. `accelerators`: of the machine; nullopt: as
+/// many as needed.
+Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerators = {});
 
 /// Sets the mesh of `topology` to that of the recipe, and devices.mesh to its sizes, without "auto". Reports sizes that do not multiply
 /// to the number of ranks, with sizes that do; the topology then has no mesh that can be used, and the result is false.

@@ -33,10 +33,7 @@ struct Topology {
   /// All ranks. A plan splits its axis `data`. Throws Error(usage) if the sizes do not multiply to their number.
   Mesh mesh() const;
   int data_ranks() const { return mesh().data_ranks(); }  ///< ranks that read different data
-  /// Those of a node; 1 if the ranks that read the same data are on several nodes.
-  int data_ranks_of_node() const {
-    return std::max(1, devices_per_node / static_cast<int>(std::max<int64_t>(1, sizes.ranks_of_data())));
-  }
+  int data_ranks_of_node() const { return std::clamp(devices_per_node / mesh().stride(Axis::data), 1, data_ranks()); }
   /// The ranks that share the memory and the cores of a machine.
   int ranks_per_machine() const { return simulated ? world_size() : devices_per_node; }
   /// CPU threads of a rank: `asked`, or an equal share of the cores.

@@ -73,7 +73,7 @@ std::vector<Slot> cuda_slots(const Recipe::Devices& devices, const Facts& facts,
 }  // namespace
 
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
-  const auto devices = devices_of(recipe);
+  const auto devices = recipe.devices.simulate ? devices_of(recipe) : devices_of(recipe, facts.cuda.size());
   if (recipe.devices.simulate)
     return cpu_slots(recipe, facts, parallel, simulated_devices(devices) * static_cast<int>(devices.num_nodes));
   if (recipe.devices.num_nodes > 1)

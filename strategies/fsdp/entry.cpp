@@ -153,8 +153,8 @@ WrapPolicy wrap_policy(const FsdpOptions& options) {
 
 /// Default: the ranks of a node that read different data.
 int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
-  const int of_node = job.local_size * job.data_ranks() / job.world_size();
-  return options.hybrid_group_size.value_or(std::max(1, of_node));
+  const int of_node = job.local_size / job.mesh.stride(Axis::data);
+  return options.hybrid_group_size.value_or(std::clamp(of_node, 1, job.data_ranks()));
 }
 
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.

@@ -191,6 +191,11 @@ TEST_CASE("a mesh that is complete decides how many ranks are started") {
   CHECK(ranks("[devices]\nmesh = { shard = 2, tensor = 2 }\ncpu_processes = 8\naccelerator = \"cpu\"\n") ==
         "8 or \"auto\"");
   CHECK(ranks("[devices]\nmesh = { shard = 1 }\n") == "1 or \"auto\"");
+
+  // On a machine with too few accelerators, the message is about the mesh and not about a number that nobody wrote.
+  const auto four = with_mesh({.shard = 2, .tensor = 2}, "fsdp");
+  CHECK(write_devices(devices_of(four, 8).devices) == "4");
+  CHECK(write_devices(devices_of(four, 3).devices) == "\"auto\"");
 }
 
 TEST_CASE("both forms of the mesh must agree") {
@@ -335,4 +340,7 @@ TEST_CASE("auto chooses for the data axis, with the memory of a part of the mode
   recipe.devices.mesh = MeshSizes{.shard = 2, .tensor = 2};
   const auto sharded = make_plan(recipe, cpus(4), 256);
   CHECK(mesh_of_plan(sharded).size(Axis::shard) == 2);
+  CHECK(sharded.reason ==
+        "118.5 k parameters are under 500M and there are 2 devices, where those that read the same data count as one; "
+        "ddp cannot run: the mesh has replicate = 1 and shard = 2, but ddp has replicate = 2 and shard = 1");
 }

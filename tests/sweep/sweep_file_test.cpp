@@ -435,6 +435,22 @@ TEST_CASE("device slots of free GPUs are groups of free ones, and all GPUs are o
   CHECK_THROWS_AS(device_slots(recipe, facts, 2), Error);
 }
 
+TEST_CASE("a trial gets the devices that the mesh of its recipe needs") {
+  Facts facts;
+  facts.cores = 8;
+  Recipe recipe = parse_recipe(recipe_text, "base.toml", {"devices.mesh={tensor=2}"});
+  CHECK(device_slots(recipe, facts, {}).size() == 4);
+  facts.cuda_module = true;
+  for (int i = 0; i < 4; ++i) facts.cuda.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
+  const auto pairs = device_slots(recipe, facts, {});
+  REQUIRE(pairs.size() == 2);
+  CHECK(pairs[1].name == "cuda:2,3");
+  recipe.devices.mesh->shard = 2;
+  const auto all = device_slots(recipe, facts, {});
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].name == "cuda:0,1,2,3");
+}
+
 TEST_CASE("device slots are groups of GPUs or of cores") {
   Facts facts;
   facts.cores = 8;
