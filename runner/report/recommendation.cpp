@@ -396,6 +396,9 @@ std::string recommendation_toml(const Recommendation& recommendation) {
   const auto options = chosen_options(plan);
   for (const auto& [name, value] : options.items())
     if (takes(*chosen.entry, name)) strategy[name] = value;
+  for (const auto& key : key_table())  // those of every strategy
+    if (key.section == "strategy" && key.name != "name")
+      if (auto value = key.get(plan.recipe); !value.is_null()) strategy[key.name] = value;
   auto& train = sections["train"];
   if (auto batch = recommendation.changed_batch()) train["global_batch_size"] = *batch;
   train["micro_batch_size"] = chosen.job.micro_batch_size;

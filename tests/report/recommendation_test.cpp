@@ -1,0 +1,73 @@
+// Figures of a recommendation that depend on how ranks divide the model.
+#include "runner/report/recommendation.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "tests/selection/small_plans.hpp"
+
+using namespace runner;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+Recommendation recommendation_of(const Plan& plan, double peak_flops = 0) {
+  return {.plan = plan,
+          .recipe_file = "",
+          .devices = "",
+          .peak_flops = peak_flops,
+          .peak_name = "",
+          .times = "",
+          .what_if = {},
+          .shortfall = "",
+          .asked_batch = {},
+          .unset = {},
+          .read = {}};
+}
+
+}  // namespace
+
+TEST_CASE("the utilization counts the model once, however many ranks divide it") {
+  constexpr double peak = 1e9;
+  StepClock clock;
+  clock.step_seconds = [](const Candidate&) { return std::optional(1.0); };
+  struct Row {
+    int ranks, tensor;
+  };
+  for (const auto& [ranks, tensor] : {Row{1, 1}, Row{2, 1}, Row{2, 2}, Row{4, 2}}) {
+    INFO(ranks << " ranks, " << tensor << " of them divide the model");
+    auto recipe = small_recipe();
+    recipe.train.global_batch_size = 16;
+    recipe.devices.mesh = MeshSizes{.tensor = tensor};
+    const auto plan = make_plan(recipe, cpus(ranks), 256, clock);
+    const auto json = recommendation_json(recommendation_of(plan, peak));
+    const double tokens = 16 * 32, flops = tokens * plan.model->training_flops_per_token();
+    CHECK(plan.model->training_flops_per_token() ==
+          make_plan(small_recipe(), cpus(1), 256).model->training_flops_per_token());
+    int timed = 0;
+    for (const auto& candidate : json.at("candidates")) {
+      if (!candidate.contains("mfu")) continue;
+      ++timed;
+      CHECK_THAT(candidate.at("mfu").get<double>(), WithinRel(flops / (peak * ranks), 1e-12));
+      CHECK_THAT(candidate.at("tokens_per_s").get<double>(), WithinRel(tokens, 1e-12));
+    }
+    CHECK(timed > 0);
+  }
+}
+
+TEST_CASE("a printed recommendation keeps the mesh") {
+  auto recipe = small_recipe();
+  recipe.strategy.tensor_parallel_size = 2;
+  recipe.strategy.sequence_parallel = false;
+  recipe.origins["strategy.tensor_parallel_size"] = {.kind = Origin::Kind::set, .file = "strategy.tp=2"};
+  recipe.origins["strategy.sequence_parallel"] = {.kind = Origin::Kind::set,
+                                                  .file = "strategy.sequence_parallel=false"};
+  const auto plan = make_plan(recipe, cpus(4), 256);
+  auto recommendation = recommendation_of(plan);
+  recommendation.recipe_file = "small.toml";
+  recommendation.read = [&](const std::string&) { return small_recipe(); };
+  const auto text = recommendation_toml(recommendation);
+  CHECK(text.find("[devices]\nmesh = { tensor = 2 }\n") != std::string::npos);
+  CHECK(text.find("sequence_parallel = false\n") != std::string::npos);
+  CHECK(text.find("tensor_parallel_size") == std::string::npos);
+}
