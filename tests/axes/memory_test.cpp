@@ -78,7 +78,7 @@ TEST_CASE("memory of each stage of a pipeline is as predicted", "[pipeline][memo
 
 TEST_CASE("memory of ranks that divide matrices is as predicted", "[tensor][memory]") {
   auto run = sized(GENERATE(as<std::string>(), "gpt", "llama"));
-  run.n_layers = 3;
+  run.n_layers = 4;
   run.tied = GENERATE(true, false);
   run.recompute = GENERATE(false, true);
   run.sequence_parallel = GENERATE(true, false);
