@@ -32,6 +32,26 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
   return std::nullopt;
 }
 
+std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan) {
+  if (job.pipeline.ranks == 1) return std::nullopt;
+  auto shape = job.pipeline;
+  shape.micro_batches = static_cast<int>(job.accumulation);
+  if (auto why = refuse_pipeline(shape)) return why;
+  if (shape.schedule == PipelineSchedule::zb_h1)
+    return "pipeline_schedule = \"zb_h1\" is not supported yet: use 1f1b, or interleaved_1f1b with virtual_stages = 2";
+  if (plan.own_reducer)
+    return "a comm hook or a strategy in Lua reduces gradients of the complete model, so it cannot be combined with a "
+           "pipeline (pipeline_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";
+  if (plan.reduce_every_micro_batch)
+    return "gradients cannot be reduced after each micro-batch in a pipeline (pipeline_parallel_size above 1), where "
+           "several micro-batches are between forward and backward: use zero with stage = 1, or fsdp with "
+           "reduce_every_micro_batch = false, its default here";
+  if (plan.updates_beside())
+    return "an update in host memory that overlaps with the next forward cannot be combined with a pipeline "
+           "(pipeline_parallel_size above 1): use it without offload";
+  return std::nullopt;
+}
+
 namespace {
 
 Entry planned(std::string name, std::string summary, std::vector<std::string> aliases, std::string instead) {
@@ -67,6 +87,7 @@ void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
     if (auto why = refuse_tensor_axis(job, plan(job))) return why;
+    if (auto why = refuse_pipeline_axis(job, plan(job))) return why;
     return refuse_matrices(job, plan(job));
   };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };

@@ -16,6 +16,8 @@ const Entry* learn_strategy(Entry entry);
 
 /// Why the strategy with this plan cannot run the job on a mesh with a tensor axis; nullopt if it can, or if there is none.
 std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan);
+/// The same for a pipeline.
+std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan);
 
 /// The predicted memory of the strategy and of the job's hooks. If the optimizer is offloaded, the hooks' memory is in host
 /// memory.

@@ -58,7 +58,7 @@ std::vector<Bytes> measured(const DividedRun& run, const ModelSpec& spec, const 
   BlockGraphs graphs(*model, job, torch::kCPU,
                      [&](size_t slot, torch::Tensor gradient) { gradients[slot] = gradient; });
   for (size_t slot = 0; slot < model->slots.size(); ++slot) graphs.place_parameter(slot, model->slots[slot]);
-  graphs.begin(context, 1);
+  graphs.begin(/*micro_batch=*/0, context, 1);
   const auto begin = account.current();
   for (size_t b = 0; b < bytes.size(); ++b) {
     graphs.forward(b);
