@@ -95,6 +95,9 @@ struct Job {
   int64_t training_state_bytes(int64_t master_bytes) const;
   int world_size() const { return mesh.ranks(); }       ///< all ranks of the run
   int data_ranks() const { return mesh.data_ranks(); }  ///< ranks that read different data
+  /// Ranks with the same part of the model, over which gradients are summed and state can be sharded: of each sequence of data, also those
+  /// that have other tokens.
+  int sharing_ranks() const { return data_ranks() * mesh.size(Axis::context); }
   /// Micro-batches of a step in the epoch that has the most. Decides peak memory, and the dtype of accumulated
   /// gradients.
   int64_t most_micro_batches() const { return std::max(accumulation, accumulation_most); }

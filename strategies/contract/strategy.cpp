@@ -63,7 +63,7 @@ Strategy::Strategy(StrategySetup setup)
   const auto& division = model_.spec.division;
   const auto& stage = model_.spec.stage;
   const int stages = stage ? stage->ranks : 1;
-  RUNNER_CHECK(job_.data_ranks() * division.ranks * stages == job_.world_size() &&
+  RUNNER_CHECK(job_.sharing_ranks() * division.ranks * stages == job_.world_size() &&
                    job_.mesh.coordinate(world_.rank, Axis::tensor) == division.rank &&
                    job_.mesh.coordinate(world_.rank, Axis::pipeline) == (stage ? stage->rank : 0),
                "the model of rank {} is that of another place in the mesh {}", world_.rank, to_text(job_.mesh));

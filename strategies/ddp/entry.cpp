@@ -92,7 +92,7 @@ ParallelPlan ddp_plan(const Job& job) {
   const auto hook = ddp_options().read(job.options).ddp_comm_hook;
   const bool compresses = hook == "fp16_compress" || hook == "bf16_compress";
   plan.own_reducer = hook != "none" && !compresses;
-  if (compresses && job.data_ranks() > 1)  // one rank sends nothing
+  if (compresses && job.sharing_ranks() > 1)  // one rank sends nothing
     plan.reduce = hook == "fp16_compress" ? DType::float16 : DType::bfloat16;
   return plan;
 }

@@ -134,7 +134,8 @@ class Executor : public Strategy {
   bool replicas_differ() const override { return reducer_ && reducer_->replicas_differ(); }
   bool counts_in_norm(size_t local) const override {
     if (replicas_differ()) return true;
-    return mesh_.coordinate(Axis::replicate) == 0 && (!plan_.units[places_[local].unit].replicated || data_rank() == 0);
+    return mesh_.coordinate(Axis::replicate) == 0 &&
+           (!plan_.units[places_[local].unit].replicated || mesh_.mesh.data_rank(world_.rank) == 0);
   }
 
   void update(std::vector<torch::Tensor> gradients, double lr_factor, double gradient_divisor) override {
@@ -178,7 +179,8 @@ class Executor : public Strategy {
   /// If replicas differ, rank 0's is the model.
   std::pair<int, int> writer(size_t local) const override {
     if (replicas_differ()) return {0, world_.rank == 0 ? 1 : 0};
-    if (plan_.units[places_[local].unit].replicated) return {data_rank(), data_ranks()};
+    if (plan_.units[places_[local].unit].replicated)
+      return {mesh_.mesh.data_rank(world_.rank), mesh_.mesh.data_ranks()};
     return {mesh_.coordinate(Axis::replicate), plan_.copies()};
   }
 

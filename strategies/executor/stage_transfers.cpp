@@ -12,7 +12,8 @@ StageTransfers::StageTransfers(const Mesh& mesh, int virtual_stages, const World
     const auto ranks = pipeline.ranks();
     for (int lower = 0; lower < pairs; ++lower) {
       const int from = ranks[static_cast<size_t>(lower)], to = ranks[static_cast<size_t>((lower + 1) % ranks_)];
-      auto forward = make_channel(world, "activations", from, to), backward = make_channel(world, "gradients", to, from);
+      auto forward = make_channel(world, "activations", from, to),
+           backward = make_channel(world, "gradients", to, from);
       if (forward) activations_[lower] = {.channel = std::move(forward)};
       if (backward) gradients_[lower] = {.channel = std::move(backward)};
     }

@@ -154,7 +154,7 @@ WrapPolicy wrap_policy(const FsdpOptions& options) {
 /// Default: the ranks of a node that read different data.
 int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
   const int of_node = job.local_size / job.mesh.stride(Axis::data);
-  return options.hybrid_group_size.value_or(std::clamp(of_node, 1, job.data_ranks()));
+  return options.hybrid_group_size.value_or(std::clamp(of_node, 1, job.sharing_ranks()));
 }
 
 /// The cost of accumulation, and of the other choice for reduce_every_micro_batch.
@@ -181,7 +181,7 @@ std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) 
   if (options.mixed_precision.is_object() && options.mixed_precision.contains("buffer_dtype"))
     notes.push_back(
         "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
-  if (job.data_ranks() == 1 && plan.optimizer == Tier::device)
+  if (job.sharing_ranks() == 1 && plan.optimizer == Tier::device)
     notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
   return notes;
 }
@@ -282,7 +282,7 @@ ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
   const auto& sharding = options.sharding_strategy;
   const int shards = sharding == "NO_SHARD"       ? 1
                      : sharding == "HYBRID_SHARD" ? static_cast<int>(hybrid_group(job, options))
-                                                  : job.data_ranks();
+                                                  : job.sharing_ranks();
   plan.mesh = mesh_with_shards(job, shards);
   plan.alignment = alignment_of(job);
   plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(shards > 1 && job.pipeline.ranks == 1);

@@ -73,6 +73,18 @@ Mesh Mesh::split(Axis axis, const std::vector<MeshAxis>& parts) const {
   return {ranks(), axes};
 }
 
+Mesh Mesh::joined(Axis outer, Axis inner) const {
+  std::vector<MeshAxis> axes;
+  for (const auto& one : axes_)
+    if (one.axis != inner)
+      axes.push_back(one);
+    else if (size(outer) == 1)
+      axes.push_back({.axis = outer, .size = one.size});
+    else
+      axes.back().size *= one.size;
+  return {ranks(), axes};
+}
+
 int Mesh::ranks() const {
   int product = 1;
   for (const auto& one : axes_) product *= one.size;

@@ -46,6 +46,9 @@ class Mesh {
   /// The mesh with `parts` instead of `axis`, outermost first. Throws Error(usage) if they do not multiply to its size.
   Mesh split(Axis axis, const std::vector<MeshAxis>& parts) const;
 
+  /// The mesh with one axis `outer` instead of `outer` and `inner`, which follows it.
+  Mesh joined(Axis outer, Axis inner) const;
+
   const std::vector<MeshAxis>& axes() const { return axes_; }
   /// Number of ranks: the world size.
   int ranks() const;

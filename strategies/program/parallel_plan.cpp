@@ -22,11 +22,11 @@ ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_b
   };
   plan.units = resident_units(*job.model, sharded, is_full);
   for (auto& unit : resident_units(*job.model, replicated, is_full)) {
-    unit.replicated = !sharded.empty() && job.data_ranks() > 1;  // otherwise there is nothing to distinguish
+    unit.replicated = !sharded.empty() && job.sharing_ranks() > 1;  // otherwise there is nothing to distinguish
     plan.units.push_back(std::move(unit));
   }
   sort_by_slot(plan.units);
-  plan.mesh = mesh_with_shards(job, sharded.empty() ? 1 : job.data_ranks());
+  plan.mesh = mesh_with_shards(job, sharded.empty() ? 1 : job.sharing_ranks());
   return plan;
 }
 
@@ -35,13 +35,14 @@ int64_t alignment_of(const Job& job) {
 }
 
 Mesh mesh_with_shards(const Job& job, int shards) {
-  return job.mesh.split(Axis::data, {{.axis = Axis::replicate, .size = job.data_ranks() / shards},
-                                     {.axis = Axis::shard, .size = shards}});
+  return job.mesh.joined(Axis::data, Axis::context)
+      .split(Axis::data,
+             {{.axis = Axis::replicate, .size = job.sharing_ranks() / shards}, {.axis = Axis::shard, .size = shards}});
 }
 
 std::optional<std::string> refuse_groups(const Job& job, const std::string& form, const std::string& option,
                                          int64_t group) {
-  const int ranks = job.data_ranks();
+  const int ranks = job.sharing_ranks();
   if (group >= 1 && ranks % group == 0) return std::nullopt;
   std::string works;
   for (int size = 1; size <= ranks; ++size)

@@ -109,7 +109,8 @@ struct QuantizedBytes {
 };
 QuantizedBytes quantized_bytes(const Job& job, const ParallelPlan& plan, const Unit& unit);
 
-/// The job's mesh, with its data ranks split into groups of `shards` neighbours. Each group shares one copy of the parameters.
+/// The job's mesh, with its sharing ranks (the axes `data` and `context`) split into groups of `shards` neighbours. Each group shares one
+/// copy of the parameters.
 Mesh mesh_with_shards(const Job& job, int shards);
 /// The error message if the ranks cannot be split into groups of `group` ranks, with the sizes that `option` may have; otherwise
 /// nullopt.

@@ -124,7 +124,7 @@ std::vector<std::string> notes(const Job& job, const ZeroOptions& options) {
         *reduced < *gathered ? "reduce_bucket_size" : "allgather_bucket_size", std::min(*reduced, *gathered)));
   bool offloads = (job.accelerator.own_memory && (options.offload_optimizer || options.offloads_parameters())) ||
                   options.optimizer_on_nvme() || options.parameters_on_nvme();
-  if (job.data_ranks() == 1 && !offloads)
+  if (job.sharing_ranks() == 1 && !offloads)
     notes.push_back("ZeRO on one rank has nothing to shard: `single` does the same");
   return notes;
 }

@@ -16,7 +16,7 @@ constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 /// The default is the size of the largest block, so that the reduction of one block overlaps with the backward of the
 /// next one. With streams it is at least a million elements per rank, to hide the latency of a collective.
 int64_t default_bucket(const Job& job) {
-  int64_t elements = job.accelerator.streams ? int64_t{1'000'000} * job.data_ranks() : 1;
+  int64_t elements = job.accelerator.streams ? int64_t{1'000'000} * job.sharing_ranks() : 1;
   for (const auto& block : job.model->blocks) elements = std::max(elements, block.parameter_count());
   return elements;
 }
@@ -129,7 +129,7 @@ ParallelPlan zero_plan(const Job& job) { return with_options(zero_option_table, 
 
 ParallelPlan zero_plan_of(const Job& job, const ZeroOptions& options) {
   ParallelPlan plan;
-  plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.data_ranks())));
+  plan.mesh = mesh_with_shards(job, static_cast<int>(options.mics_shard_size.value_or(job.sharing_ranks())));
   plan.alignment = alignment_of(job);
   plan.master = job.precision.parameter;
   plan.parameter = job.precision.compute;

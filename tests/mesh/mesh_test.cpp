@@ -27,6 +27,21 @@ auto says(const std::string& text) { return Catch::Matchers::Message(text); }
 
 }  // namespace
 
+TEST_CASE("two axes that follow each other can be joined") {
+  const Mesh mesh(24, {{.axis = Axis::pipeline, .size = 2},
+                       {.axis = Axis::data, .size = 2},
+                       {.axis = Axis::context, .size = 3},
+                       {.axis = Axis::tensor, .size = 2}});
+  const Mesh joined = mesh.joined(Axis::data, Axis::context);
+  CHECK(joined == Mesh(24, {{.axis = Axis::pipeline, .size = 2},
+                            {.axis = Axis::data, .size = 6},
+                            {.axis = Axis::tensor, .size = 2}}));
+  const Mesh without(6, {{.axis = Axis::context, .size = 3}, {.axis = Axis::tensor, .size = 2}});
+  CHECK(without.joined(Axis::data, Axis::context) ==
+        Mesh(6, {{.axis = Axis::data, .size = 3}, {.axis = Axis::tensor, .size = 2}}));
+  CHECK(joined.joined(Axis::data, Axis::context) == joined);
+}
+
 TEST_CASE("sizes and strides: an axis that a mesh does not have has one rank") {
   struct Row {
     Axis axis;
