@@ -56,7 +56,9 @@ BlockMemory::BlockMemory(const Job& job, DType leaf)
   }
 }
 
-int64_t BlockMemory::input(size_t block) const { return input_bytes(job_, block); }
+int64_t BlockMemory::input(size_t block) const {
+  return job_.model->stage ? input_bytes(job_, block) : output(block - 1);
+}
 
 int64_t BlockMemory::output(size_t block) const { return passes_field(job_, block) ? 0 : output_bytes(job_, block); }
 
