@@ -97,14 +97,12 @@ void predict_from_plan(Entry& entry) {
 
 std::vector<Entry> make_catalog() {
   const std::string replicated = "ddp trains a copy of the model on each device and sums the gradients";
-  const std::string split =
-      "fsdp shards parameters, gradients and optimizer state, but each rank computes complete layers";
   const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism use ddp or fsdp";
-  std::vector<Entry> list{single_entry(), ddp_entry(), fsdp_entry(), zero_entry(), model_parallel_entry()};
+  std::vector<Entry> list{single_entry(),         ddp_entry(),     fsdp_entry(), zero_entry(),
+                          model_parallel_entry(), pipeline_entry()};
   list.push_back(
       planned("dp", "One process drives several devices.", {"data_parallel", "DataParallelStrategy"}, replicated));
   list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {"DDP2Strategy"}, replicated));
-  list.push_back(planned("pipeline", "Each device computes a stage of consecutive blocks.", {"pp"}, split));
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
                          {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
                           "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},

@@ -13,6 +13,7 @@
 #include "runner/commands/sweep_loading.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/report/pipeline_text.hpp"
 #include "runner/selection/script_strategy.hpp"
 
 namespace runner {
@@ -24,6 +25,8 @@ struct Findings {
   std::vector<Diagnostic> mistakes;
   std::vector<std::string> notes;
   std::string plan;      ///< description of the plan; empty if there is none
+  std::string pipeline;  ///< pipeline_text(); empty if there is none
+  nlohmann::json stages;
   std::string data;      ///< data_summary()
   std::string not_here;  ///< why this machine cannot run it; empty if it can
 };
@@ -36,11 +39,15 @@ void look_at_plan(const Recipe& recipe, Findings& findings) {
     Plan plan = plan_on(recipe, topology, /*several_supervisors=*/false);
     findings.notes = plan.notes;
     findings.plan = describe(plan);
+    if (plan.pipeline) findings.pipeline = pipeline_text(*plan.pipeline), findings.stages = to_json(*plan.pipeline);
     findings.data = data_summary(plan.recipe.data, plan.seq_len, plan.vocab_size, data_cache(), /*tokenized=*/false);
     if (memory_known(*plan.entry)) {  // `recommend` shows the same sum
       const int64_t tensors = plan.memory_bytes(), context = memory_limit(topology, 0).context;
-      findings.plan += fmt::format(", predicted to need {} a rank, {} of it for tensors",
-                                   format_bytes(tensors + context), format_bytes(tensors));
+      findings.plan += fmt::format(
+          ", predicted to need {} {}, {} of it for tensors", format_bytes(tensors + context),
+          plan.pipeline ? fmt::format("on rank {} of the pipeline, which needs most", plan.pipeline->largest)
+                        : "a rank",
+          format_bytes(tensors));
       if (auto host = plan.host_bytes(); host > 0)
         findings.plan += fmt::format(", and {} of host memory", format_bytes(host));
     }
@@ -101,6 +108,7 @@ Action setup_check(CLI::App& app) {
                                 {"errors", errors},
                                 {"notes", findings.notes},
                                 {"plan", or_null(findings.plan)},
+                                {"pipeline", findings.stages},
                                 {"data", or_null(findings.data)},
                                 {"not_here", or_null(findings.not_here)}});
       return mistakes.empty() ? ExitCode::done : ExitCode::usage;
@@ -108,6 +116,7 @@ Action setup_check(CLI::App& app) {
     if (!mistakes.empty()) throw RecipeError(mistakes);
     for (const auto& note : findings.notes) log::info("note: {}", note);
     if (!findings.plan.empty()) log::info("{}", findings.plan);
+    if (!findings.pipeline.empty()) log::info("{}", trim(findings.pipeline));
     if (!findings.data.empty()) log::info("data: {}", findings.data);
     if (!findings.not_here.empty()) log::warning("this machine cannot run it: {}", findings.not_here);
     log::info("{} is fine{}", *file, findings.not_here.empty() ? "" : ", but not for this machine");

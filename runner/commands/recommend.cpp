@@ -1,4 +1,6 @@
 // `runner recommend`: shows and explains the choice of strategy = "auto", for this machine or for other devices.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -19,7 +21,9 @@
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/models/plugin/spec.hpp"
+#include "runner/report/pipeline_text.hpp"
 #include "runner/report/recommendation.hpp"
+#include "runner/report/terminal.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -107,13 +111,23 @@ std::string describe_devices(const Topology& topology) {
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
 }
 
-/// What a rank does in a step of the chosen plan.
+/// What a rank does in a step of the chosen plan; with a pipeline, each of its ranks.
 std::string chosen_program(const Choice& choice) {
   const Candidate& chosen = choice.plan();
-  return fmt::format("a step of {} with {} of {}:\n", label(chosen),
-                     fmt::format("{} micro-batch{}", chosen.job.accumulation, chosen.job.accumulation == 1 ? "" : "es"),
-                     counted(chosen.job.micro_batch_size, "sequence")) +
-         program_text(chosen.job, chosen.entry->plan(chosen.job));
+  std::string text =
+      fmt::format("a step of {} with {} of {}:\n", label(chosen),
+                  fmt::format("{} micro-batch{}", chosen.job.accumulation, chosen.job.accumulation == 1 ? "" : "es"),
+                  counted(chosen.job.micro_batch_size, "sequence"));
+  if (!chosen.pipeline) return text + program_text(chosen.job, chosen.entry->plan(chosen.job));
+  constexpr int usual_width = 100;
+  const int columns = terminal_width(STDOUT_FILENO);
+  text += schedule_text(*chosen.pipeline, columns > 0 ? columns : usual_width);
+  for (int rank = 0; rank < chosen.pipeline->shape.ranks; ++rank) {
+    const Job job = chosen.pipeline->job_of_rank(chosen.job, rank);
+    text += fmt::format("\nrank {} of the pipeline, {}:\n", rank, blocks_text(*job.model)) +
+            program_text(job, chosen.entry->plan(job));
+  }
+  return text;
 }
 
 ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {

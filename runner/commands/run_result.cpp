@@ -87,6 +87,7 @@ void RunResult::event(const std::string& kind, const nlohmann::json& fields) {
   }
   if (kind == "skipped") skipped_steps_ = fields.value("total", int64_t{0});
   if (kind == "profile") profile_ = fields;
+  if (kind == "pipeline") wait_shares_[fields.at("rank")] = fields.at("wait_share");
   if (kind == "trace") traced_ = true;
 }
 
@@ -125,6 +126,11 @@ nlohmann::json RunResult::measured(const Outcome& outcome) const {
       measured["step_seconds_spread"] =
           (quantile(step_seconds_, 0.75) - quantile(step_seconds_, 0.25)) / (2 * std::max(median, 1e-9));
     measured["lost_share"] = lost_share_;
+  }
+  if (!wait_shares_.empty()) {
+    double sum = 0;
+    for (const auto& [rank, share] : wait_shares_) sum += share;
+    measured["pipeline_wait_percent"] = 100 * sum / static_cast<double>(wait_shares_.size());
   }
   if (skipped_steps_ > 0) measured["skipped_steps"] = skipped_steps_;
   return measured;

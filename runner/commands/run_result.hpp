@@ -59,6 +59,7 @@ class RunResult final : public RunListener {
   std::vector<double> step_seconds_;
   double lost_share_ = 0;  ///< share of time in which other work used the CPUs; of the rank with the largest share
   std::map<int, int64_t> peak_bytes_, peak_resident_;
+  std::map<int, double> wait_shares_;  ///< of the ranks of a pipeline: how much of a step each waits
   nlohmann::json profile_;  ///< the last event "profile"
   bool traced_ = false;     ///< ranks have written traces
 };

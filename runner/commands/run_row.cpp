@@ -47,6 +47,7 @@ nlohmann::json predicted(const Plan& plan) {
   nlohmann::json values = nlohmann::json::object();
   if (memory_known(*plan.entry)) values["memory_bytes_per_rank"] = plan.memory_bytes();
   if (memory_known(*plan.entry) && plan.job.accelerator.own_memory) values["host_bytes_per_rank"] = plan.host_bytes();
+  if (plan.pipeline) values["pipeline_wait_percent"] = 100 * plan.pipeline->bubble();
   if (plan.step_seconds) {
     values["step_seconds"] = *plan.step_seconds;
     values["step_seconds_error"] = plan.step_error;

@@ -229,6 +229,11 @@ void print_prediction(const json& run) {
         rows.push_back({"  " + name, quantity(name, value) + bar, quantity(name, measured)});
       }
   print_section("prediction", {{}, {"predicted", true}, {"measured", true}}, rows);
+  if (run["predicted"].is_object() && run["predicted"].contains("pipeline_wait_percent"))
+    std::printf(
+        "  pipeline_wait_percent: how much of a step ranks wait for other stages, on average. Predicted: the bubble of "
+        "the "
+        "schedule; measured: waiting to receive (with run.profiler)\n");
 }
 
 /// The use of the machine, over all readings.

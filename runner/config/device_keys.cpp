@@ -69,7 +69,7 @@ void add_devices(std::vector<Key>& keys) {
        .maximum = 100000}, &D::num_nodes);
   add({.name = "mesh", .type = T::table,
        .help = "{ pipeline, data, replicate, shard, context, tensor }: ranks along each axis, for example "
-               "{ shard = 4, tensor = 2 }. Ranks of a tensor axis divide the matrices of the model. data is replicate x "
+               "{ shard = 4, tensor = 2 }. Ranks of a tensor axis divide the matrices of the model, those of a pipeline its blocks. data is replicate x "
                "shard; without all three it is what is left over. If `devices` is not set, the mesh determines it.",
        .wanted = "a table of sizes such as { shard = 4, tensor = 2 }"}, &D::mesh, mesh_table());
   add({.name = "memory_limit", .type = T::bytes,

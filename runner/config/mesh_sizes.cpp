@@ -7,8 +7,6 @@ namespace runner {
 
 namespace {
 
-using Size = std::optional<int64_t> MeshSizes::*;
-
 /// Whether the size is given, and not as "auto".
 bool is_number(const std::optional<int64_t>& size) { return size && *size != Recipe::automatic; }
 
@@ -26,9 +24,14 @@ void report_difference(const Recipe& recipe, const std::string& key, int64_t siz
 void find_differences(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const auto& mesh = recipe.devices.mesh;
   if (!mesh) return;
-  const auto &tensor = recipe.strategy.tensor_parallel_size, &data = recipe.strategy.data_parallel_size;
-  if (is_number(tensor) && mesh->tensor && *tensor != *mesh->tensor)
-    report_difference(recipe, "tensor_parallel_size", *tensor, fmt::format("tensor = {}", *mesh->tensor), diagnostics);
+  const auto check = [&](const char* axis, const std::optional<int64_t>& size, const std::optional<int64_t>& in_mesh) {
+    if (is_number(size) && in_mesh && *size != *in_mesh)
+      report_difference(recipe, fmt::format("{}_parallel_size", axis), *size, fmt::format("{} = {}", axis, *in_mesh),
+                        diagnostics);
+  };
+  check("tensor", recipe.strategy.tensor_parallel_size, mesh->tensor);
+  check("pipeline", recipe.strategy.pipeline_parallel_size, mesh->pipeline);
+  const auto& data = recipe.strategy.data_parallel_size;
   if (!is_number(data) || !mesh->complete() || *data == mesh->data_ranks()) return;
   report_difference(
       recipe, "data_parallel_size", *data,
@@ -36,18 +39,16 @@ void find_differences(const Recipe& recipe, std::vector<Diagnostic>& diagnostics
       diagnostics);
 }
 
-/// The axes that no strategy divides yet.
-void refuse_axes(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  for (const auto& [name, size] : {std::pair<const char*, Size>("pipeline", &MeshSizes::pipeline),
-                                   std::pair<const char*, Size>("context", &MeshSizes::context)})
-    if (const auto given = recipe.devices.mesh.value_or(MeshSizes()).*size; given.value_or(1) > 1)
-      diagnostics.push_back({.place = recipe.origin("devices.mesh"),
-                             .code = "unavailable",
-                             .message = fmt::format(
-                                 "mesh has {0} = {1}: {0} parallelism is not supported yet; {0} may be 1, and the axes "
-                                 "data, replicate, shard and tensor may have several ranks",
-                                 name, *given),
-                             .section = "devices"});
+/// The axis that no strategy divides yet.
+void refuse_context(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (const auto given = recipe.devices.mesh.value_or(MeshSizes()).context; given.value_or(1) > 1)
+    diagnostics.push_back(
+        {.place = recipe.origin("devices.mesh"),
+         .code = "unavailable",
+         .message = fmt::format("mesh has context = {}: context parallelism is not supported yet; context may be 1, "
+                                "and all other axes may have several ranks",
+                                *given),
+         .section = "devices"});
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ const OptionTable<MeshSizes>& mesh_table() {
   static const auto table = [] {
     OptionTable<MeshSizes> fields;
     // The limits keep the product within 64 bits.
-    const auto add = [&](const char* name, Size member, double most) {
+    const auto add = [&](const char* name, std::optional<int64_t> MeshSizes::*member, double most) {
       fields.add({.name = name, .type = Option::Type::integer, .minimum = 1, .maximum = most}, member);
     };
     constexpr double most_of_data = 65536, most_of_others = 512;
@@ -74,14 +75,27 @@ const OptionTable<MeshSizes>& mesh_table() {
 MeshSizes given_mesh(const Recipe& recipe) {
   MeshSizes sizes = recipe.devices.mesh.value_or(MeshSizes());
   if (!sizes.tensor) sizes.tensor = recipe.strategy.tensor_parallel_size;
+  if (!sizes.pipeline) sizes.pipeline = recipe.strategy.pipeline_parallel_size;
   if (!sizes.complete() && is_number(recipe.strategy.data_parallel_size))
     sizes.data = recipe.strategy.data_parallel_size;
   return sizes;
 }
 
+PipelineSchedule schedule_of(const Recipe& recipe) {
+  if (recipe.strategy.pipeline_schedule) return pipeline_schedule(*recipe.strategy.pipeline_schedule);
+  return recipe.strategy.virtual_stages.value_or(1) > 1 ? PipelineSchedule::interleaved_1f1b
+                                                        : PipelineSchedule::one_f_one_b;
+}
+
 std::string key_of_mesh(const Recipe& recipe) {
   const auto& mesh = recipe.devices.mesh;
   if (recipe.strategy.tensor_parallel_size && !(mesh && mesh->tensor)) return "strategy.tensor_parallel_size";
+  return key_of_pipeline(recipe);
+}
+
+std::string key_of_pipeline(const Recipe& recipe) {
+  const auto& mesh = recipe.devices.mesh;
+  if (recipe.strategy.pipeline_parallel_size && !(mesh && mesh->pipeline)) return "strategy.pipeline_parallel_size";
   if (mesh) return "devices.mesh";
   return recipe.strategy.data_parallel_size ? "strategy.data_parallel_size" : "strategy.name";
 }
@@ -93,6 +107,7 @@ std::string text_of_mesh(const Recipe& recipe) {
     if (size) parts.push_back(fmt::format("{} = {}", name, is_number(size) ? std::to_string(*size) : "\"auto\""));
   };
   add("data_parallel_size", recipe.strategy.data_parallel_size);
+  add("pipeline_parallel_size", recipe.strategy.pipeline_parallel_size);
   add("tensor_parallel_size", recipe.strategy.tensor_parallel_size);
   return join(parts, " and ");
 }
@@ -109,7 +124,7 @@ void find_mesh_mistakes(const Recipe& recipe, std::vector<Diagnostic>& diagnosti
          .section = "devices"});
   else
     find_differences(recipe, diagnostics);
-  refuse_axes(recipe, diagnostics);
+  refuse_context(recipe, diagnostics);
 }
 
 }  // namespace runner

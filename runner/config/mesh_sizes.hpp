@@ -6,6 +6,7 @@
 #include "runner/base/option_table.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
+#include "strategies/pipeline/schedule.hpp"
 
 namespace runner {
 
@@ -15,9 +16,14 @@ const OptionTable<MeshSizes>& mesh_table();
 /// The sizes that both give together. `tensor` may be Recipe::automatic: the devices of a node.
 MeshSizes given_mesh(const Recipe& recipe);
 
+/// The schedule of the recipe's pipeline: pipeline_schedule, or interleaved_1f1b with several virtual stages, or 1f1b.
+PipelineSchedule schedule_of(const Recipe& recipe);
+
 /// For messages: the key that sets the size of the tensor axis, or else another size, or else "strategy.name"; and what the recipe sets:
 /// "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
 std::string key_of_mesh(const Recipe& recipe);
+/// The same for the size of the pipeline axis.
+std::string key_of_pipeline(const Recipe& recipe);
 std::string text_of_mesh(const Recipe& recipe);
 
 /// Reports sizes that contradict each other, and axes that are not supported.

@@ -1,6 +1,9 @@
 // The names of other tools for the axes of a mesh: Megatron, torchtitan, nanotron, picotron, DeepSpeed.
+#include <map>
+
 #include "runner/base/text.hpp"
 #include "runner/config/foreign_names.hpp"
+#include "strategies/pipeline/schedule.hpp"
 
 namespace runner {
 
@@ -15,6 +18,47 @@ std::optional<ForeignName::Values> rows_divided(const json& value) {
   return ForeignName::Values{{"strategy.sequence_parallel", mode == "reduce_scatter"}};
 }
 
+/// torchtitan's schedules and nanotron's engines, and the names that ours have.
+std::optional<ForeignName::Values> schedule_meant(const json& value) {
+  static const std::map<std::string, PipelineSchedule> schedules = {
+      {"1f1b", PipelineSchedule::one_f_one_b},
+      {"gpipe", PipelineSchedule::gpipe},
+      {"afab", PipelineSchedule::gpipe},
+      {"interleaved1f1b", PipelineSchedule::interleaved_1f1b},
+      {"interleaved_1f1b", PipelineSchedule::interleaved_1f1b},
+      {"zb_h1", PipelineSchedule::zb_h1}};
+  const auto found = schedules.find(value.is_string() ? lower(value.get<std::string>()) : "");
+  if (found == schedules.end()) return std::nullopt;
+  return ForeignName::Values{{"strategy.pipeline_schedule", name_of(found->second)}};
+}
+
+/// Names for the division of the blocks into stages.
+std::vector<ForeignName> stage_names() {
+  const auto needs_sizes = [](const char* name) {
+    return ForeignName{.name = name,
+                       .key = "strategy.virtual_stages",
+                       .refusal =
+                           "the number of stages depends on the model: virtual_stages = layers / (ranks of the "
+                           "pipeline x layers of a stage)"};
+  };
+  const auto by_hand = [](const char* name) {
+    return ForeignName{.name = name,
+                       .key = "strategy.stages",
+                       .refusal = "strategy.stages has the numbers of blocks of the stages, or their first blocks"};
+  };
+  ForeignName method{.name = "partition_method",
+                     .key = "strategy.stages",
+                     .meaning = ForeignName::one_of({"parameters", "uniform", "best"}),
+                     .note = "stages are balanced by predicted times, if they fit the memory (strategy.stages)",
+                     .refusal = "strategy.stages has the numbers of blocks of the stages, or their first blocks"};
+  return {ForeignName::renamed("num_virtual_stages_per_pipeline_rank", "strategy.virtual_stages"),
+          needs_sizes("num_layers_per_virtual_pipeline_stage"),
+          needs_sizes("pipeline_parallel_layers_per_stage"),
+          by_hand("pipeline_model_parallel_layout"),
+          by_hand("module_fqns_per_model_part"),
+          std::move(method)};
+}
+
 }  // namespace
 
 std::vector<ForeignName> parallel_names() {
@@ -22,6 +66,14 @@ std::vector<ForeignName> parallel_names() {
   std::vector<ForeignName> names;
   for (const char* name : {"tensor_model_parallel_size", "tensor_parallel_degree", "tp", "tp_size", "autotp_size"})
     names.push_back(ForeignName::renamed(name, "strategy.tensor_parallel_size"));
+  for (const char* name : {"pipeline_model_parallel_size", "pipeline_parallel_degree", "pp", "pp_size", "num_stages"})
+    names.push_back(ForeignName::renamed(name, "strategy.pipeline_parallel_size"));
+  for (const char* name : {"pipeline_parallel_schedule", "pp_engine"})
+    names.push_back({.name = name,
+                     .key = "strategy.pipeline_schedule",
+                     .meaning = schedule_meant,
+                     .refusal = "schedules are " + join_or(pipeline_schedule_names())});
+  for (auto& name : stage_names()) names.push_back(std::move(name));
   for (const char* name : {"dp", "dp_size"}) names.push_back(ForeignName::renamed(name, "strategy.data_parallel_size"));
   names.push_back(ForeignName::renamed("enable_sequence_parallel", "strategy.sequence_parallel"));
   names.push_back({.name = "tp_mode",
@@ -30,8 +82,7 @@ std::vector<ForeignName> parallel_names() {
                    .refusal = "it is \"REDUCE_SCATTER\" or \"ALL_REDUCE\"; sequence_parallel is true or false"});
   for (auto& name : names) name.sections = places;
   for (const char* name : {"data_parallel_replicate_degree", "data_parallel_shard_degree", "context_parallel_size",
-                           "context_parallel_degree", "cp", "cp_size", "pipeline_parallel_size",
-                           "pipeline_model_parallel_size", "pipeline_parallel_degree", "pp", "pp_size"})
+                           "context_parallel_degree", "cp", "cp_size"})
     names.push_back({.name = name, .key = "devices.mesh", .only_suggested = true});
   return names;
 }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "strategies/pipeline/stages.hpp"
+
 namespace runner {
 
 /// Where a value came from: a location in a file, `--set`, a default, or a decision (`auto`).
@@ -251,10 +253,13 @@ struct Recipe {
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
   struct Strategy {
     std::string name = "auto";
-    /// The same as tensor and data in devices.mesh; or `automatic`: the devices of a node, and what is left over.
-    std::optional<int64_t> tensor_parallel_size = {}, data_parallel_size = {};
+    /// The same as tensor, pipeline and data in devices.mesh; or `automatic`: the devices of a node, and what is left over.
+    std::optional<int64_t> tensor_parallel_size = {}, pipeline_parallel_size = {}, data_parallel_size = {};
     /// Ranks of the tensor axis also divide the rows between the products; default true.
     std::optional<bool> sequence_parallel = {};
+    std::optional<int64_t> virtual_stages = {};         ///< of each rank of a pipeline; default 1
+    std::optional<std::string> pipeline_schedule = {};  ///< default: schedule_of() in mesh_sizes.hpp
+    std::optional<GivenStages> stages = {};             ///< the blocks of each stage; default: balanced
     nlohmann::json options = nlohmann::json::object();  ///< all other keys of the section
   } strategy;
 

@@ -1,6 +1,7 @@
 // The keys of [run], [strategy], [selection] and [hooks].
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
+#include "strategies/pipeline/schedule.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -15,6 +16,22 @@ std::string refused_dev_run(const json& value) {
   if (!value.is_boolean()) return "";
   return fmt::format("`fast_dev_run` cannot be {}: it is a number of steps; {}", value_text(value),
                      value == true ? "1 for Lightning's True" : "0 for Lightning's False");
+}
+
+/// The division of a model into stages, by numbers of blocks or by names of blocks.
+std::optional<std::string> stages_problem(json& value) {
+  if (value == "balanced") return std::nullopt;
+  if (!value.is_array() || value.empty()) return "";
+  const bool named = value[0].is_string();
+  for (auto& item : value)
+    if (named ? !item.is_string() : !to_integer(item) || item < 1) return "";
+  return std::nullopt;
+}
+
+std::optional<GivenStages> stages_from(const json& value) {
+  if (value.is_string()) return std::nullopt;
+  if (value[0].is_string()) return value.get<std::vector<std::string>>();
+  return value.get<std::vector<int>>();
 }
 
 std::optional<std::string> whole_numbers(json& steps) {
@@ -68,11 +85,31 @@ void add_strategy(std::vector<Key>& keys) {
   };
   add_size("tensor_parallel_size", 512, "The same as tensor in devices.mesh. \"auto\": the devices of a node. Default: 1, with "
            "model_parallel \"auto\".", &S::tensor_parallel_size);
+  add({.name = "pipeline_parallel_size", .type = T::integer,
+       .help = "The same as pipeline in devices.mesh. Default: 1, with strategy.name = \"pipeline\" all ranks that are left over.",
+       .minimum = 1, .maximum = 512}, &S::pipeline_parallel_size);
   add_size("data_parallel_size", 65536, "The same as data in devices.mesh. Default: \"auto\", the ranks that are left over.",
            &S::data_parallel_size);
   add({.name = "sequence_parallel", .type = T::boolean,
        .help = "Ranks of the tensor axis also divide the rows between the matrix products, which saves memory. Default: true."},
       &S::sequence_parallel);
+  add({.name = "virtual_stages", .type = T::integer,
+       .help = "Stages of each rank of a pipeline. With more than 1, ranks wait less and send more. Default: 1.",
+       .minimum = 1, .maximum = 64}, &S::virtual_stages);
+  add({.name = "pipeline_schedule", .type = T::choice,
+       .help = "The order in which the ranks of a pipeline compute micro-batches. Default: 1f1b, with several virtual_stages "
+               "interleaved_1f1b.",
+       .choices = pipeline_schedule_names()}, &S::pipeline_schedule);
+  add.add({.name = "stages", .type = T::other,
+           .help = "The blocks of each stage of a pipeline: \"balanced\" (the default: equal times, if they fit the memory), numbers of "
+                   "blocks such as [4, 6], or the first block of each stage such as [\"embedding\", \"blocks.2\"]. A layer is two blocks.",
+           .wanted = "\"balanced\", a list of numbers of blocks, or a list of the first blocks", .fits = stages_problem},
+          {.schema = {{"anyOf", {{{"enum", {"balanced"}}}, {{"type", "array"}, {"items", {{"type", "integer"}, {"minimum", 1}}}},
+                                 {{"type", "array"}, {"items", {{"type", "string"}}}}}}}},
+          [](S& strategy, const json& value) { strategy.stages = stages_from(value); },
+          [](const S& strategy) {
+            return strategy.stages ? std::visit([](const auto& list) { return json(list); }, *strategy.stages) : json();
+          });
 }
 
 void add_selection(std::vector<Key>& keys) {

@@ -58,6 +58,7 @@ Imported DeepSpeedTranslator::all() {
   precision();
   zero();
   tensor();
+  pipeline();
   optimizer();
   scheduler();
   note_automatic();

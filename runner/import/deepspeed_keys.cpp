@@ -294,9 +294,13 @@ void add_other_parallelism(Rows rows) {
   rows.refused("elasticity", "train.global_batch_size is the same on any number of ranks that divides it",
                {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
                 "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
-  rows.ignored(
-      "pipeline", nullptr, "there is no pipeline parallelism here",
-      {"stages", "partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned"});
+  Rows pipeline = rows.block("pipeline");
+  pipeline.handled("stages", "strategy.pipeline_parallel_size");
+  pipeline.ignored("partition", "best", "stages are balanced by predicted times: strategy.stages");
+  pipeline.ignored("seed_layers", false, "initial values do not depend on the stages");
+  pipeline.ignored("activation_checkpoint_interval", 0, "activation_checkpointing decides what is recomputed");
+  for (const char* name : {"pipe_partitioned", "grad_partitioned"})
+    pipeline.ignored(name, true, "what stages send is divided with the rows: strategy.sequence_parallel");
   Rows tensor = rows.block("tensor_parallel");
   tensor.handled("autotp_size", "strategy.tensor_parallel_size");
   Rows old = rows.block("tensor_parallel.tp");

@@ -97,6 +97,11 @@ void DeepSpeedTranslator::tensor() {
       emit("strategy.tensor_parallel_size", integral(size->plain()), *size, path);
 }
 
+void DeepSpeedTranslator::pipeline() {
+  if (const auto* stages = at("pipeline.stages"); stages && stages->value != "auto")
+    emit("strategy.pipeline_parallel_size", integral(stages->plain()), *stages, "pipeline.stages");
+}
+
 void DeepSpeedTranslator::offload(const std::string& block, const std::string& option, const std::string& device_option,
                                   const std::string& old_name) {
   auto path = "zero_optimization." + block + ".device";

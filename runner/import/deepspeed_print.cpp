@@ -194,6 +194,7 @@ std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& opti
   put_options(out, options);
   if (const auto ranks = given_mesh(recipe).tensor.value_or(1); ranks > 1)
     put(out, "tensor_parallel.autotp_size", ranks);
+  if (const auto ranks = given_mesh(recipe).pipeline.value_or(1); ranks > 1) put(out, "pipeline.stages", ranks);
   return out.dump(2) + "\n";
 }
 

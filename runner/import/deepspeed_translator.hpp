@@ -60,6 +60,7 @@ class DeepSpeedTranslator {
   void precision();
   void zero();
   void tensor();
+  void pipeline();
   void offload(const std::string& block, const std::string& option, const std::string& device_option,
                const std::string& old_name);
 

@@ -117,6 +117,15 @@ std::optional<std::string> refuse_few(const char* key, int64_t units, int ranks)
   return fmt::format("{} ranks cannot share {} = {}: each needs at least 1", ranks, key, units);
 }
 
+/// Whether the model is a gpt or a decoder that predicts tokens.
+bool predicts_next_tokens(const Recipe::Model& model) {
+  return (family_kind(model.name) == "decoder" || model.name == "gpt") && !labels_texts(model);
+}
+/// The model in messages of what it cannot do.
+std::string words_for(const Recipe::Model& model) {
+  return labels_texts(model) ? "models with model.num_labels" : model.name;
+}
+
 /// What of [fine_tune] needs complete matrices.
 std::optional<std::string> refuse_divided_adapters(const Recipe::FineTune& settings) {
   if (settings.adapts() && settings.has_magnitudes())
@@ -230,11 +239,11 @@ ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, c
 std::optional<std::string> refuse_division(const Recipe& recipe, int ranks) {
   const auto& model = recipe.model;
   if (ranks == 1) return std::nullopt;
-  const auto kind = family_kind(model.name);
-  if (!(kind == "decoder" || model.name == "gpt") || labels_texts(model))
+  if (!predicts_next_tokens(model))
     return fmt::format(
         "the matrices of {} cannot be divided: tensor parallelism is for gpt and decoders that predict tokens",
-        labels_texts(model) ? "models with model.num_labels" : model.name);
+        words_for(model));
+  const auto kind = family_kind(model.name);
   if (const auto refused = refuse_divided_adapters(recipe.fine_tune)) return refused;
   const int64_t heads = model.n_heads, keys = kind == "decoder" ? decoder::n_kv_heads(model) : heads;
   const auto works = [&](int64_t t) { return heads % t == 0 && (keys % t == 0 || t % keys == 0); };
@@ -248,6 +257,13 @@ std::optional<std::string> refuse_division(const Recipe& recipe, int ranks) {
     if (works(t)) sizes.push_back(std::to_string(t));
   return fmt::format("{} ranks cannot share {} heads with {} key heads; sizes that work: {}", ranks, heads, keys,
                      join(sizes, ", "));
+}
+
+std::optional<std::string> refuse_stages(const Recipe& recipe) {
+  if (predicts_next_tokens(recipe.model)) return std::nullopt;
+  return fmt::format(
+      "the blocks of {} cannot be divided into stages: pipelines are for gpt and decoders that predict tokens",
+      words_for(recipe.model));
 }
 
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {

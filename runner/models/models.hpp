@@ -31,7 +31,9 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
 ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division = {});
 /// Why so many ranks cannot share the recipe's matrices, with the nearest number that can; nullopt if they can.
 std::optional<std::string> refuse_division(const Recipe& recipe, int ranks);
-/// The same of one rank, without the changes of [fine_tune].
+/// Why the blocks of the recipe's model cannot be divided among the ranks of a pipeline; nullopt if they can.
+std::optional<std::string> refuse_stages(const Recipe& recipe);
+/// The spec of one rank, without the changes of [fine_tune].
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len);
 
 /// The names of the parameters, for messages. Of the transformer layers, only those of the first are included.

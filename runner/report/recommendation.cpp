@@ -1,4 +1,6 @@
 #include "runner/report/recommendation.hpp"
+#include "runner/report/pipeline_text.hpp"
+#include "strategies/pipeline/picture.hpp"
 
 #include <fmt/format.h>
 
@@ -50,9 +52,21 @@ std::string data_ranks_text(const Job& job) {
   return counted(job.data_ranks(), job.data_ranks() == job.world_size() ? "rank" : "data rank");
 }
 
+/// Layers of all ranks that are recomputed, and all layers.
+std::pair<int64_t, int64_t> recomputed_layers(const Candidate& candidate) {
+  if (!candidate.pipeline)
+    return {candidate.job.model->layers_with(candidate.job.recompute), candidate.job.model->layers()};
+  std::pair<int64_t, int64_t> sums;
+  for (int rank = 0; rank < candidate.pipeline->shape.ranks; ++rank) {
+    const Job job = candidate.pipeline->job_of_rank(candidate.job, rank);
+    sums.first += job.model->layers_with(job.recompute);
+    sums.second += job.model->layers();
+  }
+  return sums;
+}
+
 std::string checkpointing(const Candidate& candidate) {
-  const int64_t count = candidate.job.model->layers_with(candidate.job.recompute),
-                layers = candidate.job.model->layers();
+  const auto [count, layers] = recomputed_layers(candidate);
   return count == 0 ? "-" : count >= layers ? "all" : fmt::format("{} of {}", count, layers);
 }
 
@@ -72,6 +86,12 @@ std::pair<std::string, std::string> verdict(const Choice& choice, size_t index) 
   double percent = std::round(100 * std::abs(ratio - 1));
   if (percent < 1) return {"fits", "as fast"};
   return {"fits", fmt::format("{:.0f} % {}", percent, ratio > 1 ? "faster" : "slower")};
+}
+
+/// The memory of a rank. With a pipeline: of the rank that needs most.
+std::string memory_text(const Candidate& candidate) {
+  const auto bytes = format_bytes(candidate.bytes);
+  return candidate.pipeline ? fmt::format("{} on rank {}", bytes, candidate.pipeline->largest) : bytes;
 }
 
 /// "24 ms ±12 %".
@@ -96,7 +116,7 @@ std::vector<std::string> row(const Recommendation& r, size_t index) {
           std::to_string(candidate.job.micro_batch_size),
           checkpointing(candidate),
           bar(candidate.bytes, choice.limit.device),
-          format_bytes(candidate.bytes),
+          memory_text(candidate),
           candidate.host > 0 ? format_bytes(candidate.host) : "-",
           timed ? step_text(candidate) : "-",
           timed ? format_count(units_per_second(candidate)) : "-",
@@ -221,6 +241,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
                                       : fmt::format("; limit per rank: {}\n", choice.limit.reason);
   text += "\n" + table(r, all) + "\n";
+  if (choice.fits() && choice.plan().pipeline) text += pipeline_text(*choice.plan().pipeline) + "\n";
   text += fmt::format(
       "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
       needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
@@ -256,7 +277,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       const auto& memory = candidate.memory;
       item["micro_batch_size"] = candidate.job.micro_batch_size;
       item["accumulation"] = candidate.job.accumulation;
-      item["recomputed_blocks"] = candidate.job.model->layers_with(candidate.job.recompute);
+      item["recomputed_blocks"] = recomputed_layers(candidate).first;
       item["memory_bytes_per_rank"] = candidate.bytes;
       item["memory_parts"] = parts_json(memory);
       bool on_device = !candidate.job.accelerator.own_memory;  // a CPU rank's device is its host
@@ -264,6 +285,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
           {{"snapshot", on_device ? candidate.snapshot : 0}, {"context", choice.limit.context}});
       item["host_bytes_per_rank"] = candidate.host;
       item["host_parts"] = {{"offloaded", memory.host}, {"snapshot", on_device ? 0 : candidate.snapshot}};
+      if (candidate.pipeline) item["pipeline"] = to_json(*candidate.pipeline);
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
       item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
@@ -285,6 +307,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
               {"source", choice.source},
               {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},
               {"reason", choice.reason}};
+  if (choice.fits() && choice.plan().pipeline) chosen["schedule"] = to_json(choice.plan().pipeline->simulation);
   nlohmann::json changes = nlohmann::json::array();
   for (const auto& other : r.what_if)
     if (auto words = difference(choice, other.choice); !words.empty())

@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/selection/hook_memory.hpp"
 #include "runner/selection/mesh_plan.hpp"
+#include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -50,6 +51,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.products = topology.products;
   job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   job.mesh = topology.mesh();
+  job.pipeline = pipeline_of(recipe, job.mesh);
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
   job.optimizer = find_optimizer(recipe.optimizer.name);
@@ -78,7 +80,8 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
   int64_t state = job.training_state_bytes(bytes_of(job.precision.parameter));
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
   if (!whole) return state / job.data_ranks();
-  state *= job.model->division.ranks;  // `state` is that of a part of the model; at least as much as all of it
+  // `state` is that of a part of the model; at least as much as all of it
+  state *= job.model->division.ranks * job.pipeline.ranks;
   if (job.accelerator.own_memory)
     return state / job.local_size;  // only one rank needs it, and limits are equal shares of the node
   return beside_steps ? state : std::max<int64_t>(0, memory.between_steps + state - memory.total());
@@ -127,6 +130,10 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
   if (refusal) {
     candidate.refused = *refusal;
     return candidate;
+  }
+  if (job.pipeline.ranks > 1) {
+    candidate.pipeline = std::make_shared<PipelinePlan>(plan_pipeline(recipe_, job, *candidate.entry, limit_));
+    job = candidate.pipeline->job_of_rank(job, candidate.pipeline->largest);
   }
   if (!memory_known(*candidate.entry)) {
     candidate.fits = true;  // its memory is not known

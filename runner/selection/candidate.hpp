@@ -7,6 +7,7 @@
 
 #include "runner/config/recipe.hpp"
 #include "runner/selection/batch.hpp"
+#include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/rules.hpp"
 #include "runner/selection/topology.hpp"
 #include "strategies/catalog.hpp"
@@ -16,7 +17,8 @@ namespace runner {
 struct Candidate {
   std::string form;  ///< name in the rule book, or of the strategy that the recipe names
   const Entry* entry = nullptr;
-  Job job;                       ///< points into the model of the search
+  Job job;  ///< points into the model of the search, or into `pipeline`: of the rank that needs most memory
+  std::shared_ptr<const PipelinePlan> pipeline = nullptr;  ///< null: no pipeline
   int64_t every = 0;             ///< activation checkpointing that the search adds: each k-th block; 0: none
   bool every_for_speed = false;  ///< it would fit without recomputation, but is faster with it
   nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice adds to those of the form
@@ -58,7 +60,8 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
 
 class CandidateSearch {
  public:
-  /// `recipe` is resolved, except for strategy, micro-batch and accumulation. `model`: what a rank has of it. `given`: options
+  /// `recipe` is resolved, except for strategy, stages, micro-batch and accumulation. `model`: all blocks, with what a rank has of the
+  /// matrices. `given`: options
   /// of [strategy], which override those of every form. `recipe` must outlive the search, and `model` the candidates.
   CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology, nlohmann::json given);
 

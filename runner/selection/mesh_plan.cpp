@@ -19,26 +19,35 @@ namespace {
 MeshSizes asked_sizes(const Recipe& recipe) {
   MeshSizes sizes = given_mesh(recipe);
   const auto named = find_strategy(recipe.strategy.name);
-  if (named && named->entry->tensor_of_node && !recipe.devices.mesh && !sizes.tensor) sizes.tensor = Recipe::automatic;
+  if (!named || recipe.devices.mesh) return sizes;
+  if (named->entry->tensor_of_node && !sizes.tensor) sizes.tensor = Recipe::automatic;
+  if (named->entry->pipeline_of_rest && !sizes.pipeline) sizes.pipeline = Recipe::automatic;
   return sizes;
 }
 
 /// The sizes of one axis with which the mesh has so many ranks, if the others stay as they are.
 std::vector<std::string> sizes_that_work(const MeshSizes& sizes, int64_t ranks) {
   std::vector<std::string> list;
-  const int64_t others = sizes.pipeline.value_or(1) * sizes.context.value_or(1), tensor = sizes.tensor.value_or(1);
+  const int64_t pipeline = sizes.pipeline.value_or(1), tensor = sizes.tensor.value_or(1),
+                of_data = sizes.ranks_of_data();
+  // Of all sizes, where the data axis takes the rest.
+  const auto add_divisors = [&](const char* name, int64_t rest) {
+    if (ranks % rest == 0)
+      for (const int64_t size : divisors(ranks / rest, ranks)) list.push_back(fmt::format("{} = {}", name, size));
+  };
   const auto add = [&](const char* name, int64_t rest) {
     if (ranks % rest == 0) list.push_back(fmt::format("{} = {}", name, ranks / rest));
   };
   if (!sizes.complete()) {
-    if (ranks % others == 0)
-      for (const int64_t size : divisors(ranks / others, ranks)) list.push_back(fmt::format("tensor = {}", size));
+    if (pipeline > 1) add_divisors("pipeline", of_data / pipeline);
+    if (pipeline == 1 || tensor > 1) add_divisors("tensor", of_data / tensor);
     return list;
   }
-  if (sizes.data) add("data", others * tensor);
-  if (sizes.shard) add("shard", others * tensor * sizes.replicate.value_or(1));
-  if (sizes.replicate && !sizes.shard) add("replicate", others * tensor);
-  add("tensor", others * sizes.data_ranks());
+  if (sizes.data) add("data", of_data);
+  if (sizes.shard) add("shard", of_data * sizes.replicate.value_or(1));
+  if (sizes.replicate && !sizes.shard) add("replicate", of_data);
+  if (pipeline > 1) add("pipeline", of_data / pipeline * sizes.data_ranks());
+  if (pipeline == 1 || tensor > 1) add("tensor", of_data / tensor * sizes.data_ranks());
   return list;
 }
 
@@ -84,6 +93,10 @@ Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerat
 bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& diagnostics) {
   auto sizes = asked_sizes(recipe);
   if (sizes.tensor == Recipe::automatic) sizes.tensor = topology.devices_per_node;
+  if (sizes.pipeline == Recipe::automatic) {
+    sizes.pipeline = 1;
+    sizes.pipeline = std::max<int64_t>(1, topology.world_size() / (sizes.ranks_of_data() * sizes.data_ranks()));
+  }
   topology.sizes = {};
   if (auto problem = find_problem(recipe, sizes, topology)) {
     diagnostics.push_back(std::move(*problem));
@@ -91,8 +104,10 @@ bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& d
   }
   topology.sizes = sizes;
   const auto place = recipe.origin(key_of_mesh(recipe));
-  recipe.strategy.tensor_parallel_size = recipe.strategy.data_parallel_size = {};
-  for (const char* key : {"strategy.tensor_parallel_size", "strategy.data_parallel_size"}) recipe.origins.erase(key);
+  auto& keys = recipe.strategy;
+  keys.tensor_parallel_size = keys.pipeline_parallel_size = keys.data_parallel_size = {};
+  for (const char* axis : {"tensor", "pipeline", "data"})
+    recipe.origins.erase(fmt::format("strategy.{}_parallel_size", axis));
   if (sizes == MeshSizes()) return true;
   recipe.devices.mesh = sizes;
   recipe.origins["devices.mesh"] = place;
@@ -105,11 +120,17 @@ TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank) {
           .sequence_parallel = resolved.strategy.sequence_parallel.value_or(true)};
 }
 
-void check_division(const Recipe& recipe, int64_t ranks, std::vector<Diagnostic>& diagnostics) {
-  if (const auto why = refuse_division(recipe, static_cast<int>(ranks)))
-    diagnostics.push_back({.place = recipe.origin(key_of_mesh(recipe)),
+void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics) {
+  const auto report = [&](const std::string& key, const char* axis, int64_t ranks, const std::string& why) {
+    diagnostics.push_back({.place = recipe.origin(key),
                            .code = "mesh",
-                           .message = fmt::format("a tensor axis of {}: {}", counted(ranks, "rank"), *why)});
+                           .message = fmt::format("a {} axis of {}: {}", axis, counted(ranks, "rank"), why)});
+  };
+  const int64_t tensor = sizes.tensor.value_or(1), pipeline = sizes.pipeline.value_or(1);
+  if (const auto why = tensor > 1 ? refuse_division(recipe, static_cast<int>(tensor)) : std::nullopt)
+    report(key_of_mesh(recipe), "tensor", tensor, *why);
+  if (const auto why = pipeline > 1 ? refuse_stages(recipe) : std::nullopt)
+    report(key_of_pipeline(recipe), "pipeline", pipeline, *why);
 }
 
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
@@ -117,6 +138,22 @@ std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::share
   const auto division = division_of(resolved, mesh, rank);
   if (!division.divides()) return model;
   return std::make_shared<ModelSpec>(make_spec(resolved, model->vocab_size, model->seq_len, division));
+}
+
+std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node) {
+  std::vector<std::string> notes;
+  if (recipe.strategy.sequence_parallel && mesh.size(Axis::tensor) == 1)
+    notes.push_back("`sequence_parallel`: nothing to do here: it needs a tensor axis with several ranks");
+  if (mesh.size(Axis::pipeline) == 1)
+    for (const char* key : {"virtual_stages", "pipeline_schedule", "stages"})
+      if (recipe.origins.contains(fmt::format("strategy.{}", key)))
+        notes.push_back(fmt::format("`{}`: nothing to do here: it needs a pipeline axis with several ranks", key));
+  if (mesh.spans_nodes(Axis::tensor, devices_per_node))
+    notes.push_back(
+        fmt::format("the tensor axis of {} ranks spans nodes of {}: its ranks communicate several times in each layer, "
+                    "over the network; it is fast within a node",
+                    mesh.size(Axis::tensor), counted(devices_per_node, "device")));
+  return notes;
 }
 
 nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry) {

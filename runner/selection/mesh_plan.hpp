@@ -24,13 +24,16 @@ bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& d
 /// What a rank of the mesh has of a model.
 TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank);
 
-/// Reports a tensor axis of so many ranks that cannot share the matrices of the recipe's model.
-void check_division(const Recipe& recipe, int64_t ranks, std::vector<Diagnostic>& diagnostics);
+/// Reports a tensor axis whose ranks cannot share the matrices of the recipe's model, and a pipeline of a model that has no stages.
+void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics);
 
-/// The part of the model that a rank has. No rank has more than the first one, whose part jobs are planned with. `model`: all of it, as
-/// make_spec() makes it.
+/// The part of the matrices that a rank has, of all blocks. No rank has more than the first one, whose part jobs are planned with. `model`:
+/// all of it, as make_spec() makes it.
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
                                               const Mesh& mesh, int rank = 0);
+
+/// Notes about a tensor axis that spans nodes, and about keys of axes that the mesh does not have. `recipe`: as given.
+std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node);
 
 /// The options of the strategy that the sizes replicate and shard of the mesh ask for.
 nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry);

@@ -17,6 +17,7 @@
 #include "runner/selection/batch_fields.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/mesh_plan.hpp"
+#include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -138,7 +139,8 @@ Origin refused_at(const Recipe& recipe, const std::string& why) {
   for (size_t from = 0, to; from < why.size(); from = to + 1) {
     to = std::find_if_not(why.begin() + static_cast<long>(from), why.end(), part_of_name) - why.begin();
     const std::string word = why.substr(from, to - from);
-    if (recipe.strategy.options.contains(word)) return recipe.origin("strategy." + word);
+    if (recipe.origins.contains("strategy." + word) || recipe.strategy.options.contains(word))
+      return recipe.origin("strategy." + word);
   }
   return recipe.origin("strategy.name");
 }
@@ -329,17 +331,15 @@ static ModelSpec spec_of(const Plan& plan) {
   }
 }
 
-/// Notes about the mesh.
-static std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node) {
-  std::vector<std::string> notes;
-  if (recipe.strategy.sequence_parallel && mesh.size(Axis::tensor) == 1)
-    notes.push_back("`sequence_parallel`: nothing to do here: it needs a tensor axis with several ranks");
-  if (mesh.spans_nodes(Axis::tensor, devices_per_node))
-    notes.push_back(
-        fmt::format("the tensor axis of {} ranks spans nodes of {}: its ranks communicate several times in each layer, "
-                    "over the network; it is fast within a node",
-                    mesh.size(Axis::tensor), counted(devices_per_node, "device")));
-  return notes;
+/// Divides the blocks into the stages of the pipeline. The job becomes that of the rank that needs most memory.
+static void resolve_stages(Plan& plan, Recipe& recipe, const Topology& topology) {
+  const auto limit = memory_limit(topology, recipe.devices.memory_limit.value_or(0));
+  plan.pipeline = std::make_shared<PipelinePlan>(plan_pipeline(recipe, plan.job, *plan.entry, limit));
+  if (!recipe.strategy.stages) recipe.origins["strategy.stages"] = decided(plan.pipeline->division);
+  recipe.strategy.stages = plan.pipeline->blocks;
+  plan.part = plan.pipeline->models[static_cast<size_t>(plan.pipeline->largest)];
+  plan.job = plan.pipeline->job_of_rank(plan.job, plan.pipeline->largest);
+  for (auto& note : notes_of(*plan.pipeline)) plan.notes.push_back(std::move(note));
 }
 
 Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int64_t> tokenizer_vocab_size,
@@ -358,7 +358,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   const bool sound = resolve_mesh(plan.recipe, topology, diagnostics);
   SelectionRequest request{.recipe = plan.recipe, .model = nullptr, .topology = topology, .own = own};
   if (sound) {
-    check_division(recipe, topology.mesh().size(Axis::tensor), diagnostics);
+    check_division(recipe, topology.sizes, diagnostics);
     resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
   }
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
@@ -370,6 +370,9 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
         {recipe.origin("activation_checkpointing.blocks"), "no-match",
          fmt::format("no block is called `{}`; names are {}", pattern, names_of_blocks(*plan.model))});
   check_parameter_patterns(recipe, *plan.model, diagnostics);
+  const auto shape = pipeline_of(plan.recipe, topology.mesh());
+  check_stages(recipe, *plan.model, shape, diagnostics);
+  if (!diagnostics.empty() && shape.ranks > 1) throw RecipeError(diagnostics);  // there are no stages to plan
   check_batch_fields(recipe, *plan.model, data_fields(plan.recipe.data, plan.seq_len), diagnostics);
   request.model = plan.model;
   select_strategy(plan, resolved, request, clock);
@@ -382,6 +385,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   else if (auto split = refuse_data_axis(topology.sizes, *plan.entry, plan.job))
     diagnostics.push_back({recipe.origin("devices.mesh"), "refused", *split});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  if (shape.ranks > 1) resolve_stages(plan, plan.recipe, topology);
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
@@ -405,6 +409,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   Candidate planned;
   planned.entry = plan.entry;
   planned.job = plan.job;
+  planned.pipeline = plan.pipeline;
   planned.memory = plan.memory;
   plan.step_seconds = clock.step_seconds(planned);
   if (plan.step_seconds) plan.step_error = clock.error(planned);
@@ -436,6 +441,7 @@ nlohmann::json Plan::to_json() const {
           {"memory_parts", known ? parts : nlohmann::json()},
           {"host_bytes_per_rank", known ? nlohmann::json(host_bytes()) : nlohmann::json()},
           {"between_steps_bytes_per_rank", known ? nlohmann::json(memory.between_steps) : nlohmann::json()},
+          {"pipeline", pipeline ? runner::to_json(*pipeline) : nlohmann::json()},
           {"traffic", traffic_known(*entry, job) ? traffic_list : nlohmann::json()},
           {"step_seconds", step_seconds ? nlohmann::json(*step_seconds) : nlohmann::json()},
           {"step_seconds_error", step_seconds ? nlohmann::json(step_error) : nlohmann::json()}};

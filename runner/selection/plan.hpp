@@ -22,9 +22,10 @@ struct Plan {
   Choice choice;             ///< all candidates; none if the recipe names the strategy
   SelectionRequest request;  ///< the input of `choice`
   std::vector<std::string> notes;
-  std::shared_ptr<const ModelSpec> model;  ///< all of it
-  std::shared_ptr<const ModelSpec> part;   ///< of the rank that has most (part_of_rank())
-  Job job;                                 ///< of the first epoch; points into `part`
+  std::shared_ptr<const ModelSpec> model;        ///< all of it
+  std::shared_ptr<const ModelSpec> part;         ///< of the rank that needs most memory
+  std::shared_ptr<const PipelinePlan> pipeline;  ///< null: no pipeline
+  Job job;                                       ///< of the first epoch; points into `part`
   MemoryParts memory;
   std::vector<Traffic> traffic;
   std::optional<double> step_seconds;  ///< predicted; nullopt: not known
@@ -60,7 +61,8 @@ class NothingFits : public Error {
   std::shared_ptr<const Plan> plan_;
 };
 
-/// The Job of a resolved recipe, from which a worker builds its strategy. `model`: what a rank has of it. `epoch` selects the accumulation factor.
+/// The Job of a resolved recipe, from which a worker builds its strategy. `model`: what a rank has of it; with a pipeline all blocks, and
+/// job_of_stage() selects those of the rank. `epoch` selects the accumulation factor.
 Job make_job(const Recipe& resolved, const ModelSpec& model, const Topology& topology, int64_t epoch = 0);
 
 /// Sequences of one optimizer step in `epoch`, and the number of micro-batches into which each data rank cuts its part.

@@ -185,11 +185,13 @@ std::optional<Rates> rates_of(const DeviceKind& kind, DType compute, int ranks_p
 namespace {
 
 /// The measured curve of this collective with the nearest number of ranks; nullptr: none. A reduce sends what a reduce_scatter sends,
-/// and has no curve of its own.
+/// and a transfer between two ranks about what an all_gather does. They have no curves of their own.
 const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest_curve(const Rates& rates,
                                                                                    const Traffic& part) {
   const std::pair<const std::pair<std::string, int>, CollectiveCurve>* nearest = nullptr;
-  const std::string collective = part.collective == "reduce" ? "reduce_scatter" : part.collective;
+  const std::string collective = part.collective == "reduce"     ? "reduce_scatter"
+                                 : part.collective == "transfer" ? "all_gather"
+                                                                 : part.collective;
   auto distance = [&](int ranks) { return std::abs(std::log(static_cast<double>(ranks) / part.ranks)); };
   for (const auto& curve : rates.curves)
     if (curve.first.first == collective && (!nearest || distance(curve.first.second) < distance(nearest->first.second)))
@@ -268,13 +270,23 @@ std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
 
 double StepLoad::exposed_share(double ratio) const { return exposed.empty() ? 1 : interpolated(exposed, ratio); }
 
+/// The kinds of work that are done for each micro-batch.
+constexpr Work work_of_blocks[] = {
+    Work::product_flops, Work::thin_product_flops, Work::attention_flops, Work::activation_bytes,
+    Work::logits,        Work::block_passes,       Work::recomputations,  Work::copied_bytes};
+
 std::optional<StepLoad> step_load(const Candidate& candidate) {
   const Entry& entry = *candidate.entry;
-  const Job& job = candidate.job;
+  const auto* pipeline = candidate.pipeline.get();
+  const int slowest = pipeline ? pipeline->slowest() : 0;
+  const Job job = pipeline ? pipeline->job_of_rank(candidate.job, slowest) : candidate.job;
+  const MemoryParts& memory = pipeline ? pipeline->memory[static_cast<size_t>(slowest)] : candidate.memory;
   if (candidate.memory.state_on_disk || !memory_known(entry) || !traffic_known(entry, job)) return std::nullopt;
   StepLoad load;
   load.traffic = entry.traffic(job);
-  load.work = step_work(job, candidate.memory, load.traffic);
+  load.work = step_work(job, memory, load.traffic);
+  if (pipeline)
+    for (const Work kind : work_of_blocks) at(load.work, kind) *= pipeline->stretch();
   if (entry.plan && job.optimizer->needs_matrix)
     add_iterations(load.work, matrices_of_update(job, entry.plan(job)), job.ns_steps);
   load.local_size = job.local_size;

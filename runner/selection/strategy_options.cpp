@@ -304,8 +304,7 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
     name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
     resolve_strategy(recipe, diagnostics);
-    if (const auto tensor = given_mesh(recipe).tensor.value_or(1); tensor > 1 && lengths_are_sound(diagnostics))
-      check_division(recipe, tensor, diagnostics);
+    if (lengths_are_sound(diagnostics)) check_division(recipe, given_mesh(recipe), diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);
   };

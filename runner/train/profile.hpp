@@ -30,6 +30,8 @@ class Profile {
   bool records(int64_t step) const;
   void write_trace();
   nlohmann::json totals() const;
+  /// The share of the steps in which this rank waits to receive from another stage of a pipeline; nullopt without a pipeline.
+  std::optional<double> share_of_receives() const;
 
   const World& world_;
   std::filesystem::path trace_file_;  ///< empty: no trace

@@ -24,6 +24,7 @@
 #include "runner/models/plugin/spec.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/mesh_plan.hpp"
+#include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/course.hpp"
@@ -185,11 +186,19 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   const Topology topology = topology_of(recipe, world_options(recipe));
   const auto whole = std::make_shared<const ModelSpec>(make_spec(recipe, vocab, seq_len));
   const ModelSpec& spec = *whole;
-  const auto planned = part_of_rank(recipe, whole, topology.mesh());  // all ranks make the same plan
-  auto model = build_model(recipe.model, *part_of_rank(recipe, whole, topology.mesh(), world.rank));
+  const Mesh mesh = topology.mesh();
+  const auto divided = part_of_rank(recipe, whole, mesh, world.rank);
+  const auto first = part_of_rank(recipe, whole, mesh);  // all ranks with the same blocks make the same plan
+  auto model = build_model(recipe.model, *divided);
+  Job job = make_job(recipe, *first, topology);
+  std::shared_ptr<const ModelSpec> stage;  // what `job` points into
+  if (mesh.size(Axis::pipeline) > 1) {
+    model = stage_of(std::move(model), *stage_of_rank(recipe, *divided, mesh, world.rank));
+    stage = stage_of_rank(recipe, *first, mesh, world.rank);
+    job = job_of_stage(std::move(job), *stage);
+  }
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
-  Job job = make_job(recipe, *planned, topology);
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();

@@ -68,8 +68,8 @@ struct Job {
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
   Accelerator accelerator;
-  CpuProducts products;  ///< of a rank that computes on a CPU
-  Mesh mesh = {};        ///< all ranks of the run; a plan splits the axis `data`
+  CpuProducts products;         ///< of a rank that computes on a CPU
+  Mesh mesh = {};               ///< all ranks of the run; a plan splits the axis `data`
   PipelineShape pipeline = {};  ///< of the pipeline axis, without the number of micro-batches
   int local_size = 1, num_nodes = 1;
   int64_t micro_batch_size = 1, accumulation = 1;
@@ -214,8 +214,10 @@ struct Entry {
   nlohmann::json reduced_once = nullptr;
   /// The options with which `shard` ranks have one copy of the state, and there are `replicate` copies. Empty: it has no such options.
   std::function<nlohmann::json(int64_t replicate, int64_t shard)> groups = {};
-  bool tensor_of_node = false;   ///< without a size in the recipe, the devices of a node are the tensor axis
-  bool distributed = true;       ///< useful with two or more ranks; one is allowed
+  bool tensor_of_node = false;  ///< without a size in the recipe, the devices of a node are the tensor axis
+  bool pipeline_of_rest =
+      false;                ///< without a size in the recipe, the ranks that other axes leave over are the pipeline
+  bool distributed = true;  ///< useful with two or more ranks; one is allowed
   std::string unavailable = "";  ///< if not implemented: the reason and an alternative; the functions are empty then
   /// Why the job cannot run, and the nearest alternative; nullopt if it can run.
   std::function<std::optional<std::string>(const Job&)> refuse = {};

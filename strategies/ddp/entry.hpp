@@ -8,6 +8,8 @@
 namespace runner {
 
 Entry ddp_entry();
+/// The same on the data axis of a mesh in which the other ranks are a pipeline.
+Entry pipeline_entry();
 std::vector<ForeignName> ddp_foreign_names();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.

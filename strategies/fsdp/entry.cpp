@@ -177,7 +177,7 @@ std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) 
   std::vector<std::string> notes;
   if (options.cpu_offload && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
-  if (auto note = note_on_accumulation(job, plan)) notes.push_back(*note);
+  if (auto note = job.pipeline.ranks > 1 ? std::nullopt : note_on_accumulation(job, plan)) notes.push_back(*note);
   if (options.mixed_precision.is_object() && options.mixed_precision.contains("buffer_dtype"))
     notes.push_back(
         "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");

@@ -102,14 +102,20 @@ PipelineOrder for_each_rank(const PipelineShape& shape, F&& order) {
 
 const char* name_of(PipelineSchedule schedule) { return schedule_names[static_cast<size_t>(schedule)].second; }
 
+const std::vector<std::string>& pipeline_schedule_names() {
+  static const auto names = [] {
+    std::vector<std::string> list;
+    for (const auto& [schedule, text] : schedule_names) list.emplace_back(text);
+    return list;
+  }();
+  return names;
+}
+
 PipelineSchedule pipeline_schedule(const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& [schedule, text] : schedule_names) {
+  for (const auto& [schedule, text] : schedule_names)
     if (name == text) return schedule;
-    names.emplace_back(text);
-  }
-  const auto like = nearest(name, names);
-  throw usage_error("there is no pipeline schedule \"{}\"; it can be {}{}", name, join_or(names),
+  const auto like = nearest(name, pipeline_schedule_names());
+  throw usage_error("there is no pipeline schedule \"{}\"; it can be {}{}", name, join_or(pipeline_schedule_names()),
                     like ? fmt::format(" (did you mean {}?)", *like) : "");
 }
 

@@ -30,6 +30,7 @@ enum class PipelineSchedule : uint8_t {
 };
 /// "gpipe", "1f1b", "interleaved_1f1b", "zb_h1".
 const char* name_of(PipelineSchedule schedule);
+const std::vector<std::string>& pipeline_schedule_names();
 /// The inverse of name_of(). Throws Error(usage) with the names and the nearest one.
 PipelineSchedule pipeline_schedule(const std::string& name);
 

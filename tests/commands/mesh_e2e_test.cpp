@@ -1,35 +1,11 @@
 // Meshes with a tensor axis in processes: the curve of one rank, what `check` and `recommend` say, and runs that continue on another mesh.
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "tests/support/command.hpp"
+#include "tests/commands/mesh_support.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
-using Catch::Matchers::WithinRel;
-
-namespace {
-
-std::vector<double> train(const std::vector<std::string>& overrides, const std::string& said = "") {
-  Workplace place;
-  write_tiny_recipe(place);
-  std::vector<std::string> arguments = {"run", "tiny.toml", "--json", "--set", "model.dropout=0"};
-  for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});
-  const auto result = place.run(arguments);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  CHECK(result.json().at("status") == "finished");
-  CHECK_THAT(result.err, ContainsSubstring(said));
-  return losses(place);
-}
-
-void check_equal(const std::vector<double>& curve, const std::vector<double>& expected) {
-  REQUIRE(curve.size() == expected.size());
-  for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], WithinRel(expected[i], 1e-5));
-}
-
-}  // namespace
 
 TEST_CASE("every strategy with a tensor axis has the curve of one rank", "[e2e]") {
   const auto single = train({"strategy=single", "devices=1"});

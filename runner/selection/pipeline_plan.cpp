@@ -1,0 +1,234 @@
+#include "runner/selection/pipeline_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "runner/base/error.hpp"
+#include "runner/base/text.hpp"
+#include "runner/config/mesh_sizes.hpp"
+#include "runner/selection/script_strategy.hpp"
+#include "strategies/pipeline/transfers.hpp"
+#include "strategies/program/block_memory.hpp"
+#include "strategies/program/parallel_plan.hpp"
+
+namespace runner {
+
+namespace {
+
+/// FLOPs per token of a block, with its recomputation.
+StageTime time_of(const Job& job, size_t block) {
+  const double forward = job.model->blocks[block].forward_flops_per_token;
+  const double backward = job.model->backward_flops_per_token(block) + (job.recomputes(block) ? forward : 0);
+  return {.forward = forward, .backward = backward, .backward_input = backward / 2, .backward_weight = backward / 2};
+}
+
+/// Bytes of a parameter on a rank: gathered, its gradients, and its shard of what the optimizer updates and keeps. In a pipeline
+/// parameters stay gathered, and gradients are reduced once a step.
+int64_t state_bytes(const Job& job, const ParallelPlan& plan, const ParameterSpec& parameter) {
+  const int64_t elements = parameter.numel();
+  int64_t kept = job.precision.parameter == plan.parameter && plan.shards() == 1 ? 0 : bytes_of(plan.master) * elements;
+  if (parameter.trainable) kept += job.state_bytes(parameter, elements, bytes_of(plan.master));
+  return elements * (bytes_of(plan.parameter) + (parameter.trainable ? bytes_of(plan.accumulate) : 0)) +
+         kept / plan.shards();
+}
+
+std::vector<BlockCost> block_costs(const Job& job, const ParallelPlan& plan) {
+  const auto& model = *job.model;
+  const BlockMemory memory(job, plan.parameter);
+  const auto parameters = model.parameters();
+  std::vector<BlockCost> costs;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    const auto& block = model.blocks[b];
+    const auto time = time_of(job, b);
+    BlockCost cost{.name = block.name, .time = time.forward + time.backward};
+    for (const auto& parameter : block.parameters) cost.state_bytes += state_bytes(job, plan, parameter);
+    for (const auto& name : block.shared) cost.state_bytes += state_bytes(job, plan, *parameters[model.slot(name)]);
+    cost.activation_bytes = job.recomputes(b) ? (job.begins_recomputation(b) ? memory.input(b) : 0) : memory.saved(b);
+    costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
+PipelineSimulation played(const PipelineShape& shape, const std::vector<StageTime>& times) {
+  return simulate(shape, with_transfers(shape, training_order(shape)), {.stages = times});
+}
+
+/// What each virtual stage may hold.
+std::vector<StageMemory> limits_of(const PipelineShape& shape, const MemoryLimit& limit) {
+  const auto held = played(shape, {}).stage_peak;
+  std::vector<StageMemory> stages(static_cast<size_t>(shape.stages()));
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (limit.device > 0) stages[i].limit = (limit.device - limit.context) / shape.virtual_stages;
+    stages[i].micro_batches = held[i];
+  }
+  return stages;
+}
+
+/// Divides the blocks, and says how.
+std::pair<StageBlocks, std::string> divide(const Recipe& recipe, const Job& job, const ParallelPlan& plan,
+                                           const PipelineShape& shape, const MemoryLimit& limit) {
+  const auto costs = block_costs(job, plan);
+  if (recipe.strategy.stages)
+    return {stages_by_hand(*recipe.strategy.stages, costs, shape.stages()), "as the recipe says"};
+  const auto fastest = balance(costs, std::vector<StageMemory>(static_cast<size_t>(shape.stages())));
+  const std::string balanced = "the slowest stage is as fast as possible";
+  try {
+    auto fitting = balance(costs, limits_of(shape, limit));
+    const bool same = fitting == fastest;
+    return {std::move(fitting), same ? balanced : balanced + ", among divisions that fit the memory"};
+  } catch (const Error&) {  // none fits
+    return {fastest, balanced};
+  }
+}
+
+std::vector<StageTime> times_of(const Job& job, const StageBlocks& blocks) {
+  std::vector<StageTime> times;
+  size_t block = 0;
+  for (const int count : blocks) {
+    StageTime sum{.forward = 0, .backward = 0, .backward_input = 0, .backward_weight = 0};
+    for (int i = 0; i < count; ++i) {
+      const auto one = time_of(job, block++);
+      sum.forward += one.forward;
+      sum.backward += one.backward;
+      sum.backward_input += one.backward_input;
+      sum.backward_weight += one.backward_weight;
+    }
+    times.push_back(sum);
+  }
+  return times;
+}
+
+}  // namespace
+
+PipelineShape pipeline_of(const Recipe& recipe, const Mesh& mesh) {
+  const int ranks = mesh.size(Axis::pipeline);
+  if (ranks == 1) return {};
+  return {.schedule = schedule_of(recipe),
+          .ranks = ranks,
+          .virtual_stages = static_cast<int>(recipe.strategy.virtual_stages.value_or(1))};
+}
+
+void check_stages(const Recipe& recipe, const ModelSpec& model, const PipelineShape& shape,
+                  std::vector<Diagnostic>& diagnostics) {
+  if (shape.ranks == 1) return;
+  const auto report = [&](const std::string& key, const std::string& why) {
+    diagnostics.push_back({.place = recipe.origin(key), .code = "mesh", .message = why});
+  };
+  const bool several = recipe.strategy.virtual_stages.value_or(1) > 1;
+  if (const auto why = refuse_pipeline(shape))
+    return report(recipe.strategy.pipeline_schedule ? "strategy.pipeline_schedule" : "strategy.virtual_stages", *why);
+  std::vector<BlockCost> blocks;
+  for (const auto& block : model.blocks) blocks.push_back({.name = block.name});
+  try {
+    if (recipe.strategy.stages)
+      stages_by_hand(*recipe.strategy.stages, blocks, shape.stages());
+    else
+      balance(blocks, std::vector<StageMemory>(static_cast<size_t>(shape.stages())));
+  } catch (const Error& error) {
+    report(recipe.strategy.stages ? "strategy.stages"
+           : several              ? "strategy.virtual_stages"
+                                  : key_of_pipeline(recipe),
+           error.what());
+  }
+}
+
+std::shared_ptr<const ModelSpec> stage_of_rank(const Recipe& resolved, const ModelSpec& divided, const Mesh& mesh,
+                                               int rank) {
+  RUNNER_CHECK(resolved.strategy.stages, "a resolved recipe has the blocks of each stage");
+  const auto& blocks = std::get<StageBlocks>(*resolved.strategy.stages);
+  return std::make_shared<ModelSpec>(
+      stage_spec(divided, blocks, mesh.size(Axis::pipeline), mesh.coordinate(rank, Axis::pipeline)));
+}
+
+Job job_of_stage(Job job, const ModelSpec& stage) {
+  std::vector<bool> recompute;
+  for (const size_t block : stage.stage->block_of)
+    recompute.push_back(block < job.recompute.size() && job.recompute[block]);
+  job.model = &stage;
+  job.recompute = std::move(recompute);
+  return job;
+}
+
+Job PipelinePlan::job_of_rank(Job job, int rank) const {
+  job.recompute = recompute;
+  return job_of_stage(std::move(job), *models[static_cast<size_t>(rank)]);
+}
+
+double PipelinePlan::busy(int rank) const {
+  double sum = 0;
+  for (int stage = rank; stage < shape.stages(); stage += shape.ranks)
+    sum += times[static_cast<size_t>(stage)].forward + times[static_cast<size_t>(stage)].backward;
+  return shape.micro_batches * sum;
+}
+
+int PipelinePlan::slowest() const {
+  int slowest = 0;
+  for (int rank = 1; rank < shape.ranks; ++rank)
+    if (busy(rank) > busy(slowest)) slowest = rank;
+  return slowest;
+}
+
+double PipelinePlan::bubble() const {
+  return std::accumulate(simulation.idle.begin(), simulation.idle.end(), 0.0) / shape.ranks;
+}
+
+double PipelinePlan::stretch() const { return simulation.end / busy(slowest()); }
+
+PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& entry, const MemoryLimit& limit) {
+  PipelinePlan plan;
+  plan.shape = job.pipeline;
+  plan.shape.micro_batches = static_cast<int>(job.accumulation);
+  std::tie(plan.blocks, plan.division) = divide(recipe, job, entry.plan(job), plan.shape, limit);
+  plan.times = times_of(job, plan.blocks);
+  plan.simulation = played(plan.shape, plan.times);
+  plan.recompute = job.recompute;
+  for (int rank = 0; rank < plan.shape.ranks; ++rank) {
+    plan.models.push_back(std::make_shared<ModelSpec>(stage_spec(*job.model, plan.blocks, plan.shape.ranks, rank)));
+    plan.memory.push_back(memory_known(entry) ? claimed_memory(entry, plan.job_of_rank(job, rank)) : MemoryParts());
+    if (plan.memory.back().total() > plan.memory[static_cast<size_t>(plan.largest)].total()) plan.largest = rank;
+  }
+  return plan;
+}
+
+nlohmann::json to_json(const PipelinePlan& pipeline) {
+  auto ranks = nlohmann::json::array();
+  double work = 0;
+  for (int rank = 0; rank < pipeline.shape.ranks; ++rank) work += pipeline.busy(rank);
+  for (int rank = 0; rank < pipeline.shape.ranks; ++rank)
+    ranks.push_back({{"blocks", blocks_text(*pipeline.models[static_cast<size_t>(rank)])},
+                     {"memory_bytes", pipeline.memory[static_cast<size_t>(rank)].total()},
+                     {"work_share", pipeline.busy(rank) / work}});
+  return {{"schedule", name_of(pipeline.shape.schedule)},
+          {"micro_batches", pipeline.shape.micro_batches},
+          {"virtual_stages", pipeline.shape.virtual_stages},
+          {"stages", pipeline.blocks},
+          {"wait_share", pipeline.bubble()},
+          {"ranks", ranks}};
+}
+
+std::vector<std::string> notes_of(const PipelinePlan& pipeline) {
+  constexpr double much = 0.2;
+  auto notes = pipeline_notes(pipeline.shape);
+  if (const double bubble = pipeline.bubble(); bubble > much)
+    notes.push_back(fmt::format(
+        "the ranks of the pipeline are predicted to wait for each other in {:.0f} % of a step: they wait less "
+        "with more micro-batches (a smaller train.micro_batch_size, or larger "
+        "train.accumulate_grad_batches), or with more strategy.virtual_stages",
+        100 * bubble));
+  return notes;
+}
+
+std::string blocks_text(const ModelSpec& stage) {
+  std::vector<std::string> parts;
+  for (size_t b = 0, first = 0; b < stage.blocks.size(); ++b) {
+    if (!stage.stage->ends_stage(b)) continue;
+    parts.push_back(first == b ? stage.blocks[b].name
+                               : fmt::format("{} to {}", stage.blocks[first].name, stage.blocks[b].name));
+    first = b + 1;
+  }
+  return fmt::format("{} ({})", join(parts, ", "), counted(std::ssize(stage.blocks), "block"));
+}
+
+}  // namespace runner

@@ -1,0 +1,65 @@
+// Pipelines in plans: which blocks each stage has, what each rank needs, and how long ranks wait for each other.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/recipe.hpp"
+#include "runner/selection/topology.hpp"
+#include "strategies/catalog.hpp"
+#include "strategies/pipeline/simulation.hpp"
+
+namespace runner {
+
+/// The pipeline of the recipe on a mesh, without micro-batches. Without a pipeline axis: one rank with one stage.
+PipelineShape pipeline_of(const Recipe& recipe, const Mesh& mesh);
+
+/// Reports a shape that has no schedule, and stages that the blocks of the model cannot be divided into. `model`: all of it.
+void check_stages(const Recipe& recipe, const ModelSpec& model, const PipelineShape& shape,
+                  std::vector<Diagnostic>& diagnostics);
+
+/// The blocks of a rank. `divided`: all blocks, with the rank's part of the matrices. A resolved recipe has the numbers of blocks.
+std::shared_ptr<const ModelSpec> stage_of_rank(const Recipe& resolved, const ModelSpec& divided, const Mesh& mesh,
+                                               int rank);
+/// The job with the blocks of a rank of the pipeline. `job`: of all blocks. `stage` must outlive the result.
+Job job_of_stage(Job job, const ModelSpec& stage);
+
+/// A pipeline that is planned.
+struct PipelinePlan {
+  PipelineShape shape;   ///< with the micro-batches of a step
+  StageBlocks blocks;    ///< of each virtual stage
+  std::string division;  ///< how the blocks were divided, in words
+  std::vector<std::shared_ptr<const ModelSpec>>
+      models;                       ///< of each rank of the pipeline, for its first rank of the tensor axis
+  std::vector<StageTime> times;     ///< of each virtual stage: FLOPs per token
+  PipelineSimulation simulation;    ///< of a step with these times; transfers take no time
+  std::vector<MemoryParts> memory;  ///< of each rank; without values if it is not known
+  int largest = 0;                  ///< the rank that needs most memory
+  std::vector<bool> recompute;      ///< of all blocks of the model: as Job::recompute
+
+  /// The job with the blocks of a rank. `job`: of any rank.
+  Job job_of_rank(Job job, int rank) const;
+  /// The time in which a rank computes, in the unit of `times`.
+  double busy(int rank) const;
+  int slowest() const;  ///< the rank that computes longest
+  /// The share of a step in which ranks wait for each other, on average.
+  double bubble() const;
+  /// The time of a step relative to that in which the slowest rank computes: 1 + (ranks - 1) / (virtual stages x micro-batches) with equal
+  /// stages.
+  double stretch() const;
+};
+
+/// The pipeline of a job. `job`: of all blocks, for which `entry` has no objection. Blocks are divided as the recipe says, or so that the
+/// slowest stage is fastest. Of divisions whose memory would be above the limit, it takes one only if there is no other.
+PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& entry, const MemoryLimit& limit);
+
+/// {schedule, micro_batches, virtual_stages, stages: [blocks], wait_share, ranks: [{blocks, memory_bytes, work_share}]}. work_share: of the
+/// FLOPs of a step.
+nlohmann::json to_json(const PipelinePlan& pipeline);
+/// Notes about a pipeline with few micro-batches.
+std::vector<std::string> notes_of(const PipelinePlan& pipeline);
+/// The blocks of a rank's stages: "embedding to blocks.1.mlp (5 blocks)".
+std::string blocks_text(const ModelSpec& stage);
+
+}  // namespace runner

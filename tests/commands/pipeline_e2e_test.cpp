@@ -1,0 +1,129 @@
+// Pipelines in processes: the curve of one rank, what `check` and `recommend` say, runs that continue on another mesh, and kills.
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/commands/mesh_support.hpp"
+#include "tests/commands/resume_support.hpp"
+
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// Micro-batches of 3 sequences: four of them on one data rank.
+const std::string micro = "train.micro_batch_size=3";
+
+}  // namespace
+
+TEST_CASE("every schedule of a pipeline has the curve of one rank", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  REQUIRE(single.size() == 12);
+  const std::string pair = "devices.mesh={pipeline=2}";
+  for (const char* schedule : {"1f1b", "gpipe"})
+    check_equal(train({"strategy=single", pair, micro, std::string("strategy.pipeline_schedule=") + schedule},
+                      "single on 2 CPU ranks (pipeline 2)"),
+                single);
+  check_equal(train({"strategy=single", pair, micro, "strategy.virtual_stages=2"}), single);
+  check_equal(train({"strategy=pp", "devices=2", micro}, "pipeline on 2 CPU ranks (pipeline 2)"), single);
+  check_equal(train({"strategy=single", pair, micro, "strategy.stages=[1, 5]"}), single);
+}
+
+TEST_CASE("a pipeline with other axes has the curve of one rank", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  check_equal(train({"strategy=ddp", "devices.mesh={pipeline=2,data=2}", "devices=4", micro}, "(pipeline 2 x data 2)"),
+              single);
+  check_equal(
+      train({"strategy=single", "devices.mesh={pipeline=2,tensor=2}", "devices=4", micro}, "(pipeline 2 x tensor 2)"),
+      single);
+  check_equal(train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=2,tensor=2}", "devices=8", micro},
+                    "fsdp on 8 CPU ranks (pipeline 2 x data 2 x tensor 2)"),
+              single);
+  check_equal(train({"strategy=deepspeed_stage_1", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro}), single);
+}
+
+TEST_CASE("a run of a pipeline continues on other meshes, and other runs continue on a pipeline", "[e2e]") {
+  const auto whole = train({"strategy=fsdp", "devices=1"});
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
+  const auto go = [&](std::vector<std::string> arguments, const std::string& mesh, int ranks, int steps,
+                      const std::string& more) {
+    for (const auto& text : {"devices.mesh=" + mesh, "devices=" + std::to_string(ranks), std::string("model.dropout=0"),
+                             "train.max_steps=" + std::to_string(steps), micro, more})
+      arguments.insert(arguments.end(), {"--set", text});
+    arguments.push_back("--json");
+    const auto result = place.run(arguments);
+    INFO(mesh << "\n" << result.err);
+    REQUIRE(result.code == 0);
+  };
+  go({"run", "tiny.toml"}, "{pipeline=2,shard=1}", 2, 2, "strategy.virtual_stages=2");
+  go({"resume", "last"}, "{pipeline=3,shard=1}", 3, 4, "strategy.virtual_stages=1");
+  go({"resume", "last"}, "{pipeline=1,shard=1}", 1, 6, "strategy.state_dict_type=full");
+  go({"resume", "last"}, "{pipeline=2,shard=1,tensor=2}", 4, 8, "strategy.state_dict_type=full");
+  go({"resume", "last"}, "{pipeline=1,shard=2,tensor=1}", 2, 10, "strategy.state_dict_type=sharded");
+  go({"resume", "last"}, "{pipeline=2,shard=2}", 4, 12, "strategy.state_dict_type=sharded");
+  check_equal(losses(place), whole);
+}
+
+TEST_CASE("a killed rank of a pipeline ends the run, which then continues bit-equal", "[e2e]") {
+  const std::string pipeline = "[strategy]\nname = \"single\"\npipeline_parallel_size = 2\n";
+  const End expected = undisturbed(pipeline);
+  Workplace place;
+  write_tiny_recipe(place, pipeline + checkpoints);
+  const pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=40"});
+  REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 60));
+  const auto workers = children_of(pid);
+  REQUIRE(workers.size() == 2);
+  ::kill(workers[1], SIGKILL);
+  CHECK(place.finish(pid).code != 0);
+  check_end(place, place.run({"resume", "last", "--json"}), expected);
+}
+
+TEST_CASE("check and recommend show the stages and draw the schedule", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"single\"\n");
+  const auto run = [&](const std::string& verb, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {verb, "tiny.toml", "--set", "devices.mesh={pipeline=2}", "--set", micro};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return place.run(arguments);
+  };
+  const auto checked = run("check", {});
+  INFO(checked.err);
+  REQUIRE(checked.code == 0);
+  CHECK_THAT(checked.err, ContainsSubstring("single on 2 CPU ranks (pipeline 2)"));
+  CHECK_THAT(checked.err, ContainsSubstring("pipeline: 1f1b, 4 micro-batches a step; the slowest stage is as fast as "
+                                            "possible; ranks wait for each other in "));
+  CHECK_THAT(checked.err, ContainsSubstring("rank 0 of 2  embedding to blocks.1.attention (4 blocks)"));
+  CHECK_THAT(checked.err, ContainsSubstring("rank 1 of 2  blocks.1.mlp to head (2 blocks)"));
+  const auto plan = run("check", {"--json"}).json().at("pipeline");
+  CHECK(plan.at("stages") == nlohmann::json{4, 2});
+  CHECK(plan.at("ranks").size() == 2);
+
+  const auto drawn = run("recommend", {"--program"});
+  INFO(drawn.err);
+  REQUIRE(drawn.code == 0);
+  CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 F0"));
+  CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 of the pipeline, embedding to blocks.1.attention (4 blocks):\n"));
+  CHECK_THAT(drawn.out, ContainsSubstring("receive_input"));
+  const auto advice = run("recommend", {"--json"}).json();
+  CHECK(advice.at("chosen").at("schedule").size() == 2 * 2 * 4);
+  CHECK(advice.at("candidates").at(0).at("pipeline").at("stages") == nlohmann::json{4, 2});
+  CHECK(run("check", {"--set", "strategy.stages=[3, 4]"}).code == 2);
+}
+
+TEST_CASE("a profiled run compares how long ranks of a pipeline waited with the bubble of the schedule", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"single\"\n");
+  const auto result = place.run({"run", "tiny.toml", "--json", "--set", "devices.mesh={pipeline=2}", "--set", micro,
+                                 "--set", "run.profiler=simple"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const auto run = place.run({"show", "last", "--json"}).json();
+  const double predicted = run.at("predicted").at("pipeline_wait_percent"),
+               measured = run.at("measured").at("pipeline_wait_percent");
+  CHECK(predicted > 100 * 1.0 / 5 - 0.01);  // of equal stages; these are less equal
+  CHECK(predicted < 50);
+  CHECK(measured > 0);
+  CHECK(measured < 100);
+  CHECK_THAT(place.run({"show", "last"}).out, ContainsSubstring("measured: waiting to receive (with run.profiler)"));
+}
