@@ -111,23 +111,22 @@ std::string describe_devices(const Topology& topology) {
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
 }
 
-/// What a rank does in a step of the chosen plan; with a pipeline, each of its ranks.
+/// What a rank does in a step of the chosen plan. With a pipeline: the schedule, and the program of the rank that needs most memory.
 std::string chosen_program(const Choice& choice) {
   const Candidate& chosen = choice.plan();
+  const auto* pipeline = chosen.pipeline.get();
   std::string text =
       fmt::format("a step of {} with {} of {}:\n", label(chosen),
                   fmt::format("{} micro-batch{}", chosen.job.accumulation, chosen.job.accumulation == 1 ? "" : "es"),
                   counted(chosen.job.micro_batch_size, "sequence"));
-  if (!chosen.pipeline) return text + program_text(chosen.job, chosen.entry->plan(chosen.job));
-  constexpr int usual_width = 100;
-  const int columns = terminal_width(STDOUT_FILENO);
-  text += schedule_text(*chosen.pipeline, columns > 0 ? columns : usual_width);
-  for (int rank = 0; rank < chosen.pipeline->shape.ranks; ++rank) {
-    const Job job = chosen.pipeline->job_of_rank(chosen.job, rank);
-    text += fmt::format("\nrank {} of the pipeline, {}:\n", rank, blocks_text(*job.model)) +
-            program_text(job, chosen.entry->plan(job));
+  if (pipeline) {
+    constexpr int usual_width = 100;
+    const int columns = terminal_width(STDOUT_FILENO);
+    text +=
+        schedule_text(*pipeline, columns > 0 ? columns : usual_width) +
+        fmt::format("\nrank {} of {}, {}:\n", pipeline->largest, pipeline->shape.ranks, blocks_text(*chosen.job.model));
   }
-  return text;
+  return text + program_text(chosen.job, chosen.entry->plan(chosen.job));
 }
 
 ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {

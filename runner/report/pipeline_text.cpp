@@ -23,7 +23,7 @@ std::string pipeline_text(const PipelinePlan& pipeline) {
                     blocks_text(*pipeline.models[static_cast<size_t>(rank)]),
                     fmt::format("{:.0f} %", 100 * pipeline.busy(rank) / work),
                     format_bytes(pipeline.memory[static_cast<size_t>(rank)].total())});
-  return text + format_table({{""}, {"blocks", false, true}, {"work", true}, {"tensors", true}}, rows);
+  return text + format_table({{""}, {"blocks", false, true}, {"work", true}, {"tensors in a step", true}}, rows);
 }
 
 std::string schedule_text(const PipelinePlan& pipeline, int columns) {

@@ -419,8 +419,9 @@ std::string recommendation_toml(const Recommendation& recommendation) {
   const auto options = chosen_options(plan);
   for (const auto& [name, value] : options.items())
     if (takes(*chosen.entry, name)) strategy[name] = value;
-  for (const auto& key : key_table())  // those of every strategy
-    if (key.section == "strategy" && key.name != "name")
+  for (const auto& key : key_table())  // those of every strategy, without the stages that were balanced
+    if (key.section == "strategy" && key.name != "name" &&
+        plan.recipe.origin(key.dotted()).kind != Origin::Kind::decided)
       if (auto value = key.get(plan.recipe); !value.is_null()) strategy[key.name] = value;
   auto& train = sections["train"];
   if (auto batch = recommendation.changed_batch()) train["global_batch_size"] = *batch;

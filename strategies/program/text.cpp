@@ -31,7 +31,8 @@ std::string communication(const Instruction& i, const UnitCollectives& collectiv
 }  // namespace
 
 std::string program_text(const Job& job, const ParallelPlan& plan) {
-  const int64_t shown = std::min(job.accumulation, distinct_micro_batches);
+  // In a pipeline, the order of instructions depends on the number of micro-batches.
+  const int64_t shown = job.model->stage ? job.accumulation : std::min(job.accumulation, distinct_micro_batches);
   const auto names = names_of_units(*job.model, plan);
   const UnitCollectives collectives(job, plan);
   std::string text;
@@ -42,7 +43,7 @@ std::string program_text(const Job& job, const ParallelPlan& plan) {
     std::string details = communication(i, collectives, plan);
     if (i.block != Instruction::none && job.accumulation > 1)
       details = fmt::format("micro-batch {}", i.micro_batch + 1u == shown ? job.accumulation : i.micro_batch + 1);
-    auto line = fmt::format("{:<15} {:<24} {}", name_of(i.op), what, details);
+    auto line = fmt::format("{:<16} {:<24} {}", name_of(i.op), what, details);
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   if (job.accumulation > shown)

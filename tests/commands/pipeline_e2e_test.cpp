@@ -103,8 +103,8 @@ TEST_CASE("check and recommend show the stages and draw the schedule", "[e2e]") 
   INFO(drawn.err);
   REQUIRE(drawn.code == 0);
   CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 F0"));
-  CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 of the pipeline, embedding to blocks.1.attention (4 blocks):\n"));
-  CHECK_THAT(drawn.out, ContainsSubstring("receive_input"));
+  CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 of 2, embedding to blocks.1.attention (4 blocks):\n"));
+  CHECK_THAT(drawn.out, ContainsSubstring("receive_gradient"));
   const auto advice = run("recommend", {"--json"}).json();
   CHECK(advice.at("chosen").at("schedule").size() == 2 * 2 * 4);
   CHECK(advice.at("candidates").at(0).at("pipeline").at("stages") == nlohmann::json{4, 2});

@@ -71,3 +71,35 @@ TEST_CASE("a printed recommendation keeps the mesh") {
   CHECK(text.find("sequence_parallel = false\n") != std::string::npos);
   CHECK(text.find("tensor_parallel_size") == std::string::npos);
 }
+
+TEST_CASE("a recommendation of a pipeline names the rank that needs most memory, and counts the layers of all ranks") {
+  auto recipe = small_recipe();
+  recipe.model.n_layers = 4;
+  recipe.devices.mesh = MeshSizes{.pipeline = 2};
+  recipe.train.micro_batch_size = 2;
+  recipe.train.accumulate_grad_batches = AccumulationSchedule{{0, 4}};
+  recipe.activation_checkpointing.mode = "all";
+  recipe.strategy.virtual_stages = 2;
+  recipe.origins["devices.mesh"] = {.kind = Origin::Kind::set, .file = "devices.mesh"};
+  const auto plan = make_plan(recipe, cpus(2), 256);
+  auto recommendation = recommendation_of(plan);
+  const auto text = recommendation_text(recommendation, false);
+  CHECK(text.find(fmt::format(" on rank {}", plan.pipeline->largest)) != std::string::npos);
+  CHECK(
+      text.find("pipeline: interleaved_1f1b with 2 virtual stages a rank, 4 micro-batches a step; the slowest stage is "
+                "as fast as possible; ranks wait for each other in ") != std::string::npos);
+  const auto json = recommendation_json(recommendation);
+  CHECK(json.at("candidates").at(0).at("recomputed_blocks") == 4);
+  const auto& pipeline = json.at("candidates").at(0).at("pipeline");
+  CHECK(pipeline.at("ranks").size() == 2);
+  CHECK(pipeline.at("stages").size() == 4);
+  CHECK(json.at("chosen").at("schedule").size() == 2 * 4 * 4);  // forward and backward of 4 stages and 4 micro-batches
+  CHECK(json.at("parameters") == plan.model->parameter_count());
+
+  recommendation.recipe_file = "small.toml";
+  recommendation.read = [&](const std::string&) { return small_recipe(); };
+  const auto printed = recommendation_toml(recommendation);
+  CHECK(printed.find("mesh = { pipeline = 2 }\n") != std::string::npos);
+  CHECK(printed.find("virtual_stages = 2\n") != std::string::npos);
+  CHECK(printed.find("stages = [") == std::string::npos);  // they are balanced again
+}
