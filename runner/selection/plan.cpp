@@ -139,8 +139,8 @@ Origin refused_at(const Recipe& recipe, const std::string& why) {
   for (size_t from = 0, to; from < why.size(); from = to + 1) {
     to = std::find_if_not(why.begin() + static_cast<long>(from), why.end(), part_of_name) - why.begin();
     const std::string word = why.substr(from, to - from);
-    if (recipe.origins.contains("strategy." + word) || recipe.strategy.options.contains(word))
-      return recipe.origin("strategy." + word);
+    // "name" is also that of an optimizer.
+    if (word != "name" && recipe.origins.contains("strategy." + word)) return recipe.origin("strategy." + word);
   }
   return recipe.origin("strategy.name");
 }

@@ -39,6 +39,13 @@ TEST_CASE("a pipeline with other axes has the curve of one rank", "[e2e]") {
   check_equal(train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=2,tensor=2}", "devices=8", micro},
                     "fsdp on 8 CPU ranks (pipeline 2 x data 2 x tensor 2)"),
               single);
+  check_equal(
+      train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro, "strategy.virtual_stages=2"}),
+      single);
+  check_equal(train({"strategy=auto", "devices.mesh={pipeline=2,tensor=2}", "devices=4", micro,
+                     "strategy.sequence_parallel=false", "strategy.pipeline_schedule=gpipe"},
+                    "single on 4 CPU ranks (pipeline 2 x tensor 2)"),
+              single);
   check_equal(train({"strategy=deepspeed_stage_1", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro}), single);
 }
 
@@ -126,4 +133,29 @@ TEST_CASE("a profiled run compares how long ranks of a pipeline waited with the 
   CHECK(measured > 0);
   CHECK(measured < 100);
   CHECK_THAT(place.run({"show", "last"}).out, ContainsSubstring("measured: waiting to receive (with run.profiler)"));
+}
+
+TEST_CASE("the predicted memory of each rank of a pipeline is the measured one within 3 percent", "[e2e]") {
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{"strategy=single", "devices.mesh={pipeline=2}", "strategy.virtual_stages=2"},
+        std::vector<std::string>{"strategy=single", "devices.mesh={pipeline=2}", "activation_checkpointing=\"every\"",
+                                 "activation_checkpointing.every=2"},
+        std::vector<std::string>{"strategy=fsdp", "devices.mesh={pipeline=2,shard=2}", "devices=4"}}) {
+    Workplace place;
+    write_tiny_recipe(place);
+    std::vector<std::string> arguments = {"run", "tiny.toml", "--json"};
+    for (const char* text : {"train.micro_batch_size=3", "model.dim=128", "model.n_layers=3", "model.max_seq_len=64",
+                             "checkpoint.save_at_end=false"})
+      arguments.insert(arguments.end(), {"--set", text});
+    for (const auto& text : form) arguments.insert(arguments.end(), {"--set", text});
+    const auto result = place.run(arguments);
+    INFO(form[1] << " " << result.err);
+    REQUIRE(result.code == 0);
+    const auto ranks = place.run({"show", "last", "--json"}).json().at("plan").at("pipeline").at("ranks");
+    const auto measured = result.json().at("peak_memory_bytes_per_rank");
+    const size_t of_stage = measured.size() / ranks.size();  // consecutive ranks have the same stage
+    for (size_t rank = 0; rank < measured.size(); ++rank)
+      CHECK_THAT(measured[rank].get<double>(),
+                 Catch::Matchers::WithinRel(ranks[rank / of_stage].at("memory_bytes").get<double>(), 0.03));
+  }
 }

@@ -205,6 +205,23 @@ TEST_CASE("a plan has the memory of the rank that needs most, and the time of th
   CHECK(half < 0.8 * whole);
 }
 
+TEST_CASE("transfers between stages take the time of an all_gather of two ranks") {
+  const auto plan = make_plan(pipelined(2), cpus(2), 256);
+  // Eight activations one way and eight gradients back, of 2 x 32 tokens and 64 fp32 values.
+  const int64_t message = 2 * 32 * 64 * 4;
+  std::vector<Traffic> transfers;
+  for (const auto& part : plan.traffic)
+    if (part.collective == "transfer") transfers.push_back(part);
+  REQUIRE(transfers.size() == 2);
+  for (const auto& part : transfers) {
+    CHECK(part.calls == 8);
+    CHECK(part.payload_bytes == 8 * message);
+  }
+  Rates rates;
+  rates.curves[{"all_gather", 2}].points = {{static_cast<double>(message), 0.25}, {4.0 * message, 1.0}};
+  CHECK(communication_seconds(transfers, 2, rates) == 16 * 0.25);
+}
+
 TEST_CASE("recomputed layers are counted in the whole model") {
   auto recipe = pipelined(2);
   recipe.strategy.stages = std::vector{3, 7};  // layer 0 on the first rank

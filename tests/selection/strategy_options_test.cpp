@@ -54,6 +54,7 @@ TEST_CASE("every name, alias and class of Lightning's strategies maps to one of 
         "ddp_sharded", "ddp_sharded_spawn", "ddp_sharded_find_unused_parameters_false", "DDPShardedStrategy",
         "DDPSpawnShardedStrategy"}},
       {"model_parallel", {"model_parallel", "ModelParallelStrategy", "tensor_parallel", "tp"}},
+      {"pipeline", {"pipeline", "pp"}},
   };
   for (const auto& row : rows)
     for (const char* name : row.names) {
