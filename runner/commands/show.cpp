@@ -232,8 +232,7 @@ void print_prediction(const json& run) {
   if (run["predicted"].is_object() && run["predicted"].contains("pipeline_wait_percent"))
     std::printf(
         "  pipeline_wait_percent: how much of a step ranks wait for other stages, on average. Predicted: the bubble of "
-        "the "
-        "schedule; measured: waiting to receive (with run.profiler)\n");
+        "the schedule; measured: in transfers between stages (with run.profiler)\n");
 }
 
 /// The use of the machine, over all readings.

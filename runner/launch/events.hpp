@@ -26,8 +26,8 @@
 //                                                         outside: {name: {times, seconds}}, blocks: [{name,
 //                                                         forward_seconds, backward_seconds}], collectives: [{name, of,
 //                                                         bytes, seconds}]}; seconds and bytes are those of a mean step
-//   pipeline     every rank of one: run.profiler         {wait_share}, the share of a step in which the rank waits to
-//                                                         receive from another stage
+//   pipeline     every rank of one: run.profiler         {wait_share}, the share of a step that the rank spends in
+//                                                         transfers between stages, where it waits for other ranks
 //   trace        every rank: its trace is written        {path, steps}
 //   memory       every rank, after training              {peak_bytes, rss_peak_bytes, lost_share}
 //   finished     global rank 0                           {step, final_loss, tokens, skipped_steps, train_seconds,

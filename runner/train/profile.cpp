@@ -157,23 +157,24 @@ json Profile::totals() const {
           {"outside", outside},     {"blocks", list},     {"collectives", of_collectives}};
 }
 
-std::optional<double> Profile::share_of_receives() const {
-  int64_t steps = 0, receives = 0;
-  bool receiving = false;
+std::optional<double> Profile::share_of_transfers() const {
+  int64_t steps = 0, transfers = 0;
+  bool in_pipeline = false;
   for (const auto& [name, total] : spans_.totals()) {
     if (name.phase == Phase::step && spans_.place(name).empty()) steps += total.nanoseconds;
-    if (!std::string_view(name.what).starts_with("receive_")) continue;
-    receiving = true;
-    receives += total.own_nanoseconds;
+    const std::string_view what = name.what;
+    if (!what.starts_with("receive_") && !what.starts_with("send_")) continue;
+    in_pipeline = true;
+    transfers += total.own_nanoseconds;
   }
-  if (!receiving || steps == 0) return std::nullopt;
-  return static_cast<double>(receives) / static_cast<double>(steps);
+  if (!in_pipeline || steps == 0) return std::nullopt;
+  return static_cast<double>(transfers) / static_cast<double>(steps);
 }
 
 void Profile::finish(EventSink& events) {
   operators_.stop();
   if (recording_) write_trace();
-  if (const auto share = first_step_ > 0 ? share_of_receives() : std::nullopt)
+  if (const auto share = first_step_ > 0 ? share_of_transfers() : std::nullopt)
     events.emit("pipeline", {{"wait_share", *share}});
   if (first_step_ > 0 && world_.rank == 0) events.emit("profile", totals());
   if (written_) events.emit("trace", {{"path", trace_file_.string()}, {"steps", recorded_}});

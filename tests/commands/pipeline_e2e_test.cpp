@@ -132,7 +132,8 @@ TEST_CASE("a profiled run compares how long ranks of a pipeline waited with the 
   CHECK(predicted < 50);
   CHECK(measured > 0);
   CHECK(measured < 100);
-  CHECK_THAT(place.run({"show", "last"}).out, ContainsSubstring("measured: waiting to receive (with run.profiler)"));
+  CHECK_THAT(place.run({"show", "last"}).out,
+             ContainsSubstring("measured: in transfers between stages (with run.profiler)"));
 }
 
 TEST_CASE("the predicted memory of each rank of a pipeline is the measured one within 3 percent", "[e2e]") {
