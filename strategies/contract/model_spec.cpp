@@ -29,7 +29,7 @@ int64_t ModelSpec::state_elements(int states) const {
 }
 
 bool ModelSpec::continues_layer(size_t block) const {
-  return block > 0 && blocks[block].layer_name() == blocks[block - 1].layer_name();
+  return block > 0 && block < blocks.size() && blocks[block].layer_name() == blocks[block - 1].layer_name();
 }
 
 int64_t ModelSpec::layers() const {
