@@ -46,6 +46,11 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
     return "gradients cannot be reduced after each micro-batch in a pipeline (pipeline_parallel_size above 1), where "
            "several micro-batches are between forward and backward: use zero with stage = 1, or fsdp with "
            "reduce_every_micro_batch = false, its default here";
+  if (job.hooks_in_backward)
+    return "hooks with on_before_backward or on_after_backward cannot be combined with a pipeline "
+           "(pipeline_parallel_size above 1): its ranks are at different micro-batches, but all ranks take part in "
+           "each "
+           "call of a hook: use on_before_optimizer_step";
   if (plan.updates_beside())
     return "an update in host memory that overlaps with the next forward cannot be combined with a pipeline "
            "(pipeline_parallel_size above 1): use it without offload";

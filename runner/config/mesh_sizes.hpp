@@ -19,11 +19,11 @@ MeshSizes given_mesh(const Recipe& recipe);
 /// The schedule of the recipe's pipeline: pipeline_schedule, or interleaved_1f1b with several virtual stages, or 1f1b.
 PipelineSchedule schedule_of(const Recipe& recipe);
 
-/// For messages: the key that sets the size of the tensor axis, or else another size, or else "strategy.name"; and what the recipe sets:
-/// "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
+/// For messages: the key that sets the size of the tensor axis, or else another size, or else "strategy.name".
 std::string key_of_mesh(const Recipe& recipe);
-/// The same for the size of the pipeline axis.
+/// The same for the pipeline axis.
 std::string key_of_pipeline(const Recipe& recipe);
+/// What the recipe sets: "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
 std::string text_of_mesh(const Recipe& recipe);
 
 /// Reports sizes that contradict each other, and axes that are not supported.

@@ -15,7 +15,7 @@ class MomentsWithoutGraph {
   void add(double beside);
   /// The product x W^T with a matrix W of shape [out, in]. `beside` does not include the result.
   void add_product(double beside, int64_t out, int64_t in);
-  /// The sum over the ranks of a product of `size` elements (TensorAxis::leave()). `beside` includes neither.
+  /// The sum over the ranks of a product of `size` elements (TensorAxis::leave()). `beside` does not include the product or the sum.
   void add_leave(double beside, double size);
   /// RMSNorm of `size` elements per token in `rows` rows. `beside` includes these elements.
   void add_rms_norm(double beside, double size, double rows = 1);

@@ -152,7 +152,7 @@ MemoryMoment logits_moment(double hidden, double vocab, int64_t weight, const Te
   MemoryMoment moment{.compute_elements_per_token = hidden, .summed_over_chunks = weight};
   // The logits and their log-softmax, unless the logits are overwritten.
   moment.float32_per_chunk_token = 2 * vocab + static_cast<double>(division.loss_values());
-  // Of a part of the vocabulary only fp32 values exist, beside the logits if these have 16 bits.
+  // If ranks divide the vocabulary, there is no log-softmax: the fp32 copy of the logits is overwritten.
   if (division.divides()) moment.compute_elements_per_chunk_token = -vocab;
   return moment;
 }

@@ -22,6 +22,8 @@ void describe_hooks(const Recipe& recipe, Job& described) {
   if (lua::hook_sources(recipe).empty()) return;
   auto claims = std::make_shared<HookClaims>(recipe);
   described.own_loss = claims->hooks.has_loss();
+  described.hooks_in_backward =
+      claims->hooks.wants(lua::Moment::on_before_backward) || claims->hooks.wants(lua::Moment::on_after_backward);
   if (!claims->hooks.says_memory()) return;
   described.hooks = [claims](const Job& job, const MemoryParts& parts) -> HookBytes {
     std::lock_guard lock(claims->mutex);

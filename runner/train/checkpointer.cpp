@@ -219,10 +219,9 @@ std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nl
   return "";
 }
 
-torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count) {
-  auto host = torch::empty({count}, scalar_type_named(checkpoint.dtype(tensor)));
-  checkpoint.read(tensor, offset, count,
-                  {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
+torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, const SlicePart& part) {
+  auto host = torch::empty({part.end - part.begin}, scalar_type_named(checkpoint.dtype(tensor)));
+  checkpoint.read(tensor, part, {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
   return host;
 }
 

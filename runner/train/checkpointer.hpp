@@ -74,7 +74,7 @@ class Checkpointer {
 };
 
 /// Elements [offset, offset + count) of a tensor of a checkpoint, in host memory, in the dtype that it was saved in.
-torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, int64_t offset, int64_t count);
+torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, const SlicePart& part);
 
 /// Fills an engine's state from a checkpoint. Reads only the byte ranges that this rank needs. Throws
 /// Error(environment) with the names of tensors that are missing or have another shape.

@@ -75,13 +75,14 @@ struct Job {
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< the largest factor, if a schedule changes it by epoch
   const OptimizerSpec* optimizer = &optimizers().front();
-  int optimizer_states = 2;       ///< kinds of state tensors that the optimizer keeps (Adam 2, momentum 1, SGD 0)
-  int64_t ns_steps = 5;           ///< iterations of muon
-  bool validates = false;         ///< the run validates, or its hooks use the model, between steps
-  std::vector<bool> recompute;    ///< one per block: activation checkpointing
-  bool host_checkpoints = false;  ///< inputs of recomputed blocks are kept in host memory (host_checkpoints.hpp)
-  HookMemory hooks = {};          ///< empty: there are no hooks, or their memory is unknown
-  bool own_loss = false;          ///< a hook computes the loss from a copy of the logits
+  int optimizer_states = 2;        ///< kinds of state tensors that the optimizer keeps (Adam 2, momentum 1, SGD 0)
+  int64_t ns_steps = 5;            ///< iterations of muon
+  bool validates = false;          ///< the run validates, or its hooks use the model, between steps
+  std::vector<bool> recompute;     ///< one per block: activation checkpointing
+  bool host_checkpoints = false;   ///< inputs of recomputed blocks are kept in host memory (host_checkpoints.hpp)
+  HookMemory hooks = {};           ///< empty: there are no hooks, or their memory is unknown
+  bool own_loss = false;           ///< a hook computes the loss from a copy of the logits
+  bool hooks_in_backward = false;  ///< hooks are called before or after the backward of each micro-batch
   nlohmann::json options = nlohmann::json::object();  ///< options of the strategy, with defaults filled in
 
   /// What the optimizer keeps for a parameter.

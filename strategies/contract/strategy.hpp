@@ -211,8 +211,7 @@ class Strategy : public Engine {
   std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const;
   /// Whether this rank's loss is added to those of other ranks: ranks that share matrices compute the same loss.
   bool counts_loss() const { return has_loss() && job_.mesh.coordinate(world_.rank, Axis::tensor) == 0; }
-  /// Whether this rank is the first one that has this part of a parameter, of those that differ in their coordinates on the axes for
-  /// tensors and stages.
+  /// Several ranks of the tensor axis or of the pipeline can have the same part of a parameter. Whether this rank is the first of them.
   bool is_first_replica(size_t slot) const {
     const auto& spec = *model_.spec.parameters()[slot];
     return !spec.copied && (!spec.part || spec.part->replica == 0);

@@ -1,33 +1,11 @@
 // A model that ranks of a tensor axis divide, and the same model of one rank: losses and gradients of complete parameters.
 #pragma once
-#include <ATen/autocast_mode.h>
-
 #include "strategies/contract/tensor_axis.hpp"
 #include "test_model.hpp"
+#include "tests/support/mixed_precision.hpp"
 #include "tests/support/thread_world.hpp"
 
 namespace runner::testing {
-
-/// Parameters in fp32 and products in bfloat16, as the executor does for mixed precision.
-class MixedPrecision {
- public:
-  explicit MixedPrecision(bool on = true) : on_(on) {
-    if (!on_) return;
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-  }
-  ~MixedPrecision() {
-    if (!on_) return;
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  }
-  MixedPrecision(const MixedPrecision&) = delete;
-  MixedPrecision& operator=(const MixedPrecision&) = delete;
-
- private:
-  bool on_;
-};
 
 /// How a test runs a model.
 struct DividedRun {

@@ -170,6 +170,22 @@ TEST_CASE("what a pipeline cannot do is refused at its key") {
         "the blocks of mlp cannot be divided into stages: pipelines are for gpt and decoders that predict tokens");
 }
 
+TEST_CASE("hooks around a backward are refused in a pipeline, where ranks are at different micro-batches", "[lua]") {
+  for (const std::string moment : {"on_before_backward", "on_after_backward", "on_before_optimizer_step"}) {
+    RecipePlace place("strategy = {name = \"single\", pipeline_parallel_size = 2}",
+                      "[hooks]\nfiles = [\"mine.lua\"]\n");
+    place.write("mine.lua", "return {" + moment + " = function(ctx) end}");
+    if (moment == "on_before_optimizer_step")
+      CHECK_NOTHROW(make_plan(place.load(), cpus(2), 256));
+    else
+      CHECK(
+          refusal(place.load(), cpus(2)) ==
+          "hooks with on_before_backward or on_after_backward cannot be combined with a pipeline "
+          "(pipeline_parallel_size above 1): its ranks are at different micro-batches, but all ranks take part in each "
+          "call of a hook: use on_before_optimizer_step");
+  }
+}
+
 TEST_CASE("notes say when ranks of a pipeline wait long, and when keys of a pipeline have no effect") {
   auto recipe = pipelined(4);
   CHECK(!notes_contain(make_plan(pipelined(2), cpus(2), 256), "wait for each other"));

@@ -1,6 +1,5 @@
 // The memory that is predicted for the forward of single blocks that keep nothing for a backward, compared with the counting
 // allocator. RUNNER_FORWARD_MEMORY=1 prints the error of each block.
-#include <ATen/autocast_mode.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
@@ -8,33 +7,13 @@
 #include "strategies/collective/counting_allocator.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/program/block_memory.hpp"
+#include "tests/support/mixed_precision.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
 using namespace runner::testing;
 
 namespace {
-
-/// As the executor does for mixed precision.
-class MixedPrecision {
- public:
-  explicit MixedPrecision(bool on) : on_(on) {
-    if (!on_) return;
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-  }
-  ~MixedPrecision() {
-    if (!on_) return;
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  }
-  MixedPrecision(const MixedPrecision&) = delete;
-  MixedPrecision& operator=(const MixedPrecision&) = delete;
-
- private:
-  bool on_;
-};
 
 MicroBatch on_cpu(const HostBatch& batch) {
   MicroBatch copy{.rows = batch.rows};

@@ -127,9 +127,7 @@ struct HookedRun {
   /// All elements of a tensor of a checkpoint, gathered from its shards.
   torch::Tensor tensor(int64_t step, const std::string& name) const {
     Checkpoint from(checkpoint(step));
-    int64_t count = 1;
-    for (int64_t size : from.shape(name)) count *= size;
-    return read_elements(from, name, 0, count);
+    return read_elements(from, name, {.slice = {}, .begin = 0, .end = slice_numel({}, from.shape(name))});
   }
   std::vector<std::string> parameter_names() const {
     std::vector<std::string> names;

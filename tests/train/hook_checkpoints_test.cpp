@@ -123,3 +123,44 @@ TEST_CASE("replicas of another number of ranks are rejected, or ignored with a n
   CHECK(run.events_of("note")[0].at("message") ==
         "the checkpoint's 3 ranks each trained a copy of the model; ddp continues with rank 0's copy");
 }
+
+TEST_CASE("hooks read, count and keep parameters that ranks divide, and another mesh continues with them", "[mesh]") {
+  const auto hook = R"(return {
+    on_train_batch_end = function(ctx, state)
+      for i, name in ipairs({"blocks.0.attention.qkv.weight", "blocks.0.mlp.down.weight", "head.norm.weight"}) do
+        local parameter = ctx:parameter(name)
+        if ctx.step == 2 then state["kept" .. i] = parameter:clone():scale_(2) end
+        ctx:log("norm" .. i, parameter:norm(), {sync = "max"})
+        if ctx.step >= 2 then ctx:log("kept" .. i, state["kept" .. i]:norm(), {sync = "max"}) end
+      end
+      if ctx.step == 2 then ctx:checkpoint() end
+    end})";
+  HookedRun alone({1, "single"}, hook);
+  alone.go();
+  HookedRun run({4, "fsdp"}, hook);
+  run.tiny.tensor = 2;
+  run.tiny.accumulation = 2;
+  run.go();
+  CHECK(run.failures == std::vector<std::string>(4));
+  REQUIRE(alone.logged("norm1").size() == 4);
+  const auto close = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::ranges::equal(a, b, [](double x, double y) { return std::abs(x - y) < 1e-5 * std::abs(y); });
+  };
+  for (const std::string i : {"1", "2", "3"}) {
+    CHECK(close(run.logged("norm" + i), alone.logged("norm" + i)));
+    CHECK(close(run.logged("kept" + i), alone.logged("kept" + i)));
+  }
+  CHECK(torch::equal(run.tensor(2, "hook/probe/kept1"), 2 * run.tensor(2, "param/blocks.0.attention.qkv.weight")));
+  CHECK(torch::equal(run.tensor(2, "hook/probe/kept2"), 2 * run.tensor(2, "param/blocks.0.mlp.down.weight")));
+  const auto kept = run.logged("kept1");
+  run.tiny.world_size = 3;
+  run.tiny.pipeline = 3;
+  run.tiny.tensor = 1;
+  run.tiny.strategy = "single";
+  run.tiny.accumulation = 4;
+  run.go(run.checkpoint(2));
+  CHECK(run.failures == std::vector<std::string>(3));
+  CHECK(close(run.logged("kept1"), {kept.back(), kept.back()}));
+  const auto norms = alone.logged("norm2");
+  CHECK(close(run.logged("norm2"), {norms[2], norms[3]}));
+}

@@ -165,7 +165,8 @@ std::vector<MemoryMoment> Moments::parallel(const BlockSpec& attention, const Bl
     moment.compute_elements_per_token += waiting;
     moments.push_back(moment);
   }
-  // The gradient of the input from the feed-forward is added to the residual's, or exists beside it if all rows have entered.
+  // On one rank the gradient of the input that the feed-forward computes is added to the residual's. If ranks divide the matrices, it is of
+  // all rows, and a tensor of its own.
   for (auto moment : attention.backward_moments) {
     if (division_.divides()) moment.compute_elements_per_token += h_.all;
     moment.arrived += mlp.parameter_count();

@@ -26,7 +26,8 @@ void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
   call_.moment = Moment::on_save_checkpoint;
   tensors_.parameters_writable = false;
   const bool own_replica = exchange_.rank() > 0 && setup_.strategy.replicas_differ();
-  std::map<std::string, StateTensor> kept;  // sorted by name, because the order of tables differs between ranks
+  // Sorted by name, because the order of tables differs between ranks.
+  std::map<std::string, std::vector<StateTensor>> kept;
   auto keep = [&](const std::string& name, const std::shared_ptr<lua::Object>& object) -> json {
     const ScriptTensor* tensor = object->valid() ? script_tensor(*object) : nullptr;
     if (!object->valid() || (tensor && tensor->kind != ScriptTensor::Kind::own))
@@ -35,16 +36,17 @@ void TrainingHooks::save(TrainerState& state, Checkpointer::More& more) {
     if (!tensor) throw ScriptMistake(fmt::format("a {} is not plain data", object->kind().name()));
     const auto& part = *tensor->part;
     auto values = tensor->values.contiguous();
-    kept[name] = own_replica ? replica_piece(setup_.world, tensor_name(name), values)
-                             : StateTensor{tensor_name(name), part.shape, part.offset, values, part.begin, part.end};
+    kept[name] = own_replica ? std::vector{replica_piece(setup_.world, tensor_name(name), values)}
+                             : pieces_of(part, tensor_name(name), values);
     tensors_of_states_.clear();
-    for (const auto& [other, piece] : kept) tensors_of_states_ += other + "\n";
+    for (const auto& [other, pieces] : kept) tensors_of_states_ += other + "\n";
     return {{"like", part.name}};
   };
   auto saved = hooks_.save(context_.value(), keep);
   call_.moment.reset();
-  for (auto& [name, piece] : kept)
-    if (saved.contains(name.substr(0, name.find('/')))) more.tensors.push_back(view_of(std::move(piece)));
+  for (auto& [name, pieces] : kept)
+    if (saved.contains(name.substr(0, name.find('/'))))
+      for (auto& piece : pieces) more.tensors.push_back(view_of(std::move(piece)));
   state["hooks"] = std::move(saved);
   state["hooks_history"] = {
       {"metrics", metrics_->save()}, {"disabled", hooks_.disabled()}, {"artifacts", context_.artifacts().sizes()}};
@@ -74,9 +76,12 @@ void TrainingHooks::load(const Checkpoint& checkpoint, const TrainingProgress& p
       throw environment_error(
           "the checkpoint's `{}`, part of a hook's state, is missing or does not fit the model's {}", stored, like);
     const auto mine = replica_piece_name(stored);
-    return make_own_tensor(tensors_, like, context_.spec_of(like).shape, pieces, [&](int64_t offset, int64_t count) {
-      if (!own_replica || !checkpoint.has(mine)) return read_elements(checkpoint, stored, offset, count);
-      return read_elements(checkpoint, mine, (exchange_.rank() - 1) * count, count);
+    return make_own_tensor(tensors_, like, context_.spec_of(like).shape, pieces, [&](const ScriptTensor::Run& run) {
+      const auto& [slice, offset, count] = run;
+      if (!own_replica || !checkpoint.has(mine))
+        return read_elements(checkpoint, stored, {slice, offset, offset + count});
+      const int64_t before = (exchange_.rank() - 1) * count;
+      return read_elements(checkpoint, mine, {{}, before, before + count});
     });
   };
   hooks_.load(checkpoint.state().value("hooks", json::object()), context_.value(), restore);

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 #include "runner/lua/error.hpp"
 
@@ -64,6 +66,26 @@ Value made_tensor(const ScriptTensor& like, torch::Tensor values) {
   return Value(made);
 }
 
+namespace {
+
+/// Adds a piece that follows the elements of `place` in memory or in the file. Pieces of a parameter on a rank do: they are slices of one
+/// local tensor.
+void append(StateTensor& place, const StateTensor& piece) {
+  if (place.numel() == 0) {
+    place = piece;
+  } else if (place.swapped) {
+    RUNNER_CHECK(piece.swapped && piece.swapped->begin == place.swapped->begin + place.swapped->count);
+    place.swapped->count += piece.swapped->count;
+  } else {
+    const int64_t first = place.local.storage_offset(), count = place.local.numel();
+    RUNNER_CHECK(piece.local.storage().is_alias_of(place.local.storage()) &&
+                 piece.local.storage_offset() == first + count);
+    place.local = place.local.as_strided({count + piece.local.numel()}, {1}, first);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<Object> make_tensor_handle(TensorHost& host, ScriptTensor::Kind kind, const std::string& name,
                                            const std::vector<int64_t>& shape, const std::vector<StateTensor>& pieces,
                                            double divisor) {
@@ -73,24 +95,44 @@ std::shared_ptr<Object> make_tensor_handle(TensorHost& host, ScriptTensor::Kind 
   tensor.place.emplace().local = torch::empty({0}, torch::kFloat32);
   for (const auto& piece : pieces) {
     if (piece.name != piece_name) continue;
-    RUNNER_CHECK(tensor.place->numel() == 0, "a rank has two pieces of {}", name);
-    tensor.place = piece;
-    tensor.part->offset = piece.offset;
-    tensor.part->begin = piece.write_begin;
-    tensor.part->end = piece.write_end;
+    auto& part = *tensor.part;
+    const int64_t before = tensor.place->numel();
+    append(*tensor.place, piece);
+    part.runs.push_back({.slice = piece.slice, .offset = piece.offset, .count = piece.numel()});
+    if (piece.write_begin == piece.write_end) continue;
+    if (part.begin == part.end) part.begin = before + piece.write_begin;
+    part.end = before + piece.write_end;
   }
   return Object::make(tensor_class(), std::move(tensor));
 }
 
 std::shared_ptr<Object> make_own_tensor(TensorHost& host, const std::string& parameter,
                                         const std::vector<int64_t>& shape, const std::vector<StateTensor>& pieces,
-                                        const std::function<torch::Tensor(int64_t, int64_t)>& read) {
+                                        const std::function<torch::Tensor(const ScriptTensor::Run&)>& read) {
   auto like = make_tensor_handle(host, ScriptTensor::Kind::parameter, parameter, shape, pieces);
   const auto& tensor = like->as<ScriptTensor>();
-  const int64_t count = tensor.place->numel();
-  auto values = count > 0 ? read(tensor.part->offset, count) : torch::empty({0}, torch::kFloat32);
-  if (count > 0 && !tensor.place->swapped) values = values.to(tensor.place->local.device());
+  std::vector<torch::Tensor> runs;
+  for (const auto& run : tensor.part->runs) runs.push_back(read(run));
+  auto values = runs.empty() ? torch::empty({0}, torch::kFloat32) : torch::cat(runs);
+  if (!runs.empty() && !tensor.place->swapped) values = values.to(tensor.place->local.device());
   return made_tensor(tensor, values).object;
+}
+
+std::vector<StateTensor> pieces_of(const ScriptTensor::Part& part, const std::string& name,
+                                   const torch::Tensor& values) {
+  std::vector<StateTensor> pieces;
+  int64_t before = 0;
+  for (const auto& [slice, offset, count] : part.runs) {
+    pieces.push_back({.name = name,
+                      .global_shape = part.shape,
+                      .offset = offset,
+                      .local = values.narrow(0, before, count),
+                      .write_begin = std::clamp<int64_t>(part.begin - before, 0, count),
+                      .write_end = std::clamp<int64_t>(part.end - before, 0, count),
+                      .slice = slice});
+    before += count;
+  }
+  return pieces;
 }
 
 }  // namespace runner

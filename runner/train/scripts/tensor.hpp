@@ -39,11 +39,17 @@ struct TensorHost {
 
 struct ScriptTensor {
   enum class Kind { parameter, gradient, own };
+  /// Elements [offset, offset + count) of a flattened slice of a global tensor.
+  struct Run {
+    TensorSlice slice = {};
+    int64_t offset = 0, count = 0;
+    bool operator==(const Run&) const = default;
+  };
   /// Which elements of a global tensor a rank has.
   struct Part {
     std::string name;            ///< of the parameter with this layout
     std::vector<int64_t> shape;  ///< of the global tensor
-    int64_t offset = 0;          ///< of this rank's elements, in the flattened global tensor
+    std::vector<Run> runs = {};  ///< this rank's elements, one run after another
     int64_t begin = 0, end = 0;  ///< which of them this rank counts: each element is counted on one rank
   };
 
@@ -82,9 +88,12 @@ inline lua::Value made_tensor(TensorHost& host, torch::Tensor values) {
 std::shared_ptr<lua::Object> make_tensor_handle(TensorHost& host, ScriptTensor::Kind kind, const std::string& name,
                                                 const std::vector<int64_t>& shape,
                                                 const std::vector<StateTensor>& pieces, double divisor = 1);
-/// A hook's tensor with the layout of `parameter`'s piece among `pieces`, filled by `read(offset, count)`.
+/// A hook's tensor with the layout of `parameter`'s pieces among `pieces`, filled by `read(run)`.
 std::shared_ptr<lua::Object> make_own_tensor(TensorHost& host, const std::string& parameter,
                                              const std::vector<int64_t>& shape, const std::vector<StateTensor>& pieces,
-                                             const std::function<torch::Tensor(int64_t offset, int64_t count)>& read);
+                                             const std::function<torch::Tensor(const ScriptTensor::Run&)>& read);
+/// The pieces of a hook's tensor `values`, which has this part, for a checkpoint.
+std::vector<StateTensor> pieces_of(const ScriptTensor::Part& part, const std::string& name,
+                                   const torch::Tensor& values);
 
 }  // namespace runner

@@ -199,7 +199,7 @@ void require_alike(const Arguments& arguments, const ScriptTensor& a, const Scri
     throw ScriptMistake(fmt::format("{}: {} and {} {}", arguments.function_name(), a.describe(), b.describe(), why));
   };
   if (a.part || b.part) {
-    const bool alike = a.part && b.part && a.part->shape == b.part->shape && a.part->offset == b.part->offset &&
+    const bool alike = a.part && b.part && a.part->shape == b.part->shape && a.part->runs == b.part->runs &&
                        a.part->begin == b.part->begin && a.part->end == b.part->end;
     if (!alike) refuse("have different shapes, or are sharded differently");
     return;
