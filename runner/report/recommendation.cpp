@@ -52,17 +52,10 @@ std::string data_ranks_text(const Job& job) {
   return counted(job.data_ranks(), job.data_ranks() == job.world_size() ? "rank" : "data rank");
 }
 
-/// Layers of all ranks that are recomputed, and all layers.
+/// Layers that are recomputed, and all layers.
 std::pair<int64_t, int64_t> recomputed_layers(const Candidate& candidate) {
-  if (!candidate.pipeline)
-    return {candidate.job.model->layers_with(candidate.job.recompute), candidate.job.model->layers()};
-  std::pair<int64_t, int64_t> sums;
-  for (int rank = 0; rank < candidate.pipeline->shape.ranks; ++rank) {
-    const Job job = candidate.pipeline->job_of_rank(candidate.job, rank);
-    sums.first += job.model->layers_with(job.recompute);
-    sums.second += job.model->layers();
-  }
-  return sums;
+  if (const auto& pipeline = candidate.pipeline) return {pipeline->recomputed_layers, pipeline->layers};
+  return {candidate.job.model->layers_with(candidate.job.recompute), candidate.job.model->layers()};
 }
 
 std::string checkpointing(const Candidate& candidate) {

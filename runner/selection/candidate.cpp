@@ -139,7 +139,8 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     candidate.fits = true;  // its memory is not known
     return candidate;
   }
-  candidate.memory = claimed_memory(*candidate.entry, job);
+  candidate.memory = candidate.pipeline ? candidate.pipeline->memory[static_cast<size_t>(candidate.pipeline->largest)]
+                                        : claimed_memory(*candidate.entry, job);
   candidate.snapshot = snapshot_bytes(recipe_, *candidate.entry, job, candidate.memory);
   candidate.bytes = candidate.memory.total() + limit_.context + (job.accelerator.own_memory ? 0 : candidate.snapshot);
   candidate.host = job.accelerator.own_memory ? candidate.memory.host + candidate.snapshot : 0;

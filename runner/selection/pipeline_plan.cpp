@@ -100,6 +100,17 @@ std::vector<StageTime> times_of(const Job& job, const StageBlocks& blocks) {
   return times;
 }
 
+/// The job with fewer micro-batches that needs as much memory, except for the batches: after so many, a rank frees as many activations as it
+/// keeps. That does not hold for gpipe, and with interleaved_1f1b only for equal groups.
+Job with_enough_micro_batches(Job job) {
+  const auto& shape = job.pipeline;
+  const bool equal_groups = job.accumulation % shape.ranks == 0 && job.most_micro_batches() == job.accumulation;
+  const int64_t enough = int64_t{4} * shape.stages();  // a multiple of the ranks
+  if (shape.schedule != PipelineSchedule::gpipe && equal_groups && job.accumulation > enough)
+    job.accumulation = job.accumulation_most = enough;
+  return job;
+}
+
 }  // namespace
 
 PipelineShape pipeline_of(const Recipe& recipe, const Mesh& mesh) {
@@ -184,9 +195,16 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& en
   plan.times = times_of(job, plan.blocks);
   plan.simulation = played(plan.shape, plan.times);
   plan.recompute = job.recompute;
+  plan.layers = job.model->layers();
+  plan.recomputed_layers = job.model->layers_with(job.recompute);
+  const Job short_step = with_enough_micro_batches(job);
+  const int64_t batches_left_out =
+      (job.accumulation - short_step.accumulation) * job.micro_batch_size * job.model->batch_row_bytes();
   for (int rank = 0; rank < plan.shape.ranks; ++rank) {
     plan.models.push_back(std::make_shared<ModelSpec>(stage_spec(*job.model, plan.blocks, plan.shape.ranks, rank)));
-    plan.memory.push_back(memory_known(entry) ? claimed_memory(entry, plan.job_of_rank(job, rank)) : MemoryParts());
+    plan.memory.push_back(memory_known(entry) ? claimed_memory(entry, plan.job_of_rank(short_step, rank))
+                                              : MemoryParts());
+    plan.memory.back().activations += batches_left_out;
     if (plan.memory.back().total() > plan.memory[static_cast<size_t>(plan.largest)].total()) plan.largest = rank;
   }
   return plan;

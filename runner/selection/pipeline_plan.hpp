@@ -31,12 +31,13 @@ struct PipelinePlan {
   StageBlocks blocks;    ///< of each virtual stage
   std::string division;  ///< how the blocks were divided, in words
   std::vector<std::shared_ptr<const ModelSpec>>
-      models;                       ///< of each rank of the pipeline, for its first rank of the tensor axis
-  std::vector<StageTime> times;     ///< of each virtual stage: FLOPs per token
-  PipelineSimulation simulation;    ///< of a step with these times; transfers take no time
-  std::vector<MemoryParts> memory;  ///< of each rank; without values if it is not known
-  int largest = 0;                  ///< the rank that needs most memory
-  std::vector<bool> recompute;      ///< of all blocks of the model: as Job::recompute
+      models;                                 ///< of each rank of the pipeline, for its first rank of the tensor axis
+  std::vector<StageTime> times;               ///< of each virtual stage: FLOPs per token
+  PipelineSimulation simulation;              ///< of a step with these times; transfers take no time
+  std::vector<MemoryParts> memory;            ///< of each rank; without values if it is not known
+  int largest = 0;                            ///< the rank that needs most memory
+  std::vector<bool> recompute;                ///< of all blocks of the model: as Job::recompute
+  int64_t layers = 0, recomputed_layers = 0;  ///< of the model; a layer can be on two ranks
 
   /// The job with the blocks of a rank. `job`: of any rank.
   Job job_of_rank(Job job, int rank) const;

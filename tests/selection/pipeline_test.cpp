@@ -221,6 +221,18 @@ TEST_CASE("a plan has the memory of the rank that needs most, and the time of th
   CHECK(half < 0.8 * whole);
 }
 
+TEST_CASE("the memory of many micro-batches is that of a step with all of them") {
+  for (const bool interleaved : {false, true}) {
+    auto recipe = pipelined(2);
+    if (interleaved) recipe.strategy.virtual_stages = 2;
+    recipe.train.accumulate_grad_batches = AccumulationSchedule{{0, 64}};
+    const auto plan = make_plan(recipe, cpus(2), 256);
+    for (int rank = 0; rank < 2; ++rank)
+      CHECK(plan.pipeline->memory[static_cast<size_t>(rank)].total() ==
+            plan.entry->memory(plan.pipeline->job_of_rank(plan.job, rank)).total());
+  }
+}
+
 TEST_CASE("transfers between stages take the time of an all_gather of two ranks") {
   const auto plan = make_plan(pipelined(2), cpus(2), 256);
   // Eight activations one way and eight gradients back, of 2 x 32 tokens and 64 fp32 values.
