@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/contract/context_division.hpp"
 #include "strategies/contract/stage_spec.hpp"
 #include "strategies/contract/task_spec.hpp"
 #include "strategies/contract/tensor_division.hpp"
@@ -191,6 +192,8 @@ struct ModelSpec {
   int64_t seq_len = 0;                  ///< T for which FLOPs and activations were computed
   int64_t loss_chunk_tokens = 0;        ///< tokens for which the loss is computed at a time; 0: all
   TensorDivision division = {};         ///< the parameters and the numbers of the blocks are those of one of its ranks
+  /// `seq_len` and the numbers per token are those of one of the ranks that divide the tokens of each row. `batch` has complete rows.
+  ContextDivision context = {};
   std::optional<StagePart> stage = {};  ///< set if the blocks are those of one rank of a pipeline
   std::optional<AdapterSpec> adapter = {};
   std::optional<QuantizationSpec> quantization = {};

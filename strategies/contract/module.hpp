@@ -24,6 +24,11 @@ struct MicroBatch {
   std::vector<torch::Tensor> fields = {};
   /// The same in host memory, for what a block decides on the host. On CPUs they are the same tensors.
   std::vector<torch::Tensor> host_fields = {};
+  /// If several ranks divide the tokens of the rows (ContextAxis), `fields` have this rank's tokens [rows, own], and always
+  /// token_field::positions. This is then the length of the rows with their padding, and if the rows are packed, the positions of all
+  /// their tokens [rows, padded_tokens], in host memory.
+  int64_t padded_tokens = 0;
+  torch::Tensor all_positions = {};
 };
 
 /// A per-token loss [n] that replaces cross entropy. Arguments: logits [n, vocab] in fp32 (fp64 in fp64 models), and targets
@@ -32,6 +37,8 @@ using TokenLoss = std::function<torch::Tensor(const torch::Tensor& logits, const
 
 /// The ranks that share the model's matrices (tensor_axis.hpp).
 class TensorAxis;
+/// The ranks that share the tokens of each row (context_axis.hpp).
+class ContextAxis;
 /// Keys and values of earlier tokens (runner/models/key_value_cache.hpp).
 class KeyValueCache;
 
@@ -49,6 +56,7 @@ struct ForwardContext {
   bool recomputes = false;                ///< this forward repeats an earlier one of the same micro-batch
   std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
   const TensorAxis* tensor = nullptr;     ///< set if several ranks share the model's matrices (ModelSpec::division)
+  const ContextAxis* context = nullptr;   ///< set if several ranks share the tokens of the batch (ModelSpec::context)
   /// If not null, the batch continues the sequences in the cache, and attention adds its keys and values. Without gradients.
   KeyValueCache* cache = nullptr;
 };
