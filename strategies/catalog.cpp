@@ -15,6 +15,8 @@
 
 namespace runner {
 
+namespace {
+
 std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan) {
   if (job.mesh.size(Axis::tensor) == 1) return std::nullopt;
   if (plan.own_reducer)
@@ -30,6 +32,12 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
         join(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; }),
              "\" or \""));
   return std::nullopt;
+}
+
+std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPlan& plan) {
+  if (job.mesh.size(Axis::context) == 1 || !plan.own_reducer) return std::nullopt;
+  return "a comm hook or a strategy in Lua reduces gradients of complete rows, so it cannot be combined with a context axis "
+         "(context_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
 }
 
 std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan) {
@@ -54,6 +62,14 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   if (plan.updates_beside())
     return "an update in host memory that overlaps with the next forward cannot be combined with a pipeline "
            "(pipeline_parallel_size above 1): use it without offload";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> refuse_mesh(const Job& job, const ParallelPlan& plan) {
+  for (const auto& refuse : {refuse_tensor_axis, refuse_context_axis, refuse_pipeline_axis})
+    if (auto why = refuse(job, plan)) return why;
   return std::nullopt;
 }
 
@@ -91,8 +107,7 @@ void complete_plans(Entry& entry) {
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
-    if (auto why = refuse_tensor_axis(job, plan(job))) return why;
-    if (auto why = refuse_pipeline_axis(job, plan(job))) return why;
+    if (auto why = refuse_mesh(job, plan(job))) return why;
     return refuse_matrices(job, plan(job));
   };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };

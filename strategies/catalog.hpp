@@ -14,10 +14,8 @@ const std::vector<Entry>& catalog();
 /// earlier entry with that name. The pointer is valid until the end of the process.
 const Entry* learn_strategy(Entry entry);
 
-/// Why the strategy with this plan cannot run the job on a mesh with a tensor axis; nullopt if it can, or if there is none.
-std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan);
-/// The same for a pipeline.
-std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan);
+/// Why the strategy with this plan cannot run the job on a mesh with a tensor axis, a context axis or a pipeline axis; nullopt if it can.
+std::optional<std::string> refuse_mesh(const Job& job, const ParallelPlan& plan);
 
 /// The predicted memory of the strategy and of the job's hooks. If the optimizer is offloaded, the hooks' memory is in host
 /// memory.

@@ -31,24 +31,13 @@ void find_differences(const Recipe& recipe, std::vector<Diagnostic>& diagnostics
   };
   check("tensor", recipe.strategy.tensor_parallel_size, mesh->tensor);
   check("pipeline", recipe.strategy.pipeline_parallel_size, mesh->pipeline);
+  check("context", recipe.strategy.context_parallel_size, mesh->context);
   const auto& data = recipe.strategy.data_parallel_size;
   if (!is_number(data) || !mesh->complete() || *data == mesh->data_ranks()) return;
   report_difference(
       recipe, "data_parallel_size", *data,
       mesh->data ? fmt::format("data = {}", *mesh->data) : fmt::format("replicate x shard = {}", mesh->data_ranks()),
       diagnostics);
-}
-
-/// The axis that no strategy divides yet.
-void refuse_context(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  if (const auto given = recipe.devices.mesh.value_or(MeshSizes()).context; given.value_or(1) > 1)
-    diagnostics.push_back(
-        {.place = recipe.origin("devices.mesh"),
-         .code = "unavailable",
-         .message = fmt::format("mesh has context = {}: context parallelism is not supported yet; context may be 1, "
-                                "and all other axes may have several ranks",
-                                *given),
-         .section = "devices"});
 }
 
 }  // namespace
@@ -76,6 +65,7 @@ MeshSizes given_mesh(const Recipe& recipe) {
   MeshSizes sizes = recipe.devices.mesh.value_or(MeshSizes());
   if (!sizes.tensor) sizes.tensor = recipe.strategy.tensor_parallel_size;
   if (!sizes.pipeline) sizes.pipeline = recipe.strategy.pipeline_parallel_size;
+  if (!sizes.context) sizes.context = recipe.strategy.context_parallel_size;
   if (!sizes.complete() && is_number(recipe.strategy.data_parallel_size))
     sizes.data = recipe.strategy.data_parallel_size;
   return sizes;
@@ -87,6 +77,10 @@ PipelineSchedule schedule_of(const Recipe& recipe) {
                                                         : PipelineSchedule::one_f_one_b;
 }
 
+ContextForm form_of_context(const Recipe& recipe) {
+  return recipe.strategy.context_parallel ? context_form(*recipe.strategy.context_parallel) : ContextForm::gather;
+}
+
 std::string key_of_mesh(const Recipe& recipe) {
   const auto& mesh = recipe.devices.mesh;
   if (recipe.strategy.tensor_parallel_size && !(mesh && mesh->tensor)) return "strategy.tensor_parallel_size";
@@ -96,6 +90,12 @@ std::string key_of_mesh(const Recipe& recipe) {
 std::string key_of_pipeline(const Recipe& recipe) {
   const auto& mesh = recipe.devices.mesh;
   if (recipe.strategy.pipeline_parallel_size && !(mesh && mesh->pipeline)) return "strategy.pipeline_parallel_size";
+  return key_of_context(recipe);
+}
+
+std::string key_of_context(const Recipe& recipe) {
+  const auto& mesh = recipe.devices.mesh;
+  if (recipe.strategy.context_parallel_size && !(mesh && mesh->context)) return "strategy.context_parallel_size";
   if (mesh) return "devices.mesh";
   return recipe.strategy.data_parallel_size ? "strategy.data_parallel_size" : "strategy.name";
 }
@@ -108,6 +108,7 @@ std::string text_of_mesh(const Recipe& recipe) {
   };
   add("data_parallel_size", recipe.strategy.data_parallel_size);
   add("pipeline_parallel_size", recipe.strategy.pipeline_parallel_size);
+  add("context_parallel_size", recipe.strategy.context_parallel_size);
   add("tensor_parallel_size", recipe.strategy.tensor_parallel_size);
   return join(parts, " and ");
 }
@@ -124,7 +125,6 @@ void find_mesh_mistakes(const Recipe& recipe, std::vector<Diagnostic>& diagnosti
          .section = "devices"});
   else
     find_differences(recipe, diagnostics);
-  refuse_context(recipe, diagnostics);
 }
 
 }  // namespace runner

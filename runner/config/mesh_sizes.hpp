@@ -6,6 +6,7 @@
 #include "runner/base/option_table.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
+#include "strategies/mesh/context_form.hpp"
 #include "strategies/pipeline/schedule.hpp"
 
 namespace runner {
@@ -19,14 +20,18 @@ MeshSizes given_mesh(const Recipe& recipe);
 /// The schedule of the recipe's pipeline: pipeline_schedule, or interleaved_1f1b with several virtual stages, or 1f1b.
 PipelineSchedule schedule_of(const Recipe& recipe);
 
+/// How the ranks of its context axis compute attention.
+ContextForm form_of_context(const Recipe& recipe);
+
 /// For messages: the key that sets the size of the tensor axis, or else another size, or else "strategy.name".
 std::string key_of_mesh(const Recipe& recipe);
-/// The same for the pipeline axis.
+/// The same for the pipeline axis, and for the context axis.
 std::string key_of_pipeline(const Recipe& recipe);
+std::string key_of_context(const Recipe& recipe);
 /// What the recipe sets: "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
 std::string text_of_mesh(const Recipe& recipe);
 
-/// Reports sizes that contradict each other, and axes that are not supported.
+/// Reports sizes that contradict each other.
 void find_mesh_mistakes(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/foreign_names.hpp"
+#include "strategies/mesh/context_form.hpp"
 #include "strategies/pipeline/schedule.hpp"
 
 namespace runner {
@@ -30,6 +31,22 @@ std::optional<ForeignName::Values> schedule_meant(const json& value) {
   const auto found = schedules.find(value.is_string() ? lower(value.get<std::string>()) : "");
   if (found == schedules.end()) return std::nullopt;
   return ForeignName::Values{{"strategy.pipeline_schedule", name_of(found->second)}};
+}
+
+/// Megatron's cp_comm_type.
+std::optional<ForeignName::Values> form_meant(const json& value) {
+  static const std::map<std::string, ContextForm> forms = {
+      {"p2p", ContextForm::ring}, {"all_gather", ContextForm::gather}, {"a2a", ContextForm::ulysses}};
+  const auto found = forms.find(value.is_string() ? lower(value.get<std::string>()) : "");
+  if (found == forms.end()) return std::nullopt;
+  return ForeignName::Values{{"strategy.context_parallel", name_of(found->second)}};
+}
+
+/// DeepSpeed's sequence_parallel_size.
+std::optional<ForeignName::Values> ulysses_ranks(const json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  return ForeignName::Values{{"strategy.context_parallel_size", value},
+                             {"strategy.context_parallel", name_of(ContextForm::ulysses)}};
 }
 
 /// Names for the division of the blocks into stages.
@@ -68,6 +85,23 @@ std::vector<ForeignName> parallel_names() {
     names.push_back(ForeignName::renamed(name, "strategy.tensor_parallel_size"));
   for (const char* name : {"pipeline_model_parallel_size", "pipeline_parallel_degree", "pp", "pp_size", "num_stages"})
     names.push_back(ForeignName::renamed(name, "strategy.pipeline_parallel_size"));
+  for (const char* name : {"context_parallel_degree", "cp", "cp_size"})
+    names.push_back(ForeignName::renamed(name, "strategy.context_parallel_size"));
+  names.push_back({.name = "sequence_parallel_size",
+                   .key = "strategy.context_parallel_size",
+                   .meaning = ulysses_ranks,
+                   .note = "DeepSpeed's sequence parallelism is Ulysses",
+                   .refusal = "it is the number of ranks of Ulysses: context_parallel_size with context_parallel = "
+                              "\"ulysses\""});
+  names.push_back({.name = "cp_comm_type",
+                   .key = "strategy.context_parallel",
+                   .meaning = form_meant,
+                   .refusal = "forms are " + join_or(context_form_names())});
+  names.push_back({.name = "context_parallel_load_balancer",
+                   .key = "strategy.context_parallel",
+                   .meaning = ForeignName::one_of({"headtail"}),
+                   .note = "each rank has the chunks r and 2 x ranks - 1 - r of a row in any case",
+                   .refusal = "each rank has the chunks r and 2 x ranks - 1 - r of a row (\"headtail\")"});
   for (const char* name : {"pipeline_parallel_schedule", "pp_engine"})
     names.push_back({.name = name,
                      .key = "strategy.pipeline_schedule",
@@ -81,8 +115,7 @@ std::vector<ForeignName> parallel_names() {
                    .meaning = rows_divided,
                    .refusal = "it is \"REDUCE_SCATTER\" or \"ALL_REDUCE\"; sequence_parallel is true or false"});
   for (auto& name : names) name.sections = places;
-  for (const char* name : {"data_parallel_replicate_degree", "data_parallel_shard_degree", "context_parallel_size",
-                           "context_parallel_degree", "cp", "cp_size"})
+  for (const char* name : {"data_parallel_replicate_degree", "data_parallel_shard_degree"})
     names.push_back({.name = name, .key = "devices.mesh", .only_suggested = true});
   return names;
 }

@@ -253,10 +253,13 @@ struct Recipe {
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
   struct Strategy {
     std::string name = "auto";
-    /// The same as tensor, pipeline and data in devices.mesh; or `automatic`: the devices of a node, and what is left over.
-    std::optional<int64_t> tensor_parallel_size = {}, pipeline_parallel_size = {}, data_parallel_size = {};
+    /// The same as tensor, pipeline, context and data in devices.mesh. Two can be `automatic`: tensor the devices of a node, and data what
+    /// is left over.
+    std::optional<int64_t> tensor_parallel_size = {}, pipeline_parallel_size = {}, context_parallel_size = {},
+                           data_parallel_size = {};
     /// Ranks of the tensor axis also divide the rows between the products; default true.
     std::optional<bool> sequence_parallel = {};
+    std::optional<std::string> context_parallel = {};   ///< how ranks of the context axis compute attention; default "gather"
     std::optional<int64_t> virtual_stages = {};         ///< of each rank of a pipeline; default 1
     std::optional<std::string> pipeline_schedule = {};  ///< default: schedule_of() in mesh_sizes.hpp
     std::optional<GivenStages> stages = {};             ///< the blocks of each stage; default: balanced

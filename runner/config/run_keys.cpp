@@ -1,6 +1,7 @@
 // The keys of [run], [strategy], [selection] and [hooks].
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
+#include "strategies/mesh/context_form.hpp"
 #include "strategies/pipeline/schedule.hpp"
 
 // The rows of the tables are wrapped by hand.
@@ -88,11 +89,18 @@ void add_strategy(std::vector<Key>& keys) {
   add({.name = "pipeline_parallel_size", .type = T::integer,
        .help = "The same as pipeline in devices.mesh. Default: 1, with strategy.name = \"pipeline\" all ranks that are left over.",
        .minimum = 1, .maximum = 512}, &S::pipeline_parallel_size);
+  add({.name = "context_parallel_size", .type = T::integer,
+       .help = "The same as context in devices.mesh: the number of ranks that divide the tokens of each row. Default: 1.",
+       .minimum = 1, .maximum = 512}, &S::context_parallel_size);
   add_size("data_parallel_size", 65536, "The same as data in devices.mesh. Default: \"auto\", the ranks that are left over.",
            &S::data_parallel_size);
   add({.name = "sequence_parallel", .type = T::boolean,
        .help = "Ranks of the tensor axis also divide the rows between the matrix products, which saves memory. Default: true."},
       &S::sequence_parallel);
+  add({.name = "context_parallel", .type = T::choice,
+       .help = "How ranks of the context axis compute attention. gather: each gathers all keys and values. ring: keys and values go from "
+               "rank to rank. ulysses: each gathers all tokens of some heads. Default: gather.",
+       .choices = context_form_names()}, &S::context_parallel);
   add({.name = "virtual_stages", .type = T::integer,
        .help = "Stages of each rank of a pipeline. With more than 1, ranks wait less and send more. Default: 1.",
        .minimum = 1, .maximum = 64}, &S::virtual_stages);

@@ -59,6 +59,7 @@ Imported DeepSpeedTranslator::all() {
   zero();
   tensor();
   pipeline();
+  context();
   optimizer();
   scheduler();
   note_automatic();

@@ -289,7 +289,7 @@ void add_tools(Rows rows) {
 }
 
 void add_other_parallelism(Rows rows) {
-  constexpr const char* no_axis = "ranks divide data and matrices, not experts or sequences";
+  constexpr const char* no_axis = "ranks divide data, matrices, blocks and sequences, not experts";
   constexpr const char* known_division = "the models here know how ranks divide their matrices";
   rows.refused("elasticity", "train.global_batch_size is the same on any number of ranks that divides it",
                {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
@@ -313,7 +313,7 @@ void add_other_parallelism(Rows rows) {
   rows.block("expert_parallel");
   rows.checked("expert_parallel.autoep_size", 1, no_axis);
   rows.ignored("use_data_before_expert_parallelism", false, "there is no expert parallelism here");
-  rows.checked("sequence_parallel_size", 1, no_axis);
+  rows.handled("sequence_parallel_size", "strategy.context_parallel_size");
   Rows compile = rows.block("compile");
   compile.checked("deepcompile", false, "models are not compiled here");
   for (const char* name : {"passes", "offload_activation", "offload_opt_states", "offload_parameters", "double_buffer",

@@ -3,6 +3,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/import/deepspeed_translator.hpp"
+#include "strategies/mesh/context_form.hpp"
 
 namespace runner {
 
@@ -100,6 +101,15 @@ void DeepSpeedTranslator::tensor() {
 void DeepSpeedTranslator::pipeline() {
   if (const auto* stages = at("pipeline.stages"); stages && stages->value != "auto")
     emit("strategy.pipeline_parallel_size", integral(stages->plain()), *stages, "pipeline.stages");
+}
+
+/// DeepSpeed's sequence parallelism is Ulysses.
+void DeepSpeedTranslator::context() {
+  constexpr const char* path = "sequence_parallel_size";
+  const auto* size = at(path);
+  if (!size || integral(size->plain()) == 1) return;
+  emit("strategy.context_parallel_size", integral(size->plain()), *size, path);
+  emit("strategy.context_parallel", name_of(ContextForm::ulysses), *size, path);
 }
 
 void DeepSpeedTranslator::offload(const std::string& block, const std::string& option, const std::string& device_option,

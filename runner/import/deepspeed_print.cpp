@@ -9,6 +9,7 @@
 #include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
+#include "strategies/mesh/context_form.hpp"
 
 namespace runner {
 
@@ -195,6 +196,9 @@ std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& opti
   if (const auto ranks = given_mesh(recipe).tensor.value_or(1); ranks > 1)
     put(out, "tensor_parallel.autotp_size", ranks);
   if (const auto ranks = given_mesh(recipe).pipeline.value_or(1); ranks > 1) put(out, "pipeline.stages", ranks);
+  const bool ulysses = recipe.strategy.context_parallel == name_of(ContextForm::ulysses);
+  if (const auto ranks = given_mesh(recipe).context.value_or(1); ranks > 1 && ulysses)
+    put(out, "sequence_parallel_size", ranks);
   return out.dump(2) + "\n";
 }
 

@@ -61,6 +61,7 @@ class DeepSpeedTranslator {
   void zero();
   void tensor();
   void pipeline();
+  void context();
   void offload(const std::string& block, const std::string& option, const std::string& device_option,
                const std::string& old_name);
 

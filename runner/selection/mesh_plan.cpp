@@ -28,8 +28,9 @@ MeshSizes asked_sizes(const Recipe& recipe) {
 /// The sizes of one axis with which the mesh has so many ranks, if the others stay as they are.
 std::vector<std::string> sizes_that_work(const MeshSizes& sizes, int64_t ranks) {
   std::vector<std::string> list;
-  const int64_t pipeline = sizes.pipeline.value_or(1), tensor = sizes.tensor.value_or(1),
-                of_data = sizes.ranks_of_data();
+  const int64_t pipeline = sizes.pipeline.value_or(1), context = sizes.context.value_or(1),
+                tensor = sizes.tensor.value_or(1), of_data = sizes.ranks_of_data();
+  const bool only_tensor = pipeline == 1 && context == 1;
   // Of all sizes, where the data axis takes the rest.
   const auto add_divisors = [&](const char* name, int64_t rest) {
     if (ranks % rest == 0)
@@ -40,14 +41,16 @@ std::vector<std::string> sizes_that_work(const MeshSizes& sizes, int64_t ranks) 
   };
   if (!sizes.complete()) {
     if (pipeline > 1) add_divisors("pipeline", of_data / pipeline);
-    if (pipeline == 1 || tensor > 1) add_divisors("tensor", of_data / tensor);
+    if (context > 1) add_divisors("context", of_data / context);
+    if (only_tensor || tensor > 1) add_divisors("tensor", of_data / tensor);
     return list;
   }
   if (sizes.data) add("data", of_data);
   if (sizes.shard) add("shard", of_data * sizes.replicate.value_or(1));
   if (sizes.replicate && !sizes.shard) add("replicate", of_data);
   if (pipeline > 1) add("pipeline", of_data / pipeline * sizes.data_ranks());
-  if (pipeline == 1 || tensor > 1) add("tensor", of_data / tensor * sizes.data_ranks());
+  if (context > 1) add("context", of_data / context * sizes.data_ranks());
+  if (only_tensor || tensor > 1) add("tensor", of_data / tensor * sizes.data_ranks());
   return list;
 }
 
@@ -105,8 +108,8 @@ bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& d
   topology.sizes = sizes;
   const auto place = recipe.origin(key_of_mesh(recipe));
   auto& keys = recipe.strategy;
-  keys.tensor_parallel_size = keys.pipeline_parallel_size = keys.data_parallel_size = {};
-  for (const char* axis : {"tensor", "pipeline", "data"})
+  keys.tensor_parallel_size = keys.pipeline_parallel_size = keys.context_parallel_size = keys.data_parallel_size = {};
+  for (const char* axis : {"tensor", "pipeline", "context", "data"})
     recipe.origins.erase(fmt::format("strategy.{}_parallel_size", axis));
   if (sizes == MeshSizes()) return true;
   recipe.devices.mesh = sizes;
@@ -120,30 +123,44 @@ TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank) {
           .sequence_parallel = resolved.strategy.sequence_parallel.value_or(true)};
 }
 
+ContextDivision context_of(const Recipe& resolved, const Mesh& mesh, int rank) {
+  return {.ranks = mesh.size(Axis::context),
+          .rank = mesh.coordinate(rank, Axis::context),
+          .form = form_of_context(resolved)};
+}
+
 void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics) {
   const auto report = [&](const std::string& key, const char* axis, int64_t ranks, const std::string& why) {
     diagnostics.push_back({.place = recipe.origin(key),
                            .code = "mesh",
                            .message = fmt::format("a {} axis of {}: {}", axis, counted(ranks, "rank"), why)});
   };
-  const int64_t tensor = sizes.tensor.value_or(1), pipeline = sizes.pipeline.value_or(1);
+  const int64_t tensor = sizes.tensor.value_or(1), pipeline = sizes.pipeline.value_or(1),
+                context = sizes.context.value_or(1);
   if (const auto why = tensor > 1 ? refuse_division(recipe, static_cast<int>(tensor)) : std::nullopt)
     report(key_of_mesh(recipe), "tensor", tensor, *why);
   if (const auto why = pipeline > 1 ? refuse_stages(recipe) : std::nullopt)
     report(key_of_pipeline(recipe), "pipeline", pipeline, *why);
+  if (context == 1) return;
+  const ContextDivision division{.ranks = static_cast<int>(context), .form = form_of_context(recipe)};
+  if (const auto why = refuse_context(recipe, division, static_cast<int>(tensor)))
+    report(key_of_context(recipe), "context", context, *why);
 }
 
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
                                               const Mesh& mesh, int rank) {
   const auto division = division_of(resolved, mesh, rank);
-  if (!division.divides()) return model;
-  return std::make_shared<ModelSpec>(make_spec(resolved, model->vocab_size, model->seq_len, division));
+  const auto context = context_of(resolved, mesh, rank);
+  if (!division.divides() && !context.divides()) return model;
+  return std::make_shared<ModelSpec>(make_spec(resolved, model->vocab_size, model->seq_len, division, context));
 }
 
 std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node) {
   std::vector<std::string> notes;
   if (recipe.strategy.sequence_parallel && mesh.size(Axis::tensor) == 1)
     notes.push_back("`sequence_parallel`: nothing to do here: it needs a tensor axis with several ranks");
+  if (recipe.strategy.context_parallel && mesh.size(Axis::context) == 1)
+    notes.push_back("`context_parallel`: nothing to do here: it needs a context axis with several ranks");
   if (mesh.size(Axis::pipeline) == 1)
     for (const char* key : {"virtual_stages", "pipeline_schedule", "stages"})
       if (recipe.origins.contains(fmt::format("strategy.{}", key)))

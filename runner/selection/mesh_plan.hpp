@@ -21,13 +21,15 @@ Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerat
 /// to the number of ranks, with sizes that do; the topology then has no mesh that can be used, and the result is false.
 bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& diagnostics);
 
-/// What a rank of the mesh has of a model.
+/// What a rank of the mesh has of a model, and of the tokens of each row.
 TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank);
+ContextDivision context_of(const Recipe& resolved, const Mesh& mesh, int rank);
 
-/// Reports a tensor axis whose ranks cannot share the matrices of the recipe's model, and a pipeline of a model that has no stages.
+/// Reports a tensor axis whose ranks cannot share the matrices of the recipe's model, a pipeline of a model that has no stages, and a
+/// context axis whose ranks cannot share the rows.
 void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics);
 
-/// The part of the matrices that a rank has, of all blocks. No rank has more than the first one, whose part jobs are planned with. `model`:
+/// The part of the matrices and of the rows that a rank has, of all blocks. No rank has more than the first one, whose part jobs are planned with. `model`:
 /// all of it, as make_spec() makes it.
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
                                               const Mesh& mesh, int rank = 0);

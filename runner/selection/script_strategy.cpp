@@ -158,8 +158,7 @@ Entry entry_of(const std::string& name, const std::shared_ptr<ScriptClaims>& cla
   entry.refuse = [](const Job& job) {
     ParallelPlan plan;
     plan.own_reducer = true;
-    const auto tensor = refuse_tensor_axis(job, plan);
-    return tensor ? tensor : refuse_pipeline_axis(job, plan);
+    return refuse_mesh(job, plan);
   };
   entry.plan = [claims](const Job& job) {
     std::lock_guard lock(claims->mutex);

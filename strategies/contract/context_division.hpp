@@ -6,15 +6,9 @@
 #include <cstdint>
 
 #include "runner/base/round_up.hpp"
+#include "strategies/mesh/context_form.hpp"
 
 namespace runner {
-
-/// How queries reach the keys of other ranks.
-enum class ContextForm : uint8_t {
-  gather,  ///< each rank gathers the keys and values of all tokens (Llama 3)
-  ring,  ///< keys and values travel from rank to rank, and partial results are merged (Liu et al. 2023, arXiv:2310.01889)
-  ulysses,  ///< during attention each rank has all tokens, of some of the heads (Jacobs et al. 2023, arXiv:2309.14509)
-};
 
 /// How one rank divides the rows with the others of its context axis.
 struct ContextDivision {

@@ -206,6 +206,8 @@ struct ModelSpec {
   int64_t parameter_count() const;
   /// Whether the block belongs to the same layer as the block before it.
   bool continues_layer(size_t block) const;
+  /// Tokens of a row of the batch, with the padding of a context axis.
+  int64_t row_tokens() const { return seq_len * context.ranks; }
   /// Number of transformer layers, and of those with a block for which `chosen` is true.
   int64_t layers() const;
   int64_t layers_with(const std::vector<bool>& chosen) const;

@@ -65,6 +65,8 @@ Strategy::Strategy(StrategySetup setup)
   const int stages = stage ? stage->ranks : 1;
   RUNNER_CHECK(job_.sharing_ranks() * division.ranks * stages == job_.world_size() &&
                    job_.mesh.coordinate(world_.rank, Axis::tensor) == division.rank &&
+                   job_.mesh.size(Axis::context) == model_.spec.context.ranks &&
+                   job_.mesh.coordinate(world_.rank, Axis::context) == model_.spec.context.rank &&
                    job_.mesh.coordinate(world_.rank, Axis::pipeline) == (stage ? stage->rank : 0),
                "the model of rank {} is that of another place in the mesh {}", world_.rank, to_text(job_.mesh));
   if (stage)
@@ -112,9 +114,18 @@ void Strategy::fill(size_t slot, int64_t offset, const torch::Tensor& value) {
   }
 }
 
-MicroBatch Strategy::to_device(const HostBatch& batch) const {
-  MicroBatch copy{.rows = std::max<int64_t>(1, batch.rows), .padding = batch.rows == 0};
-  copy.host_fields = batch.rows == 0 ? padding_row(model_.spec.batch) : host_fields(batch);
+MicroBatch Strategy::to_device(const HostBatch& batch, Tokens tokens) const {
+  auto fields = batch.rows == 0 ? padding_row(model_.spec.batch) : host_fields(batch);
+  MicroBatch copy;
+  if (context_ && tokens == Tokens::own) {
+    copy = cut_tokens(fields, context_->division());
+    if (job_.accelerator.pinned)
+      for (auto& field : copy.host_fields) field = field.pin_memory();
+  } else {
+    copy.host_fields = std::move(fields);
+  }
+  copy.rows = std::max<int64_t>(1, batch.rows);
+  copy.padding = batch.rows == 0;
   // A copy from pinned memory does not block. LibTorch frees that memory after the copy.
   for (const auto& field : copy.host_fields)
     copy.fields.push_back(field.to(world_.device, /*non_blocking=*/job_.accelerator.pinned));
@@ -122,13 +133,14 @@ MicroBatch Strategy::to_device(const HostBatch& batch) const {
 }
 
 std::vector<torch::Tensor> Strategy::host_fields(const HostBatch& batch) const {
+  const bool pinned = job_.accelerator.pinned && !context_;
   std::vector<torch::Tensor> fields;
   for (const auto& needed : model_.spec.batch) {
     const auto& [spec, bytes] = field_of(batch, needed);
     RUNNER_CHECK(std::ssize(bytes) == batch.rows * spec.row_bytes(), "field `{}` of {} rows has {} bytes", needed.name,
                  batch.rows, bytes.size());
     fields.push_back(torch::empty(shape_of(batch.rows, spec.row),
-                                  torch::dtype(scalar_type(needed.type)).pinned_memory(job_.accelerator.pinned)));
+                                  torch::dtype(scalar_type(needed.type)).pinned_memory(pinned)));
     std::memcpy(fields.back().data_ptr(), bytes.data(), bytes.size());
   }
   return fields;
@@ -138,10 +150,11 @@ std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& 
   std::vector<TrainedBatch> list(input.micro_batches.size());
   int64_t first_row = input.first_row;
   for (size_t m = 0; m < list.size(); ++m) {
-    list[m].batch = to_device(input.micro_batches[m]);
+    list[m].batch = to_device(input.micro_batches[m], Tokens::own);
     list[m].context = {&list[m].batch, true, input.dropout_key, first_row};
     if (token_loss_) list[m].context.token_loss = &token_loss_;
     list[m].context.tensor = tensor_axis();
+    list[m].context.context = context_axis();
     first_row += input.micro_batches[m].rows;
   }
   return list;
@@ -267,9 +280,10 @@ StepResult Strategy::step(const StepInput& input) {
 std::vector<double> Strategy::evaluate_sums(const HostBatch& given) {
   torch::NoGradGuard no_grad;
   use_average();
-  const MicroBatch batch = to_device(given);
+  const MicroBatch batch = to_device(given, Tokens::own);
   ForwardContext context{&batch, false, 0};
   context.tensor = tensor_axis();
+  context.context = context_axis();
   const auto result = forward(context);
   if (!has_loss()) return {0};
   auto sums = result.to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
@@ -280,7 +294,7 @@ std::vector<double> Strategy::evaluate_sums(const HostBatch& given) {
 std::vector<float> Strategy::logits(const HostBatch& given, int64_t position) {
   torch::NoGradGuard no_grad;
   use_average();
-  const MicroBatch batch = to_device(given);
+  const MicroBatch batch = to_device(given, Tokens::all);  // ranks that share rows compute the same
   ForwardContext context{&batch, false, 0};
   context.logits_of = position;
   context.tensor = tensor_axis();

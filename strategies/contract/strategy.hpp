@@ -20,6 +20,7 @@
 #include "runner/base/span_recorder.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
+#include "strategies/contract/context_axis.hpp"
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/loss_scaler.hpp"
@@ -158,6 +159,10 @@ class Strategy : public Engine {
   void add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value);
   /// Sets the ranks that share the model's matrices with this one. Call it before any forward if ModelSpec::division divides.
   void use_tensor_axis(ProcessGroup group) { tensor_.emplace(std::move(group), model_.spec.division); }
+  /// Sets the ranks that share the tokens of each row with this one. Call it before any forward if ModelSpec::context divides.
+  void use_context_axis(ProcessGroup group, ContextRing ring) {
+    context_.emplace(std::move(group), model_.spec.context, std::move(ring));
+  }
   /// Writes the initial values of elements [offset, offset + value.numel()) of this rank's part of a parameter to `value` (1-d), in
   /// bounded pieces.
   void fill(size_t slot, int64_t offset, const torch::Tensor& value);
@@ -209,7 +214,8 @@ class Strategy : public Engine {
   /// Adds the pieces "KIND/NAME" of a local parameter, with `values` for its elements.
   void add_pieces(std::vector<StateTensor>& list, const std::string& kind, size_t local, const Values& values) const;
   std::pair<int64_t, int64_t> write_range(size_t local, int64_t n) const;
-  /// Whether this rank's loss is added to those of other ranks: ranks that share matrices compute the same loss.
+  /// Whether this rank's loss is added to those of other ranks. Ranks that share matrices compute the same loss; those that share rows
+  /// compute the losses of their tokens.
   bool counts_loss() const { return has_loss() && job_.mesh.coordinate(world_.rank, Axis::tensor) == 0; }
   /// Several ranks of the tensor axis or of the pipeline can have the same part of a parameter. Whether this rank is the first of them.
   bool is_first_replica(size_t slot) const {
@@ -217,12 +223,14 @@ class Strategy : public Engine {
     return !spec.copied && (!spec.part || spec.part->replica == 0);
   }
   const TensorAxis* tensor_axis() const { return tensor_ ? &*tensor_ : nullptr; }
+  const ContextAxis* context_axis() const { return context_ ? &*context_ : nullptr; }
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
-  /// Copies the fields that the model needs to the device. An empty micro-batch is replaced by one row of
-  /// BatchField::padding, so that this rank calls every collective of the step. Throws Error(run_failed) if a field is
-  /// missing or has another element type.
-  MicroBatch to_device(const HostBatch& batch) const;
-  /// The fields that the model needs, in host memory, pinned if the device has such copies.
+  /// Copies the fields that the model needs to the device: of all tokens, or of those that this rank has. An empty micro-batch is
+  /// replaced by one row of BatchField::padding, so that this rank calls every collective of the step. Throws Error(run_failed) if a
+  /// field is missing or has another element type.
+  enum class Tokens { all, own };
+  MicroBatch to_device(const HostBatch& batch, Tokens tokens) const;
+  /// The fields that the model needs, in host memory, pinned if the device has such copies and they are copied as they are.
   std::vector<torch::Tensor> host_fields(const HostBatch& batch) const;
   std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
   /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of
@@ -250,6 +258,7 @@ class Strategy : public Engine {
   LossScaler scaler_;
   TokenLoss token_loss_;
   std::optional<TensorAxis> tensor_;
+  std::optional<ContextAxis> context_;
 };
 
 /// Makes the strategy with that name (registry.cpp). An unknown name is a bug of the caller and throws

@@ -43,4 +43,22 @@ BoundMesh bind(const Mesh& mesh, World& world) {
   return bound;
 }
 
+BoundContext bind_context(const Mesh& mesh, ContextForm form, World& world) {
+  BoundContext bound;
+  int index = 0;
+  for (const auto& along : mesh.groups(Axis::context)) {
+    const auto ranks = along.ranks();
+    auto group = world.make_subgroup(ranks, fmt::format("context_{}", index++));
+    if (group) bound.group = std::move(group);
+    if (form != ContextForm::ring) continue;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const int from = ranks[i], to = ranks[(i + 1) % ranks.size()];
+      auto channel = make_channel(world, "keys and values", from, to);
+      if (world.rank == from) bound.ring.to_next = channel;
+      if (world.rank == to) bound.ring.from_previous = std::move(channel);
+    }
+  }
+  return bound;
+}
+
 }  // namespace runner

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "strategies/collective/world.hpp"
+#include "strategies/contract/context_axis.hpp"
 #include "strategies/mesh/mesh.hpp"
 
 namespace runner {
@@ -21,5 +22,14 @@ struct BoundMesh {
 /// Makes the process groups along all axes. Collective: every rank makes the groups of all ranks, in the same order. The mesh
 /// must have as many ranks as the world.
 BoundMesh bind(const Mesh& mesh, World& world);
+
+/// The context axis as one rank sees it. `ring` is for ContextForm::ring.
+struct BoundContext {
+  ProcessGroup group;
+  ContextRing ring = {};
+};
+/// Makes groups of their own along the context axis, because a plan's mesh has that axis as a part of the data axis, and channels around
+/// it if the form needs them. Collective, as bind().
+BoundContext bind_context(const Mesh& mesh, ContextForm form, World& world);
 
 }  // namespace runner

@@ -51,6 +51,10 @@ class Executor : public Strategy {
     mesh_ = bind(plan_.mesh, world_);
     if (model_.spec.stage) transfers_.emplace(plan_.mesh, plan_.pipeline.virtual_stages, world_);
     if (model_.spec.division.divides()) use_tensor_axis(mesh_.groups.at(Axis::tensor));
+    if (const auto& context = model_.spec.context; context.divides()) {
+      auto bound = bind_context(job_.mesh, context.form, world_);
+      use_context_axis(std::move(bound.group), std::move(bound.ring));
+    }
     store_.emplace(plan_, mesh_, model_.spec, world_.device, optimizer_.config().state_names(),
                    fmt::format("rank {}", world_.rank));
     if (const auto& swap = store_->optimizer_swap()) optimizer_.swap_to(*swap);

@@ -6,7 +6,7 @@
 
 namespace runner {
 
-/// What ranks with different coordinates on an axis divide. No strategy uses `context` yet.
+/// What ranks with different coordinates on an axis divide.
 enum class Axis : uint8_t {
   none,       ///< no axis; its group is one rank
   pipeline,   ///< the blocks of the model

@@ -83,7 +83,7 @@ TEST_CASE("512 ranks on three axes call the same collectives in the same order, 
   const Mesh mesh = tiny_mesh(run);
   Calls all;
   for (int rank = 0; rank < run.world_size; ++rank) {
-    const auto spec = tiny_spec_of_rank(run, rank - mesh.coordinate(rank, Axis::tensor));
+    const auto spec = tiny_spec_of_rank(run, planning_rank(run, rank));
     const Job job = tiny_job(run, spec);
     add_calls(run, rank, job, find_strategy(run.strategy)->entry->plan(job), all);
   }

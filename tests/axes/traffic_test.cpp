@@ -13,7 +13,7 @@ namespace {
 
 void check_traffic(TinyRun run) {
   run.steps = 2;
-  run.global_batch = run.world_size / run.tensor / run.pipeline * run.accumulation;
+  run.global_batch = tiny_mesh(run).data_ranks() * run.accumulation;
   const auto ranks = record_traffic(run);
   for (int rank = 0; rank < run.world_size; ++rank) {
     INFO("rank " << rank);

@@ -1,4 +1,4 @@
-// Meshes with a tensor axis in processes: the curve of one rank, what `check` and `recommend` say, and runs that continue on another mesh.
+// Meshes with a tensor axis or a context axis in processes: the curve of one rank, what `check` and `recommend` say, and runs that continue on another mesh.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
@@ -21,20 +21,36 @@ TEST_CASE("every strategy with a tensor axis has the curve of one rank", "[e2e]"
   check_equal(train({"strategy=auto", pair, "devices=4"}, "ddp on 4 CPU ranks (data 2 x tensor 2)"), single);
 }
 
+TEST_CASE("every form of a context axis has the curve of one rank", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  const std::string pair = "devices.mesh={context=2}";
+  check_equal(train({"strategy=single", pair}, "single on 2 CPU ranks (context 2)"), single);
+  check_equal(train({"strategy=single", pair, "strategy.context_parallel=ring"}), single);
+  check_equal(train({"strategy=single", pair, "strategy.context_parallel=ulysses"}), single);
+  check_equal(train({"strategy=fsdp", "devices.mesh={data=2,context=2}", "devices=4"}, "(data 2 x context 2)"), single);
+  check_equal(train({"strategy=zero", "devices.mesh={context=2,tensor=2}", "strategy.cp_comm_type=p2p", "devices=4"},
+                    "zero on 4 CPU ranks (context 2 x tensor 2)"),
+              single);
+  check_equal(train({"strategy=auto", "strategy.cp_size=2", "devices=4"}, "(data 2 x context 2)"), single);
+  check_equal(train({"strategy=ddp", "devices.mesh={pipeline=2,context=2}", "devices=4", "train.micro_batch_size=3"},
+                    "(pipeline 2 x context 2)"),
+              single);
+}
+
 TEST_CASE("a run continues on another mesh", "[e2e]") {
   const std::vector<std::string> meshes = {"devices.mesh={shard=2,tensor=2}", "devices.mesh={shard=1,tensor=2}",
-                                           "devices.mesh={shard=2,tensor=1}"};
+                                           "devices.mesh={context=2}", "devices.mesh={shard=2,tensor=1}"};
   Workplace whole;
   write_tiny_recipe(whole, "[strategy]\nname = \"fsdp\"\n");
   REQUIRE(whole.run({"run", "tiny.toml", "--json", "--set", "devices=1", "--set", "model.dropout=0"}).code == 0);
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
   auto result = place.run({"run", "tiny.toml", "--json", "--set", meshes[0], "--set", "devices=4", "--set",
-                           "train.max_steps=4", "--set", "model.dropout=0"});
+                           "train.max_steps=3", "--set", "model.dropout=0"});
   INFO(result.err);
   REQUIRE(result.code == 0);
   for (size_t i = 1; i < meshes.size(); ++i) {
-    const auto steps = std::to_string(4 * (i + 1));
+    const auto steps = std::to_string(3 * (i + 1));
     result = place.run(
         {"resume", "last", "--json", "--set", meshes[i], "--set", "devices=2", "--set", "train.max_steps=" + steps});
     INFO(result.err);

@@ -33,6 +33,7 @@ Recipe read(const std::string& more, const std::vector<std::string>& overrides =
 TEST_CASE("expectation 15: shipped recipes print back to the same recipe") {
   std::vector<fs::path> files = {fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_fsdp.toml",
                                  fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_tensor_parallel.toml",
+                                 fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_context_parallel.toml",
                                  fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_pipeline.toml",
                                  fs::path(RUNNER_SOURCE_DIR) / "recipes/llm_3d.toml",
                                  fs::path(RUNNER_SOURCE_DIR) / "recipes/finetune_chat.toml",

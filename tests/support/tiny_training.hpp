@@ -32,6 +32,8 @@ struct TinyRun {
   int world_size = 1;
   int tensor = 1;  ///< ranks that share each matrix; the others have different data
   bool sequence_parallel = true;
+  int context = 1;  ///< ranks that share each row
+  ContextForm context_form = ContextForm::gather;
   int pipeline = 1;  ///< ranks with different blocks
   int virtual_stages = 1;
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
@@ -109,12 +111,14 @@ inline Recipe::Model tiny_model(const TinyRun& run) {
 inline Mesh tiny_mesh(const TinyRun& run) {
   return {run.world_size,
           {{.axis = Axis::pipeline, .size = run.pipeline},
-           {.axis = Axis::data, .size = run.world_size / run.tensor / run.pipeline},
+           {.axis = Axis::data, .size = run.world_size / run.tensor / run.context / run.pipeline},
+           {.axis = Axis::context, .size = run.context},
            {.axis = Axis::tensor, .size = run.tensor}}};
 }
 
-/// What one of the ranks that share each matrix has; without `division` the whole model.
-inline ModelSpec tiny_spec(const TinyRun& run, const TensorDivision& division = {}) {
+/// What one of the ranks that share each matrix and each row has; without divisions the whole model.
+inline ModelSpec tiny_spec(const TinyRun& run, const TensorDivision& division = {},
+                           const ContextDivision& context = {}) {
   Recipe recipe;
   recipe.model = tiny_model(run);
   recipe.fine_tune = run.fine_tune;
@@ -123,14 +127,18 @@ inline ModelSpec tiny_spec(const TinyRun& run, const TensorDivision& division = 
   if (run.mixes) recipe.data.format = "images", recipe.data.mixup = 1;
   if (run.labels > 0) recipe.data.objective = "classification";
   if (run.pairs) recipe.data.columns = Recipe::Data::Columns{{"text_pair", "text_pair"}};
-  return make_spec(recipe, run.vocab, run.length(), division);
+  return make_spec(recipe, run.vocab, run.length(), division, context);
 }
 
-/// The part of the matrices that a rank has, of all blocks.
+/// The part of the matrices and of the rows that a rank has, of all blocks.
 inline ModelSpec tiny_divided_spec(const TinyRun& run, int rank) {
-  return tiny_spec(run, {.ranks = run.tensor,
-                         .rank = tiny_mesh(run).coordinate(rank, Axis::tensor),
-                         .sequence_parallel = run.sequence_parallel});
+  const Mesh mesh = tiny_mesh(run);
+  return tiny_spec(
+      run,
+      {.ranks = run.tensor,
+       .rank = mesh.coordinate(rank, Axis::tensor),
+       .sequence_parallel = run.sequence_parallel},
+      {.ranks = run.context, .rank = mesh.coordinate(rank, Axis::context), .form = run.context_form});
 }
 
 /// The blocks of a rank's stages. Each stage has about as many blocks.
@@ -147,6 +155,14 @@ inline ModelSpec tiny_stage_spec(const TinyRun& run, const ModelSpec& divided, i
 
 inline ModelSpec tiny_spec_of_rank(const TinyRun& run, int rank) {
   return tiny_stage_spec(run, tiny_divided_spec(run, rank), rank);
+}
+
+/// The rank with the same blocks and data that plans for all of them: the first one of the context axis and of the tensor axis, which
+/// has the largest part.
+inline int planning_rank(const TinyRun& run, int rank) {
+  const Mesh mesh = tiny_mesh(run);
+  for (const Axis axis : {Axis::context, Axis::tensor}) rank -= mesh.coordinate(rank, axis) * mesh.stride(axis);
+  return rank;
 }
 
 /// The position of token t of packed row `k` in its sequence. Sequences begin at other places in each row.
@@ -274,8 +290,7 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   };
   if (run.change_source) drawn = run.change_source(whole, drawn);
   const auto source = with_row_norms(whole, drawn);
-  const Mesh mesh = tiny_mesh(run);  // the first rank of the tensor axis has the largest part
-  const ModelSpec largest = tiny_spec_of_rank(run, world.rank - mesh.coordinate(world.rank, Axis::tensor));
+  const ModelSpec largest = tiny_spec_of_rank(run, planning_rank(run, world.rank));
   Job job = tiny_job(run, largest);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
