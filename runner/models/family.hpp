@@ -9,7 +9,7 @@ namespace runner {
 /// A specification of models, which one or several values of model.name share.
 struct Family {
   ModelSpec (*make_spec)(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                         const TensorDivision& division);
+                         const TensorDivision& division, const ContextDivision& context);
   /// The family's part of model_settings(), without "model.".
   nlohmann::json (*settings)(const Recipe::Model& model);
   HfTensor (*hf_tensor)(const Recipe::Model& model, const std::string& parameter);

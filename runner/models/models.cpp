@@ -141,7 +141,7 @@ std::optional<std::string> refuse_divided_adapters(const Recipe::FineTune& setti
 
 /// The spec before leave_out_inputs() and mark_layers().
 ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                        const TensorDivision& division, TaskSpec task = {}) {
+                        const TensorDivision& division, const ContextDivision& context, TaskSpec task = {}) {
   const auto& family = family_named(model.name);
   const bool own = family_kind(model.name) == "plugin", tokens = !own && is_language_model(model.name);
   if (tokens) check_shape(model, vocab_size, seq_len);
@@ -150,11 +150,12 @@ ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t 
   if (division.divides())
     if (const auto refused = refuse_few("model.vocab_size", vocab_size, division.ranks))
       throw usage_error("{}", *refused);
-  ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows, division);
+  ModelSpec spec = family.make_spec(model, vocab_size, seq_len, rows, division, context);
   spec.division = division;
   spec.family = model.name;
   spec.vocab_size = vocab_size;
-  if (spec.seq_len == 0) spec.seq_len = seq_len;  // images have as many tokens as patches
+  spec.context = context;
+  if (spec.seq_len == 0) spec.seq_len = context.own(seq_len);  // images have as many tokens as patches
   if (tokens) {
     spec.dim = model.dim;
     spec.loss_chunk_tokens = model.loss_chunk_tokens;
@@ -170,7 +171,9 @@ ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t 
       add_soft_targets(spec);
     }
   }
-  if (rows != RowKind::one_sequence) add_joined_results(spec, model);
+  // Of ranks that share the tokens, only those that gather complete rows for attention run it once for each sequence.
+  const bool joins = !context.divides() || context.form == ContextForm::ulysses;
+  if (rows != RowKind::one_sequence && joins) add_joined_results(spec, model);
   if (!model.frozen.empty())
     train_only(spec, [&](const ParameterSpec& parameter, size_t) {
       return std::ranges::none_of(model.frozen,
@@ -226,8 +229,9 @@ std::vector<std::string> parameter_names(const ModelSpec& model) {
 
 const std::vector<std::string>& model_families() { return model_family_names(); }
 
-ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division) {
-  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), division, task_of(recipe));
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division,
+                    const ContextDivision& context) {
+  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), division, context, task_of(recipe));
   if (spec.family == "plugin" && recipe.fine_tune.adapts())
     throw usage_error("fine_tune.method: the matrices of a plug-in have no adapters");
   fine_tune(spec, recipe);
@@ -259,6 +263,23 @@ std::optional<std::string> refuse_division(const Recipe& recipe, int ranks) {
                      join(sizes, ", "));
 }
 
+std::optional<std::string> refuse_context(const Recipe& recipe, int ranks, ContextForm form, int tensor_ranks) {
+  const auto& model = recipe.model;
+  if (ranks == 1) return std::nullopt;
+  if (!predicts_next_tokens(model))
+    return fmt::format(
+        "the tokens of {} cannot be divided: context parallelism is for gpt and decoders that predict tokens",
+        words_for(model));
+  const int64_t heads = model.n_heads, both = int64_t{ranks} * tensor_ranks;
+  if (form != ContextForm::ulysses || heads % both == 0) return std::nullopt;
+  std::vector<std::string> sizes;
+  for (int64_t c = 1; c * tensor_ranks <= heads; ++c)
+    if (heads % (c * tensor_ranks) == 0) sizes.push_back(std::to_string(c));
+  const auto of_tensor = tensor_ranks > 1 ? fmt::format(" that {} tensor ranks have divided", tensor_ranks) : "";
+  return fmt::format("{} ranks cannot share {} heads{}, as the form \"ulysses\" does; sizes that work: {}", ranks,
+                     heads, of_tensor, join(sizes, ", "));
+}
+
 std::optional<std::string> refuse_stages(const Recipe& recipe) {
   if (predicts_next_tokens(recipe.model)) return std::nullopt;
   return fmt::format(
@@ -267,14 +288,14 @@ std::optional<std::string> refuse_stages(const Recipe& recipe) {
 }
 
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
-  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), {}, task_of(recipe));
+  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), {}, {}, task_of(recipe));
   leave_out_inputs(spec);
   return spec;
 }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                    const TensorDivision& division) {
-  auto spec = unmarked_spec(model, vocab_size, seq_len, rows, division);
+                    const TensorDivision& division, const ContextDivision& context) {
+  auto spec = unmarked_spec(model, vocab_size, seq_len, rows, division, context);
   leave_out_inputs(spec);
   mark_layers(spec);
   return spec;

@@ -17,7 +17,8 @@ enum class RowKind { one_sequence, packed, text, text_pair };
 
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
 /// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. `division`: the parameters and all
-/// numbers are those of one rank of a tensor axis, for which refuse_division() has no objection. Throws Error(usage) for contradicting
+/// numbers are those of one rank of a tensor axis, for which refuse_division() has no objection. `context`: the numbers per token are
+/// those of one rank of a context axis, for which refuse_context() has no objection, and `seq_len` is that of complete rows. Throws Error(usage) for contradicting
 /// values (config has checked some before).
 ///
 /// FLOPs include matrix products only, count a multiply-add as 2, and count attention over all T x T scores although
@@ -26,11 +27,16 @@ enum class RowKind { one_sequence, packed, text, text_pair };
 /// tests/models measures them. They do not include tensors without a token dimension: under autocast a block also saves
 /// its weights in the compute dtype, and the head saves the gradient of its weight from its forward on.
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len,
-                    RowKind rows = RowKind::one_sequence, const TensorDivision& division = {});
+                    RowKind rows = RowKind::one_sequence, const TensorDivision& division = {},
+                    const ContextDivision& context = {});
 /// The same with rows as the recipe's data have, and changed as [fine_tune] says (adapters.hpp).
-ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division = {});
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division = {},
+                    const ContextDivision& context = {});
 /// Why so many ranks cannot share the recipe's matrices, with the nearest number that can; nullopt if they can.
 std::optional<std::string> refuse_division(const Recipe& recipe, int ranks);
+/// Why so many ranks cannot share the tokens of rows, if each of `tensor_ranks` others has a part of the matrices, with what can;
+/// nullopt if they can.
+std::optional<std::string> refuse_context(const Recipe& recipe, int ranks, ContextForm form, int tensor_ranks = 1);
 /// Why the blocks of the recipe's model cannot be divided among the ranks of a pipeline; nullopt if they can.
 std::optional<std::string> refuse_stages(const Recipe& recipe);
 /// The spec of one rank, without the changes of [fine_tune].

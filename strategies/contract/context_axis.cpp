@@ -16,7 +16,7 @@ ContextAxis::ContextAxis(ProcessGroup group, ContextDivision division, ContextRi
 MicroBatch cut_tokens(const std::vector<Tensor>& fields, const ContextDivision& division) {
   const auto& inputs = fields[token_field::inputs];
   const int64_t rows = inputs.size(0), tokens = inputs.size(1), padding = division.padded(tokens) - tokens;
-  MicroBatch batch{.rows = rows, .padded_tokens = tokens + padding};
+  MicroBatch batch{.rows = rows, .padded_tokens = tokens + padding, .row_tokens = tokens};
   const auto own = [&](const Tensor& all) {
     std::vector<Tensor> parts;
     const auto chunks = all.view({rows, division.chunks(), -1});

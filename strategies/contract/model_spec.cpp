@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
@@ -147,6 +148,10 @@ size_t ModelSpec::batch_field(const std::string& name) const {
 }
 
 int64_t ModelSpec::batch_row_bytes() const {
+  if (context.divides()) {  // inputs, targets and positions (MicroBatch)
+    const auto& inputs = batch[batch_field(token_field::inputs_name)];
+    return 3 * context.own(inputs.row_elements()) * bytes_of(inputs.type);
+  }
   int64_t bytes = 0;
   for (const auto& field : batch) bytes += field.row_bytes();
   return bytes;

@@ -116,13 +116,14 @@ struct SharedInput {
   bool saved = true;  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
 };
 
-/// A collective of a block over the ranks of the tensor axis (tensor_axis.hpp).
+/// A collective of a block over the ranks of the tensor axis (tensor_axis.hpp) or of the context axis (context_axis.hpp).
 struct TensorCollective {
-  enum class Kind { all_reduce, all_gather, reduce_scatter };
-  /// Hidden states in the compute dtype, or in the dtype of the token table; or values for a loss or a norm, in fp32 or wider.
+  /// `exchange`: a message to the next rank of the axis, and one from the rank before it. The elements are those of one message.
+  enum class Kind { all_reduce, all_gather, reduce_scatter, all_to_all, exchange };
+  /// Hidden states in the compute dtype, or in the dtype of the token table; or values for a loss or a norm, and sums, in fp32 or wider.
   enum class Values { compute, table, statistics };
   Kind kind = Kind::all_reduce;
-  /// Elements of the complete tensor: the result of all_gather, the input of reduce_scatter. With sequence parallelism, rows of hidden
+  /// Elements of the complete tensor: the result of all_gather, the input of reduce_scatter and of all_to_all. With sequence parallelism, rows of hidden
   /// states are padded to a multiple of the ranks.
   double elements_per_token = 0;
   Values values = Values::compute;
@@ -161,6 +162,8 @@ struct BlockSpec {
   double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
   /// If ranks divide the model: what the block calls over them for a micro-batch, in order.
   std::vector<TensorCollective> tensor_forward = {}, tensor_backward = {};
+  /// The same over the ranks that divide the tokens of rows. `context_backward` is empty if attention has no backward.
+  std::vector<TensorCollective> context_forward = {}, context_backward = {};
   /// The output is this field of the batch, without a copy if the field has the compute dtype. Only of the first block.
   std::optional<size_t> passes_field = {};
 
@@ -189,9 +192,9 @@ struct ModelSpec {
   std::vector<BatchField> batch;
   int64_t vocab_size = 0;
   int64_t dim = 0;
-  int64_t seq_len = 0;                  ///< T for which FLOPs and activations were computed
-  int64_t loss_chunk_tokens = 0;        ///< tokens for which the loss is computed at a time; 0: all
-  TensorDivision division = {};         ///< the parameters and the numbers of the blocks are those of one of its ranks
+  int64_t seq_len = 0;            ///< T for which FLOPs and activations were computed
+  int64_t loss_chunk_tokens = 0;  ///< tokens for which the loss is computed at a time; 0: all
+  TensorDivision division = {};   ///< the parameters and the numbers of the blocks are those of one of its ranks
   /// `seq_len` and the numbers per token are those of one of the ranks that divide the tokens of each row. `batch` has complete rows.
   ContextDivision context = {};
   std::optional<StagePart> stage = {};  ///< set if the blocks are those of one rank of a pipeline
@@ -238,7 +241,7 @@ struct ModelSpec {
   size_t stored_index(const std::string& name) const;
   /// The index of a field of `batch`. Throws std::logic_error if there is no field with this name.
   size_t batch_field(const std::string& name) const;
-  /// Bytes of one row of a micro-batch: of all fields.
+  /// Bytes of one row of a micro-batch on the device: of all fields, or of this rank's tokens with their positions.
   int64_t batch_row_bytes() const;
 };
 

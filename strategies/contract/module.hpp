@@ -28,6 +28,7 @@ struct MicroBatch {
   /// token_field::positions. This is then the length of the rows with their padding, and if the rows are packed, the positions of all
   /// their tokens [rows, padded_tokens], in host memory.
   int64_t padded_tokens = 0;
+  int64_t row_tokens = 0;  ///< the length without padding
   torch::Tensor all_positions = {};
 };
 

@@ -17,6 +17,10 @@ Collective kind_of(TensorCollective::Kind kind) {
       return Collective::all_gather;
     case TensorCollective::Kind::reduce_scatter:
       return Collective::reduce_scatter;
+    case TensorCollective::Kind::all_to_all:
+      return Collective::all_to_all;
+    case TensorCollective::Kind::exchange:
+      return Collective::transfer;
   }
   return Collective::barrier;
 }

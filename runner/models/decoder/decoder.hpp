@@ -54,7 +54,7 @@ AttentionForm attention_form(const Recipe::Model& model, int64_t layer);
 double embedding_multiplier(const Recipe::Model& model);
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                    const TensorDivision& division);
+                    const TensorDivision& division, const ContextDivision& context);
 nlohmann::json settings(const Recipe::Model& model);
 
 HfTensor hf_tensor(const Recipe::Model& model, const std::string& name);

@@ -9,7 +9,7 @@ int64_t hidden_dim(const Recipe::Model& model);
 /// Rows of the table of positions: the first `position_offset` of them are unused.
 int64_t position_rows(const Recipe::Model& model);
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                    const TensorDivision& division);
+                    const TensorDivision& division, const ContextDivision& context);
 nlohmann::json settings(const Recipe::Model& model);
 
 HfTensor hf_tensor(const Recipe::Model& model, const std::string& name);

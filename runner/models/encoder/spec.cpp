@@ -250,7 +250,7 @@ int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_o
 int64_t position_rows(const Recipe::Model& model) { return model.max_seq_len + model.position_offset; }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                    const TensorDivision&) {
+                    const TensorDivision&, const ContextDivision&) {
   check_encoder(model);
   ModelSpec spec;
   const bool packed = rows != RowKind::one_sequence;

@@ -192,10 +192,10 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer, const 
 int64_t hidden_dim(const Recipe::Model& model) { return model.hidden_dim.value_or(4 * model.dim); }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
-                    const TensorDivision& division) {
+                    const TensorDivision& division, const ContextDivision& context) {
   check_gpt(model);
   ModelSpec spec;
-  const bool packed = rows != RowKind::one_sequence;
+  const bool packed = rows != RowKind::one_sequence || context.divides();  // tokens have positions
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
       model,

@@ -59,7 +59,8 @@ namespace mlp {
 
 namespace {
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&,
+                    const ContextDivision&) {
   if (!model.num_features) throw usage_error("model.num_features: mlp needs the number of features, which a table has");
   ModelSpec spec;
   spec.batch = {features_field(*model.num_features)};

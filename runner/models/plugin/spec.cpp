@@ -139,7 +139,8 @@ ModelSpec plugin_spec_of(const json& description, int64_t vocab_size, int64_t se
 
 const Family plugin_family = {
     .make_spec =
-        [](const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows, const TensorDivision&) {
+        [](const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows, const TensorDivision&,
+           const ContextDivision&) {
           if (rows == RowKind::packed)
             throw usage_error(
                 "data.packing = \"best_fit\": a plug-in does not know which sequences of a row do not see each other");

@@ -117,7 +117,8 @@ BlockSpec layer_block(const ResidualLayer& layer, ModelSpec& spec) {
   return block;
 }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&,
+                    const ContextDivision&) {
   if (model.hidden_sizes.size() != model.depths.size())
     throw usage_error("model.depths has {} stages, and model.hidden_sizes has {}", model.depths.size(),
                       model.hidden_sizes.size());

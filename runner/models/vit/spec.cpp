@@ -102,7 +102,8 @@ BlockSpec head_block(const Recipe::Model& model, int64_t outputs) {
                         model.dim, tokens_of(model));
 }
 
-ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&) {
+ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&,
+                    const ContextDivision&) {
   check_gelu(model);
   if (model.image_size % model.patch_size != 0)
     throw usage_error("model.patch_size = {}: does not divide model.image_size = {}", model.patch_size,
