@@ -36,7 +36,8 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
 
 std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPlan& plan) {
   if (job.mesh.size(Axis::context) == 1 || !plan.own_reducer) return std::nullopt;
-  return "a comm hook or a strategy in Lua reduces gradients of complete rows, so it cannot be combined with a context axis "
+  return "a comm hook or a strategy in Lua reduces gradients of complete rows, so it cannot be combined with a context "
+         "axis "
          "(context_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
 }
 

@@ -259,8 +259,9 @@ struct Recipe {
                            data_parallel_size = {};
     /// Ranks of the tensor axis also divide the rows between the products; default true.
     std::optional<bool> sequence_parallel = {};
-    std::optional<std::string> context_parallel = {};   ///< how ranks of the context axis compute attention; default "gather"
-    std::optional<int64_t> virtual_stages = {};         ///< of each rank of a pipeline; default 1
+    std::optional<std::string> context_parallel =
+        {};                                      ///< how ranks of the context axis compute attention; default "gather"
+    std::optional<int64_t> virtual_stages = {};  ///< of each rank of a pipeline; default 1
     std::optional<std::string> pipeline_schedule = {};  ///< default: schedule_of() in mesh_sizes.hpp
     std::optional<GivenStages> stages = {};             ///< the blocks of each stage; default: balanced
     nlohmann::json options = nlohmann::json::object();  ///< all other keys of the section

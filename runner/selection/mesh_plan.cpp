@@ -142,8 +142,8 @@ void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Di
   if (const auto why = pipeline > 1 ? refuse_stages(recipe) : std::nullopt)
     report(key_of_pipeline(recipe), "pipeline", pipeline, *why);
   if (context == 1) return;
-  const ContextDivision division{.ranks = static_cast<int>(context), .form = form_of_context(recipe)};
-  if (const auto why = refuse_context(recipe, division, static_cast<int>(tensor)))
+  const auto form = form_of_context(recipe);
+  if (const auto why = refuse_context(recipe, static_cast<int>(context), form, static_cast<int>(tensor)))
     report(key_of_context(recipe), "context", context, *why);
 }
 

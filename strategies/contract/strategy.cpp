@@ -139,8 +139,8 @@ std::vector<torch::Tensor> Strategy::host_fields(const HostBatch& batch) const {
     const auto& [spec, bytes] = field_of(batch, needed);
     RUNNER_CHECK(std::ssize(bytes) == batch.rows * spec.row_bytes(), "field `{}` of {} rows has {} bytes", needed.name,
                  batch.rows, bytes.size());
-    fields.push_back(torch::empty(shape_of(batch.rows, spec.row),
-                                  torch::dtype(scalar_type(needed.type)).pinned_memory(pinned)));
+    fields.push_back(
+        torch::empty(shape_of(batch.rows, spec.row), torch::dtype(scalar_type(needed.type)).pinned_memory(pinned)));
     std::memcpy(fields.back().data_ptr(), bytes.data(), bytes.size());
   }
   return fields;

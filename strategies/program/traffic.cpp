@@ -3,9 +3,9 @@
 #include <map>
 #include <tuple>
 
+#include "strategies/program/block_calls.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
-#include "strategies/program/tensor_calls.hpp"
 #include "strategies/program/update_work.hpp"
 
 namespace runner {
@@ -95,28 +95,29 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
 }
 
 std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
-  std::map<std::tuple<Collective, int, int>, std::pair<int64_t, int64_t>> sums;  // calls, bytes
+  // By kind, ranks, stride and whether messages come in: calls and bytes.
+  std::map<std::tuple<Collective, int, int, bool>, std::pair<int64_t, int64_t>> sums;
   const UnitCollectives collectives(job, plan);
   for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
-    for (const auto& call : tensor_calls(job, plan, i)) {
-      auto& sum = sums[{call.kind, plan.mesh.size(Axis::tensor), plan.mesh.stride(Axis::tensor)}];
+    for (const auto& call : block_calls(job, plan, i)) {
+      auto& sum = sums[{call.kind, call.ranks, call.stride, call.incoming}];
       sum.first += count * call.calls;
       sum.second += count * call.bytes;
     }
     const auto call = collectives.of(i);
     if (!call) return;
-    auto& sum = sums[{call->kind, call->ranks, call->stride}];
+    auto& sum = sums[{call->kind, call->ranks, call->stride, false}];
     sum.first += count * call->calls;
     sum.second += count * call->calls * call->bytes;
   });
   for (const auto& call : calls_of_update(job, plan)) {
-    auto& sum = sums[{call.kind, plan.shards(), plan.mesh.stride(Axis::shard)}];
+    auto& sum = sums[{call.kind, plan.shards(), plan.mesh.stride(Axis::shard), false}];
     ++sum.first;
     sum.second += call.bytes;
   }
   std::vector<Traffic> list;
   for (const auto& [key, sum] : sums) {
-    auto [kind, ranks, stride] = key;
+    const auto& [kind, ranks, stride, incoming] = key;
     list.push_back(make_traffic(kind, ranks, sum.first, sum.second, stride));
   }
   for (const auto& [channel, sum] : messages(job, plan)) {

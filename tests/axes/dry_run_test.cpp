@@ -4,9 +4,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <map>
 
+#include "strategies/program/block_calls.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/program.hpp"
-#include "strategies/program/tensor_calls.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -51,8 +51,8 @@ void add_calls(const TinyRun& run, int rank, const Job& job, const ParallelPlan&
   const BlockMemory blocks(job, plan.parameter);
   const auto group = [&](Axis axis) { return std::pair(mesh.group(rank, axis).ranks(), rank); };
   for (const auto& i : step_program(*job.model, plan, job.recompute, run.accumulation)) {
-    for (const auto& call : tensor_calls(job, plan, i))
-      all.of_groups[group(Axis::tensor)].push_back({call.kind, call.calls, call.bytes, 0});
+    for (const auto& call : block_calls(job, plan, i))
+      all.of_groups[{job.mesh.group(rank, call.axis).ranks(), rank}].push_back({call.kind, call.calls, call.bytes, 0});
     if (const auto call = collectives.of(i); call && i.axis == Axis::pipeline) {
       const auto ranks = mesh.group(rank, Axis::pipeline).ranks();
       all.of_groups[{{ranks.front(), ranks.back()}, rank}].push_back({call->kind, call->calls, call->bytes, 0});

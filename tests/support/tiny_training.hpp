@@ -16,8 +16,8 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
-#include "strategies/contract/strategy.hpp"
 #include "strategies/contract/stage_spec.hpp"
+#include "strategies/contract/strategy.hpp"
 #include "strategies/engine/row_batch.hpp"
 #include "strategies/engine/token_batch.hpp"
 #include "tests/support/hashed_weights.hpp"
@@ -135,9 +135,7 @@ inline ModelSpec tiny_divided_spec(const TinyRun& run, int rank) {
   const Mesh mesh = tiny_mesh(run);
   return tiny_spec(
       run,
-      {.ranks = run.tensor,
-       .rank = mesh.coordinate(rank, Axis::tensor),
-       .sequence_parallel = run.sequence_parallel},
+      {.ranks = run.tensor, .rank = mesh.coordinate(rank, Axis::tensor), .sequence_parallel = run.sequence_parallel},
       {.ranks = run.context, .rank = mesh.coordinate(rank, Axis::context), .form = run.context_form});
 }
 
