@@ -46,8 +46,6 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   auto shape = job.pipeline;
   shape.micro_batches = static_cast<int>(job.accumulation);
   if (auto why = refuse_pipeline(shape)) return why;
-  if (shape.schedule == PipelineSchedule::zb_h1)
-    return "pipeline_schedule = \"zb_h1\" is not supported yet: use 1f1b, or interleaved_1f1b with virtual_stages = 2";
   if (plan.own_reducer)
     return "a comm hook or a strategy in Lua reduces gradients of the complete model, so it cannot be combined with a "
            "pipeline (pipeline_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";

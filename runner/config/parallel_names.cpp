@@ -106,7 +106,8 @@ std::vector<ForeignName> parallel_names() {
     names.push_back({.name = name,
                      .key = "strategy.pipeline_schedule",
                      .meaning = schedule_meant,
-                     .refusal = "schedules are " + join_or(pipeline_schedule_names())});
+                     .refusal = "schedules are " + join_or(pipeline_schedule_names()) +
+                                "; the nearest to torchtitan's zero-bubble schedules is zb_h1"});
   for (auto& name : stage_names()) names.push_back(std::move(name));
   for (const char* name : {"dp", "dp_size"}) names.push_back(ForeignName::renamed(name, "strategy.data_parallel_size"));
   names.push_back(ForeignName::renamed("enable_sequence_parallel", "strategy.sequence_parallel"));

@@ -38,24 +38,37 @@ LowRank saved_adapter(AutogradContext* context, const Tensor& a, const Tensor& b
           .dropout = {.p = context->saved_data["p"].toDouble(), .place = saved_place(context)}};
 }
 
-/// The gradients of A and B from that of their product; `middle`: dropped input times A^T. Returns the gradient of `middle`.
+/// Puts the gradients of A and B, which follow from that of their product, at the places 3 and 4 of `results`, or leaves them to `later`.
+/// `middle`: dropped input times A^T. Returns the gradient of `middle`.
 Tensor product_gradients(const Tensor& gradient, const Tensor& x, const LowRank& adapter, const Tensor& middle,
-                         Tensor& of_a, Tensor& of_b) {
-  auto of_middle = at::mm(gradient, adapter.b).mul_(adapter.scale);
-  of_b = at::mm(gradient.t(), middle).mul_(adapter.scale);
-  of_a = at::mm(of_middle.t(), adapter.dropout(x));
+                         const WeightGradients::Pointer& later, variable_list& results) {
+  const auto of_middle = at::mm(gradient, adapter.b).mul_(adapter.scale);
+  const auto of_b = [gradient, middle, scale = adapter.scale] { return at::mm(gradient.t(), middle).mul_(scale); };
+  // Detached, because the graph of a saved tensor keeps others.
+  const auto of_a = [of_middle, x = x.detach(), dropout = adapter.dropout] {
+    return at::mm(of_middle.t(), dropout(x));
+  };
+  if (later) {
+    later->leave(adapter.b, of_b);
+    later->leave(adapter.a, of_a);
+  } else {
+    results[4] = of_b();
+    results[3] = of_a();
+  }
   return of_middle;
 }
 
 class LoraLinear : public torch::autograd::Function<LoraLinear> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, const Tensor& a, const Tensor& b, const LowRank& adapter) {
+                        const std::optional<Tensor>& bias, const Tensor& a, const Tensor& b, const LowRank& adapter,
+                        const WeightGradients::Pointer& later) {
     auto y = at::linear(x, weight, bias.value_or(Tensor()));
     const auto middle = at::mm(adapter.dropout(x), a.t());
     y.addmm_(middle, b.t(), /*beta=*/1, adapter.scale);
     context->save_for_backward({x, weight, a, b, middle});
     save_adapter(context, adapter);
+    WeightGradients::save(context, later);
     return y;
   }
 
@@ -63,8 +76,8 @@ class LoraLinear : public torch::autograd::Function<LoraLinear> {
     auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &middle = saved[4], &gradient = gradients[0];
     const auto adapter = saved_adapter(context, saved[2], saved[3]);
-    variable_list results(6);
-    const auto of_middle = product_gradients(gradient, x, adapter, middle, results[3], results[4]);
+    variable_list results(7);
+    const auto of_middle = product_gradients(gradient, x, adapter, middle, WeightGradients::saved(context), results);
     if (!context->needs_input_grad(0)) return results;
     results[0] = at::mm(gradient, weight);
     adapter.dropout.drops() ? results[0].add_(adapter.dropout.apply_to(at::mm(of_middle, adapter.a)))
@@ -79,7 +92,7 @@ class DoraLinear : public torch::autograd::Function<DoraLinear> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, const Tensor& a, const Tensor& b, const Tensor& magnitude,
-                        const LowRank& adapter) {
+                        const LowRank& adapter, const WeightGradients::Pointer& later) {
     const auto norms = adapted_row_norms(weight, a, b, adapter.scale);
     const auto factor = at::div(magnitude, norms).sub_(1).to(x.scalar_type());
     auto z = Tensor(), y = Tensor(), middle = Tensor();
@@ -99,6 +112,7 @@ class DoraLinear : public torch::autograd::Function<DoraLinear> {
     }
     context->save_for_backward({x, weight, a, b, middle, z, factor, norms});
     save_adapter(context, adapter);
+    WeightGradients::save(context, later);
     return y;
   }
 
@@ -107,16 +121,17 @@ class DoraLinear : public torch::autograd::Function<DoraLinear> {
     const Tensor &x = saved[0], &weight = saved[1], &middle = saved[4], &z = saved[5], &factor = saved[6],
                  &norms = saved[7], &gradient = gradients[0];
     const auto adapter = saved_adapter(context, saved[2], saved[3]);
-    variable_list results(7);
+    const auto later = WeightGradients::saved(context);
+    variable_list results(8);
     results[5] = at::mul(gradient, z).sum(at::IntArrayRef{0}).to(norms.scalar_type()).div_(norms);
     auto of_sum = at::addcmul(gradient, gradient, factor);  // of x W^T + scale x A^T B^T
-    const auto of_middle = product_gradients(of_sum, x, adapter, middle, results[3], results[4]);
+    const auto of_middle = product_gradients(of_sum, x, adapter, middle, later, results);
     if (!context->needs_input_grad(0)) return results;
     if (!adapter.dropout.drops()) {
       results[0] = at::mm(of_sum, weight).addmm_(of_middle, adapter.a);
       return results;
     }
-    at::mul_out(of_sum, gradient, factor);
+    later ? void(of_sum = at::mul(gradient, factor)) : void(at::mul_out(of_sum, gradient, factor));
     results[0] = at::mm(gradient, weight);
     results[0].add_(adapter.dropout.apply_to(at::mm(of_sum, weight).addmm_(of_middle, adapter.a)));
     return results;
@@ -125,13 +140,14 @@ class DoraLinear : public torch::autograd::Function<DoraLinear> {
 
 }  // namespace
 
-Tensor lora_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LowRank& adapter) {
-  return LoraLinear::apply(x, weight, given(bias), adapter.a, adapter.b, adapter);
+Tensor lora_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LowRank& adapter,
+                   const WeightGradients::Pointer& later) {
+  return LoraLinear::apply(x, weight, given(bias), adapter.a, adapter.b, adapter, later);
 }
 
 Tensor dora_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const LowRank& adapter,
-                   const Tensor& magnitude) {
-  return DoraLinear::apply(x, weight, given(bias), adapter.a, adapter.b, magnitude, adapter);
+                   const Tensor& magnitude, const WeightGradients::Pointer& later) {
+  return DoraLinear::apply(x, weight, given(bias), adapter.a, adapter.b, magnitude, adapter, later);
 }
 
 Tensor adapted_row_norms(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "runner/models/dropout.hpp"
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/weight_gradients.hpp"
 
 namespace runner {
 
@@ -25,13 +26,14 @@ struct LowRank {
 };
 
 /// x W^T + bias + scale drop(x) A^T B^T for rows x [N, in] and a frozen W [out, in]; `bias` may be undefined. Saves x and the product
-/// with A. Backward draws the mask again.
+/// with A. Backward draws the mask again. It leaves the gradients of A and B to `later` if that is not null.
 torch::Tensor lora_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                          const LowRank& adapter);
+                          const LowRank& adapter, const WeightGradients::Pointer& later = {});
 
 /// The same with magnitudes m [out], in fp32 or wider. Also saves the sum that is multiplied by m / n, [N, out].
 torch::Tensor dora_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                          const LowRank& adapter, const torch::Tensor& magnitude);
+                          const LowRank& adapter, const torch::Tensor& magnitude,
+                          const WeightGradients::Pointer& later = {});
 
 /// The norms of the rows of W + scale B A, in fp32 (fp64 for fp64 matrices), without a tensor of W's size: the squares are
 /// |w|^2 + 2 scale <w, BA> + scale^2 |BA|^2. Matrices of 16 bits are converted in parts of some rows.

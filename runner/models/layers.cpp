@@ -62,23 +62,31 @@ Linear::Linear(const Model& model, const std::string& name)
 
 namespace {
 
-/// at::linear without its result, and with the same backward (derivatives.yaml: addmm and mm) for rows x [N, in].
-class UnusedLinear : public torch::autograd::Function<UnusedLinear> {
+/// at::linear with the same backward (derivatives.yaml: addmm and mm) for rows x [N, in], of which parts are left out: the result if it
+/// is `unused`, and the product for the gradient of the weight if there is a `later`.
+class PartialLinear : public torch::autograd::Function<PartialLinear> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias) {
+                        const std::optional<Tensor>& bias, bool unused, const WeightGradients::Pointer& later) {
     context->save_for_backward({weight.requires_grad() ? x : Tensor(), weight});
     context->saved_data["bias"] = bias.has_value();
-    return at::zeros({x.size(0), weight.size(0)}, x.options());
+    WeightGradients::save(context, later);
+    if (unused) return at::zeros({x.size(0), weight.size(0)}, x.options());
+    return at::linear(x, weight, bias.value_or(Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &gradient = gradients[0];
     const bool has_bias = context->saved_data["bias"].toBool();
-    variable_list results(3);
+    variable_list results(5);
     if (context->needs_input_grad(0)) results[0] = at::mm(gradient, weight);
-    if (context->needs_input_grad(1)) results[1] = at::mm(gradient.t(), x);
+    if (context->needs_input_grad(1)) {
+      // Detached, because the graph of a saved tensor keeps others.
+      const auto product = [gradient, x = x.detach()] { return at::mm(gradient.t(), x); };
+      const auto later = WeightGradients::saved(context);
+      later ? later->leave(weight, product) : void(results[1] = product());
+    }
     if (has_bias && context->needs_input_grad(2)) results[2] = gradient.sum(at::IntArrayRef{0});
     return results;
   }
@@ -90,7 +98,8 @@ Tensor Linear::product(const Tensor& x, const ForwardContext& context, bool unus
   const auto bias = columns_ ? Tensor() : bias_.as(x.scalar_type());
   if (adapter_) return adapted(x, bias, context);
   const auto weight = weight_.as(x.scalar_type());
-  if (unused) return UnusedLinear::apply(x, weight, given(bias));
+  const bool leaves = context.weight_gradients && weight.requires_grad();
+  if (unused || leaves) return PartialLinear::apply(x, weight, given(bias), unused, context.weight_gradients);
   if (decodes_on_host(x) && few_rows(x, weight)) return few_rows_product(x, weight, bias, x.scalar_type());
   return at::linear(x, weight, bias);
 }
@@ -114,9 +123,10 @@ Tensor Linear::adapted(const Tensor& x, const Tensor& bias, const ForwardContext
     adapter.dropout = {dropout.p(), dropout.place(context, DropoutSite::adapter)};
     if (columns_) adapter.dropout.place.part = *columns_;
   }
-  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter);
+  const auto& later = context.weight_gradients;
+  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter, later);
   const auto wide = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide));
+  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide), later);
 }
 
 LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)

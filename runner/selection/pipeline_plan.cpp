@@ -12,6 +12,7 @@
 #include "strategies/pipeline/transfers.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/parallel_plan.hpp"
+#include "strategies/program/split_backward.hpp"
 
 namespace runner {
 
@@ -21,7 +22,8 @@ namespace {
 StageTime time_of(const Job& job, size_t block) {
   const double forward = job.model->blocks[block].forward_flops_per_token;
   const double backward = job.model->backward_flops_per_token(block) + (job.recomputes(block) ? forward : 0);
-  return {.forward = forward, .backward = backward, .backward_input = backward / 2, .backward_weight = backward / 2};
+  const double weight = weight_flops_per_token(*job.model, block);
+  return {.forward = forward, .backward = backward, .backward_input = backward - weight, .backward_weight = weight};
 }
 
 /// Bytes of a parameter on a rank: gathered, its gradients, and its shard of what the optimizer updates and keeps. In a pipeline
@@ -37,6 +39,7 @@ int64_t state_bytes(const Job& job, const ParallelPlan& plan, const ParameterSpe
 std::vector<BlockCost> block_costs(const Job& job, const ParallelPlan& plan) {
   const auto& model = *job.model;
   const BlockMemory memory(job, plan.parameter);
+  const bool splits = splits_backward(job.pipeline.schedule);
   const auto parameters = model.parameters();
   std::vector<BlockCost> costs;
   for (size_t b = 0; b < model.blocks.size(); ++b) {
@@ -46,6 +49,7 @@ std::vector<BlockCost> block_costs(const Job& job, const ParallelPlan& plan) {
     for (const auto& parameter : block.parameters) cost.state_bytes += state_bytes(job, plan, parameter);
     for (const auto& name : block.shared) cost.state_bytes += state_bytes(job, plan, *parameters[model.slot(name)]);
     cost.activation_bytes = job.recomputes(b) ? (job.begins_recomputation(b) ? memory.input(b) : 0) : memory.saved(b);
+    if (splits) cost.activation_bytes = std::max(cost.activation_bytes, memory.kept_for_weights(b));
     costs.push_back(std::move(cost));
   }
   return costs;

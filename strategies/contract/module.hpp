@@ -12,6 +12,7 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/model_spec.hpp"
+#include "strategies/contract/weight_gradients.hpp"
 
 namespace runner {
 
@@ -60,6 +61,8 @@ struct ForwardContext {
   const ContextAxis* context = nullptr;   ///< set if several ranks share the tokens of the batch (ModelSpec::context)
   /// If not null, the batch continues the sequences in the cache, and attention adds its keys and values. Without gradients.
   KeyValueCache* cache = nullptr;
+  /// If not null, the backward leaves the products for the gradients of matrices to it.
+  WeightGradients::Pointer weight_gradients = {};
 };
 
 class Block {

@@ -72,6 +72,7 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Tak
       autocast_(job.precision.autocast()),
       compute_(scalar_type(job.precision.compute)),
       recompute_(job.recompute),
+      splits_(model.spec.stage && splits_backward(job.pipeline.schedule)),
       first_trained_(model.spec.first_trained_block()),
       take_(std::move(take)) {
   if (job.host_checkpoints) checkpoints_pinned_ = job.accelerator.pinned;
@@ -107,6 +108,9 @@ void BlockGraphs::begin(size_t micro_batch, const ForwardContext& context, doubl
 }
 
 torch::Tensor BlockGraphs::run(size_t block, const torch::Tensor& x) {
+  auto& later = pass_->context.weight_gradients;
+  later = splits_ && torch::GradMode::is_enabled() ? c10::make_intrusive<WeightGradients>() : nullptr;
+  pass_->graphs[block].later = later;
   Autocast autocast(autocast_, device_.type(), compute_);
   return model_.blocks[block]->forward(x, pass_->context);
 }
@@ -184,9 +188,24 @@ void BlockGraphs::backward(size_t block) {
   run_backward(std::exchange(graph.output, {}), std::exchange(pass_->dy, {}));
   if (graph.input.defined()) pass_->dy = std::move(graph.input.mutable_grad());
   graph.input.reset();
-  for (auto& [slot, gradient] : kept_) take_(slot, std::exchange(gradient, {}));
-  kept_.clear();
+  pass_on_kept();
   pass_on_what_waits();
+}
+
+void BlockGraphs::backward_weight(size_t block) {
+  in_backward_ = block;
+  const auto later = std::exchange(pass_->graphs[block].later, {});
+  RUNNER_CHECK(later, "the backward of block {} has one part", block);
+  while (!later->empty()) {
+    auto [weight, product] = later->take();
+    auto gradient = [&] {
+      torch::NoGradGuard no_grad;
+      return product();
+    }();
+    product = {};  // frees what only this product needs
+    run_backward(std::move(weight), std::move(gradient));
+    pass_on_kept();
+  }
 }
 
 namespace {
@@ -214,6 +233,11 @@ void BlockGraphs::pass_on(size_t slot, torch::Tensor gradient) {
     kept_.emplace_back(slot, std::move(gradient));
   else
     take_(slot, std::move(gradient));
+}
+
+void BlockGraphs::pass_on_kept() {
+  for (auto& [slot, gradient] : kept_) take_(slot, std::exchange(gradient, {}));
+  kept_.clear();
 }
 
 /// Only if the owner of a tied parameter computed no gradient for it.

@@ -10,6 +10,9 @@
 // recomputed blocks of a layer are recomputed together, before the backward of the last one, and only the input of the first one is
 // kept. Gradients of a recomputed block are kept until the end of its backward. By then its saved activations are freed, so the
 // buffer for gradients does not add to them.
+//
+// In a pipeline whose schedule splits backwards, backward() leaves the products for the gradients of matrices (weight_gradients.hpp), and
+// backward_weight() computes them. The inputs of these products and the gradients of their results exist until then.
 #pragma once
 #include <functional>
 #include <map>
@@ -48,6 +51,8 @@ class BlockGraphs {
   void recompute(size_t block);
   /// Blocks run in descending order.
   void backward(size_t block);
+  /// The second part of the backward, if the schedule splits it. The micro-batches of a block run in the order of their backwards.
+  void backward_weight(size_t block);
   // ---- between the stages of a pipeline
   /// The output of the last forward, and the input of the next one.
   torch::Tensor take_output_of_stage() { return std::exchange(pass_->x, {}); }
@@ -68,12 +73,14 @@ class BlockGraphs {
   void gradient_arrived(size_t slot, torch::Tensor gradient);
   void run_backward(torch::autograd::Edge output, torch::Tensor gradient);
   void pass_on(size_t slot, torch::Tensor gradient);
+  void pass_on_kept();
   void pass_on_what_waits();
 
   struct Graph {
     torch::Tensor input;         ///< of the block; a leaf
     bool input_on_host = false;  ///< the input is in `host_checkpoints`
     torch::autograd::Edge output;
+    WeightGradients::Pointer later;  ///< what the backward leaves; null: nothing
   };
   /// A micro-batch.
   struct Pass {
@@ -91,6 +98,7 @@ class BlockGraphs {
   bool autocast_;
   at::ScalarType compute_;
   std::vector<bool> recompute_;
+  bool splits_;                             ///< backwards have two parts
   size_t first_trained_;                    ///< the block at which backward ends; blocks before it run without a graph
   std::vector<bool> trainable_;             ///< of each parameter
   std::optional<bool> checkpoints_pinned_;  ///< set if inputs of recomputed blocks are kept in host memory

@@ -115,7 +115,7 @@ class Executor : public Strategy {
       else
         graphs_.select(place(m));
       begun[m] = true;
-      const bool backward = instruction.op == Op::backward || instruction.op == Op::recompute;
+      const bool backward = passes_back(instruction.op) || instruction.op == Op::recompute;
       if (backward && !in_backward[m]) begin_backward();
       in_backward[m] = in_backward[m] || backward;
       execute(instruction);
@@ -362,7 +362,10 @@ class Executor : public Strategy {
       case Op::recompute:
         return graphs_.recompute(block);
       case Op::backward:
+      case Op::backward_input:
         return graphs_.backward(block);
+      case Op::backward_weight:
+        return graphs_.backward_weight(block);
       case Op::start_reduce:
         return reduction_->start_reduce(u, instruction.axis);
       case Op::wait_reduce:

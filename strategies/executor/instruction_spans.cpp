@@ -10,6 +10,8 @@ SpanName span_of(const Instruction& instruction) {
         return Phase::forward;
       case Op::recompute:
       case Op::backward:
+      case Op::backward_input:
+      case Op::backward_weight:
         return Phase::backward;
       case Op::update:
       case Op::norm:

@@ -67,7 +67,7 @@ int warm_up(const PipelineShape& shape, int rank) {
 }
 
 std::vector<PipelineAction> training_order_of(const PipelineShape& shape, int rank) {
-  const bool splits = shape.schedule == PipelineSchedule::zb_h1;
+  const bool splits = splits_backward(shape.schedule);
   const auto forwards = all_of(ActionKind::forward, shape, rank);
   const auto backwards = all_of(splits ? ActionKind::backward_input : ActionKind::backward, shape, rank);
   std::vector<PipelineAction> order;

@@ -33,6 +33,8 @@ const char* name_of(PipelineSchedule schedule);
 const std::vector<std::string>& pipeline_schedule_names();
 /// The inverse of name_of(). Throws Error(usage) with the names and the nearest one.
 PipelineSchedule pipeline_schedule(const std::string& name);
+/// Whether backwards have two parts: ActionKind::backward_input and backward_weight.
+constexpr bool splits_backward(PipelineSchedule schedule) { return schedule == PipelineSchedule::zb_h1; }
 
 /// What an order of computations depends on.
 struct PipelineShape {

@@ -78,7 +78,7 @@ void add_calls(const Job& job, const ParallelPlan& plan, const Instruction& i, A
                std::vector<BlockCalls>& list) {
   const auto& model = *job.model;
   const auto& block = model.blocks[i.block];
-  const bool backward = i.op == Op::backward, of_context = axis == Axis::context;
+  const bool backward = passes_back(i.op), of_context = axis == Axis::context;
   const bool output_unused = i.op == Op::recompute && !joins_recomputation(model, job.recompute, i.block + 1u);
   const auto& forward_list = of_context ? block.context_forward : block.tensor_forward;
   const auto& backward_list = of_context ? block.context_backward : block.tensor_backward;
@@ -102,7 +102,7 @@ void add_calls(const Job& job, const ParallelPlan& plan, const Instruction& i, A
 }  // namespace
 
 std::vector<BlockCalls> block_calls(const Job& job, const ParallelPlan& plan, const Instruction& i) {
-  if (i.block == Instruction::none || is_transfer(i.op)) return {};
+  if (i.block == Instruction::none || is_transfer(i.op) || i.op == Op::backward_weight) return {};
   std::vector<BlockCalls> list;
   if (job.model->division.divides()) add_calls(job, plan, i, Axis::tensor, list);
   if (job.model->context.divides()) add_calls(job, plan, i, Axis::context, list);

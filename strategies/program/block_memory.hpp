@@ -46,6 +46,11 @@ class BlockMemory {
   std::vector<int64_t> forward_peaks(size_t block) const;
   /// `takes`: the strategy keeps the tensors of gradients (and counts them), instead of copying them.
   std::vector<BackwardEvent> backward(size_t block, bool takes) const;
+  /// The same for the two parts of a split backward. What the first one keeps for the second is counted in both.
+  std::vector<BackwardEvent> backward_input(size_t block, bool takes) const;
+  std::vector<BackwardEvent> backward_weight(size_t block, bool takes) const;
+  /// Bytes that the first part keeps for the second.
+  int64_t kept_for_weights(size_t block) const;
 
   int64_t elements(size_t slot) const { return elements_[slot]; }
 
@@ -87,6 +92,10 @@ class BlockMemory {
   ConvolutionBytes of_convolution(const MemoryMoment& moment) const;
   /// Temporary bytes of the row norms that are computed at the moment.
   int64_t norm_bytes(const MemoryMoment& moment) const;
+  /// Bytes of tensors of the compute dtype.
+  int64_t bytes_of_tokens(double elements_per_token) const {
+    return static_cast<int64_t>(static_cast<double>(tokens_ * compute_) * elements_per_token);
+  }
   /// Bytes of the casts of the block's last parameters, which have `elements` elements together, to the compute dtype. Autograd keeps
   /// these casts with the activations. Quantized parameters are gathered in the compute dtype.
   int64_t cast_bytes(size_t block, int64_t elements) const;

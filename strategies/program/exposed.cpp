@@ -4,6 +4,7 @@
 #include <map>
 
 #include "strategies/program/program.hpp"
+#include "strategies/program/split_backward.hpp"
 #include "strategies/program/update_work.hpp"
 
 namespace runner {
@@ -29,6 +30,23 @@ std::optional<int64_t> bytes_sent(const UnitCollectives& collectives, const Job&
                     collectives.layout(i.unit).total * bytes_of(plan.reduce), job.world_size());
 }
 
+/// FLOPs per token of an instruction about a block. Transfers between stages have none.
+double flops_per_token(const ModelSpec& model, const Instruction& i) {
+  switch (i.op) {
+    case Op::forward:
+    case Op::recompute:
+      return model.blocks[i.block].forward_flops_per_token;
+    case Op::backward:
+      return model.backward_flops_per_token(i.block);
+    case Op::backward_input:
+      return model.backward_flops_per_token(i.block) - weight_flops_per_token(model, i.block);
+    case Op::backward_weight:
+      return weight_flops_per_token(model, i.block);
+    default:
+      return 0;
+  }
+}
+
 /// The instructions that take time. Blocks take time in proportion to their FLOPs, collectives to the bytes that a rank sends. A
 /// micro-batch that stands for several takes as long as all of them.
 std::vector<Timed> timed(const Job& job, const ParallelPlan& plan) {
@@ -43,8 +61,7 @@ std::vector<Timed> timed(const Job& job, const ParallelPlan& plan) {
     const bool several = i.micro_batch == 1 && few == distinct_micro_batches;
     const auto count = static_cast<double>(several ? job.accumulation - 2 : 1);
     if (i.block != Instruction::none) {
-      const double share = count * (i.op == Op::backward ? job.model->backward_flops_per_token(i.block)
-                                                         : job.model->blocks[i.block].forward_flops_per_token);
+      const double share = count * flops_per_token(*job.model, i);
       list.push_back({.kind = Kind::compute, .share = share});
       computation += share;
     } else if (const auto bytes = bytes_sent(collectives, job, plan, i)) {

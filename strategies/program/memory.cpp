@@ -146,6 +146,10 @@ class Replay {
         return recompute(instruction.block);
       case Op::backward:
         return backward(instruction.block);
+      case Op::backward_input:
+        return backward_input(instruction.block);
+      case Op::backward_weight:
+        return follow(instruction.block, blocks_.backward_weight(instruction.block, takes_now()));
       case Op::start_reduce:
         return gradients_.start_reduce(instruction.unit, instruction.axis);
       case Op::wait_reduce:
@@ -261,10 +265,12 @@ class Replay {
     if (before > 0) hold(before, blocks_.input(before));
   }
 
-  void backward(size_t block) {
+  /// The first micro-batch's gradients become the strategy's.
+  bool takes_now() const { return gradients_.takes() && micro_batch_ == 0; }
+
+  void follow(size_t block, const std::vector<BackwardEvent>& events) {
     using Kind = BackwardEvent::Kind;
-    pass_on(0);
-    for (const auto& event : blocks_.backward(block, gradients_.takes() && micro_batch_ == 0)) switch (event.kind) {
+    for (const auto& event : events) switch (event.kind) {
         case Kind::peak:
           hold_at_peak(block, event.bytes);
           break;
@@ -278,6 +284,17 @@ class Replay {
           gradients_.stored(event.slot, blocks_.elements(event.slot));
           break;
       }
+  }
+
+  void backward_input(size_t block) {
+    pass_on(0);
+    follow(block, blocks_.backward_input(block, takes_now()));
+    pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
+  }
+
+  void backward(size_t block) {
+    pass_on(0);
+    follow(block, blocks_.backward(block, takes_now()));
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
     // The gradient that goes to the stage before is counted until it is sent.
     if (job_.model->stage && block == job_.model->first_trained_block())

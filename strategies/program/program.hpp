@@ -22,6 +22,8 @@ enum class Op : uint8_t {
   forward,           ///< of a block. Saves what its backward needs, or only its input if the block is recomputed
   recompute,         ///< the forward of a recomputed block again, before the backward of its layer
   backward,          ///< of a block. Its parameters' gradients are added to the buffers of their units
+  backward_input,    ///< the first part of a split backward: without the products for the gradients of matrices
+  backward_weight,   ///< the second part: these products. It reads no parameters. Of blocks with trained matrices
   start_reduce,      ///< the sum of a unit's gradients over the ranks of an axis starts
   wait_reduce,       ///< computation waits until the sum is there
   receive_input,     ///< the input of a block arrives from the stage before
@@ -45,6 +47,9 @@ using Program = std::vector<Instruction>;
 
 /// The micro-batches between the first and the last are alike, so a step with this number stands for any larger number.
 constexpr int64_t distinct_micro_batches = 3;
+
+/// Whether an instruction is a backward, or the part of one that computes the gradient of the block's input.
+constexpr bool passes_back(Op op) { return op == Op::backward || op == Op::backward_input; }
 
 /// Whether an instruction is a transfer between stages of a pipeline.
 constexpr bool is_transfer(Op op) {

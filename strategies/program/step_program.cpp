@@ -4,9 +4,9 @@
 #include <deque>
 #include <ranges>
 
-#include "runner/base/error.hpp"
 #include "strategies/pipeline/transfers.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/program/split_backward.hpp"
 
 namespace runner {
 
@@ -56,7 +56,7 @@ class Writer {
     for (int64_t m = 0; m < micro_batches; ++m) {
       micro_batch_ = static_cast<uint32_t>(m);
       forward({.begin = 0, .end = blocks_}, /*first=*/m == 0, /*backward_follows=*/true);
-      backward({.begin = 0, .end = blocks_}, plan_.reduce_every_micro_batch || m + 1 == micro_batches);
+      backward({.begin = 0, .end = blocks_}, Op::backward, plan_.reduce_every_micro_batch || m + 1 == micro_batches);
       for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
     }
     return finish();
@@ -119,7 +119,11 @@ class Writer {
       case ActionKind::forward:
         return forward(range, /*first=*/action.micro_batch == 0, /*backward_follows=*/stays_gathered_);
       case ActionKind::backward:
-        return backward(range, reduces);
+        return backward(range, Op::backward, reduces);
+      case ActionKind::backward_input:
+        return backward(range, Op::backward_input, /*reduces=*/false);
+      case ActionKind::backward_weight:
+        return backward_weight(range, reduces);
       case ActionKind::receive_activation:
         return add({.op = Op::receive_input, .axis = Axis::pipeline, .block = index(first)});
       case ActionKind::send_activation:
@@ -131,9 +135,6 @@ class Writer {
         if (model_.passes_gradient(first))
           add({.op = Op::send_gradient, .axis = Axis::pipeline, .block = index(first)});
         return;
-      case ActionKind::backward_input:
-      case ActionKind::backward_weight:
-        RUNNER_CHECK(false, "a backward in two parts");
     }
   }
 
@@ -217,21 +218,30 @@ class Writer {
     return plan_.units[u].keep_after_forward && plan_.units[u].blocks.back() >= first_trained_;
   }
 
-  void backward(const Range& range, bool reduces) {
+  /// `op`: all of it, or its first part.
+  void backward(const Range& range, Op op, bool reduces) {
     for (size_t b = range.end; b-- > std::max(range.begin, first_trained_);) {
       make_ready_for_backward(b);
       read_ahead(used_in_backward(ahead_in_backward_[b]));
       if (plan_.backward_prefetch == ParallelPlan::Prefetch::before) gather_ahead_in_backward(b);
       recompute(b);
       for (size_t u : filled_[b]) wait_for_reduction(u);  // it reads the buffer that the backward fills
-      add({.op = Op::backward, .block = index(b)});
+      add({.op = op, .block = index(b)});
       const bool unit_ends = b == 0 || std::ranges::any_of(units_of_[b], [&](size_t u) {
                                return std::ranges::find(units_of_[b - 1], u) == units_of_[b - 1].end();
                              });
       if (plan_.backward_prefetch == ParallelPlan::Prefetch::after && unit_ends) gather_ahead_in_backward(b);
-      if (reduces)
-        for (size_t u : trained_ | std::views::reverse)
-          if (complete_at_[u] == b && !tied_[u]) reduce(u);
+      if (reduces) reduce_complete(b);
+    }
+  }
+
+  void backward_weight(const Range& range, bool reduces) {
+    for (size_t b = range.end; b-- > std::max(range.begin, first_trained_);) {
+      if (has_later_products(model_.blocks[b])) {
+        for (size_t u : filled_[b]) wait_for_reduction(u);
+        add({.op = Op::backward_weight, .block = index(b)});
+      }
+      if (reduces) reduce_complete(b);
     }
   }
 
@@ -268,6 +278,12 @@ class Writer {
   }
 
   // ---- gradients
+  /// Reduces the units whose last gradient the block has computed.
+  void reduce_complete(size_t b) {
+    for (size_t u : trained_ | std::views::reverse)
+      if (complete_at_[u] == b && !tied_[u]) reduce(u);
+  }
+
   /// Sums over the tensor axis and over the stages first, then over the shards, then over the copies.
   void reduce(size_t u) {
     if (summed_[u]) {
@@ -347,6 +363,10 @@ const char* name_of(Op op) {
       return "recompute";
     case Op::backward:
       return "backward";
+    case Op::backward_input:
+      return "backward_input";
+    case Op::backward_weight:
+      return "backward_weight";
     case Op::start_reduce:
       return "start_reduce";
     case Op::wait_reduce:

@@ -58,7 +58,8 @@ TEST_CASE("a pipeline has the bits of its data ranks alone, under every schedule
     };
     for (const auto& [schedule, ranks, virtual_stages] :
          {Shape{PipelineSchedule::gpipe, 2, 1}, Shape{PipelineSchedule::one_f_one_b, 2, 1},
-          Shape{PipelineSchedule::one_f_one_b, 4, 1}, Shape{PipelineSchedule::interleaved_1f1b, 2, 2}}) {
+          Shape{PipelineSchedule::one_f_one_b, 4, 1}, Shape{PipelineSchedule::interleaved_1f1b, 2, 2},
+          Shape{PipelineSchedule::zb_h1, 2, 1}, Shape{PipelineSchedule::zb_h1, 4, 1}}) {
       auto piped = run;
       piped.schedule = schedule;
       piped.pipeline = ranks;
@@ -93,7 +94,8 @@ TEST_CASE("delays of ranks change no bit of a pipeline", "[pipeline][bits]") {
   run.pipeline = 2;
   run.tensor = GENERATE(1, 2);
   run.virtual_stages = GENERATE(1, 2);
-  run.schedule = run.virtual_stages > 1 ? PipelineSchedule::interleaved_1f1b : PipelineSchedule::one_f_one_b;
+  run.schedule = run.virtual_stages > 1 ? PipelineSchedule::interleaved_1f1b
+                                        : GENERATE(PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1);
   run.strategy = "fsdp";
   run.accumulation = 6;
   run.world_size = run.pipeline * run.tensor * 2;

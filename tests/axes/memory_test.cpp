@@ -62,7 +62,9 @@ TEST_CASE("memory of each stage of a pipeline is as predicted", "[pipeline][memo
        {Line{2, 1, 1, PipelineSchedule::one_f_one_b, "single"}, Line{2, 1, 1, PipelineSchedule::gpipe, "single"},
         Line{2, 1, 2, PipelineSchedule::interleaved_1f1b, "single"},
         Line{3, 1, 1, PipelineSchedule::one_f_one_b, "single"}, Line{2, 2, 1, PipelineSchedule::one_f_one_b, "ddp"},
-        Line{2, 2, 1, PipelineSchedule::one_f_one_b, "fsdp"}}) {
+        Line{2, 2, 1, PipelineSchedule::one_f_one_b, "fsdp"}, Line{2, 1, 1, PipelineSchedule::zb_h1, "single"},
+        Line{3, 1, 1, PipelineSchedule::zb_h1, "single"}, Line{2, 2, 1, PipelineSchedule::zb_h1, "ddp"},
+        Line{2, 2, 1, PipelineSchedule::zb_h1, "fsdp"}}) {
     if (!chosen()) continue;
     run.pipeline = line.pipeline;
     run.world_size = line.pipeline * line.data;

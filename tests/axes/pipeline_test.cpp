@@ -22,7 +22,8 @@ TEST_CASE("fp64: pipelines train as one rank", "[pipeline]") {
   };
   for (const auto& line : {Line{2, 1, PipelineSchedule::gpipe}, Line{2, 1, PipelineSchedule::one_f_one_b},
                            Line{2, 2, PipelineSchedule::interleaved_1f1b}, Line{4, 1, PipelineSchedule::one_f_one_b},
-                           Line{4, 2, PipelineSchedule::interleaved_1f1b}}) {
+                           Line{4, 2, PipelineSchedule::interleaved_1f1b}, Line{2, 1, PipelineSchedule::zb_h1},
+                           Line{4, 1, PipelineSchedule::zb_h1}}) {
     auto piped = run;
     piped.pipeline = piped.world_size = line.ranks;
     piped.virtual_stages = line.virtual_stages;

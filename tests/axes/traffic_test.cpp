@@ -32,7 +32,8 @@ TEST_CASE("the traffic of pipelines is as predicted", "[pipeline][recording]") {
   run.accumulation = GENERATE(1, 3);
   run.pipeline = GENERATE(2, 3);
   run.virtual_stages = GENERATE(1, 2);
-  run.schedule = run.virtual_stages > 1 ? PipelineSchedule::interleaved_1f1b : PipelineSchedule::one_f_one_b;
+  run.schedule = run.virtual_stages > 1 ? PipelineSchedule::interleaved_1f1b
+                                        : GENERATE(PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1);
   struct Line {
     std::string strategy;
     int data;
@@ -58,12 +59,14 @@ TEST_CASE("the traffic of tensor axes is as predicted", "[tensor][recording]") {
     std::string strategy;
     int pipeline, data, tensor;
     std::string precision = "32-true";
+    PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   };
   static EveryNth chosen(3);
-  for (const auto& line :
-       {Line{"single", 1, 1, 2}, Line{"ddp", 1, 2, 2}, Line{"fsdp", 1, 2, 2, "bf16-mixed"}, Line{"fsdp", 1, 3, 4},
-        Line{"zero", 1, 2, 2, "bf16-true"}, Line{"single", 2, 1, 2}, Line{"fsdp", 2, 2, 2}}) {
+  for (const auto& line : {Line{"single", 1, 1, 2}, Line{"ddp", 1, 2, 2}, Line{"fsdp", 1, 2, 2, "bf16-mixed"},
+                           Line{"fsdp", 1, 3, 4}, Line{"zero", 1, 2, 2, "bf16-true"}, Line{"single", 2, 1, 2},
+                           Line{"fsdp", 2, 2, 2}, Line{"fsdp", 2, 2, 2, "32-true", PipelineSchedule::zb_h1}}) {
     if (!chosen()) continue;
+    run.schedule = line.schedule;
     run.strategy = line.strategy;
     run.pipeline = line.pipeline;
     run.tensor = line.tensor;
