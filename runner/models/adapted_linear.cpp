@@ -12,13 +12,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // A product with the mask would make a copy of it in the dtype of x.
-Tensor InputDropout::operator()(const Tensor& x) const { return drops() ? apply_to(x.clone()) : x; }
-
-Tensor InputDropout::apply_to(Tensor x) const {
-  if (!drops()) return x;
-  return x.masked_fill_(keep_mask(x.sizes(), x.device(), p, place).logical_not_(), 0).mul_(1 / (1 - p));
-}
-
 namespace {
 
 torch::ScalarType wide_dtype(const Tensor& x) {

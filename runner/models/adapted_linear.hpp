@@ -6,23 +6,11 @@
 
 namespace runner {
 
-/// How an adapter's input is dropped: the probability, 0 for none, and the place of the mask.
-struct InputDropout {
-  double p = 0;
-  MaskPlace place = {};
-
-  bool drops() const { return p > 0; }
-  /// x multiplied by the mask and 1 / (1 - p); x itself if nothing is dropped.
-  torch::Tensor operator()(const torch::Tensor& x) const;
-  /// The same, in place.
-  torch::Tensor apply_to(torch::Tensor x) const;
-};
-
 /// The low-rank product of an adapter: A [rank, in], B [out, rank].
 struct LowRank {
   torch::Tensor a, b;
   double scale = 1;
-  InputDropout dropout = {};
+  PlacedDropout dropout = {};
 };
 
 /// x W^T + bias + scale drop(x) A^T B^T for rows x [N, in] and a frozen W [out, in]; `bias` may be undefined. Saves x and the product

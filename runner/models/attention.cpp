@@ -1,6 +1,7 @@
 #include "runner/models/attention.hpp"
 
 #include "runner/models/bfloat16_attention.hpp"
+#include "runner/models/context_attention.hpp"
 #include "runner/models/eager_attention.hpp"
 #include "runner/models/fused_kernel.hpp"
 #include "runner/models/host_attention.hpp"
@@ -54,13 +55,15 @@ Tensor packed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
   return at::cat(results);
 }
 
-/// Where the mask of probabilities is. If several ranks share the heads, each has equally many.
-MaskPlace mask_of(const Tensor& q, const Dropout& dropout, const ForwardContext& context) {
-  auto place = dropout.place(context, DropoutSite::attention);
+/// The dropout of probabilities. If several ranks share the heads, each has equally many.
+PlacedDropout of_probabilities(const Tensor& q, const Dropout& dropout, const ForwardContext& context) {
+  if (!dropout.active(context)) return {};
+  PlacedDropout placed{dropout.p(), dropout.place(context, DropoutSite::attention)};
+  placed.place.tokens = {};
   const int64_t heads = q.size(2);
   if (const auto* axis = context.tensor)
-    place.part = {.dim = 1, .first = axis->rank() * heads, .whole = axis->size() * heads};
-  return place;
+    placed.place.parts = {{.dim = 1, .first = axis->rank() * heads, .whole = axis->size() * heads}};
+  return placed;
 }
 
 }  // namespace
@@ -70,19 +73,25 @@ Tensor undropped_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
   return plain_attention(q, k, v, form);
 }
 
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
-                        const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
-  if (dropout.active(context))
-    return rows_of(dropout_attention(q, k, v, form, dropout.p(), mask_of(q, dropout, context), positions.on_device));
+Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, const PlacedDropout& dropout,
+                         const AttentionForm& form, const TokenPositions& positions) {
+  if (dropout.drops()) return rows_of(dropout_attention(q, k, v, form, dropout.p, dropout.place, positions.on_device));
   if (form.softcap == 0 && host_attention_takes(q, k, v)) return host_attention(q, k, v, form, positions.on_host);
   return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
+}
+
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
+                        const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
+  const auto placed = of_probabilities(q, dropout, context);
+  if (context.context) return context_attention(q, k, v, placed, form, *context.context, *context.batch);
+  return attention_of_rows(q, k, v, placed, form, positions);
 }
 
 Tensor bidirectional_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
                                const ForwardContext& context, const TokenPositions& positions) {
   const AttentionForm form{.causal = false};
-  if (dropout.active(context))
-    return rows_of(dropout_attention(q, k, v, form, dropout.p(), mask_of(q, dropout, context), positions.on_device));
+  if (const auto placed = of_probabilities(q, dropout, context); placed.drops())
+    return rows_of(dropout_attention(q, k, v, form, placed.p, placed.place, positions.on_device));
   return positions.packed() ? packed_attention(q, k, v, form, positions) : plain_attention(q, k, v, form);
 }
 

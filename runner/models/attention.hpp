@@ -19,9 +19,16 @@ namespace runner {
 ///
 /// In packed rows a query sees only keys of its sequence. host_attention and attention with dropout take all sequences at once; the
 /// others run once for each sequence, and their results are joined.
+///
+/// If several ranks share the tokens of the rows, T counts this rank's tokens (context_attention.hpp).
 torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                const Dropout& dropout, const ForwardContext& context, const AttentionForm& form = {},
                                const TokenPositions& positions = {});
+
+/// causal_attention() of complete rows, with a certain mask of probabilities.
+torch::Tensor attention_of_rows(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                const PlacedDropout& dropout, const AttentionForm& form,
+                                const TokenPositions& positions);
 
 /// The same without dropout, in rows that are one sequence each.
 torch::Tensor undropped_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,

@@ -2,12 +2,14 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
 
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
+#include "strategies/contract/context_axis.hpp"
 #include "strategies/contract/tensor_axis.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -36,13 +38,15 @@ void draw_line(std::span<bool> line, uint64_t first, uint64_t threshold, uint64_
 }
 
 /// The first index of a dimension that the mask has.
-int64_t first_index(const MaskPart& part, size_t dim) {
-  return part.whole > 0 && static_cast<size_t>(part.dim) == dim ? part.first : 0;
+int64_t first_index(const MaskPlace& place, size_t dim) {
+  const auto* part = place.part(dim);
+  return part ? part->first : 0;
 }
 
 /// Indices of the first dimension that a row has.
 int64_t lines_of_row(at::IntArrayRef sizes, const MaskPlace& place) {
-  const int64_t all = place.part.whole > 0 && place.part.dim == 0 ? place.part.whole : sizes[0];
+  const auto* part = place.part(0);
+  const int64_t all = part ? part->whole : sizes[0];
   RUNNER_CHECK(all % place.rows == 0, "{} lines for {} rows", all, place.rows);
   return all / place.rows;
 }
@@ -63,34 +67,53 @@ void draw(const Tensor& mask, double p, const MaskPlace& place) {
       uint64_t key = place.key;
       int64_t rest = line;
       for (size_t d = last - 1; d > 0; --d) {
-        key = mixed(key, first_index(place.part, d) + rest % sizes[d]);
+        key = mixed(key, first_index(place, d) + rest % sizes[d]);
         rest /= sizes[d];
       }
-      rest += first_index(place.part, 0);
-      if (!only_rows) key = mixed(key, rest % of_row);
+      rest += first_index(place, 0);
+      const int64_t of_its_row = rest % of_row;
+      if (!only_rows) key = mixed(key, place.tokens ? place.tokens->position(of_its_row) : of_its_row);
       key = mixed(key, place.first_row + rest / of_row);
-      draw_line({out + line * length, static_cast<size_t>(length)},
-                static_cast<uint64_t>(first_index(place.part, last)), threshold, key);
+      draw_line({out + line * length, static_cast<size_t>(length)}, static_cast<uint64_t>(first_index(place, last)),
+                threshold, key);
     }
   });
 }
 
+/// Indices [first, first + count) of a dimension. Those behind its end are padding, which nothing drops.
+Tensor part_of(const Tensor& mask, int64_t dim, int64_t first, int64_t count) {
+  const int64_t begin = std::min(first, mask.size(dim)), here = std::min(count, mask.size(dim) - begin);
+  const auto part = mask.narrow(dim, begin, here);
+  if (here == count) return part;
+  auto padding = mask.sizes().vec();
+  padding[static_cast<size_t>(dim)] = count - here;
+  return at::cat({part, at::ones(padding, mask.options())}, dim);
+}
+
+/// [rows * tokens of a row, ...] -> the tokens of each row that the mask has.
+Tensor own_tokens(const Tensor& mask, int64_t rows, const MaskTokens& tokens) {
+  const auto by_row = mask.unflatten(0, {rows, tokens.whole});
+  return at::cat(
+             {part_of(by_row, 1, tokens.chunks[0], tokens.chunk), part_of(by_row, 1, tokens.chunks[1], tokens.chunk)},
+             1)
+      .flatten(0, 1);
+}
+
 }  // namespace
 
+const MaskPart* MaskPlace::part(size_t dim) const {
+  for (const auto& part : parts)
+    if (part.whole > 0 && static_cast<size_t>(part.dim) == dim) return &part;
+  return nullptr;
+}
+
 Tensor generated_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
-  const auto& part = place.part;
-  int64_t first_row = place.first_row, rows = place.rows, before = 0;  // rows to draw, and indices before the part
+  const int64_t of_row = lines_of_row(sizes, place), first = first_index(place, 0), skipped = first / of_row;
+  const int64_t first_row = place.first_row + skipped, rows = (first + sizes[0] + of_row - 1) / of_row - skipped;
   auto drawn = sizes.vec();
-  if (part.whole > 0 && part.dim > 0) {
-    drawn[static_cast<size_t>(part.dim)] = part.whole;
-    before = part.first;
-  } else if (part.whole > 0) {
-    const int64_t of_row = lines_of_row(sizes, place), skipped = part.first / of_row;
-    first_row += skipped;
-    rows = (part.first + sizes[0] + of_row - 1) / of_row - skipped;
-    before = part.first - skipped * of_row;
-    drawn[0] = rows * of_row;
-  }
+  drawn[0] = rows * (place.tokens ? place.tokens->whole : of_row);
+  for (size_t dim = 1; dim < drawn.size(); ++dim)
+    if (const auto* part = place.part(dim)) drawn[dim] = part->whole;
   auto mask = at::empty(drawn, mask_options(device));
   auto generator = at::globalContext().defaultGenerator(mask.device()).clone();
   auto by_row = mask.view({rows, -1});
@@ -98,11 +121,17 @@ Tensor generated_mask(at::IntArrayRef sizes, torch::Device device, double p, con
     generator.set_current_seed(mix64(place.key + static_cast<uint64_t>(first_row + r)));
     by_row[r].bernoulli_(1 - p, generator);
   }
-  return part.whole > 0 ? mask.narrow(part.dim, before, sizes[static_cast<size_t>(part.dim)]) : mask;
+  if (place.tokens) mask = own_tokens(mask, rows, *place.tokens);
+  if (place.part(0)) mask = mask.narrow(0, first - skipped * of_row, sizes[0]);
+  for (size_t dim = 1; dim < drawn.size(); ++dim)
+    if (const auto* part = place.part(dim)) mask = part_of(mask, static_cast<int64_t>(dim), part->first, sizes[dim]);
+  return mask;
 }
 
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   RUNNER_CHECK(sizes.size() >= 2);
+  if (place.tokens && sizes.size() == 3)  // the same as of rows of tokens
+    return keep_mask({sizes[0] * sizes[1], sizes[2]}, device, p, place).view(sizes);
   if (!device.is_cpu() && c10::multiply_integers(sizes) > 0) return generated_mask(sizes, device, p, place);
   auto mask = at::empty(sizes, mask_options(device));
   if (mask.numel() > 0) draw(mask, p, place);
@@ -113,16 +142,23 @@ void save_place(AutogradContext* context, const MaskPlace& place) {
   context->saved_data["key"] = static_cast<int64_t>(place.key);
   context->saved_data["first_row"] = place.first_row;
   context->saved_data["rows"] = place.rows;
-  context->saved_data["part"] = std::vector<int64_t>{place.part.dim, place.part.first, place.part.whole};
+  std::vector<int64_t> parts, tokens;
+  for (const auto& part : place.parts) parts.insert(parts.end(), {part.dim, part.first, part.whole});
+  if (const auto& t = place.tokens) tokens = {t->chunks[0], t->chunks[1], t->chunk, t->whole};
+  context->saved_data["parts"] = parts;
+  context->saved_data["tokens"] = tokens;
 }
 
 MaskPlace saved_place(AutogradContext* context) {
   auto& saved = context->saved_data;
-  const auto part = saved["part"].toIntVector();
-  return {.key = static_cast<uint64_t>(saved["key"].toInt()),
-          .first_row = saved["first_row"].toInt(),
-          .rows = saved["rows"].toInt(),
-          .part = {.dim = static_cast<int>(part[0]), .first = part[1], .whole = part[2]}};
+  MaskPlace place{.key = static_cast<uint64_t>(saved["key"].toInt()),
+                  .first_row = saved["first_row"].toInt(),
+                  .rows = saved["rows"].toInt()};
+  const auto parts = saved["parts"].toIntVector(), tokens = saved["tokens"].toIntVector();
+  for (size_t i = 0; i < parts.size(); i += 3)
+    place.parts.push_back({.dim = static_cast<int>(parts[i]), .first = parts[i + 1], .whole = parts[i + 2]});
+  if (!tokens.empty()) place.tokens = {.chunks = {tokens[0], tokens[1]}, .chunk = tokens[2], .whole = tokens[3]};
+  return place;
 }
 
 namespace {
@@ -148,10 +184,24 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
 
 }  // namespace
 
+Tensor PlacedDropout::operator()(const Tensor& x) const { return drops() ? apply_to(x.clone()) : x; }
+
+Tensor PlacedDropout::apply_to(Tensor x) const {
+  if (!drops()) return x;
+  return x.masked_fill_(keep_mask(x.sizes(), x.device(), p, place).logical_not_(), 0).mul_(1 / (1 - p));
+}
+
 MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const {
-  return {.key = mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)),
-          .first_row = context.first_row,
-          .rows = context.batch->rows};
+  MaskPlace place{.key = mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)),
+                  .first_row = context.first_row,
+                  .rows = context.batch->rows};
+  if (context.context) {
+    const auto& division = context.context->division();
+    const int64_t chunk = context.batch->padded_tokens / division.chunks();
+    const auto [first, second] = division.chunks_of(division.rank);
+    place.tokens = {.chunks = {first * chunk, second * chunk}, .chunk = chunk, .whole = context.batch->row_tokens};
+  }
+  return place;
 }
 
 Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite site) const {
@@ -159,7 +209,7 @@ Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite 
   auto mask = place(context, site);
   if (context.tensor && context.tensor->division().divides_rows()) {
     const int64_t tokens = context.batch->fields[token_field::inputs].numel();
-    mask.part = {.dim = 0, .first = context.tensor->first_row(tokens), .whole = tokens};
+    mask.parts = {{.dim = 0, .first = context.tensor->first_row(tokens), .whole = tokens}};
   }
   return DropoutFunction::apply(x, p_, mask);
 }

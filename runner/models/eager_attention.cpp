@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "runner/models/attention_scores.hpp"
 #include "runner/models/sequences.hpp"
 
 namespace runner {
@@ -27,22 +28,6 @@ Tensor hidden_keys(const Range& queries, const Range& keys, const AttentionForm&
   return form.window > 0 ? hidden.logical_or_(distance >= form.window) : hidden;
 }
 
-/// Scores in the form's scale and cap. `tanh`, unless null, receives tanh(score / cap), which backward needs, if there is a cap.
-Tensor in_form(Tensor scores, const AttentionForm& form, int64_t head_dim, Tensor* tanh) {
-  scores.mul_(form.scale_for(head_dim));
-  if (form.softcap == 0) return scores;
-  scores.div_(form.softcap).tanh_();
-  if (!tanh) return scores.mul_(form.softcap);
-  *tanh = scores;
-  return scores * form.softcap;
-}
-
-/// The gradient of scores before scale and cap, in place. Overwrites `tanh`.
-Tensor& through_form(Tensor& gradient, const AttentionForm& form, int64_t head_dim, Tensor& tanh) {
-  if (form.softcap > 0) gradient.mul_(tanh.square_().neg_().add_(1));
-  return gradient.mul_(form.scale_for(head_dim));
-}
-
 void save_form(AutogradContext* context, const AttentionForm& form, int64_t head_dim) {
   context->saved_data["scale"] = form.scale_for(head_dim);
   context->saved_data["window"] = form.window;
@@ -56,8 +41,6 @@ AttentionForm saved_form(AutogradContext* context) {
           .causal = context->saved_data["causal"].toBool(),
           .softcap = context->saved_data["softcap"].toDouble()};
 }
-
-constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 /// [B, 1, T, T], true for keys of other sequences: those that begin at another place of the row.
 Tensor other_sequences(const Tensor& positions) {

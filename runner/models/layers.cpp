@@ -121,7 +121,7 @@ Tensor Linear::adapted(const Tensor& x, const Tensor& bias, const ForwardContext
   LowRank adapter{.a = a.as(dtype), .b = b.as(dtype), .scale = scale};
   if (dropout.active(context)) {
     adapter.dropout = {dropout.p(), dropout.place(context, DropoutSite::adapter)};
-    if (columns_) adapter.dropout.place.part = *columns_;
+    if (columns_) adapter.dropout.place.parts = {*columns_};
   }
   const auto& later = context.weight_gradients;
   if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter, later);

@@ -201,7 +201,24 @@ TaskSpec task_of(const Recipe& recipe) {
   return task;
 }
 
+/// Attention has a backward if the gradient of the block's input is needed, or those of parameters between the input and attention.
+void leave_out_attention_backward(ModelSpec& spec) {
+  const auto before_attention = [](const ParameterSpec& parameter) {
+    const std::string_view name = parameter.name;
+    const auto has = [&](const char* part) { return name.find(part) != name.npos; };
+    return has(".attention") && !has(".attention.out.") && !has(".attention.wo.") && !has(".attention_post_norm.");
+  };
+  for (size_t b = 0; b < spec.blocks.size(); ++b) {
+    auto& block = spec.blocks[b];
+    const bool needed = spec.passes_gradient(b) || std::ranges::any_of(block.parameters, [&](const auto& parameter) {
+                          return parameter.trainable && before_attention(parameter);
+                        });
+    if (!needed) block.context_backward.clear();
+  }
+}
+
 void mark_layers(ModelSpec& spec) {
+  leave_out_attention_backward(spec);
   int64_t above = 0;
   for (size_t b = spec.blocks.size(); b-- > 0;) {
     for (auto& parameter : spec.blocks[b].parameters) {

@@ -13,6 +13,7 @@ class MomentsWithoutGraph {
   MomentsWithoutGraph(const Recipe::Model& model, int64_t seq_len, const TensorDivision& division = {});
 
   void add(double beside);
+  void add(const std::vector<MemoryMoment>& moments) { list.insert(list.end(), moments.begin(), moments.end()); }
   /// The product x W^T with a matrix W of shape [out, in]. `beside` does not include the result.
   void add_product(double beside, int64_t out, int64_t in);
   /// The sum over the ranks of a product of `size` elements (TensorAxis::leave()). `beside` does not include the product or the sum.

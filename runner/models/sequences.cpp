@@ -8,6 +8,7 @@ namespace runner {
 PositionsField::PositionsField(const ModelSpec& model) {
   for (size_t i = 0; i < model.batch.size(); ++i)
     if (model.batch[i].name == token_field::positions_name) field_ = i;
+  if (model.context.divides()) field_ = token_field::positions;
 }
 
 TokenPositions PositionsField::of(const MicroBatch& batch) const {

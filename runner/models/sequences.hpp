@@ -24,7 +24,7 @@ inline std::optional<torch::Tensor> given(const torch::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// How a block finds the positions of a batch.
+/// How a block finds the positions of a batch. If ranks divide the tokens of rows, a batch always has those of this rank's tokens.
 class PositionsField {
  public:
   explicit PositionsField(const ModelSpec& model);

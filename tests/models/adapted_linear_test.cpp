@@ -25,7 +25,7 @@ struct Operands {
     b = random({out, rank}).requires_grad_();
     magnitude = random({out}).abs_().requires_grad_();
   }
-  LowRank adapter(const InputDropout& dropout) const { return {.a = a, .b = b, .scale = scale, .dropout = dropout}; }
+  LowRank adapter(const PlacedDropout& dropout) const { return {.a = a, .b = b, .scale = scale, .dropout = dropout}; }
   std::vector<Tensor> gradients(const Tensor& result, bool of_magnitude) const {
     std::vector<Tensor> inputs = {x, a, b};
     if (of_magnitude) inputs.push_back(magnitude);
@@ -46,7 +46,7 @@ void check_equal(const std::vector<Tensor>& results, const std::vector<Tensor>& 
 
 TEST_CASE("the product with an adapter and its gradients are those of the formula", "[adapters][rank4][rank20]") {
   const Operands o;
-  const InputDropout dropout{.p = GENERATE(0.0, 0.3), .place = {.key = 5, .first_row = 2, .rows = 4}};
+  const PlacedDropout dropout{.p = GENERATE(0.0, 0.3), .place = {.key = 5, .first_row = 2, .rows = 4}};
   const auto bias = GENERATE(true, false) ? o.bias : Tensor();
   const auto dropped = dropout(o.x);
   const auto base = at::linear(o.x, o.weight, bias), low = scale * at::mm(at::mm(dropped, o.a.t()), o.b.t());

@@ -29,12 +29,13 @@ struct Outcome {
   std::vector<torch::Tensor> gradients;
 };
 
-inline ModelSpec spec_of(const DividedRun& run, const TensorDivision& division = {}) {
-  if (!run.fine_tune.adapts()) return make_spec(run.recipe, run.vocabulary, run.seq_len, run.rows, division);
+inline ModelSpec spec_of(const DividedRun& run, const TensorDivision& division = {},
+                         const ContextDivision& context = {}) {
+  if (!run.fine_tune.adapts()) return make_spec(run.recipe, run.vocabulary, run.seq_len, run.rows, division, context);
   Recipe recipe;
   recipe.model = run.recipe;
   recipe.fine_tune = run.fine_tune;
-  return make_spec(recipe, run.vocabulary, run.seq_len, division);
+  return make_spec(recipe, run.vocabulary, run.seq_len, division, context);
 }
 
 /// All values of a parameter. Parameters that start with zeros or ones have other values, which show more.
@@ -94,7 +95,8 @@ inline Outcome outcome_of(Model& model, const DividedRun& run, ForwardContext co
   return outcome;
 }
 
-inline Outcome outcome_of(const DividedRun& run, const ModelSpec& spec, const TensorAxis* axis = nullptr) {
+/// A rank's model, with its parts of the parameters.
+inline std::unique_ptr<Model> filled_model(const DividedRun& run, const ModelSpec& spec) {
   const auto whole = spec_of(run);
   auto model = build_model(run.recipe, spec);
   const auto parameters = model->spec.parameters();
@@ -102,7 +104,11 @@ inline Outcome outcome_of(const DividedRun& run, const ModelSpec& spec, const Te
     model->slots[i] = part_of(whole_values(*whole.parameters()[i]), *parameters[i])
                           .to(run.dtype)
                           .requires_grad_(parameters[i]->trainable);
-  return outcome_of(*model, run,
+  return model;
+}
+
+inline Outcome outcome_of(const DividedRun& run, const ModelSpec& spec, const TensorAxis* axis = nullptr) {
+  return outcome_of(*filled_model(run, spec), run,
                     {.batch = &run.batch,
                      .dropout_key = 3,
                      .first_row = 2,

@@ -67,7 +67,7 @@ TEST_CASE("the mask of a part of a tensor is the part of the whole mask, of line
       for (int64_t first = 0; first < whole; ++first)
         for (int64_t count = 1; first + count <= whole; ++count) {
           auto part = place;
-          part.part = {.dim = dim, .first = first, .whole = whole};
+          part.parts = {{.dim = dim, .first = first, .whole = whole}};
           auto own = sizes;
           own[static_cast<size_t>(dim)] = count;
           CHECK(torch::equal(mask(own, torch::kCPU, 0.4, part), all.narrow(dim, first, count)));
@@ -78,7 +78,7 @@ TEST_CASE("the mask of a part of a tensor is the part of the whole mask, of line
     check({3, 4, 5, 5}, 1);  // heads
     // Padding behind the last row.
     auto padded = place;
-    padded.part = {.dim = 0, .first = 12, .whole = 15};
+    padded.parts = {{.dim = 0, .first = 12, .whole = 15}};
     const auto last = mask({4, 7}, torch::kCPU, 0.4, padded);
     CHECK(torch::equal(last.narrow(0, 0, 3), mask({15, 7}, torch::kCPU, 0.4, place).narrow(0, 12, 3)));
   }

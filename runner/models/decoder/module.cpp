@@ -127,7 +127,9 @@ class AttentionBranch {
 
   Tensor operator()(const Tensor& h, const Stream& stream, const ForwardContext& context, Returns returns) const {
     const auto positions = context.cache ? context.cache->positions() : positions_.of(*context.batch);
-    const int64_t end = context.cache ? context.cache->positions_end() : stream.seq_len();
+    const int64_t end = context.cache     ? context.cache->positions_end()
+                        : context.context ? context.batch->row_tokens
+                                          : stream.seq_len();
     // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
     // assumes.
     const auto* axis = context.tensor;

@@ -6,10 +6,12 @@
 
 namespace runner::decoder {
 
-Moments::Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len, const TensorDivision& division)
+Moments::Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len, const TensorDivision& division,
+                 const ContextDivision& context)
     : model_(model),
       decoder_(decoder.divided(division)),
       division_(division),
+      context_(context),
       seq_len_(seq_len),
       h_(decoder.dim, division),
       q_(static_cast<double>(decoder_.query_dim())),
@@ -26,11 +28,22 @@ bool Moments::fused(int64_t layer) const {
   return model_.dropout == 0 && form.softcap == 0;
 }
 
+ContextNumbers Moments::context(int64_t layer) const {
+  const AttentionSize size{.heads = decoder_.n_heads,
+                           .key_heads = decoder_.kv_heads,
+                           .head_dim = decoder_.head_dim,
+                           .seq_len = seq_len_,
+                           .form = attention_form(model_, layer),
+                           .drops = model_.dropout > 0};
+  return {size, context_};
+}
+
 /// The backward of attention: queries, keys, values, result and the gradients of each, beside input and residual.
 MemoryMoment Moments::attention_itself(int64_t layer) const {
   const auto form = attention_form(model_, layer);
   const double beside = input() + h_.stream + product_input() + (qk_norm() ? q_ + kv_ : 0);
   const double capped = form.softcap > 0 ? 1 : 0;
+  if (const auto numbers = context(layer); numbers.keys_travel()) return numbers.backward(beside);
   if (model_.dropout > 0) {
     const auto scores = static_cast<double>(decoder_.n_heads * seq_len_);
     return dropout_attention_moment(decoder_.n_heads, seq_len_,
@@ -102,6 +115,12 @@ std::vector<MemoryMoment> Moments::attention(const BlockSpec& block, int64_t lay
        .in_features = decoder_.query_dim()});
   moments.push_back(attention_itself(layer));
   moments.back().arrived = after + wo;
+  if (const auto numbers = context(layer); numbers.of_heads() > 0) {
+    if (model_.dropout == 0)  // key heads may be repeated
+      moments.back().compute_elements_per_token += 2 * (numbers.of_heads() - q_ - 2 * kv_);
+    moments.push_back(numbers.backward_exchange(beside - h_.all + (qk_norm() ? q_ + kv_ : 0)));
+    moments.back().arrived = after + wo;
+  }
   // What keys and values have added to the gradient of the products' input; saved queries, their gradient, and the norm's temporaries.
   if (qk_norm())
     moments.push_back({.compute_elements_per_token = beside + 4 * q_,
@@ -225,9 +244,15 @@ std::vector<MemoryMoment> Moments::attention_without_graph(int64_t layer, bool p
   project(x + q_, decoder_.kv_heads);
   moments.add_product(x + q_ + kv_, decoder_.key_dim(), decoder_.dim);
   const double inputs = x + q_ + 2 * kv_;
-  if (form.softcap == 0) moments.add_fused_attention(inputs, {.size = q_, .joined = packed});
-  if (form.softcap > 0 || windowed) add_tiled_attention(moments, inputs, form);
-  moments.add_dropout_attention(inputs, q_, /*repeats=*/decoder_.n_heads > decoder_.kv_heads);
+  if (const auto numbers = context(layer); numbers.keys_travel()) {
+    moments.add(numbers.forward(x));
+  } else {
+    if (numbers.of_heads() > 0) moments.add(numbers.forward_exchanges(x));
+    const double beside = inputs + numbers.of_heads();
+    if (form.softcap == 0) moments.add_fused_attention(beside, {.size = q_, .joined = packed});
+    if (form.softcap > 0 || windowed) add_tiled_attention(moments, beside, form);
+    moments.add_dropout_attention(beside, q_, /*repeats=*/decoder_.n_heads > decoder_.kv_heads);
+  }
   moments.add_product(inputs + q_, decoder_.dim, decoder_.query_dim());
   add_leave(moments, inputs + q_);
   add_end(moments, inputs + q_ + h_.stream);

@@ -1,5 +1,6 @@
 // The moments of high memory use in the backward of a decoder's blocks. tests/strategies measures them.
 #pragma once
+#include "runner/models/context_spec.hpp"
 #include "runner/models/decoder/decoder.hpp"
 #include "runner/models/moments_without_graph.hpp"
 #include "runner/models/spec_parts.hpp"
@@ -9,7 +10,8 @@ namespace runner::decoder {
 class Moments {
  public:
   /// `decoder`: not divided.
-  Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len, const TensorDivision& division);
+  Moments(const Recipe::Model& model, const Decoder& decoder, int64_t seq_len, const TensorDivision& division,
+          const ContextDivision& context);
 
   /// Elements per token of a block's input, with all rows of it if parallel branches share them.
   double input() const { return h_.stream + (decoder_.parallel ? h_.gathered() : 0); }
@@ -29,6 +31,9 @@ class Moments {
   std::vector<MemoryMoment> mlp_without_graph() const;
   /// For a block with both branches. The result of the first branch exists while the second branch is computed.
   std::vector<MemoryMoment> parallel_without_graph(const BlockSpec& attention, const BlockSpec& mlp) const;
+
+  /// What changes in a layer's attention if ranks share the tokens of rows.
+  ContextNumbers context(int64_t layer) const;
 
   /// Whether a layer's attention uses a fused kernel, of which no scores remain.
   bool fused(int64_t layer) const;
@@ -57,6 +62,7 @@ class Moments {
   const Recipe::Model& model_;
   const Decoder decoder_;  ///< the part of the rank with the most
   const TensorDivision division_;
+  const ContextDivision context_;
   int64_t seq_len_;
   HiddenElements h_;
   double q_, kv_, mlp_;  ///< elements per token: queries, keys, feed-forward

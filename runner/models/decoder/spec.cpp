@@ -16,18 +16,20 @@ namespace {
 /// Builds the blocks of one model.
 class Blocks {
  public:
-  Blocks(const Recipe::Model& model, int64_t seq_len, bool packed, const TensorDivision& division)
+  Blocks(const Recipe::Model& model, int64_t seq_len, bool packed, const TensorDivision& division,
+         const ContextDivision& context)
       : model_(model),
         division_(division),
         decoder_(decoder_of(model)),
         hidden_(decoder_.dim, division),
         seq_len_(seq_len),
         packed_(packed),
-        moments_(model, decoder_, seq_len, division) {}
+        moments_(model, decoder_, seq_len, division, context) {}
 
   BlockSpec attention(const std::string& layer, int64_t number) const {
     BlockSpec block{.name = layer + ".attention", .layer = layer};
     add_attention(block, layer, number);
+    moments_.context(number).change(block);
     block.backward_moments = moments_.attention(block, number);
     block.moments_without_graph = moments_.attention_without_graph(number, packed_);
     return block;
@@ -57,6 +59,8 @@ class Blocks {
     block.backward_moments = moments_.parallel(first, second);
     block.moments_without_graph = moments_.parallel_without_graph(first, second);
     add_parallel_traffic(block);
+    block.context_forward = first.context_forward;
+    block.context_backward = first.context_backward;
     return block;
   }
 
@@ -216,7 +220,7 @@ int64_t rotary_tables(const Recipe::Model& model) {
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                     const TensorDivision& division, const ContextDivision& context) {
   const bool packed = rows != RowKind::one_sequence || context.divides();  // tokens have positions
-  const Blocks blocks(model, seq_len, packed, division);
+  const Blocks blocks(model, seq_len, packed, division, context);
   ModelSpec spec;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   auto embedding = embedding_block(

@@ -1,6 +1,7 @@
 // GPT-2 (Radford et al. 2019): learned positions, pre-LayerNorm, fused qkv, GELU feed-forward of four times the width.
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
+#include "runner/models/context_spec.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "runner/models/moments_without_graph.hpp"
@@ -63,7 +64,7 @@ struct Elements {
 
 /// Moments of high memory use in backward, in order: output projection, attention, input projection, norm.
 std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe::Model& model, const Elements& e,
-                                            int64_t seq_len) {
+                                            int64_t seq_len, const ContextNumbers& context) {
   const auto& h = e.hidden;
   const double saved = block.saved.compute_elements_per_token;
   const int64_t out = elements_of(block.parameters, {".out.weight", ".out.bias"});
@@ -71,30 +72,43 @@ std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe
   const double beside = 2 * h.stream + h.all;  // input, residual's gradient, normed input
   auto attention = model.dropout > 0 ? dropout_attention_moment(e.heads, seq_len, beside + 9 * e.q)
                                      : MemoryMoment{.compute_elements_per_token = beside + 8 * e.q};
+  if (context.keys_travel()) attention = context.backward(beside);
   attention.arrived = out;
-  return {{.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.q,
-           .arriving = out,
-           .released_per_token = e.last_gradient(),
-           .out_features = model.dim,
-           .in_features = e.columns},
-          attention,
-          {.compute_elements_per_token = beside + 3 * e.q + h.all,
-           .arrived = out,
-           .arriving = qkv,
-           .released_per_token = h.all,
-           .out_features = 3 * e.columns,
-           .in_features = model.dim},
-          {.compute_elements_per_token = 4 * h.stream, .arrived = block.parameter_count()}};
+  auto exchange = context.backward_exchange(beside);  // if queries travel, too
+  exchange.arrived = out;
+  std::vector<MemoryMoment> moments = {
+      {.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.q,
+       .arriving = out,
+       .released_per_token = e.last_gradient(),
+       .out_features = model.dim,
+       .in_features = e.columns},
+      attention,
+      {.compute_elements_per_token = beside + 3 * e.q + h.all,
+       .arrived = out,
+       .arriving = qkv,
+       .released_per_token = h.all,
+       .out_features = 3 * e.columns,
+       .in_features = model.dim},
+      {.compute_elements_per_token = 4 * h.stream, .arrived = block.parameter_count()}};
+  if (context.of_heads() > 0) moments.insert(moments.begin() + 2, exchange);
+  return moments;
 }
 
 /// Input and its norm, queries, keys and values, and the result exist until the end.
 std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, const Elements& e, int64_t seq_len,
-                                                  bool packed, const TensorDivision& division) {
+                                                  bool packed, const TensorDivision& division,
+                                                  const ContextNumbers& context) {
   const double x = e.hidden.stream + e.hidden.all, qkv = 3 * e.q;
   MomentsWithoutGraph moments(model, seq_len, division);
   moments.add_product(x, 3 * e.columns, model.dim);
-  moments.add_fused_attention(x + qkv, {.size = e.q, .joined = packed});
-  moments.add_dropout_attention(x + qkv, e.q, /*repeats=*/false);
+  if (context.keys_travel()) {
+    moments.add(context.forward(x));
+  } else {
+    const double beside = x + qkv + context.of_heads();
+    if (context.of_heads() > 0) moments.add(context.forward_exchanges(x));
+    moments.add_fused_attention(beside, {.size = e.q, .joined = packed});
+    moments.add_dropout_attention(beside, e.q, /*repeats=*/false);
+  }
   moments.add_product(x + qkv + e.q, model.dim, e.columns);
   moments.add_leave(x + qkv + e.q, e.hidden.all);
   moments.add_dropout(x + qkv + e.q + e.hidden.stream, e.hidden.stream);
@@ -102,7 +116,7 @@ std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, co
 }
 
 BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool packed,
-                          const TensorDivision& division) {
+                          const TensorDivision& division, const ContextDivision& context) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
   block.parameters = norm_parameters(model, layer + ".attention_norm");
@@ -122,8 +136,12 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   block.saved.float32_per_token = division.of_rows(2) + (model.dropout > 0 ? 0.0 : static_cast<double>(e.heads));
   block.inputs = {{.matrices = {layer + ".attention.qkv.weight"}, .elements_per_token = h.all}};
   block.output_elements_per_token = h.stream;
-  block.backward_moments = attention_moments(block, model, e, seq_len);
-  block.moments_without_graph = attention_without_graph(model, e, seq_len, packed, division);
+  const ContextNumbers numbers(
+      {.heads = e.heads, .key_heads = e.heads, .head_dim = head, .seq_len = seq_len, .drops = model.dropout > 0},
+      context);
+  numbers.change(block);
+  block.backward_moments = attention_moments(block, model, e, seq_len, numbers);
+  block.moments_without_graph = attention_without_graph(model, e, seq_len, packed, division, numbers);
   add_enter(block, h.all, division);
   add_leave(block, {.elements_per_token = h.all, .of_output = true}, division);
   return block;
@@ -205,7 +223,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
       /*lookups=*/packed ? 2 : 1));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
-    spec.blocks.push_back(attention_block(model, layer, seq_len, packed, division));
+    spec.blocks.push_back(attention_block(model, layer, seq_len, packed, division, context));
     spec.blocks.push_back(mlp_block(model, layer, division));
   }
   auto norm = norm_parameters(model, "head.norm");

@@ -1,0 +1,62 @@
+// The numbers of attention on ranks that share the tokens of each row (context_attention.hpp): collectives, saved activations and moments of
+// high memory use. Torch-free.
+#pragma once
+#include <vector>
+
+#include "runner/models/attention_form.hpp"
+#include "strategies/contract/model_spec.hpp"
+
+namespace runner {
+
+/// The attention of a block, on this rank of the tensor axis.
+struct AttentionSize {
+  int64_t heads = 0, key_heads = 0, head_dim = 0;
+  int64_t seq_len = 0;  ///< of complete rows
+  AttentionForm form = {};
+  bool drops = false;  ///< dropout of probabilities
+
+  bool windowed() const { return form.window > 0 && form.window < seq_len; }
+};
+
+/// Nothing changes if one rank has complete rows.
+class ContextNumbers {
+ public:
+  ContextNumbers(const AttentionSize& size, const ContextDivision& context);
+
+  /// Whether the keys travel, and not the queries: in all forms but ulysses.
+  bool keys_travel() const { return context_.divides() && context_.form != ContextForm::ulysses; }
+  /// Sets the collectives of a block, and changes what it saves on a rank with complete rows.
+  void change(BlockSpec& block) const;
+
+  /// If the keys travel. `beside`: elements of the tensors that exist in addition to the queries, keys, values and the result.
+  std::vector<MemoryMoment> forward(double beside) const;
+  /// The same; besides those and their gradients.
+  MemoryMoment backward(double beside) const;
+
+  /// If queries travel, too: the exchanges before and after attention, and elements of queries, keys and values of this rank's heads, which
+  /// exist during attention in addition to those of this rank's tokens.
+  std::vector<MemoryMoment> forward_exchanges(double beside) const;
+  double of_heads() const { return keys_travel() || !context_.divides() ? 0 : q_ + sent_kv_; }
+  /// The exchange of the gradients of queries, keys and values. `beside`: in addition to them.
+  MemoryMoment backward_exchange(double beside) const;
+
+ private:
+  /// Elements per token of the scores of the largest tile in single operations.
+  struct Tile {
+    double scores = 0, queries = 0, keys = 0;
+  };
+  bool masks() const { return size_.drops || size_.form.softcap > 0 || size_.windowed(); }
+  bool gathers() const { return context_.form == ContextForm::gather; }
+  Tile tile() const;
+  void add_traffic(BlockSpec& block) const;
+  std::vector<MemoryMoment> forward_of_form(double beside) const;
+  MemoryMoment piece() const;
+  MemoryMoment piece_backward() const;
+
+  AttentionSize size_;
+  ContextDivision context_;
+  double ranks_, q_, kv_, heads_;  ///< elements per token: queries; keys and values; log-sum-exps
+  double sent_kv_;                 ///< keys and values whose heads are repeated for the ranks that share them
+};
+
+}  // namespace runner

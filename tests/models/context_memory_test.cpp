@@ -1,0 +1,51 @@
+// The measured memory of blocks on ranks that divide the tokens of rows is what is predicted from their specs. RUNNER_BLOCK_MEMORY=1 prints
+// the error of each block.
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+
+#include "block_memory.hpp"
+#include "context_model.hpp"
+
+using namespace runner;
+using namespace runner::testing;
+
+namespace {
+
+/// Claimed and measured bytes of the blocks of the first rank, which has the last tokens of the rows.
+ComparedMemory compared(const ContextRun& run) {
+  ComparedMemory result;
+  run_ranks(run.world(), [&](World& world) {
+    const RankAxes axes(run, world);
+    auto batch = cut_tokens(run.divided.batch.fields, run.context(world.rank));
+    batch.fields = batch.host_fields;
+    const auto spec = run.spec(world.rank);
+    const ForwardContext context{
+        .batch = &batch, .dropout_key = 1, .tensor = axes.tensor_axis(), .context = &*axes.context};
+    auto bytes = measured_memory(run.divided, spec, context);
+    if (world.rank > 0) return;
+    result.spec = spec;
+    result.measured = std::move(bytes);
+  });
+  result.claims = claimed_memory(run.divided, result.spec);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("blocks of context ranks need as much memory as is predicted", "[memory]") {
+  for (auto recipe : {gpt_recipe(), llama_recipe(), family_recipe("gemma2"), family_recipe("mistral")})
+    for (auto dtype : {torch::kFloat32, torch::kBFloat16})
+      for (double dropout : {0.0, 0.1})
+        for (int tensor_ranks : {1, 2})
+          for (int ranks : {2, 4}) {
+            recipe.n_heads = 8;
+            recipe.dropout = dropout;
+            const DividedRun divided{.recipe = sized_for_memory(recipe),
+                                     .ranks = tensor_ranks,
+                                     .batch = small_batch(memory_rows, memory_tokens, 480),
+                                     .vocabulary = 480,
+                                     .seq_len = memory_tokens,
+                                     .dtype = dtype};
+            for_each_form(divided, ranks, [](const ContextRun& run) { check_memory(describe(run), compared(run)); });
+          }
+}
