@@ -2,6 +2,7 @@
 // batches in which some ranks have no rows. Each trains as one rank does.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 
 #include "meshed_runs.hpp"
 #include "tests/support/every_nth.hpp"
@@ -11,12 +12,7 @@ using namespace runner::testing;
 
 namespace {
 
-struct MeshLine {
-  int pipeline, data, context, tensor;
-  std::string strategy;
-  nlohmann::json options = nlohmann::json::object();
-};
-const std::vector<MeshLine> meshes = {
+const std::vector<MeshLine> combined_meshes = {
     {1, 1, 1, 2, "single"},
     {1, 1, 2, 1, "single"},
     {2, 1, 1, 1, "single"},
@@ -30,15 +26,6 @@ const std::vector<MeshLine> meshes = {
     {2, 2, 1, 2, "zero", {{"stage", 1}}},
     {1, 2, 2, 2, "ddp"},
 };
-
-void on_mesh(TinyRun& run, const MeshLine& mesh) {
-  run.pipeline = mesh.pipeline;
-  run.context = mesh.context;
-  run.tensor = mesh.tensor;
-  run.world_size = mesh.pipeline * mesh.data * mesh.context * mesh.tensor;
-  run.strategy = mesh.strategy;
-  run.options = mesh.options;
-}
 
 struct Feature {
   std::string label;
@@ -78,10 +65,10 @@ TEST_CASE("fp64: meshes combine with adapters, frozen parameters, recomputation,
   feature.add(run);
   const auto single = train_tiny(run);
   static EveryNth chosen(3);
-  for (const auto& mesh : meshes) {
+  for (const auto& mesh : combined_meshes) {
     if (!chosen()) continue;
     auto meshed = run;
-    on_mesh(meshed, mesh);
+    put_on_mesh(meshed, mesh);
     INFO(run.family << ", " << feature.label << ", " << to_text(tiny_mesh(meshed)) << ", " << mesh.strategy << " "
                     << mesh.options.dump());
     check_same_training(train_tiny(meshed), single);
@@ -97,7 +84,7 @@ TEST_CASE("meshes combine with optimizers in host memory", "[tensor][context]") 
        {MeshLine{1, 2, 1, 2, "zero", {{"stage", 2}, {"offload_optimizer", true}}},
         MeshLine{1, 1, 2, 2, "zero", {{"stage", 3}, {"offload_optimizer", true}, {"offload_parameters", true}}},
         MeshLine{1, 2, 2, 1, "fsdp", {{"cpu_offload", true}}}}) {
-    on_mesh(run, mesh);
+    put_on_mesh(run, mesh);
     INFO(run.family << ", " << to_text(tiny_mesh(run)) << ", " << mesh.strategy << " " << mesh.options.dump());
     check_close(train_tiny(run).losses, single.losses, 1e-5);
   }

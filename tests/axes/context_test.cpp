@@ -11,12 +11,7 @@ using namespace runner::testing;
 
 namespace {
 
-struct Case {
-  int pipeline, data, context, tensor;
-  std::string strategy;
-  nlohmann::json options = nlohmann::json::object();
-};
-const std::vector<Case> meshes = {
+const std::vector<MeshLine> context_meshes = {
     {1, 1, 2, 1, "single"},
     {1, 1, 4, 1, "single"},
     {1, 1, 4, 1, "fsdp", {{"sharding_strategy", "FULL_SHARD"}}},
@@ -33,16 +28,7 @@ const std::vector<Case> meshes = {
     {2, 2, 2, 1, "fsdp"},
 };
 
-void on_mesh(TinyRun& run, const Case& mesh) {
-  run.pipeline = mesh.pipeline;
-  run.context = mesh.context;
-  run.tensor = mesh.tensor;
-  run.world_size = mesh.pipeline * mesh.data * mesh.context * mesh.tensor;
-  run.strategy = mesh.strategy;
-  run.options = mesh.options;
-}
-
-std::string text_of(const TinyRun& run) {
+std::string label_of(const TinyRun& run) {
   return fmt::format("{}, {}, {}, tied {}, packed {}, dropout {}, recompute {}, accumulation {}, {} {}", run.family,
                      to_text(tiny_mesh(run)), name_of(run.context_form), run.tied, run.packed, run.dropout,
                      run.recompute, run.accumulation, run.strategy, run.options.dump());
@@ -59,14 +45,13 @@ TEST_CASE("fp64: every mesh with a context axis trains as one rank", "[context]"
   run.clip_norm = 0.5;
   const auto single = train_tiny(run);
   static EveryNth chosen(7);
-  for (const auto& mesh : meshes)
+  for (const auto& mesh : context_meshes)
     for (const auto form : {ContextForm::gather, ContextForm::ring, ContextForm::ulysses}) {
       if (!chosen()) continue;
-      if (form == ContextForm::ulysses && mesh.context * mesh.tensor > 2 && run.family == "llama") continue;
       auto meshed = run;
-      on_mesh(meshed, mesh);
+      put_on_mesh(meshed, mesh);
       meshed.context_form = form;
-      INFO(text_of(meshed));
+      INFO(label_of(meshed));
       check_same_training(train_tiny(meshed), single);
     }
 }
@@ -82,15 +67,13 @@ TEST_CASE("fp64: rows of any length, dropout, recomputation and short batches un
   run.short_last = 1;  // some ranks have no rows
   const auto single = train_tiny(run);
   static EveryNth chosen(5);
-  for (const auto& mesh : meshes)
+  for (const auto& mesh : context_meshes)
     for (const auto form : {ContextForm::gather, ContextForm::ring, ContextForm::ulysses}) {
       if (!chosen()) continue;
-      if (form == ContextForm::ulysses && mesh.context * mesh.tensor > 2 && run.family == "llama") continue;
-      if (form == ContextForm::ring && run.dropout > 0) continue;
       auto meshed = run;
-      on_mesh(meshed, mesh);
+      put_on_mesh(meshed, mesh);
       meshed.context_form = form;
-      INFO(text_of(meshed) << ", rows of " << run.seq_len);
+      INFO(label_of(meshed) << ", rows of " << run.seq_len);
       check_same_training(train_tiny(meshed), single);
     }
 }
@@ -99,9 +82,9 @@ TEST_CASE("initial values under a context axis are those of one rank, bit for bi
   TinyRun run;
   run.steps = 0;
   const auto single = train_tiny(run);
-  for (const auto& mesh : meshes) {
-    on_mesh(run, mesh);
-    INFO(text_of(run));
+  for (const auto& mesh : context_meshes) {
+    put_on_mesh(run, mesh);
+    INFO(label_of(run));
     check_equal(train_tiny(run), single);
   }
 }
@@ -116,8 +99,8 @@ TEST_CASE("the curve under a context axis is close to that of one rank in every 
   const auto single = train_tiny(run);
   run.context_form = GENERATE(ContextForm::gather, ContextForm::ring, ContextForm::ulysses);
   for (size_t i : {0, 4}) {
-    on_mesh(run, meshes[i]);
-    INFO(text_of(run) << ", " << precision);
+    put_on_mesh(run, context_meshes[i]);
+    INFO(label_of(run) << ", " << precision);
     check_close(train_tiny(run).losses, single.losses, tolerance);
   }
 }

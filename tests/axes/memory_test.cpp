@@ -105,3 +105,21 @@ TEST_CASE("memory of ranks that divide matrices is as predicted", "[tensor][memo
     check_memory(run);
   }
 }
+
+TEST_CASE("memory of ranks that divide rows is as predicted", "[context][memory]") {
+  auto run = sized(GENERATE(as<std::string>(), "gpt", "llama"));
+  run.seq_len = 128;
+  run.context_form = GENERATE(ContextForm::gather, ContextForm::ring, ContextForm::ulysses);
+  run.recompute = GENERATE(false, true);
+  run.precision = GENERATE(as<std::string>(), "32-true", "bf16-true");
+  static EveryNth chosen(2);
+  for (const auto& mesh : {MeshLine{1, 1, 2, 1, "single"}, MeshLine{1, 1, 4, 1, "fsdp"}, MeshLine{1, 1, 2, 2, "single"},
+                           MeshLine{1, 2, 2, 1, "ddp"}, MeshLine{2, 1, 2, 1, "single"}}) {
+    if (!chosen()) continue;
+    put_on_mesh(run, mesh);
+    run.global_batch = 4 * mesh.data;
+    INFO(run.family << ", " << to_text(tiny_mesh(run)) << ", " << name_of(run.context_form) << ", recompute "
+                    << run.recompute << ", " << run.strategy << ", " << run.precision);
+    check_memory(run);
+  }
+}

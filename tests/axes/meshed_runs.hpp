@@ -5,6 +5,22 @@
 
 namespace runner::testing {
 
+/// A mesh, and the strategy of its data ranks.
+struct MeshLine {
+  int pipeline, data, context, tensor;
+  std::string strategy;
+  nlohmann::json options = nlohmann::json::object();
+};
+
+inline void put_on_mesh(TinyRun& run, const MeshLine& mesh) {
+  run.pipeline = mesh.pipeline;
+  run.context = mesh.context;
+  run.tensor = mesh.tensor;
+  run.world_size = mesh.pipeline * mesh.data * mesh.context * mesh.tensor;
+  run.strategy = mesh.strategy;
+  run.options = mesh.options;
+}
+
 inline TinyRun run_in_float64() {
   at::set_num_threads(1);
   TinyRun run;

@@ -78,3 +78,29 @@ TEST_CASE("the traffic of tensor axes is as predicted", "[tensor][recording]") {
     check_traffic(run);
   }
 }
+
+TEST_CASE("the traffic of context axes is as predicted", "[context][recording]") {
+  at::set_num_threads(1);
+  TinyRun run;
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.accumulation = GENERATE(1, 3);
+  run.recompute = GENERATE(true, false);
+  run.packed = GENERATE(false, true);
+  run.context_form = GENERATE(ContextForm::gather, ContextForm::ring, ContextForm::ulysses);
+  struct Line {
+    std::string precision;
+    MeshLine mesh;
+  };
+  static EveryNth chosen(3);
+  for (const auto& line : {Line{"32-true", {1, 1, 2, 1, "single"}}, Line{"bf16-mixed", {1, 1, 4, 1, "fsdp"}},
+                           Line{"bf16-true", {1, 2, 2, 1, "zero"}}, Line{"32-true", {1, 2, 2, 2, "fsdp"}},
+                           Line{"32-true", {2, 1, 2, 1, "single"}}, Line{"32-true", {2, 1, 2, 2, "ddp"}}}) {
+    if (!chosen()) continue;
+    put_on_mesh(run, line.mesh);
+    run.precision = line.precision;
+    INFO(run.family << ", " << to_text(tiny_mesh(run)) << ", " << name_of(run.context_form) << ", micro-batches "
+                    << run.accumulation << ", recompute " << run.recompute << ", packed " << run.packed << ", "
+                    << run.strategy << ", " << run.precision);
+    check_traffic(run);
+  }
+}

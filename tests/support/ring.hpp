@@ -1,5 +1,6 @@
 // Simulates ring collectives in memory, message by message. Tests compare claimed traffic with it.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -47,6 +48,19 @@ class Ring {
       for (size_t i = 0; i < buffers_[at(rank)].size(); ++i) buffers_[at(rank + 1)][i] += buffers_[at(rank)][i];
       sent_[at(rank)] += payload_;
     }
+  }
+
+  /// Sends part p of each rank's buffer directly to rank p. Afterwards, part p of rank r is what was part r of rank p. All parts must
+  /// have the same size.
+  void all_to_all() {
+    const auto before = buffers_;
+    const auto count = static_cast<size_t>(begin(1));
+    if (payload_ % ranks_ != 0) throw std::logic_error("the parts differ in size");
+    for (int rank = 0; rank < ranks_; ++rank)
+      for (int to = 0; to < ranks_; ++to) {
+        std::copy_n(before[at(rank)].begin() + begin(to), count, buffers_[at(to)].begin() + begin(rank));
+        if (to != rank) sent_[at(rank)] += begin(1);
+      }
   }
 
   int64_t sent_together() const {
@@ -124,6 +138,14 @@ inline int64_t sent_on_a_ring(Collective kind, int64_t payload, int ranks) {
       ring.reduce_scatter();
       ring.all_gather();
       all_are([&](size_t i) { return ring.sum(i); });
+      break;
+    case Collective::all_to_all:
+      ring.all_to_all();
+      for (int rank = 0; rank < ranks; ++rank)
+        for (int part = 0; part < ranks; ++part)
+          ring.check(rank, ring.begin(part), ring.begin(part + 1), [&](size_t i) {
+            return Ring::value(part, i - static_cast<size_t>(ring.begin(part)) + static_cast<size_t>(ring.begin(rank)));
+          });
       break;
     case Collective::reduce:
       ring.reduce();
