@@ -14,6 +14,10 @@ ContextNumbers::ContextNumbers(const AttentionSize& size, const ContextDivision&
       heads_(static_cast<double>(size.heads)),
       sent_kv_(2 * static_cast<double>(std::lcm(size.key_heads, int64_t{context.ranks}) * size.head_dim)) {}
 
+int64_t ContextNumbers::attended_key_heads() const {
+  return of_heads() > 0 ? std::lcm(size_.key_heads, int64_t{context_.ranks}) / context_.ranks : size_.key_heads;
+}
+
 void ContextNumbers::add_traffic(BlockSpec& block) const {
   using Kind = TensorCollective::Kind;
   auto& forward = block.context_forward;
@@ -56,48 +60,53 @@ void ContextNumbers::change(BlockSpec& block) const {
   }
 }
 
-/// Rows of a chunk or of a tile of them, and the keys that they see of those at hand.
+/// Queries of a chunk or of a tile of them, and the keys that they see of those at hand.
 ContextNumbers::Tile ContextNumbers::tile() const {
   const int64_t own = context_.own(size_.seq_len), chunk = own / 2, at_hand = gathers() ? own * context_.ranks : chunk;
   const int64_t queries = size_.drops ? chunk : std::min(chunk, attention_tile);
   const int64_t keys = size_.windowed() ? std::min(at_hand, size_.form.window + queries - 1) : at_hand;
   const auto per_token = [&](double elements) { return elements / static_cast<double>(own); };
   return {.scores = per_token(heads_ * static_cast<double>(queries * keys)),
-          .queries = per_token(static_cast<double>(queries)),
-          .keys = per_token(static_cast<double>(keys))};
+          .queries = q_ * per_token(static_cast<double>(queries)),
+          .keys = kv_ / 2 * per_token(static_cast<double>(keys)),
+          .copied_keys = size_.key_heads > 1 ? kv_ / 2 * per_token(static_cast<double>(keys)) : 0};
 }
 
-/// The temporaries of a part of attention: of the fused kernel its result, or the scores of a tile, with copies of its inputs. 16-bit
-/// values are merged in fp32.
-MemoryMoment ContextNumbers::piece() const {
+/// The temporaries of a part of attention. Of the fused kernel there is its result; 16-bit values are merged in fp32. In single operations
+/// there are copies of the inputs, scores and results; of dropout also the mask and its copy in the dtype of scores.
+std::vector<MemoryMoment> ContextNumbers::piece() const {
   if (!masks())
-    return {.compute_elements_per_token = q_ / 2,
-            .widened_per_token = q_ / 2,
-            .float32_per_token = 2 * heads_,
-            .attended_head_dim = size_.head_dim};
+    return {{.compute_elements_per_token = q_ / 2,
+             .widened_per_token = q_ / 2,
+             .float32_per_token = 2 * heads_,
+             .attended_head_dim = size_.head_dim}};
   const auto t = tile();
-  MemoryMoment moment{.compute_elements_per_token = t.scores + q_ * t.queries + kv_ * t.keys,
-                      .widened_per_token = t.scores,
-                      .float32_per_token = heads_};
-  if (size_.drops) {  // the mask, and its copy
-    moment.compute_elements_per_token += t.scores;
-    moment.mask_bytes_per_token = t.scores;
-  }
-  return moment;
+  std::vector<MemoryMoment> moments = {{.compute_elements_per_token = t.scores + 2 * t.queries + 2 * t.copied_keys,
+                                        .widened_per_token = t.scores + t.queries,
+                                        .float32_per_token = heads_}};
+  if (size_.drops)
+    moments.push_back({.compute_elements_per_token = 2 * t.scores + t.queries + t.copied_keys,
+                       .mask_bytes_per_token = t.scores,
+                       .widened_per_token = t.scores,
+                       .float32_per_token = heads_});
+  return moments;
 }
 
+/// The gradients of a part. Those of 16-bit keys are copied to fp32 before they are added.
 MemoryMoment ContextNumbers::piece_backward() const {
   if (!masks()) {
     const double keys = gathers() ? kv_ * (ranks_ - 0.5) : kv_ / 2;
-    return {.compute_elements_per_token = q_ / 2 + keys};
+    return {.compute_elements_per_token = q_ / 2 + keys, .widened_per_token = keys / 2};
   }
   const auto t = tile();
-  // Probabilities and their gradients; of dropout a copy of the mask, too, and of a soft cap the hyperbolic tangents.
+  // Probabilities and their gradients; of dropout a copy of the mask, too, and of a soft cap the hyperbolic tangents. Without dropout
+  // copies of keys and values and the gradients of values; with it the values are freed before.
   const double tiles = 2 + (size_.form.softcap > 0 ? 1 : 0) + (size_.drops ? 1 : 0);
-  return {.compute_elements_per_token = tiles * t.scores + 2 * q_ * t.queries + 1.5 * kv_ * t.keys,
-          .mask_bytes_per_token = size_.drops ? t.scores : 0,
-          .widened_per_token = (tiles + 1) / 2 * t.scores,
-          .float32_per_token = heads_};
+  return {
+      .compute_elements_per_token = tiles * t.scores + 2 * t.queries + t.keys + (size_.drops ? 1 : 2) * t.copied_keys,
+      .mask_bytes_per_token = size_.drops ? t.scores : 0,
+      .widened_per_token = (size_.drops ? tiles : tiles + 1) / 2 * t.scores,
+      .float32_per_token = heads_};
 }
 
 std::vector<MemoryMoment> ContextNumbers::forward(double beside) const {
@@ -115,14 +124,15 @@ std::vector<MemoryMoment> ContextNumbers::forward(double beside) const {
 
 std::vector<MemoryMoment> ContextNumbers::forward_of_form(double beside) const {
   const double inputs = beside + q_ + kv_;
-  auto moment = piece();
-  moment.compute_elements_per_token += inputs + (gathers() ? kv_ * ranks_ : 2 * kv_);
-  moment.float32_per_token += q_ + heads_;
-  if (!gathers()) return {moment};
-  // Keys and values as they are sent, as they arrive, and in the order of rows.
-  const MemoryMoment gathered{.compute_elements_per_token = inputs + kv_ + 2 * kv_ * ranks_,
-                              .float32_per_token = q_ + heads_};
-  return {gathered, moment};
+  auto moments = piece();
+  for (auto& moment : moments) {
+    moment.compute_elements_per_token += inputs + (gathers() ? kv_ * ranks_ : 2 * kv_);
+    moment.float32_per_token += q_ + heads_;
+  }
+  if (gathers())  // keys and values as they are sent, as they arrive, and in the order of rows
+    moments.push_back(
+        {.compute_elements_per_token = inputs + kv_ + 2 * kv_ * ranks_, .float32_per_token = q_ + heads_});
+  return moments;
 }
 
 MemoryMoment ContextNumbers::backward(double beside) const {

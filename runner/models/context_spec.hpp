@@ -37,20 +37,24 @@ class ContextNumbers {
   /// exist during attention in addition to those of this rank's tokens.
   std::vector<MemoryMoment> forward_exchanges(double beside) const;
   double of_heads() const { return keys_travel() || !context_.divides() ? 0 : q_ + sent_kv_; }
+  /// Heads and key heads of which this rank computes attention at a time.
+  int64_t attended_heads() const { return of_heads() > 0 ? size_.heads / context_.ranks : size_.heads; }
+  int64_t attended_key_heads() const;
   /// The exchange of the gradients of queries, keys and values. `beside`: in addition to them.
   MemoryMoment backward_exchange(double beside) const;
 
  private:
-  /// Elements per token of the scores of the largest tile in single operations.
+  /// Elements per token of the largest tile in single operations.
   struct Tile {
     double scores = 0, queries = 0, keys = 0;
+    double copied_keys = 0;  ///< of keys, and as many of values: one head needs no copies
   };
   bool masks() const { return size_.drops || size_.form.softcap > 0 || size_.windowed(); }
   bool gathers() const { return context_.form == ContextForm::gather; }
   Tile tile() const;
   void add_traffic(BlockSpec& block) const;
   std::vector<MemoryMoment> forward_of_form(double beside) const;
-  MemoryMoment piece() const;
+  std::vector<MemoryMoment> piece() const;
   MemoryMoment piece_backward() const;
 
   AttentionSize size_;

@@ -106,8 +106,9 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
   double places = 0;  // of rows in the tables, int64
   if (division.divides()) {
     // Rows of all tokens with their places and a mask, and then the sum over the ranks. A second table has places of its own.
+    // If tokens have positions (two lookups), those are the places.
     const bool two = block.parameters.size() > 1;
-    places = two ? division.of_rows(2) : 0;
+    places = two && lookups == 1 ? division.of_rows(2) : 0;
     if (two) lookups = 2;
     block.saved.float32_per_token = 2.25 + places;
     moments.list.push_back({.compute_elements_per_token = h.all, .float32_per_token = 4.5});

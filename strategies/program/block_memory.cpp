@@ -179,8 +179,11 @@ int64_t BlockMemory::product_bytes(size_t block, const MemoryMoment& moment) con
 
 int64_t BlockMemory::attention_scratch(const MemoryMoment& moment) const {
   if (moment.attended_head_dim == 0 || !job_.accelerator.host_kernels) return 0;
-  return attention_buffer_bytes(job_.products.threads, job_.precision.compute, job_.model->seq_len,
-                                moment.attended_head_dim);
+  const auto& context = job_.model->context;
+  int64_t tokens = job_.model->seq_len;
+  if (context.divides())  // a chunk at a time, or complete rows
+    tokens = context.form == ContextForm::ulysses ? tokens * context.ranks : tokens / 2;
+  return attention_buffer_bytes(job_.products.threads, job_.precision.compute, tokens, moment.attended_head_dim);
 }
 
 int64_t BlockMemory::declared_without_graph(size_t block, bool trains) const {

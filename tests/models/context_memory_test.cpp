@@ -1,7 +1,6 @@
 // The measured memory of blocks on ranks that divide the tokens of rows is what is predicted from their specs. RUNNER_BLOCK_MEMORY=1 prints
 // the error of each block.
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
 
 #include "block_memory.hpp"
 #include "context_model.hpp"
@@ -10,6 +9,9 @@ using namespace runner;
 using namespace runner::testing;
 
 namespace {
+
+/// So many that the scratch memory of threads is small in comparison.
+constexpr int64_t rows = 16;
 
 /// Claimed and measured bytes of the blocks of the first rank, which has the last tokens of the rows.
 ComparedMemory compared(const ContextRun& run) {
@@ -33,19 +35,18 @@ ComparedMemory compared(const ContextRun& run) {
 }  // namespace
 
 TEST_CASE("blocks of context ranks need as much memory as is predicted", "[memory]") {
-  for (auto recipe : {gpt_recipe(), llama_recipe(), family_recipe("gemma2"), family_recipe("mistral")})
+  for (auto recipe : {gpt_recipe(), llama_recipe(), family_recipe("gemma2")})
     for (auto dtype : {torch::kFloat32, torch::kBFloat16})
       for (double dropout : {0.0, 0.1})
-        for (int tensor_ranks : {1, 2})
-          for (int ranks : {2, 4}) {
-            recipe.n_heads = 8;
-            recipe.dropout = dropout;
-            const DividedRun divided{.recipe = sized_for_memory(recipe),
-                                     .ranks = tensor_ranks,
-                                     .batch = small_batch(memory_rows, memory_tokens, 480),
-                                     .vocabulary = 480,
-                                     .seq_len = memory_tokens,
-                                     .dtype = dtype};
-            for_each_form(divided, ranks, [](const ContextRun& run) { check_memory(describe(run), compared(run)); });
-          }
+        for (const auto& [ranks, tensor_ranks] : {std::pair(2, 1), std::pair(4, 1), std::pair(2, 2)}) {
+          recipe.n_heads = 8;
+          recipe.dropout = dropout;
+          const DividedRun divided{.recipe = sized_for_memory(recipe),
+                                   .ranks = tensor_ranks,
+                                   .batch = small_batch(rows, memory_tokens, 480),
+                                   .vocabulary = 480,
+                                   .seq_len = memory_tokens,
+                                   .dtype = dtype};
+          for_each_form(divided, ranks, [](const ContextRun& run) { check_memory(describe(run), compared(run)); });
+        }
 }

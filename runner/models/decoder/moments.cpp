@@ -196,11 +196,13 @@ std::vector<MemoryMoment> Moments::parallel(const BlockSpec& attention, const Bl
 
 /// Queries, copies of keys and values by head, and the result; queries of a tile, and its scores and probabilities. One head needs no
 /// copies.
-void Moments::add_tiled_attention(MomentsWithoutGraph& moments, double beside, const AttentionForm& form) const {
+void Moments::add_tiled_attention(MomentsWithoutGraph& moments, double beside, const ContextNumbers& numbers,
+                                  const AttentionForm& form) const {
   const auto tile = largest_tile(form.window);
   const double of_tile = static_cast<double>(tile.queries) / static_cast<double>(seq_len_);
-  const double copies = decoder_.kv_heads > 1 ? 2 * kv_ : 0;
-  const double queries = decoder_.n_heads > 1 ? q_ * of_tile : 0;
+  const double sent = numbers.of_heads() > 0 ? numbers.of_heads() - q_ : 2 * kv_;
+  const double copies = numbers.attended_key_heads() > 1 ? sent : 0;
+  const double queries = numbers.attended_heads() > 1 ? q_ * of_tile : 0;
   const double tiled = copies + queries + 2 * static_cast<double>(decoder_.n_heads * tile.keys) * of_tile;
   if (form.softcap > 0)
     moments.add_without_dropout({.compute_elements_per_token = beside + q_ + tiled});
@@ -229,8 +231,8 @@ std::vector<MemoryMoment> Moments::attention_without_graph(int64_t layer, bool p
   const auto form = attention_form(model_, layer);
   const bool windowed = form.window > 0 && form.window < seq_len_;
   const double x = input() + product_input();
-  // For packed rows, cos and sin of each token.
-  const double rotated = packed ? static_cast<double>(decoder_.rotary_dim) : 0;
+  // If tokens have positions, cos and sin of each.
+  const double rotated = packed || context_.divides() ? static_cast<double>(decoder_.rotary_dim) : 0;
   const auto project = [&](double beside, int64_t heads) {
     const int64_t out = heads * decoder_.head_dim;
     const auto size = static_cast<double>(out);
@@ -250,8 +252,8 @@ std::vector<MemoryMoment> Moments::attention_without_graph(int64_t layer, bool p
     if (numbers.of_heads() > 0) moments.add(numbers.forward_exchanges(x));
     const double beside = inputs + numbers.of_heads();
     if (form.softcap == 0) moments.add_fused_attention(beside, {.size = q_, .joined = packed});
-    if (form.softcap > 0 || windowed) add_tiled_attention(moments, beside, form);
-    moments.add_dropout_attention(beside, q_, /*repeats=*/decoder_.n_heads > decoder_.kv_heads);
+    if (form.softcap > 0 || windowed) add_tiled_attention(moments, beside, numbers, form);
+    moments.add_dropout_attention(beside, q_, /*repeats=*/numbers.attended_heads() > numbers.attended_key_heads());
   }
   moments.add_product(inputs + q_, decoder_.dim, decoder_.query_dim());
   add_leave(moments, inputs + q_);

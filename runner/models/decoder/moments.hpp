@@ -44,7 +44,8 @@ class Moments {
   };
   MemoryMoment attention_itself(int64_t layer) const;
   Tile largest_tile(int64_t window) const;
-  void add_tiled_attention(MomentsWithoutGraph& moments, double beside, const AttentionForm& form) const;
+  void add_tiled_attention(MomentsWithoutGraph& moments, double beside, const ContextNumbers& numbers,
+                           const AttentionForm& form) const;
   void add_norm_before(MomentsWithoutGraph& moments) const;
   void add_leave(MomentsWithoutGraph& moments, double beside) const;
   /// Adds what happens after a branch's last product. `beside` includes the result of that product.

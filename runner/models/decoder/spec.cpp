@@ -219,8 +219,7 @@ int64_t rotary_tables(const Recipe::Model& model) {
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                     const TensorDivision& division, const ContextDivision& context) {
-  const bool packed = rows != RowKind::one_sequence || context.divides();  // tokens have positions
-  const Blocks blocks(model, seq_len, packed, division, context);
+  const Blocks blocks(model, seq_len, rows != RowKind::one_sequence, division, context);
   ModelSpec spec;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   auto embedding = embedding_block(

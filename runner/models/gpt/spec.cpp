@@ -213,14 +213,14 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
                     const TensorDivision& division, const ContextDivision& context) {
   check_gpt(model);
   ModelSpec spec;
-  const bool packed = rows != RowKind::one_sequence || context.divides();  // tokens have positions
+  const bool packed = rows != RowKind::one_sequence;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
       model,
       {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, TensorSplit{}),
        matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std)},
       division,
-      /*lookups=*/packed ? 2 : 1));
+      /*lookups=*/packed || context.divides() ? 2 : 1));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
     spec.blocks.push_back(attention_block(model, layer, seq_len, packed, division, context));
