@@ -94,12 +94,18 @@ class PartialLinear : public torch::autograd::Function<PartialLinear> {
 
 }  // namespace
 
+/// What computes the gradient of the weight, if its backward does not.
+WeightGradients::Pointer Linear::later(const Tensor& x, const ForwardContext& context) const {
+  if (context.weight_gradients || !context.tensor || columns_) return context.weight_gradients;
+  return TensorAxis::during_sum(x);
+}
+
 Tensor Linear::product(const Tensor& x, const ForwardContext& context, bool unused) const {
   const auto bias = columns_ ? Tensor() : bias_.as(x.scalar_type());
   if (adapter_) return adapted(x, bias, context);
   const auto weight = weight_.as(x.scalar_type());
-  const bool leaves = context.weight_gradients && weight.requires_grad();
-  if (unused || leaves) return PartialLinear::apply(x, weight, given(bias), unused, context.weight_gradients);
+  const auto leaves_to = weight.requires_grad() ? later(x, context) : nullptr;
+  if (unused || leaves_to) return PartialLinear::apply(x, weight, given(bias), unused, leaves_to);
   if (decodes_on_host(x) && few_rows(x, weight)) return few_rows_product(x, weight, bias, x.scalar_type());
   return at::linear(x, weight, bias);
 }
@@ -123,10 +129,10 @@ Tensor Linear::adapted(const Tensor& x, const Tensor& bias, const ForwardContext
     adapter.dropout = {dropout.p(), dropout.place(context, DropoutSite::adapter)};
     if (columns_) adapter.dropout.place.parts = {*columns_};
   }
-  const auto& later = context.weight_gradients;
-  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter, later);
+  const auto leaves_to = later(x, context);
+  if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter, leaves_to);
   const auto wide = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide), later);
+  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide), leaves_to);
 }
 
 LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)

@@ -73,6 +73,7 @@ class Linear {
     double scale;
     Dropout dropout;
   };
+  WeightGradients::Pointer later(const torch::Tensor& x, const ForwardContext& context) const;
   torch::Tensor adapted(const torch::Tensor& x, const torch::Tensor& bias, const ForwardContext& context) const;
 
   Parameter weight_, bias_;

@@ -19,10 +19,10 @@ class TensorAxis::Enter : public torch::autograd::Function<Enter> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto axis = saved(context);
-    if (axis.division_.divides_rows()) return {axis.scattered_sum(gradients[0]), Tensor(), Tensor()};
-    auto total = gradients[0].clone(at::MemoryFormat::Contiguous);
-    axis.add_in_place(total);
-    return {total, Tensor(), Tensor()};
+    auto sum = axis.division_.divides_rows() ? axis.start_scattered_sum(gradients[0])
+                                             : axis.start_sum(gradients[0].clone(at::MemoryFormat::Contiguous));
+    if (const auto meanwhile = WeightGradients::saved(context)) meanwhile->compute_all();
+    return {sum.wait(), Tensor(), Tensor()};
   }
 };
 
@@ -74,6 +74,15 @@ Tensor TensorAxis::enter(const Tensor& stream, int64_t n) const {
   return division_.divides_rows() ? all_rows(stream, n) : stream;
 }
 
+WeightGradients::Pointer TensorAxis::during_sum(const Tensor& entered) {
+  if (!at::GradMode::is_enabled()) return {};
+  auto* node = dynamic_cast<torch::autograd::CppNode<Enter>*>(entered.grad_fn().get());
+  if (!node || WeightGradients::saved(&node->ctx_)) return {};
+  auto list = c10::make_intrusive<WeightGradients>();
+  WeightGradients::save(&node->ctx_, list);
+  return list;
+}
+
 Tensor TensorAxis::leave(Tensor products, bool unused) const {
   if (at::GradMode::is_enabled()) return Leave::apply(std::move(products), *this, unused);
   if (division_.divides_rows()) return scattered_sum(products);
@@ -119,19 +128,22 @@ Tensor TensorAxis::all_rows(const Tensor& stream, int64_t n) const {
 }
 
 /// The sum over the ranks of rows [n, d], of which each rank keeps its part. The rows that are missing on the last ranks are zeros.
-Tensor TensorAxis::scattered_sum(const Tensor& rows) const {
+TensorAxis::Started TensorAxis::start_scattered_sum(const Tensor& rows) const {
   const int64_t n = rows.size(0), own = stream_rows(n), padding = own * size() - n;
   auto all = padding == 0 ? rows.contiguous() : at::constant_pad_nd(rows, {0, 0, 0, padding});
   auto part = at::empty({own, rows.size(1)}, rows.options());
-  group_->_reduce_scatter_base(part, all, {c10d::ReduceOp::SUM})->wait();
-  return part;
+  auto work = group_->_reduce_scatter_base(part, all, {c10d::ReduceOp::SUM});
+  return {.result = part, .read = all, .work = std::move(work)};
 }
 
-void TensorAxis::add_in_place(const Tensor& values) const {
+/// In place.
+TensorAxis::Started TensorAxis::start_sum(const Tensor& values) const {
   RUNNER_CHECK(values.is_contiguous());
   std::vector<Tensor> tensors{values};
-  group_->allreduce(tensors, {c10d::ReduceOp::SUM})->wait();
+  return {.result = values, .read = values, .work = group_->allreduce(tensors, {c10d::ReduceOp::SUM})};
 }
+
+void TensorAxis::add_in_place(const Tensor& values) const { start_sum(values).wait(); }
 
 Tensor TensorAxis::joined(const Tensor& columns, const std::vector<int64_t>& sizes) const {
   const int64_t widest = *std::ranges::max_element(sizes);

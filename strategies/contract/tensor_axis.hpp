@@ -8,6 +8,7 @@
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/tensor_division.hpp"
+#include "strategies/contract/weight_gradients.hpp"
 
 namespace runner {
 
@@ -27,6 +28,10 @@ class TensorAxis {
 
   /// The stream [stream_rows(n), d] -> all rows [n, d], the input of column-parallel products. Backward adds the gradients of all ranks.
   torch::Tensor enter(const torch::Tensor& stream, int64_t n) const;
+  /// What the backward of enter() computes while the ranks add the gradients: a product with `entered`, which is a result of enter(), can
+  /// leave the gradient of its weight to it. Of several products this is only the first, whose backward is the last one. Null for later
+  /// calls, for other tensors, and without gradients.
+  static WeightGradients::Pointer during_sum(const torch::Tensor& entered);
   /// The products of row-parallel matrices [n, d], each of this rank's columns -> their sum over the ranks, as the stream. May
   /// overwrite `products`, which must be a temporary. `unused`: nothing reads the values, so forward does not communicate.
   torch::Tensor leave(torch::Tensor products, bool unused = false) const;
@@ -46,7 +51,18 @@ class TensorAxis {
 
  private:
   torch::Tensor all_rows(const torch::Tensor& stream, int64_t n) const;
-  torch::Tensor scattered_sum(const torch::Tensor& rows) const;
+  /// A collective that has started.
+  struct Started {
+    torch::Tensor result, read;  ///< `read`: what it reads
+    c10::intrusive_ptr<c10d::Work> work;
+    torch::Tensor wait() {
+      work->wait();
+      return result;
+    }
+  };
+  Started start_scattered_sum(const torch::Tensor& rows) const;
+  torch::Tensor scattered_sum(const torch::Tensor& rows) const { return start_scattered_sum(rows).wait(); }
+  Started start_sum(const torch::Tensor& values) const;
   void add_in_place(const torch::Tensor& values) const;
   torch::Tensor joined(const torch::Tensor& columns, const std::vector<int64_t>& sizes) const;
   class Enter;

@@ -197,13 +197,7 @@ void BlockGraphs::backward_weight(size_t block) {
   const auto later = std::exchange(pass_->graphs[block].later, {});
   RUNNER_CHECK(later, "the backward of block {} has one part", block);
   while (!later->empty()) {
-    auto [weight, product] = later->take();
-    auto gradient = [&] {
-      torch::NoGradGuard no_grad;
-      return product();
-    }();
-    product = {};  // frees what only this product needs
-    run_backward(std::move(weight), std::move(gradient));
+    later->compute_first();
     pass_on_kept();
   }
 }

@@ -335,6 +335,7 @@ class Executor : public Strategy {
     if (found != steps_.end()) return found->second;
     Step step{.program = step_program(*job_.model, plan_, job_.recompute, static_cast<int64_t>(micro_batches)),
               .ends = std::vector<size_t>(micro_batches)};
+    if (events_.programmed) events_.programmed(step.program);
     for (size_t i = 0; step.program[i].op != Op::norm; ++i) step.ends[step.program[i].micro_batch] = i;
     return steps_.emplace(micro_batches, std::move(step)).first->second;
   }

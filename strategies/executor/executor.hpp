@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "strategies/contract/strategy.hpp"
-#include "strategies/program/parallel_plan.hpp"
+#include "strategies/program/program.hpp"
 
 namespace runner {
 
@@ -15,6 +15,8 @@ struct ShardEvents {
   std::function<void(size_t unit)> update_begins, update_ended;
   /// Called in the rank's thread before the forward of a block, when all of its parameters are available.
   std::function<void(size_t block)> forward_begins;
+  /// Called with the program of a step before it is executed for the first time. It may change the program.
+  std::function<void(Program& program)> programmed;
 };
 
 std::unique_ptr<Strategy> make_executor(StrategySetup setup, ParallelPlan plan, ShardEvents events = {});

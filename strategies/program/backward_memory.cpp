@@ -52,7 +52,7 @@ class BlockMemory::Backward {
     add(Kind::level, bytes);
     one_by_one(moment.arrived);
     add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
-    if (arriving > 0) add(Kind::peak, bytes + arriving * compute + weight_scratch(moment));
+    if (arriving > 0) add(Kind::peak, bytes + arriving * compute + weight_scratch(moment) + sum_bytes(moment));
     if (moment.arriving == 0) return;
     if (!splits_) bytes -= memory_.released_bytes(moment);
     if (compute != gradient) add(Kind::peak, bytes + arriving * (compute + gradient));
@@ -69,7 +69,7 @@ class BlockMemory::Backward {
     const int64_t bytes = beside + memory_.moment_bytes(moment) + trained(0, moment.arrived) * gradient;
     add(Kind::peak, bytes + memory_.input_scratch(moment, memory_.tokens_));
     if (arriving == 0) return;
-    add(Kind::peak, bytes + arriving * compute + weight_scratch(moment));
+    add(Kind::peak, bytes + arriving * compute + weight_scratch(moment) + sum_bytes(moment));
     if (memory_.leaf_ != memory_.job_.precision.compute)
       add(Kind::peak, bytes - memory_.released_bytes(moment) + arriving * (compute + gradient));
   }
@@ -82,6 +82,20 @@ class BlockMemory::Backward {
 
   int64_t weight_scratch(const MemoryMoment& moment) const {
     return splits_ ? 0 : memory_.weight_scratch(moment, memory_.tokens_);
+  }
+
+  /// Bytes of the sum over the ranks of the input's gradient. The first product of a block with the entered stream leaves the gradient of
+  /// its weight until that sum has started (TensorAxis::during_sum()). Branches of a parallel layer have norms between.
+  int64_t sum_bytes(const MemoryMoment& moment) const {
+    const auto& model = *memory_.job_.model;
+    const bool products = moment.out_features > 0 && spec_.layer_name() != spec_.name;
+    if (splits_ || !model.division.divides() || !products) return 0;
+    const auto first = std::ranges::find_if(
+        spec_.parameters, [](const auto& parameter) { return parameter.split && parameter.shape.size() == 2; });
+    int64_t end = 0;  // elements of the first matrix and of the parameters after it
+    for (auto parameter = first; parameter != spec_.parameters.end(); ++parameter) end += parameter->numel();
+    const bool is_first = moment.arrived < end && end <= moment.arrived + moment.arriving;
+    return is_first ? memory_.bytes_of_tokens(model.division.of_rows(static_cast<double>(model.dim))) : 0;
   }
 
   /// Bytes that are kept for the second part at the i-th moment, and that do not belong to the moment itself.

@@ -172,6 +172,19 @@ void Call::note(Stream& stream) const {
         for (const auto& view : argument.views) view.note(stream, writes, facts->name.c_str());
 }
 
+/// Operands of a product are the first two matrices, or in addmm those after the summand.
+double Call::seconds(const Speeds& speeds) const {
+  static const std::set<std::string> products{"aten::mm.out", "aten::bmm.out", "aten::addmm.out", "aten::baddbmm.out"};
+  double bytes = 0;
+  for (const auto& argument : arguments)
+    for (const auto& view : argument.views)
+      if (view.defined) bytes += static_cast<double>(view.numel()) * static_cast<double>(c10::elementSize(view.dtype));
+  if (!products.contains(facts->name)) return bytes / speeds.bytes;
+  const size_t first = facts->name.find("add") == std::string::npos ? 0 : 1;
+  const auto &a = arguments[first].views[0], &b = arguments[first + 1].views[0];
+  return 2 * static_cast<double>(a.numel()) * static_cast<double>(b.sizes.back()) / speeds.flops;
+}
+
 bool Call::is_unshaped_output(size_t i) const {
   return op.schema().arguments()[i].kwarg_only() && arguments[i].writes &&
          arguments[i].kind == Argument::Kind::tensor && arguments[i].views[0].defined &&

@@ -46,6 +46,8 @@ struct Call {
   void require_memory() const;
   /// Notes the reads, then the writes, of the task that was entered into `stream` last.
   void note(Stream& stream) const;
+  /// That the call takes in simulated time.
+  double seconds(const Speeds& speeds) const;
   /// Whether the argument is an `out` tensor without elements, which gets its shape from the operator.
   bool is_unshaped_output(size_t argument) const;
 

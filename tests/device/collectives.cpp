@@ -42,6 +42,11 @@ const char* Collective::name() const {
   return "broadcast";
 }
 
+double Collective::seconds(const View& in, const View& out, const Speeds& speeds) const {
+  const auto bytes = static_cast<double>(std::max(bytes_of(in), bytes_of(out)));
+  return (kind == Kind::all_reduce ? 2 : 1) * bytes / speeds.wire_bytes;
+}
+
 void Collective::run() const {
   size_t ranks = in.size();
   std::vector<Bytes> inputs;  // copies: an output may overlap an input
@@ -218,7 +223,9 @@ class DeviceBackend final : public c10d::Backend {
     out.require_memory(name);
     Schedule& schedule = machine().schedule;
     schedule.wait(*stream_, schedule.record(current_stream(device_)));
-    schedule.enter(*stream_, communicator_->join(rank_, *stream_, collective, in, out));
+    auto task = communicator_->join(rank_, *stream_, collective, in, out);
+    task.seconds = collective.seconds(in, out, schedule.speeds());
+    schedule.enter(*stream_, std::move(task));
     in.note(*stream_, collective.kind == Kind::broadcast && collective.root != rank_, name);
     const bool keeps = collective.kind == Kind::broadcast ? collective.root == rank_
                                                           : collective.kind == Kind::reduce && collective.root != rank_;

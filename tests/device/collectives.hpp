@@ -21,6 +21,8 @@ struct Collective {
   std::vector<View> in = {}, out = {};  ///< by rank; `out` may overlap `in`
 
   const char* name() const;
+  /// That it takes in simulated time, if a rank has these tensors.
+  double seconds(const View& in, const View& out, const Speeds& speeds) const;
   /// Moves the bytes.
   void run() const;
 };

@@ -80,7 +80,8 @@ std::vector<c10::IValue> run_later(const Call& call, const Shapes& shapes) {
       for (size_t i = 0; i < views.size(); ++i) copy_to(views[i], values[i]);
     });
   };
-  machine().schedule.enter(stream, {.kernel = std::move(kernel)});
+  const double seconds = call.seconds(machine().schedule.speeds());
+  machine().schedule.enter(stream, {.kernel = std::move(kernel), .seconds = seconds});
   call.note(stream);
   for (const auto& views : results.views)
     for (const auto& view : views) view.note(stream, /*writes=*/true, call.facts->name.c_str());
@@ -93,7 +94,8 @@ std::vector<c10::IValue> run_and_wait(const Call& call) {
   {
     Lock lock = machine().lock();
     Stream& stream = begin(call, true);
-    machine().schedule.enter(stream, {.kernel = [values, kept = without_tensors(call)] { *values = kept->run(); }});
+    machine().schedule.enter(stream, {.kernel = [values, kept = without_tensors(call)] { *values = kept->run(); },
+                                      .seconds = call.seconds(machine().schedule.speeds())});
     call.note(stream);
     machine().host_waits(lock, machine().schedule.record(stream));
   }

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace runner::simulated {
 
 std::string Stream::name() const {
@@ -22,6 +24,37 @@ void Schedule::set_policy(Policy policy) {
     devices_[d].random.seed(policy.seed * 977 + d);
     devices_[d].next_in_pool = 0;
   }
+}
+
+// ---- time
+
+void Schedule::set_speeds(const Speeds& speeds) {
+  speeds_ = speeds;
+  for (auto& device : devices_) {
+    device.host_time = 0;
+    for (auto& stream : device.streams) stream.time = stream.busy = 0;
+  }
+}
+
+TimeStatistics Schedule::time(int device) const {
+  const auto& streams = devices_.at(static_cast<size_t>(device)).streams;
+  TimeStatistics statistics{.end = streams.front().time, .computed = streams.front().busy};
+  for (size_t i = 1; i < streams.size(); ++i) statistics.communicated += streams[i].busy;
+  return statistics;
+}
+
+/// The task is its stream's next one, and what it waits for has passed.
+void Schedule::arrive(Stream& stream, const Task& task) {
+  stream.time = std::max({stream.time, task.entered, task.after ? task.after->time : 0});
+}
+
+void Schedule::end(Stream& stream, const Task& task) {
+  if (task.meeting) stream.time = std::max(stream.time, task.meeting->begin);
+  stream.time += task.seconds;
+  stream.busy += task.seconds;
+  if (!task.ends) return;
+  task.ends->passed = true;
+  task.ends->time = stream.time;
 }
 
 // ---- streams
@@ -55,6 +88,7 @@ void Schedule::give_back(Stream& stream) { devices_[static_cast<size_t>(stream.d
 
 uint64_t Schedule::enter(Stream& stream, Task task) {
   stream.clock.join(host_clock(stream.device));
+  task.entered = devices_[static_cast<size_t>(stream.device)].host_time;
   if (task.after && task.after->stream->device == stream.device) stream.clock.join(task.after->clock);
   uint64_t number = stream.clock.tick(stream.index);
   if (task.ends) {
@@ -63,7 +97,8 @@ uint64_t Schedule::enter(Stream& stream, Task task) {
   }
   bool nothing_to_do = !task.kernel && !task.meeting && (!task.after || task.after->passed);
   if (stream.tasks.empty() && nothing_to_do) {
-    if (task.ends) task.ends->passed = true;
+    arrive(stream, task);
+    end(stream, task);
   } else {
     stream.tasks.push_back(std::move(task));
   }
@@ -87,9 +122,10 @@ bool Schedule::run_next(Stream& stream, bool force) {
     auto after = task.after;
     if (!force || !run_until(*after->stream, [&] { return after->passed; })) return false;
   }
+  arrive(stream, task);
   if (task.meeting && !meet(task, force)) return false;
   if (auto kernel = std::exchange(task.kernel, {})) kernel();
-  if (task.ends) task.ends->passed = true;
+  end(stream, task);
   stream.tasks.pop_front();
   return true;
 }
@@ -104,6 +140,7 @@ bool Schedule::meet(Task& task, bool force) {
   }
   if (meeting->over) return true;
   meeting->over = true;
+  for (const auto& seat : meeting->seats) meeting->begin = std::max(meeting->begin, seat.stream->time);
   wake();
   if (!meeting->aborted) meeting->work();
   return true;
@@ -122,7 +159,10 @@ bool Schedule::run_until(Stream& stream, const std::function<bool()>& done) {
     if (stream.tasks.empty()) return false;
     Task& next = stream.tasks.front();
     bool reached = next.meeting && (!next.after || next.after->passed);
-    if (reached) next.meeting->seats[next.seat].at_head = true;
+    if (reached) {
+      arrive(stream, next);
+      next.meeting->seats[next.seat].at_head = true;
+    }
     if (reached && done()) return true;  // another rank's stream waited for this one to come here
     if (!run_next(stream, true)) return false;
   }
@@ -174,7 +214,9 @@ void Schedule::wait_on_host(Lock& lock, const MomentPtr& moment) {
 }
 
 void Schedule::seen(const MomentPtr& moment) {
-  devices_[static_cast<size_t>(moment->stream->device)].host.join(moment->clock);
+  auto& device = devices_[static_cast<size_t>(moment->stream->device)];
+  device.host.join(moment->clock);
+  device.host_time = std::max(device.host_time, moment->time);
 }
 
 void Schedule::wait_for_device(Lock& lock, int device) {

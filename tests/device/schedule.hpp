@@ -16,6 +16,7 @@
 
 #include "tests/device/clock.hpp"
 #include "tests/device/policy.hpp"
+#include "tests/device/speeds.hpp"
 
 namespace runner::simulated {
 
@@ -26,6 +27,7 @@ struct Moment {
   Stream* stream = nullptr;
   Clock clock = {};  ///< the tasks that come before it
   bool passed = false;
+  double time = 0;  ///< simulated; once it has passed
 };
 using MomentPtr = std::shared_ptr<Moment>;
 
@@ -40,6 +42,7 @@ struct Meeting {
   std::function<void()> work = {};
   bool over = false;
   bool aborted = false;  ///< a rank has failed; `work` is left out
+  double begin = 0;      ///< simulated time; once it is over
 };
 
 struct Task {
@@ -48,6 +51,8 @@ struct Task {
   MomentPtr ends = {};                ///< passes when it has run
   std::shared_ptr<Meeting> meeting = {};
   size_t seat = 0;
+  double seconds = 0;  ///< that it takes, simulated
+  double entered = 0;  ///< simulated time at which the host entered it
 };
 
 struct Stream {
@@ -57,6 +62,8 @@ struct Stream {
   Clock clock = {};  ///< the tasks that come before the next one
   std::deque<Task> tasks = {};
   bool running = false;
+  double time = 0;  ///< simulated: until then it is busy or waits
+  double busy = 0;  ///< the seconds of its tasks
 
   /// "device 0 default stream", "device 0 stream 3".
   std::string name() const;
@@ -71,6 +78,10 @@ class Schedule {
 
   /// Also begins again with the first stream of the pools.
   void set_policy(Policy policy);
+  /// Time begins again.
+  void set_speeds(const Speeds& speeds);
+  const Speeds& speeds() const { return speeds_; }
+  TimeStatistics time(int device) const;
 
   // ---- streams
   Stream& default_stream(int device) { return devices_.at(static_cast<size_t>(device)).streams.front(); }
@@ -107,9 +118,12 @@ class Schedule {
     std::vector<Stream*> unused;
     size_t next_in_pool = 0;
     Clock host;
+    double host_time = 0;  ///< simulated: of the latest moment that its threads have waited for
     std::mt19937_64 random;
   };
 
+  static void arrive(Stream& stream, const Task& task);
+  static void end(Stream& stream, const Task& task);
   bool run_next(Stream& stream, bool force);
   bool meet(Task& task, bool force);
   bool run_until(Stream& stream, const std::function<bool()>& done);
@@ -120,6 +134,7 @@ class Schedule {
   static constexpr size_t pool_size = 8;
   static constexpr std::chrono::seconds patience{60};
   Policy policy_;
+  Speeds speeds_;
   std::deque<Device> devices_;
   std::condition_variable changed_;
 };

@@ -29,7 +29,7 @@ void on_fault(int, siginfo_t* info, void*) {
 
 }  // namespace
 
-Simulation::Simulation(Policy policy) {
+Simulation::Simulation(Policy policy, const Speeds& speeds) {
   struct sigaction action = {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO;
@@ -40,6 +40,7 @@ Simulation::Simulation(Policy policy) {
   take_reports();
   Lock lock = machine().lock();
   machine().schedule.set_policy(policy);
+  machine().schedule.set_speeds(speeds);
   machine().operators = {};
 }
 
@@ -57,6 +58,12 @@ std::vector<std::string> take_reports() { return machine().reports.take(); }
 void wait_for_devices() {
   Lock lock = machine().lock();
   for (int device = 0; device < device_count; ++device) machine().host_waits_for_device(lock, device);
+}
+
+TimeStatistics time_statistics(int device) {
+  Lock lock = machine().lock();
+  machine().host_waits_for_device(lock, device);
+  return machine().schedule.time(device);
 }
 
 MemoryStatistics memory_statistics(int device) {

@@ -10,6 +10,7 @@
 
 #include "tests/device/device_type.hpp"
 #include "tests/device/policy.hpp"
+#include "tests/device/speeds.hpp"
 #include "tests/device/statistics.hpp"
 
 namespace runner::simulated {
@@ -18,7 +19,7 @@ namespace runner::simulated {
 /// use; at its end all devices are done.
 class Simulation {
  public:
-  explicit Simulation(Policy policy = {});
+  explicit Simulation(Policy policy = {}, const Speeds& speeds = {});
   ~Simulation();
   Simulation(const Simulation&) = delete;
 };
@@ -28,6 +29,8 @@ std::vector<std::string> take_reports();
 /// The host waits for all that was entered, on all devices.
 void wait_for_devices();
 
+/// The host waits for the device first.
+TimeStatistics time_statistics(int device);
 MemoryStatistics memory_statistics(int device);
 PinnedStatistics pinned_statistics();
 /// The peak of one device, or of pinned memory, is what is in use now.
