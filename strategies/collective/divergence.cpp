@@ -114,6 +114,19 @@ Operation last_transfer(const History& history, size_t group) {
   return {};
 }
 
+/// The rank that has not called the send for which a rank waits; nullopt if the rank does not wait, or that is not known.
+std::optional<int> missing_sender(const std::vector<Group>& groups, const std::vector<History>& histories, int rank) {
+  const auto& history = histories[static_cast<size_t>(rank)];
+  if (history.empty() || history.back().operation.kind != Collective::transfer) return std::nullopt;
+  const auto group = static_cast<size_t>(history.back().group);
+  const auto& ranks = groups.at(group).ranks;
+  if (ranks.size() != 2 || ranks[1] != rank) return std::nullopt;
+  const auto& other = histories[static_cast<size_t>(ranks[0])];
+  const auto sent = last_transfer(other, group).sequence;
+  const bool known = sent > 0 || (!other.empty() && other.size() < CollectiveTrace::history);
+  return known && sent < history.back().operation.sequence ? std::optional(ranks[0]) : std::nullopt;
+}
+
 /// A channel on which one rank has called more transfers than the other, at the same point of the program.
 std::optional<std::string> uneven_channel(const std::vector<Group>& groups, const std::vector<History>& histories) {
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -149,6 +162,27 @@ std::optional<std::string> find_divergence(const std::vector<Group>& groups, con
   for (size_t i = 0; i < groups.size(); ++i)
     if (groups[i].ranks.size() == 2)
       if (auto text = divergence_in(groups[i], groups, histories, i)) return text;
+  return std::nullopt;
+}
+
+std::optional<std::string> find_deadlock(const std::vector<Group>& groups, const std::vector<History>& histories) {
+  for (int first = 0; first < static_cast<int>(histories.size()); ++first) {
+    std::vector<int> waiting;
+    std::optional<int> rank = first;
+    while (rank && std::find(waiting.begin(), waiting.end(), *rank) == waiting.end()) {
+      waiting.push_back(*rank);
+      rank = missing_sender(groups, histories, *rank);
+    }
+    if (rank != first) continue;
+    std::sort(waiting.begin(), waiting.end());
+    std::vector<std::string> clauses;
+    for (const int one : waiting) {
+      const auto& call = histories[static_cast<size_t>(one)].back();
+      clauses.push_back(fmt::format("rank {} in {} of {}", one, describe(call.operation),
+                                    groups[static_cast<size_t>(call.group)].name));
+    }
+    return "ranks wait for each other: " + join(clauses, ", ");
+  }
   return std::nullopt;
 }
 

@@ -119,7 +119,9 @@ void DivergenceWatch::judge() {
     auto bytes = store_->get(calls_of(rank));
     histories.back() = history_from(bytes.data(), bytes.size());
   }
-  if (auto verdict = find_divergence(trace_->groups(), histories)) store_->set("verdict", *verdict);
+  auto verdict = find_divergence(trace_->groups(), histories);
+  if (!verdict) verdict = find_deadlock(trace_->groups(), histories);
+  if (verdict) store_->set("verdict", *verdict);
 }
 
 }  // namespace runner

@@ -68,7 +68,8 @@ std::shared_ptr<SharedSegment> SharedSegment::allocate(int ranks) {
 SharedSegment::~SharedSegment() { ::munmap(data_, bytes_); }
 
 SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset, int rank,
-                           std::vector<int> world_ranks, std::string name, std::chrono::milliseconds timeout)
+                           std::vector<int> world_ranks, std::string name, std::chrono::milliseconds timeout,
+                           std::shared_ptr<const SegmentPlaces> places)
     : segment_(std::move(segment)),
       area_(reinterpret_cast<ShmArea*>(segment_->data() + offset)),
       slots_(segment_->data() + offset + shm_slots_offset),
@@ -76,6 +77,7 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset
       world_ranks_(std::move(world_ranks)),
       name_(std::move(name)),
       timeout_(timeout),
+      places_(std::move(places)),
       // Spinning is fast if every rank has its own core. Otherwise it takes CPU time from the rank for which this one
       // waits.
       spins_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 0) {
@@ -118,9 +120,22 @@ std::string SegmentGroup::who_is_late() const {
     if (other.pid == 0)
       late.push_back(fmt::format("rank {} never joined", world_rank(peer)));
     else if (other.latest().sequence < area_->ranks[rank_].latest().sequence)
-      late.push_back(fmt::format("rank {} is still at {}", world_rank(peer), text_of(other.latest())));
+      late.push_back(fmt::format("rank {} is still at {}{}", world_rank(peer), text_of(other.latest()),
+                                 waits_of(world_rank(peer))));
   }
   return late.empty() ? "a rank does not answer" : join(late, "; ");
+}
+
+std::string SegmentGroup::waits_of(int rank) const {
+  std::vector<std::string> waits;
+  for (const auto& [offset, ranks, name] : places_->all()) {
+    const auto* area = reinterpret_cast<const ShmArea*>(segment_->data() + offset);
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    if (area == area_ || found == ranks.end()) continue;
+    const auto& other = area->ranks[found - ranks.begin()];
+    if (other.waits > 0) waits.push_back(fmt::format("{} of {}", describe(other.latest()), name));
+  }
+  return waits.empty() ? "" : " and waits in " + join(waits, " and in ");
 }
 
 void SegmentGroup::look_around(const Word& word, uint32_t seen, double waited) const {
@@ -158,11 +173,20 @@ void SegmentGroup::barrier() {
 
 void SegmentGroup::wait_for_change(Word& word, uint32_t seen) const {
   double begun = steady_seconds();
+  auto& waits = area_->ranks[rank_].waits;
+  struct Noted {
+    std::atomic<uint32_t>* waits = nullptr;
+    ~Noted() {
+      if (waits) --*waits;
+    }
+  } noted;
   while (word.load(std::memory_order_acquire) == seen) {
     if (area_->failure.state != ShmFailure::none) throw_failure();
     futex_wait(word, seen, 100);
     double waited = steady_seconds() - begun;
-    if (waited > 0.1) look_around(word, seen, waited);
+    if (waited <= 0.1) continue;
+    if (!noted.waits) ++*(noted.waits = &waits);
+    look_around(word, seen, waited);
   }
 }
 
@@ -224,9 +248,10 @@ std::unique_ptr<SegmentGroup> SegmentAreas::next(const std::vector<int>& ranks, 
         shm_groups, name);
   used_ += size;
   auto where = std::find(ranks.begin(), ranks.end(), rank_);
+  places_->add({.offset = offset, .world_ranks = ranks, .name = name});
   if (where == ranks.end()) return {};
   return std::make_unique<SegmentGroup>(segment_, offset, static_cast<int>(where - ranks.begin()), ranks, name,
-                                        timeout_);
+                                        timeout_, places_);
 }
 
 }  // namespace runner

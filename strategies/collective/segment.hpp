@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,36 @@ class SharedSegment {
   int ranks_;
 };
 
+/// The areas of all groups of a segment, as a rank knows them. Threads may use it at the same time.
+class SegmentPlaces {
+ public:
+  struct Place {
+    size_t offset;
+    std::vector<int> world_ranks;
+    std::string name;
+  };
+  void add(Place place) {
+    std::lock_guard lock(mutex_);
+    places_.push_back(std::move(place));
+  }
+  std::vector<Place> all() const {
+    std::lock_guard lock(mutex_);
+    return places_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Place> places_;
+};
+
 /// One rank's view of one area. Every wait ends: all ranks arrive, or the timeout passes, or a rank of the group fails. After a
 /// failure, this call and every later one throws c10::DistBackendError with the reason of the first failed rank.
 class SegmentGroup {
  public:
   /// `offset`: of the area in the segment. `world_ranks[i]` is the rank in the world of rank i of the group; messages use it, and
-  /// those about transfers use `name`.
+  /// those about transfers use `name`. `places`: of all groups, to tell what a rank of this group waits for in others.
   SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset, int rank, std::vector<int> world_ranks,
-               std::string name, std::chrono::milliseconds timeout);
+               std::string name, std::chrono::milliseconds timeout, std::shared_ptr<const SegmentPlaces> places);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
@@ -75,6 +98,8 @@ class SegmentGroup {
   /// The operation, and the group if it is a transfer.
   std::string text_of(const Operation& operation) const;
   std::string who_is_late() const;
+  /// What a rank of the world waits for in other groups; empty if it does not, or not for long.
+  std::string waits_of(int rank) const;
 
   std::shared_ptr<SharedSegment> segment_;
   ShmArea* area_;
@@ -83,6 +108,7 @@ class SegmentGroup {
   std::vector<int> world_ranks_;
   std::string name_;
   std::chrono::milliseconds timeout_;
+  std::shared_ptr<const SegmentPlaces> places_;
   int spins_;
 };
 
@@ -99,6 +125,7 @@ class SegmentAreas {
   std::shared_ptr<SharedSegment> segment_;
   int rank_;
   std::chrono::milliseconds timeout_;
+  std::shared_ptr<SegmentPlaces> places_ = std::make_shared<SegmentPlaces>();
   size_t used_ = 0;
 };
 

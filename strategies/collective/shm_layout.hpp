@@ -47,6 +47,7 @@ struct ShmRank {
   /// Indexed by the parity of the sequence number. A rank may announce its next operation while a peer still compares
   /// this one, but never the one after that.
   ShmOperation operations[2];
+  std::atomic<uint32_t> waits;  ///< of its threads that have waited in this group for a while
   Operation latest() const {
     Operation even = operations[0].load(), odd = operations[1].load();
     return even.sequence < odd.sequence ? odd : even;

@@ -42,6 +42,12 @@ class Ranks {
     }
     return find_divergence(traces_[0]->groups(), histories).value_or("");
   }
+  std::string deadlock() const {
+    std::vector<History> histories;
+    for (const auto& trace : traces_) histories.push_back(trace->recent());
+    for (auto& history : histories) std::erase_if(history, [](const auto& call) { return call.group < 0; });
+    return find_deadlock(traces_[0]->groups(), histories).value_or("");
+  }
   std::vector<int> strayed() const {
     std::vector<double> digests;
     for (const auto& trace : traces_)
@@ -129,6 +135,24 @@ TEST_CASE("channels have no order with respect to each other and to collectives,
   CHECK(ranks.verdict() ==
         "ranks diverged: rank 0 is in transfer #2 (100 B of float32) of activations 0 to 1, rank 1 in transfer #2 (104 "
         "B of float32) of activations 0 to 1");
+}
+
+TEST_CASE("ranks that wait for each other's messages are found, with what each one waits in", "[divergence][channel]") {
+  Ranks ranks(3);
+  const int forward = ranks.group("activations 0 to 1", {0, 1}), backward = ranks.group("gradients 1 to 0", {1, 0}),
+            next = ranks.group("activations 1 to 2", {1, 2});
+  ranks.call(0, forward, Collective::transfer);
+  ranks.call(1, forward, Collective::transfer);
+  ranks.call(0, backward, Collective::transfer);
+  CHECK(ranks.deadlock() == "");  // rank 1 computes
+  ranks.call(2, next, Collective::transfer);
+  CHECK(ranks.deadlock() == "");
+  ranks.call(1, forward, Collective::transfer);
+  CHECK(ranks.deadlock() ==
+        "ranks wait for each other: rank 0 in transfer #1 (8 B of float32) of gradients 1 to 0, rank 1 in transfer #2 "
+        "(8 B of float32) of activations 0 to 1");
+  ranks.call(0, forward, Collective::transfer);
+  CHECK(ranks.deadlock() == "");  // rank 0 has gone on
 }
 
 TEST_CASE("the digests of a channel are compared with each other, also where its ranks have other groups",
