@@ -106,8 +106,9 @@ void complete_plans(Entry& entry) {
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
-    if (auto why = refuse_mesh(job, plan(job))) return why;
-    return refuse_matrices(job, plan(job));
+    const ParallelPlan planned = plan(job);
+    if (auto why = refuse_mesh(job, planned)) return why;
+    return refuse_matrices(job, planned);
   };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
   entry.traffic = [plan = entry.plan](const Job& job) { return program_traffic(job, plan(job)); };

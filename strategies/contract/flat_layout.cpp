@@ -20,12 +20,16 @@ void for_each_parameter(const ModelSpec& model, const std::vector<size_t>& slots
   }
 }
 
-/// The order in which parameters are in a buffer.
-std::vector<size_t> in_order(const ModelSpec& model, std::vector<size_t> slots) {
+/// The order in which parameters are in a buffer: first those whose gradients are sums over replicas.
+std::vector<size_t> in_order(const ModelSpec& model, const std::vector<size_t>& slots) {
   if (!model.division.divides()) return slots;
-  const auto parameters = model.parameters();
-  std::ranges::stable_partition(slots, [&](size_t slot) { return parameters[slot]->part->sums_replicas; });
-  return slots;
+  std::vector<size_t> summed, others;
+  size_t next = 0;
+  for_each_parameter(model, slots, [&](const ParameterSpec& parameter) {
+    (parameter.part->sums_replicas ? summed : others).push_back(slots[next++]);
+  });
+  summed.insert(summed.end(), others.begin(), others.end());
+  return summed;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
-#include "strategies/contract/model_spec.hpp"
+#include "strategies/contract/model_frame.hpp"
 
 namespace runner {
 
@@ -33,8 +33,7 @@ void list_copy(BlockSpec& block, const ParameterSpec& shared) {
 ModelSpec stage_spec(const ModelSpec& whole, const StageBlocks& blocks, int ranks, int rank) {
   const auto stages = static_cast<int>(blocks.size());
   RUNNER_CHECK(stages % ranks == 0);
-  ModelSpec spec = whole;
-  spec.blocks.clear();
+  ModelSpec spec = without_blocks(whole);
   StagePart part;
   part.ranks = ranks;
   part.rank = rank;

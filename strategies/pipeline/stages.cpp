@@ -20,14 +20,21 @@ using StageWeight = std::function<double(int stage, int begin, int end)>;
 bool less(double a, double b) { return a + 1e-9 * std::abs(a) < b; }
 
 /// For each stage and each first block, the best value of all divisions of the blocks from there on among the stages from there on.
-/// `join` combines the weight of a stage with the best value of those after it. Takes time in proportion to stages x blocks^2.
+/// `join` combines the weight of a stage with the best value of those after it, and is not below the weight. A stage with more blocks must
+/// not have less weight, so the search for its end stops at the first that is too heavy.
 std::vector<std::vector<double>> best_values(int blocks, int stages, const StageWeight& weight, auto&& join) {
   std::vector best(stages + 1, std::vector<double>(blocks + 1, HUGE_VAL));
   best[stages][blocks] = 0;
   for (int stage = stages - 1; stage >= 0; --stage)
-    for (int begin = stage; begin < blocks; ++begin)
-      for (int end = begin + 1; end <= blocks - (stages - 1 - stage); ++end)
-        best[stage][begin] = std::min(best[stage][begin], join(weight(stage, begin, end), best[stage + 1][end]));
+    for (int begin = stage; begin < blocks; ++begin) {
+      auto& value = best[stage][begin];
+      // The last stage has all blocks that are left.
+      for (int end = stage + 1 == stages ? blocks : begin + 1; end <= blocks - (stages - 1 - stage); ++end) {
+        const double one = weight(stage, begin, end);
+        if (one >= value) break;
+        value = std::min(value, join(one, best[stage + 1][end]));
+      }
+    }
   return best;
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <mutex>
+#include <tuple>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
@@ -104,6 +107,19 @@ PipelineOrder with_transfers(const PipelineShape& shape, const PipelineOrder& co
                                   times_of(ActionKind::send_activation, ranks[(rank + shape.ranks - 1) % shape.ranks]),
                                   times_of(ActionKind::send_gradient, ranks[(rank + 1) % shape.ranks]));
   return order;
+}
+
+std::shared_ptr<const PipelineOrder> training_order_with_transfers(const PipelineShape& shape) {
+  constexpr size_t most = 8;
+  using Key = std::tuple<PipelineSchedule, int, int, int, int>;
+  static std::mutex mutex;
+  static std::deque<std::pair<Key, std::shared_ptr<const PipelineOrder>>> known;
+  const Key key(shape.schedule, shape.ranks, shape.virtual_stages, shape.micro_batches, shape.group);
+  const std::lock_guard lock(mutex);
+  for (const auto& [of, order] : known)
+    if (of == key) return order;
+  if (known.size() == most) known.pop_front();
+  return known.emplace_back(key, std::make_shared<PipelineOrder>(with_transfers(shape, training_order(shape)))).second;
 }
 
 }  // namespace runner

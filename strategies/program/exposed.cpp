@@ -1,4 +1,4 @@
-// Computes from the program of a step how much of its communication is hidden by computation.
+// Computes from the program of a step how much of the communication between data ranks is hidden by computation.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -60,6 +60,7 @@ std::vector<Timed> timed(const Job& job, const ParallelPlan& plan) {
   for (const auto& i : step_program(*job.model, plan, job.recompute, few)) {
     const bool several = i.micro_batch == 1 && few == distinct_micro_batches;
     const auto count = static_cast<double>(several ? job.accumulation - 2 : 1);
+    if (is_transfer(i.op) || i.axis == Axis::tensor || i.axis == Axis::pipeline) continue;
     if (i.block != Instruction::none) {
       const double share = count * flops_per_token(*job.model, i);
       list.push_back({.kind = Kind::compute, .share = share});

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
@@ -149,7 +150,7 @@ class Replay {
       case Op::backward_input:
         return backward_input(instruction.block);
       case Op::backward_weight:
-        return follow(instruction.block, blocks_.backward_weight(instruction.block, takes_now()));
+        return follow(Op::backward_weight, instruction.block);
       case Op::start_reduce:
         return gradients_.start_reduce(instruction.unit, instruction.axis);
       case Op::wait_reduce:
@@ -265,12 +266,20 @@ class Replay {
     if (before > 0) hold(before, blocks_.input(before));
   }
 
-  /// The first micro-batch's gradients become the strategy's.
-  bool takes_now() const { return gradients_.takes() && micro_batch_ == 0; }
+  /// Of a part of the backward of a block: the same in all micro-batches but the first, whose gradients can become the strategy's.
+  const std::vector<BackwardEvent>& events_of(Op part, size_t block) {
+    const bool takes = gradients_.takes() && micro_batch_ == 0;
+    const auto [found, fresh] = events_.try_emplace({part, block, takes});
+    if (fresh)
+      found->second = part == Op::backward         ? blocks_.backward(block, takes)
+                      : part == Op::backward_input ? blocks_.backward_input(block, takes)
+                                                   : blocks_.backward_weight(block, takes);
+    return found->second;
+  }
 
-  void follow(size_t block, const std::vector<BackwardEvent>& events) {
+  void follow(Op part, size_t block) {
     using Kind = BackwardEvent::Kind;
-    for (const auto& event : events) switch (event.kind) {
+    for (const auto& event : events_of(part, block)) switch (event.kind) {
         case Kind::peak:
           hold_at_peak(block, event.bytes);
           break;
@@ -288,13 +297,13 @@ class Replay {
 
   void backward_input(size_t block) {
     pass_on(0);
-    follow(block, blocks_.backward_input(block, takes_now()));
+    follow(Op::backward_input, block);
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
   }
 
   void backward(size_t block) {
     pass_on(0);
-    follow(block, blocks_.backward(block, takes_now()));
+    follow(Op::backward, block);
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
     // The gradient that goes to the stage before is counted until it is sent.
     if (job_.model->stage && block == job_.model->first_trained_block())
@@ -390,6 +399,7 @@ class Replay {
   const Job& job_;
   const ParallelPlan& plan_;
   BlockMemory blocks_;
+  std::map<std::tuple<Op, size_t, bool>, std::vector<BackwardEvent>> events_;  ///< events_of()
   MemoryPeak peak_;
   bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
   uint32_t micro_batch_ = 0;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace runner {
 
@@ -130,35 +129,35 @@ std::vector<std::vector<size_t>> units_of_blocks(const ParallelPlan& plan, size_
 
 namespace {
 
-/// For each block, the slots that it uses, including shared ones.
-std::vector<std::vector<size_t>> slots_of_blocks(const ModelSpec& model) {
-  std::vector<std::vector<size_t>> slots;
+/// For each block, the units whose parameters it uses, also shared ones, ascending.
+std::vector<std::vector<size_t>> units_used_by_blocks(const ModelSpec& model, const ParallelPlan& plan) {
+  std::vector<std::vector<size_t>> units_of_slot, units_of_block;
+  for (size_t u = 0; u < plan.units.size(); ++u)
+    for (const size_t slot : plan.units[u].slots) {
+      if (units_of_slot.size() <= slot) units_of_slot.resize(slot + 1);
+      units_of_slot[slot].push_back(u);
+    }
   size_t next = 0;
   for (const auto& block : model.blocks) {
-    auto& own = slots.emplace_back(block.parameters.size());
-    std::iota(own.begin(), own.end(), next);
-    next += own.size();
-    for (const auto& name : block.shared) own.push_back(model.slot(name));
+    auto& units = units_of_block.emplace_back();
+    const auto use = [&](size_t slot) {
+      if (slot < units_of_slot.size())
+        units.insert(units.end(), units_of_slot[slot].begin(), units_of_slot[slot].end());
+    };
+    for (size_t i = 0; i < block.parameters.size(); ++i) use(next++);
+    for (const auto& name : block.shared) use(model.slot(name));
+    std::ranges::sort(units);
+    units.erase(std::unique(units.begin(), units.end()), units.end());
   }
-  return slots;
-}
-
-bool uses(const std::vector<size_t>& slots, const Unit& unit) {
-  return std::any_of(slots.begin(), slots.end(), [&](size_t slot) {
-    return std::find(unit.slots.begin(), unit.slots.end(), slot) != unit.slots.end();
-  });
+  return units_of_block;
 }
 
 }  // namespace
 
 std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ParallelPlan& plan) {
-  std::vector<std::vector<size_t>> residents;
-  for (const auto& slots : slots_of_blocks(model)) {
-    auto& of_block = residents.emplace_back();
-    for (size_t u = 0; u < plan.units.size(); ++u)
-      if (plan.units[u].resident && uses(slots, plan.units[u])) of_block.push_back(u);
-  }
-  return residents;
+  auto units_of_block = units_used_by_blocks(model, plan);
+  for (auto& units : units_of_block) std::erase_if(units, [&](size_t u) { return !plan.units[u].resident; });
+  return units_of_block;
 }
 
 std::vector<size_t> units_in_forward(const ModelSpec& model, const ParallelPlan& plan) {
@@ -168,9 +167,8 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ParallelPlan&
     if (!listed[u]) order.push_back(u);
     listed[u] = true;
   };
-  for (const auto& slots : slots_of_blocks(model))
-    for (size_t u = 0; u < plan.units.size(); ++u)
-      if (uses(slots, plan.units[u])) list(u);
+  for (const auto& units : units_used_by_blocks(model, plan))
+    for (size_t u : units) list(u);
   for (size_t u = 0; u < plan.units.size(); ++u) list(u);
   return order;
 }

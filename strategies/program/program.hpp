@@ -102,7 +102,7 @@ std::string program_text(const Job& job, const ParallelPlan& plan);
 MemoryParts program_memory(const Job& job, const ParallelPlan& plan);
 /// The collectives of a step of the job, by kind and group, without those of a Reducer.
 std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan);
-/// The share of communication in a step of the job that is exposed, which means not hidden by computation. Returns pairs
+/// The share of communication between data ranks in a step of the job that is exposed, which means not hidden by computation. Returns pairs
 /// (communication time / computation time, exposed share), ascending. Computed from the program: a collective starts when computation
 /// reaches its start, collectives run one after another, and computation stops at a wait until the collective has ended.
 std::vector<std::pair<double, double>> exposed_communication(const Job& job, const ParallelPlan& plan);

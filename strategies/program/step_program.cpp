@@ -86,8 +86,8 @@ class Writer {
     auto shape = plan_.pipeline;
     shape.micro_batches = static_cast<int>(micro_batches);
     stays_gathered_ = true;
-    const auto order = with_transfers(shape, training_order(shape));
-    for (const auto& action : order[static_cast<size_t>(model_.stage->rank)])
+    const auto order = training_order_with_transfers(shape);
+    for (const auto& action : (*order)[static_cast<size_t>(model_.stage->rank)])
       play(action, /*reduces=*/action.micro_batch + 1 == micro_batches);
     stays_gathered_ = false;
     for (size_t u = 0; u < plan_.units.size(); ++u) release(u);

@@ -12,11 +12,11 @@ namespace runner {
 
 namespace {
 
-/// Calls use(instruction, count) for the instructions in a step of the job. Without a pipeline all micro-batches between the first
-/// and the last have equal instructions, so one of them stands for all.
+/// Calls use(instruction, count) for the instructions in a step of the job. All micro-batches between the first and the last have equal
+/// instructions, so one of them stands for all.
 template <typename Use>
 void for_each_instruction(const Job& job, const ParallelPlan& plan, Use&& use) {
-  const bool alike = !job.model->stage && job.accumulation > distinct_micro_batches;
+  const bool alike = job.accumulation > distinct_micro_batches;
   for (const auto& i : step_program(*job.model, plan, job.recompute, alike ? distinct_micro_batches : job.accumulation))
     use(i, alike && i.micro_batch == 1 ? job.accumulation - 2 : 1);
 }
@@ -135,12 +135,14 @@ HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
   HostWork work;
   if (!plan.separate_host) return work;
   const bool on_host = plan.optimizer != Tier::device;
+  const auto stays = [](const Unit& unit) { return unit.resident || unit.tier == Tier::device; };
+  if (!on_host && std::ranges::all_of(plan.units, stays)) return work;
   const Axis last_axis = plan.copies() > 1 ? Axis::replicate : plan.shards() > 1 ? Axis::shard : Axis::none;
   const UnitCollectives collectives(job, plan);
   for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
     if (i.unit == Instruction::none) return;
     const int64_t shard = collectives.layout(i.unit).shard;
-    const bool on_device = plan.units[i.unit].resident || plan.units[i.unit].tier == Tier::device;
+    const bool on_device = stays(plan.units[i.unit]);
     if (i.op == Op::update && on_host) {
       work.updated += count * shard;
       if (on_device) work.copied_bytes += count * shard * bytes_of(plan.parameter);

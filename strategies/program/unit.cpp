@@ -90,7 +90,9 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
   join_tied(model, keys);
   std::vector<Unit> units;
   std::map<std::pair<size_t, bool>, size_t> index;  // by key and whether the unit is trained
-  std::map<std::string, size_t> unit_of;            // of each parameter
+  std::map<std::string, size_t> unit_of;            // of each parameter that another block shares
+  for (const auto& block : model.blocks)
+    for (const auto& shared : block.shared) unit_of.emplace(shared, 0);
   size_t slot = 0;
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     const auto& block = model.blocks[i];
@@ -106,7 +108,8 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
         unit.first_needed_in_backward = model.blocks.size();
         unit.frozen = !parameter.trainable;
       }
-      unit_of[parameter.name] = where->second;
+      if (!unit_of.empty())
+        if (const auto shared = unit_of.find(parameter.name); shared != unit_of.end()) shared->second = where->second;
       units[where->second].slots.push_back(slot++);
       used_by_block(units[where->second]);
     }
