@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
@@ -151,6 +152,17 @@ std::optional<Form> own_strategy(const Recipe& recipe) {
   return Form{own_form, resolved.entry->name, resolved.options};
 }
 
+/// The plan for a batch that cannot be divided among all ranks, but among the data ranks of a mesh that a large model needs.
+std::optional<Plan> plan_with_mesh(const Recipe& recipe, const Topology& topology, std::optional<int64_t> vocab,
+                                   const StepClock& clock, const std::optional<Form>& own) {
+  try {
+    return make_plan(recipe, topology, vocab, clock, own);
+  } catch (const RecipeError&) {
+  } catch (const NothingFits&) {
+  }
+  return std::nullopt;
+}
+
 ExitCode recommend(RecommendOptions options) {
   split_world(options);
   const Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
@@ -174,14 +186,15 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   if (!resolve_mesh(recipe, topology, mistakes)) throw RecipeError(mistakes);
   recipe.strategy.name = "auto";
   const auto asked_batch = recipe.train.global_batch_size;
-  if (asked_batch) recipe.train.global_batch_size = shared_batch(recipe, topology.data_ranks());
   keep_plugin_descriptions(data_cache());
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size) vocab = tokenizer_vocab_size(recipe.data, data_cache());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   StepClock clock = source.clock(threads);
+  double begin = steady_seconds();
   auto answer = [&](const Plan& plan, const std::string& shortfall) {
+    const double planning_seconds = steady_seconds() - begin;
     const Job& job = plan.choice.candidates.front().job;
     const Rates* rates = source.rates(job, threads);
     return use(
@@ -192,6 +205,7 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
          .peak_name = rates ? rates->peak_name : "",
          .times = source.describe(job, threads),
          .earlier_runs = source.runs(job, threads),
+         .planning_seconds = planning_seconds,
          .what_if = what_if(plan.request, clock, shortfall.empty()),
          .offers = needs_offers(plan.choice) ? make_offers(plan.request, clock) : std::vector<Offer>(),
          .shortfall = shortfall,
@@ -199,6 +213,11 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
          .unset = unset_keys(options.overrides),
          .read = [](const std::string& text) { return parse_recipe(text, "recommended.toml", {}, reader_help()); }});
   };
+  if (asked_batch && !can_divide_batch(recipe, topology.data_ranks())) {
+    if (const auto plan = plan_with_mesh(recipe, topology, vocab, clock, own)) return answer(*plan, "");
+    recipe.train.global_batch_size = shared_batch(recipe, topology.data_ranks());
+    begin = steady_seconds();
+  }
   try {
     return answer(make_plan(recipe, topology, vocab, clock, own), "");
   } catch (const NothingFits& nothing) {

@@ -110,19 +110,13 @@ size_t ClockSource::runs(const Job& job, int threads) const {
 
 StepClock ClockSource::clock(int threads) const {
   StepClock clock;
-  auto time = [this, threads](const Candidate& candidate) -> std::optional<StepTime> {
+  clock.rates = [this, threads](const Job& job) { return rates(job, threads); };
+  clock.step_time = [this, threads](const Candidate& candidate) -> std::optional<StepTime> {
     const Rates* known = rates(candidate.job, threads);
     const auto load = known ? step_load(candidate) : std::nullopt;
     return load ? step_time(*load, *known) : std::nullopt;
   };
-  clock.step_seconds = [time](const Candidate& candidate) -> std::optional<double> {
-    const auto known = time(candidate);
-    return known ? std::optional(known->total()) : std::nullopt;
-  };
-  clock.error = [this, threads, time](const Candidate& candidate) {
-    const auto known = time(candidate);
-    return known ? learned(candidate.job, threads)->error(*known) : 1.0;
-  };
+  clock.error = [this, threads](const Job& job, const StepTime& time) { return learned(job, threads)->error(time); };
   clock.why_unknown = [this, threads](const Job& job) { return describe(job, threads); };
   return clock;
 }

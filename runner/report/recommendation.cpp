@@ -10,6 +10,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/report/mesh_text.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -235,6 +236,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
                                       : fmt::format("; limit per rank: {}\n", choice.limit.reason);
   text += "\n" + table(r, all) + "\n";
   if (choice.fits() && choice.plan().pipeline) text += pipeline_text(*choice.plan().pipeline) + "\n";
+  if (const auto axes = choice.fits() ? axes_text(choice.plan()) : ""; !axes.empty()) text += axes + "\n";
   text += fmt::format(
       "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
       needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
@@ -279,6 +281,9 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["host_bytes_per_rank"] = candidate.host;
       item["host_parts"] = {{"offloaded", memory.host}, {"snapshot", on_device ? 0 : candidate.snapshot}};
       if (candidate.pipeline) item["pipeline"] = to_json(*candidate.pipeline);
+      auto& mesh = item["mesh"] = nlohmann::json::object();
+      for (const auto& [axis, size] : candidate.job.mesh.axes()) mesh[name_of(axis)] = size;
+      item["traffic_of_axes"] = axes_json(candidate);
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
       item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
@@ -296,6 +301,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
               {"micro_batch_size", choice.plan().job.micro_batch_size},
               {"accumulation", choice.plan().job.accumulation},
               {"recompute_every", choice.plan().every},
+              {"mesh", choice.plan().mesh ? find_key("devices", "mesh")->get(r.plan.recipe) : nlohmann::json()},
               {"rule", choice.rule},
               {"source", choice.source},
               {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},
@@ -319,6 +325,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
           {"precision", r.plan.recipe.precision.mode},
           {"devices", r.devices},
           {"times", {{"source", r.times}, {"earlier_runs", r.earlier_runs}}},
+          {"planning_seconds", r.planning_seconds},
           {"advice", choice.advice},
           {"what_if", changes},
           {"offers", offers_json(r.offers)},
@@ -416,6 +423,10 @@ std::string recommendation_toml(const Recommendation& recommendation) {
     if (key.section == "strategy" && key.name != "name" &&
         plan.recipe.origin(key.dotted()).kind != Origin::Kind::decided)
       if (auto value = key.get(plan.recipe); !value.is_null()) strategy[key.name] = value;
+  if (chosen.mesh) {
+    sections["devices"]["mesh"] = find_key("devices", "mesh")->get(plan.recipe);
+    if (chosen.mesh->virtual_stages > 1) strategy["virtual_stages"] = chosen.mesh->virtual_stages;
+  }
   auto& train = sections["train"];
   if (auto batch = recommendation.changed_batch()) train["global_batch_size"] = *batch;
   train["micro_batch_size"] = chosen.job.micro_batch_size;

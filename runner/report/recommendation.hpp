@@ -16,6 +16,7 @@ struct Recommendation {
   double peak_flops = 0;             ///< peak FLOP/s of one rank's device, for MFU; 0 = unknown
   std::string peak_name, times;      ///< device of that peak; source of the predicted times, or why there are none
   size_t earlier_runs = 0;           ///< number of runs that the predicted times are based on
+  double planning_seconds = 0;       ///< that the plan took
   std::vector<WhatIf> what_if;
   std::vector<Offer> offers = {};  ///< if nothing fits, or only with state outside the device
   std::string shortfall;           ///< the missing memory if nothing fits

@@ -93,6 +93,16 @@ void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diag
   }
 }
 
+bool can_divide_batch(const Recipe& recipe, int data_ranks) {
+  if (!recipe.train.global_batch_size) return true;
+  Recipe asked;
+  asked.train = recipe.train;
+  asked.strategy = recipe.strategy;
+  std::vector<Diagnostic> mistakes;
+  resolve_batch(asked, data_ranks, mistakes);
+  return mistakes.empty();
+}
+
 std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks) {
   const auto& train = recipe.train;
   bool automatic = train.micro_batch_size == Recipe::automatic;

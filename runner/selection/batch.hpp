@@ -18,6 +18,9 @@ void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diag
 /// bits, the recipe's value. The recipe must have a global_batch_size.
 int64_t shared_batch(const Recipe& recipe, int data_ranks);
 
+/// Whether the recipe's global_batch_size can be divided among the data ranks, in micro-batches of its micro_batch_size.
+bool can_divide_batch(const Recipe& recipe, int data_ranks);
+
 /// A way to cut the step into micro-batches.
 struct BatchChoice {
   int64_t micro_batch_size = 1, accumulation = 1;
@@ -26,7 +29,7 @@ struct BatchChoice {
 /// The choices that the recipe leaves open, the largest micro-batch first. With micro_batch_size = N: one choice. With
 /// global_batch_size: divisors of a rank's sequences. Otherwise powers of two; accumulation keeps the default number of sequences
 /// in a step, unless the recipe sets it or micro_batch_size is "auto". Micro-batches are at most 8, or 1024 for "auto".
-/// resolve_batch() must have found no mistake.
+/// The batch must be divisible (can_divide_batch()).
 std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks);
 
 }  // namespace runner

@@ -26,7 +26,11 @@ const char* const own_form = "the recipe's own";
 
 std::string label(const Candidate& candidate) {
   const auto& entry = *candidate.entry;
-  const auto text = entry.label ? entry.label(candidate.job) : entry.name;
+  auto text = entry.label ? entry.label(candidate.job) : entry.name;
+  if (const auto& mesh = candidate.mesh) {
+    text += fmt::format(" on {}", to_text(candidate.job.mesh));
+    if (mesh->virtual_stages > 1) text += fmt::format(", {} virtual stages", mesh->virtual_stages);
+  }
   return candidate.form == own_form ? fmt::format("{}, {}", text, own_form) : text;
 }
 
@@ -95,7 +99,8 @@ CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, c
       job_(base_job(recipe, model, topology)),
       sizes_(topology.sizes),
       limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
-      batches_(batch_choices(recipe, topology.data_ranks())) {}
+      batches_(can_divide_batch(recipe, topology.data_ranks()) ? batch_choices(recipe, topology.data_ranks())
+                                                               : std::vector<BatchChoice>()) {}
 
 bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {
   double margin = job_.world_size() == 1 ? margin_one_rank : margin_several_ranks;
@@ -105,20 +110,26 @@ bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {
   return below(bytes, limit_.device) && below(host_bytes, limit_.host);
 }
 
-Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_t every) const {
+Candidate CandidateSearch::refused(const Form& form, const std::string& why) const {
   Candidate candidate;
   candidate.form = form.name;
   candidate.entry = find_strategy(form.strategy)->entry;
-  candidate.every = every;
-  Job& job = candidate.job;
-  job = job_;
-  job.micro_batch_size = batch.micro_batch_size;
-  job.accumulation = batch.accumulation;
-  job.accumulation_most = std::max(job.accumulation_most, batch.accumulation);
+  candidate.job = job_;
   auto options = form.options;
   options.update(given_);
   options.update(options_of_groups(recipe_, *candidate.entry));
-  job.options = with_defaults(candidate.entry->options, options);
+  candidate.job.options = with_defaults(candidate.entry->options, options);
+  candidate.refused = why;
+  return candidate;
+}
+
+Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_t every) const {
+  Candidate candidate = refused(form, "");
+  candidate.every = every;
+  Job& job = candidate.job;
+  job.micro_batch_size = batch.micro_batch_size;
+  job.accumulation = batch.accumulation;
+  job.accumulation_most = std::max(job.accumulation_most, batch.accumulation);
   auto checkpointing = recipe_.activation_checkpointing;
   if (every > 0) {
     checkpointing.mode = "every";
@@ -169,16 +180,22 @@ Candidate CandidateSearch::best(const Form& form) const {
   Candidate plain = largest(form, 0);
   if (plain.fits || !plain.refused.empty() || recipe_.activation_checkpointing.mode != "none") return plain;
   // Checkpointing each k-th block: the largest k with which the smallest micro-batch fits.
-  if (Candidate least = smallest(form); !least.fits) return least;
-  int64_t least = 1, most = model_.layers();  // `least` fits
-  while (least < most) {
-    int64_t middle = (least + most + 1) / 2;
-    if (at(form, batches_.back(), middle).fits)
-      least = middle;
-    else
-      most = middle - 1;
-  }
-  return largest(form, least);
+  const Candidate all = smallest(form);
+  if (!all.fits) return all;
+  return largest(form, largest_every(form, at(form, batches_.back(), 0), all));
+}
+
+int64_t CandidateSearch::largest_every(const Form& form, const Candidate& none, const Candidate& all) const {
+  const int64_t layers = model_.layers();
+  // Memory falls with the number of recomputed layers, about in proportion to it.
+  const double free = static_cast<double>(limit_.device - all.bytes),
+               kept = static_cast<double>(none.bytes - all.bytes);
+  const double guess = free < kept ? 1 / (1 - free / kept) : static_cast<double>(layers);
+  int64_t every = std::clamp<int64_t>(static_cast<int64_t>(guess), 1, layers);
+  const auto fits = [&](int64_t k) { return at(form, batches_.back(), k).fits; };
+  while (every > 1 && !fits(every)) --every;
+  while (every < layers && fits(every + 1)) ++every;
+  return every;
 }
 
 Candidate CandidateSearch::smallest(const Form& form) const {

@@ -14,10 +14,26 @@
 
 namespace runner {
 
+/// What the communication along an axis of the mesh adds to a step.
+struct AxisTime {
+  Axis axis = Axis::data;  ///< `data` means all ranks that share the state of a part of the model
+  int64_t wire_bytes = 0;  ///< that a rank sends in a step
+  double seconds = 0;      ///< of all collectives and transfers, one after another
+  double exposed = 0;      ///< of them, the seconds in which the rank does not compute
+};
+
+/// A mesh that the search for meshes chose.
+struct ChosenMesh {
+  MeshSizes sizes;
+  int virtual_stages = 1;
+};
+
 struct Candidate {
   std::string form;  ///< name in the rule book, or of the strategy that the recipe names
   const Entry* entry = nullptr;
-  Job job;  ///< points into the model of the search, or into `pipeline`: of the rank that needs most memory
+  Job job;  ///< points into the model of the search, `part` or `pipeline`: of the rank that needs most memory
+  std::optional<ChosenMesh> mesh = {};              ///< nullopt: the mesh of the recipe
+  std::shared_ptr<const ModelSpec> part = nullptr;  ///< with `mesh`: what a rank has of the matrices, of all blocks
   std::shared_ptr<const PipelinePlan> pipeline = nullptr;  ///< null: no pipeline
   int64_t every = 0;             ///< activation checkpointing that the search adds: each k-th block; 0: none
   bool every_for_speed = false;  ///< it would fit without recomputation, but is faster with it
@@ -30,7 +46,8 @@ struct Candidate {
   bool named = false;   ///< the recipe names this strategy with these options
   std::string refused;  ///< why it cannot run; then there is no memory and no time
   std::optional<double> step_seconds;
-  double step_error = 0;  ///< relative standard deviation of measured times from step_seconds
+  double step_error = 0;            ///< relative standard deviation of measured times from step_seconds
+  std::vector<AxisTime> axes = {};  ///< of the axes along which the rank communicates; empty if times are not known
   double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.data_ranks()); }
 };
 
@@ -65,6 +82,8 @@ class CandidateSearch {
   /// of [strategy], which override those of every form. `recipe` must outlive the search, and `model` the candidates.
   CandidateSearch(const Recipe& recipe, const ModelSpec& model, const Topology& topology, nlohmann::json given);
 
+  /// The candidate of a form that cannot run, and why.
+  Candidate refused(const Form& form, const std::string& why) const;
   /// The candidate with this micro-batch that recomputes each `every`-th block (0: as in the recipe).
   Candidate at(const Form& form, const BatchChoice& batch, int64_t every) const;
   /// The candidate with the largest micro-batch that fits. If none fits, the one with the least checkpointing that
@@ -75,11 +94,16 @@ class CandidateSearch {
   /// The smallest micro-batch, with all blocks recomputed unless the recipe sets checkpointing.
   Candidate smallest(const Form& form) const;
 
+  /// Empty if the recipe's batch cannot be divided among the data ranks. Then only refused() can be called.
   const std::vector<BatchChoice>& batches() const { return batches_; }
   const MemoryLimit& limit() const { return limit_; }
   bool fits(int64_t bytes, int64_t host_bytes) const;
 
  private:
+  /// The largest k with which the smallest micro-batch fits if each k-th layer is recomputed. `none`, `all`: the candidates that recompute
+  /// no layer, and all, which fits.
+  int64_t largest_every(const Form& form, const Candidate& none, const Candidate& all) const;
+
   const Recipe& recipe_;
   const ModelSpec& model_;
   nlohmann::json given_;

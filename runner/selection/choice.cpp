@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runner/base/text.hpp"
 #include "runner/selection/mesh_plan.hpp"
+#include "runner/selection/mesh_search.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
@@ -44,6 +46,7 @@ class Chooser {
     choice_.differs = rule.differs;
     for (const auto& name : book_.considered)
       if (makes_sense(name)) consider(book_.form(name), policy == "smallest");
+    if (is_large() && policy != "smallest") consider_meshes();
     if (choice_.candidates.empty()) consider_plain(policy == "smallest");
     if (request_.own) consider_own(policy == "smallest");
     if (policy == "smallest")
@@ -57,7 +60,7 @@ class Chooser {
 
  private:
   bool replica_fits() {
-    return request_.topology.data_ranks() == 1 ||
+    return request_.topology.data_ranks() == 1 || search_.batches().empty() ||
            search_.at(book_.form(book_.replica), search_.batches().back(), 0).fits;
   }
 
@@ -110,6 +113,13 @@ class Chooser {
   }
 
   void consider(const Form& form, bool smallest) {
+    if (search_.batches().empty()) {
+      choice_.candidates.push_back(search_.refused(
+          form,
+          fmt::format("train.global_batch_size = {} cannot be divided among {}",
+                      *request_.recipe.train.global_batch_size, counted(request_.topology.data_ranks(), "data rank"))));
+      return;
+    }
     Candidate candidate = timed(smallest ? search_.smallest(form) : search_.best(form));
     if (auto faster = with_recompute(form, candidate)) candidate = std::move(*faster);
     if (auto once = reduced_once(form, candidate); once && !smallest) candidate = std::move(*once);
@@ -128,8 +138,7 @@ class Chooser {
   }
 
   Candidate timed(Candidate candidate) const {
-    if (candidate.refused.empty()) candidate.step_seconds = clock_.step_seconds(candidate);
-    if (candidate.step_seconds) candidate.step_error = clock_.error(candidate);
+    if (candidate.refused.empty()) set_time(candidate, clock_);
     return candidate;
   }
 
@@ -151,10 +160,62 @@ class Chooser {
     return comparable && pace(once) * worth_its_memory < pace(each) ? std::optional(once) : std::nullopt;
   }
 
+  /// Whether meshes with a tensor or a pipeline axis are considered for a model of this size.
+  bool is_large() const { return situation_.parameters >= book_.mesh.parameters_from; }
+
+  /// Adds the best meshes, once.
+  void consider_meshes() {
+    constexpr size_t most = 3;
+    if (std::exchange(meshes_considered_, true) || !mesh_is_open(request_.recipe, request_.topology)) return;
+    std::vector<Form> forms;
+    for (const auto& name : book_.mesh.forms)
+      if (takes_own_options(book_.form(name))) forms.push_back(book_.form(name));
+    std::ranges::stable_partition(forms, [&](const Form& form) { return form.strategy == preferred(); });
+    for (auto& candidate : search_meshes(request_, clock_, forms, most))
+      choice_.candidates.push_back(std::move(candidate));
+  }
+
+  /// The first of the meshes, which is the best; -1: there is none.
+  int best_mesh() const {
+    const auto found = std::ranges::find_if(choice_.candidates, [](const auto& one) { return one.mesh.has_value(); });
+    return found == choice_.candidates.end() ? -1 : static_cast<int>(found - choice_.candidates.begin());
+  }
+
+  /// Takes the best mesh because no form without one fits, unless offload is predicted to be faster by more than the error.
+  bool take_mesh() {
+    consider_meshes();
+    if (best_mesh() < 0) return false;
+    const Candidate& mesh = choice_.candidates[static_cast<size_t>(best_mesh())];
+    const bool slower = std::ranges::any_of(choice_.candidates, [&](const Candidate& other) {
+      return other.fits && is_offload(other.form) && other.step_seconds && mesh.step_seconds &&
+             pace(mesh) / pace(other) - 1 > mesh.step_error;
+    });
+    if (slower) return false;
+    choice_.chosen = best_mesh();
+    follow(book_.mesh.rule, book_.mesh.source);
+    return true;
+  }
+
+  /// Of a large model: takes the best mesh if it is predicted to be faster by more than the error.
+  void take_faster_mesh() {
+    const int best = best_mesh();
+    if (best < 0 || !choice_.fits() || choice_.plan().mesh || !choice_.plan().step_seconds) return;
+    const Candidate &now = choice_.plan(), &mesh = choice_.candidates[static_cast<size_t>(best)];
+    if (!mesh.step_seconds) return;
+    const double gain = pace(now) / pace(mesh) - 1;
+    if (gain <= mesh.step_error) return;
+    choice_.reason = fmt::format(
+        "{} is predicted to be {:.0f} % faster than {}, which is the documented choice ({}); the error of a predicted "
+        "time is {:.0f} %{}",
+        label(mesh), 100 * gain, label(now), choice_.reason, 100 * mesh.step_error, costs_of_mesh(mesh));
+    choice_.chosen = best;
+    follow(book_.mesh.rule, book_.mesh.source);
+  }
+
   /// -1: the form is not among the candidates.
   int index(const std::string& form) const {
     for (size_t i = 0; i < choice_.candidates.size(); ++i)
-      if (choice_.candidates[i].form == form) return static_cast<int>(i);
+      if (!choice_.candidates[i].mesh && choice_.candidates[i].form == form) return static_cast<int>(i);
     return -1;
   }
 
@@ -201,8 +262,10 @@ class Chooser {
       forms.insert(forms.end(), last == book_.sharding.end() ? book_.sharding.begin() : last + 1, book_.sharding.end());
     }
     std::vector<std::string> strongest(forms.rbegin(), forms.rend());
-    if (take_first(forms, false) || take_first(strongest, true) || take_first(book_.offload, true) || take_any())
+    if (take_first(forms, false) || take_first(strongest, true) || take_mesh() || take_first(book_.offload, true) ||
+        take_any())
       choice_.reason = reason(rule);
+    take_faster_mesh();
   }
 
   /// Chooses any candidate that fits, for candidates that are not in the rule book.
@@ -231,6 +294,7 @@ class Chooser {
     if (plan.every > 0)
       text += plan.every == 1 ? "; every layer is recomputed in the backward pass"
                               : fmt::format("; every {} layer is recomputed in the backward pass", ordinal(plan.every));
+    if (plan.mesh) return text + fmt::format("; {} fits{}", label(plan), costs_of_mesh(plan));
     if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
       text += fmt::format("; micro-batch {} is the largest that fits{}", plan.job.micro_batch_size,
                           batch_condition(request_.recipe, plan));
@@ -295,12 +359,13 @@ class Chooser {
     choice_.chosen = best;
   }
 
-  /// Replaces the documented rule by that of a policy.
-  void follow_policy(const std::string& name) {
-    choice_.rule = book_.policies.at(name).rule;
-    choice_.source = book_.policies.at(name).source;
+  /// Replaces the documented rule by another one.
+  void follow(const std::string& rule, const std::string& source) {
+    choice_.rule = rule;
+    choice_.source = source;
     choice_.differs.clear();
   }
+  void follow_policy(const std::string& name) { follow(book_.policies.at(name).rule, book_.policies.at(name).source); }
 
   void take_smallest() {
     for (size_t i = 0; i < choice_.candidates.size(); ++i) {
@@ -352,6 +417,7 @@ class Chooser {
   nlohmann::json own_options_;  ///< given options, without the common ones
   std::string no_offload_;      ///< why policy "offload" took the documented rule
   Situation situation_;
+  bool meshes_considered_ = false;
   Choice choice_;
 };
 
@@ -360,6 +426,14 @@ class Chooser {
 SpeedNotKnown::SpeedNotKnown(const std::string& why_unknown)
     : Error(ExitCode::usage,
             "selection.policy = \"fastest\" needs the speed of these devices, which is " + why_unknown) {}
+
+void set_time(Candidate& candidate, const StepClock& clock) {
+  const auto time = clock.step_time(candidate);
+  if (!time) return;
+  candidate.step_seconds = time->total();
+  candidate.step_error = clock.error(candidate.job, *time);
+  candidate.axes = time->axes;
+}
 
 Choice choose(const SelectionRequest& request, const StepClock& clock) { return Chooser(request, clock).choose(); }
 

@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/selection/candidate.hpp"
+#include "runner/selection/step_time.hpp"
 
 namespace runner {
 
@@ -22,13 +23,18 @@ struct SelectionRequest {
 
 /// Predicts the time of a step.
 struct StepClock {
-  /// Seconds of a step; nullopt: not known.
-  std::function<std::optional<double>(const Candidate&)> step_seconds = [](const Candidate&) { return std::nullopt; };
+  /// Of a step; nullopt: not known.
+  std::function<std::optional<StepTime>(const Candidate&)> step_time = [](const Candidate&) { return std::nullopt; };
   /// Relative standard deviation of measured times from the prediction.
-  std::function<double(const Candidate&)> error = [](const Candidate&) { return 0.1; };
+  std::function<double(const Job&, const StepTime&)> error = [](const Job&, const StepTime&) { return 0.1; };
+  /// The rates for jobs of this kind, from which the search for meshes estimates; nullptr: not known.
+  std::function<const Rates*(const Job&)> rates = [](const Job&) { return nullptr; };
   /// Why the time of a job is not known: "not known: ...".
   std::function<std::string(const Job&)> why_unknown = [](const Job&) { return "not known"; };
 };
+
+/// Sets the predicted time of a candidate that can run.
+void set_time(Candidate& candidate, const StepClock& clock);
 
 struct Choice {
   std::shared_ptr<const ModelSpec> part;  ///< what a rank has of the model; the jobs of the candidates point into it
@@ -52,8 +58,8 @@ class SpeedNotKnown : public Error {
 /// Chooses by recipe.selection, among the forms that have all the given options. Throws SpeedNotKnown.
 Choice choose(const SelectionRequest& request, const StepClock& clock);
 
-/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits. Its job points into
-/// `part`, which is what a rank has of the model.
+/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits. Its job points
+/// into `part`, which is what a rank has of the model.
 Candidate fit_named(const SelectionRequest& request, const Entry& entry, const ModelSpec& part);
 
 }  // namespace runner

@@ -26,16 +26,6 @@ StageTime time_of(const Job& job, size_t block) {
   return {.forward = forward, .backward = backward, .backward_input = backward - weight, .backward_weight = weight};
 }
 
-/// Bytes of a parameter on a rank: gathered, its gradients, and its shard of what the optimizer updates and keeps. In a pipeline
-/// parameters stay gathered, and gradients are reduced once a step.
-int64_t state_bytes(const Job& job, const ParallelPlan& plan, const ParameterSpec& parameter) {
-  const int64_t elements = parameter.numel();
-  int64_t kept = job.precision.parameter == plan.parameter && plan.shards() == 1 ? 0 : bytes_of(plan.master) * elements;
-  if (parameter.trainable) kept += job.state_bytes(parameter, elements, bytes_of(plan.master));
-  return elements * (bytes_of(plan.parameter) + (parameter.trainable ? bytes_of(plan.accumulate) : 0)) +
-         kept / plan.shards();
-}
-
 std::vector<BlockCost> block_costs(const Job& job, const ParallelPlan& plan) {
   const auto& model = *job.model;
   const BlockMemory memory(job, plan.parameter);
@@ -46,8 +36,10 @@ std::vector<BlockCost> block_costs(const Job& job, const ParallelPlan& plan) {
     const auto& block = model.blocks[b];
     const auto time = time_of(job, b);
     BlockCost cost{.name = block.name, .time = time.forward + time.backward};
-    for (const auto& parameter : block.parameters) cost.state_bytes += state_bytes(job, plan, parameter);
-    for (const auto& name : block.shared) cost.state_bytes += state_bytes(job, plan, *parameters[model.slot(name)]);
+    for (const auto& parameter : block.parameters)
+      cost.state_bytes += state_bytes(job, plan, parameter).on_rank(plan.shards());
+    for (const auto& name : block.shared)
+      cost.state_bytes += state_bytes(job, plan, *parameters[model.slot(name)]).on_rank(plan.shards());
     cost.activation_bytes = job.recomputes(b) ? (job.begins_recomputation(b) ? memory.input(b) : 0) : memory.saved(b);
     if (splits) cost.activation_bytes = std::max(cost.activation_bytes, memory.kept_for_weights(b));
     costs.push_back(std::move(cost));
@@ -55,12 +47,33 @@ std::vector<BlockCost> block_costs(const Job& job, const ParallelPlan& plan) {
   return costs;
 }
 
-PipelineSimulation played(const PipelineShape& shape, const std::vector<StageTime>& times) {
-  return simulate(shape, with_transfers(shape, training_order(shape)), {.stages = times});
+PipelineSimulation played(const PipelineShape& shape, const std::vector<StageTime>& times, double latency = 0) {
+  return simulate(shape, *training_order_with_transfers(shape), {.stages = times, .latency = latency});
+}
+
+/// A number of micro-batches after which a rank frees as many activations as it keeps, and ranks wait as long for the next one as for each
+/// of the later ones. It is a multiple of the ranks, so groups of interleaved_1f1b are equal.
+int64_t enough_micro_batches(const PipelineShape& shape) { return int64_t{4} * shape.ranks; }
+
+/// The share of a rank's transfers by which a step is longer if each transfer takes a short time. In a step with many micro-batches it is
+/// about that of a shorter step.
+double exposed_transfers(PipelineShape shape, const std::vector<StageTime>& times) {
+  shape.micro_batches = static_cast<int>(std::min<int64_t>(shape.micro_batches, enough_micro_batches(shape)));
+  const double all = std::accumulate(times.begin(), times.end(), 0.0, [](double sum, const StageTime& time) {
+    return sum + time.forward + time.backward;
+  });
+  const double latency = 1e-4 * all / shape.stages();
+  const auto plain = played(shape, times), late = played(shape, times, latency);
+  int64_t transfers = 0;  // of the rank with most
+  for (const auto& rank : plain.ranks)
+    transfers = std::max<int64_t>(
+        transfers, std::ranges::count_if(rank, [](const auto& one) { return is_transfer(one.action.kind); }));
+  return transfers == 0 ? 0 : (late.end - plain.end) / latency / static_cast<double>(transfers);
 }
 
 /// What each virtual stage may hold.
-std::vector<StageMemory> limits_of(const PipelineShape& shape, const MemoryLimit& limit) {
+std::vector<StageMemory> limits_of(PipelineShape shape, const MemoryLimit& limit) {
+  shape.micro_batches = static_cast<int>(std::min<int64_t>(shape.micro_batches, enough_micro_batches(shape)));
   const auto held = played(shape, {}).stage_peak;
   std::vector<StageMemory> stages(static_cast<size_t>(shape.stages()));
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -68,23 +81,6 @@ std::vector<StageMemory> limits_of(const PipelineShape& shape, const MemoryLimit
     stages[i].micro_batches = held[i];
   }
   return stages;
-}
-
-/// Divides the blocks, and says how.
-std::pair<StageBlocks, std::string> divide(const Recipe& recipe, const Job& job, const ParallelPlan& plan,
-                                           const PipelineShape& shape, const MemoryLimit& limit) {
-  const auto costs = block_costs(job, plan);
-  if (recipe.strategy.stages)
-    return {stages_by_hand(*recipe.strategy.stages, costs, shape.stages()), "as the recipe says"};
-  const auto fastest = balance(costs, std::vector<StageMemory>(static_cast<size_t>(shape.stages())));
-  const std::string balanced = "the slowest stage is as fast as possible";
-  try {
-    auto fitting = balance(costs, limits_of(shape, limit));
-    const bool same = fitting == fastest;
-    return {std::move(fitting), same ? balanced : balanced + ", among divisions that fit the memory"};
-  } catch (const Error&) {  // none fits
-    return {fastest, balanced};
-  }
 }
 
 std::vector<StageTime> times_of(const Job& job, const StageBlocks& blocks) {
@@ -104,18 +100,64 @@ std::vector<StageTime> times_of(const Job& job, const StageBlocks& blocks) {
   return times;
 }
 
-/// The job with fewer micro-batches that needs as much memory, except for the batches: after so many, a rank frees as many activations as it
-/// keeps. That does not hold for gpipe, and with interleaved_1f1b only for equal groups.
+/// The job with fewer micro-batches that needs as much memory, except for the batches. With gpipe each further micro-batch needs more.
 Job with_enough_micro_batches(Job job) {
   const auto& shape = job.pipeline;
   const bool equal_groups = job.accumulation % shape.ranks == 0 && job.most_micro_batches() == job.accumulation;
-  const int64_t enough = int64_t{4} * shape.stages();  // a multiple of the ranks
+  const int64_t enough = enough_micro_batches(shape);
   if (shape.schedule != PipelineSchedule::gpipe && equal_groups && job.accumulation > enough)
     job.accumulation = job.accumulation_most = enough;
   return job;
 }
 
+/// Sets the parts of the model that the ranks have, and their memory.
+void give_blocks(PipelinePlan& plan, StageBlocks blocks, const Job& job, const Entry& entry) {
+  plan.blocks = std::move(blocks);
+  plan.models.clear();
+  plan.memory.clear();
+  plan.largest = 0;
+  const Job short_step = with_enough_micro_batches(job);
+  const int64_t batches_left_out =
+      (job.accumulation - short_step.accumulation) * job.micro_batch_size * job.model->batch_row_bytes();
+  for (int rank = 0; rank < plan.shape.ranks; ++rank) {
+    plan.models.push_back(std::make_shared<ModelSpec>(stage_spec(*job.model, plan.blocks, plan.shape.ranks, rank)));
+    plan.memory.push_back(memory_known(entry) ? claimed_memory(entry, plan.job_of_rank(short_step, rank))
+                                              : MemoryParts());
+    plan.memory.back().activations += batches_left_out;
+    if (plan.memory.back().total() > plan.memory[static_cast<size_t>(plan.largest)].total()) plan.largest = rank;
+  }
+}
+
+/// Divides the blocks, and says how.
+void divide(PipelinePlan& plan, const Recipe& recipe, const Job& job, const Entry& entry, const MemoryLimit& limit) {
+  const auto costs = block_costs(job, entry.plan(job));
+  if (recipe.strategy.stages) {
+    plan.division = "as the recipe says";
+    return give_blocks(plan, stages_by_hand(*recipe.strategy.stages, costs, plan.shape.stages()), job, entry);
+  }
+  plan.division = "the slowest stage is as fast as possible";
+  give_blocks(plan, balance(costs, std::vector<StageMemory>(static_cast<size_t>(plan.shape.stages()))), job, entry);
+  const int64_t needed = plan.memory[static_cast<size_t>(plan.largest)].total();
+  if (limit.device == 0 || needed <= limit.device - limit.context) return;
+  try {
+    auto fitting = balance(costs, limits_of(plan.shape, limit));
+    if (fitting == plan.blocks) return;
+    plan.division += ", among divisions that fit the memory";
+    give_blocks(plan, std::move(fitting), job, entry);
+  } catch (const Error&) {  // none fits
+  }
+}
+
 }  // namespace
+
+StateBytes state_bytes(const Job& job, const ParallelPlan& plan, const ParameterSpec& parameter) {
+  const int64_t elements = parameter.numel();
+  StateBytes bytes;
+  bytes.each = elements * (bytes_of(plan.parameter) + (parameter.trainable ? bytes_of(plan.accumulate) : 0));
+  if (job.precision.parameter != plan.parameter || plan.shards() > 1) bytes.shared = bytes_of(plan.master) * elements;
+  if (parameter.trainable) bytes.shared += job.state_bytes(parameter, elements, bytes_of(plan.master));
+  return bytes;
+}
 
 PipelineShape pipeline_of(const Recipe& recipe, const Mesh& mesh) {
   const int ranks = mesh.size(Axis::pipeline);
@@ -195,22 +237,13 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& en
   PipelinePlan plan;
   plan.shape = job.pipeline;
   plan.shape.micro_batches = static_cast<int>(job.accumulation);
-  std::tie(plan.blocks, plan.division) = divide(recipe, job, entry.plan(job), plan.shape, limit);
+  plan.recompute = job.recompute;
+  divide(plan, recipe, job, entry, limit);
   plan.times = times_of(job, plan.blocks);
   plan.simulation = played(plan.shape, plan.times);
-  plan.recompute = job.recompute;
+  plan.exposed_transfers = exposed_transfers(plan.shape, plan.times);
   plan.layers = job.model->layers();
   plan.recomputed_layers = job.model->layers_with(job.recompute);
-  const Job short_step = with_enough_micro_batches(job);
-  const int64_t batches_left_out =
-      (job.accumulation - short_step.accumulation) * job.micro_batch_size * job.model->batch_row_bytes();
-  for (int rank = 0; rank < plan.shape.ranks; ++rank) {
-    plan.models.push_back(std::make_shared<ModelSpec>(stage_spec(*job.model, plan.blocks, plan.shape.ranks, rank)));
-    plan.memory.push_back(memory_known(entry) ? claimed_memory(entry, plan.job_of_rank(short_step, rank))
-                                              : MemoryParts());
-    plan.memory.back().activations += batches_left_out;
-    if (plan.memory.back().total() > plan.memory[static_cast<size_t>(plan.largest)].total()) plan.largest = rank;
-  }
   return plan;
 }
 

@@ -12,6 +12,14 @@
 
 namespace runner {
 
+/// Bytes of a parameter in a pipeline, where parameters stay gathered and gradients are reduced once a step.
+struct StateBytes {
+  int64_t each = 0;    ///< on each rank: gathered, and its gradients
+  int64_t shared = 0;  ///< of all shards: what the optimizer updates and keeps
+  int64_t on_rank(int shards) const { return each + shared / shards; }
+};
+StateBytes state_bytes(const Job& job, const ParallelPlan& plan, const ParameterSpec& parameter);
+
 /// The pipeline of the recipe on a mesh, without micro-batches. Without a pipeline axis: one rank with one stage.
 PipelineShape pipeline_of(const Recipe& recipe, const Mesh& mesh);
 
@@ -31,9 +39,10 @@ struct PipelinePlan {
   StageBlocks blocks;    ///< of each virtual stage
   std::string division;  ///< how the blocks were divided, in words
   std::vector<std::shared_ptr<const ModelSpec>>
-      models;                                 ///< of each rank of the pipeline, for its first rank of the tensor axis
-  std::vector<StageTime> times;               ///< of each virtual stage: FLOPs per token
-  PipelineSimulation simulation;              ///< of a step with these times; transfers take no time
+      models;                     ///< of each rank of the pipeline, for its first rank of the tensor axis
+  std::vector<StageTime> times;   ///< of each virtual stage: FLOPs per token
+  PipelineSimulation simulation;  ///< of a step with these times; transfers take no time
+  double exposed_transfers = 0;   ///< the share of a rank's transfers that is on the longest path through the schedule
   std::vector<MemoryParts> memory;            ///< of each rank; without values if it is not known
   int largest = 0;                            ///< the rank that needs most memory
   std::vector<bool> recompute;                ///< of all blocks of the model: as Job::recompute
@@ -52,7 +61,8 @@ struct PipelinePlan {
 };
 
 /// The pipeline of a job. `job`: of all blocks, for which `entry` has no objection. Blocks are divided as the recipe says, or so that the
-/// slowest stage is fastest. Of divisions whose memory would be above the limit, it takes one only if there is no other.
+/// slowest stage is fastest. If a rank would need more than the limit then, so that the slowest stage is fastest among divisions that fit.
+/// Of divisions whose memory would be above the limit, it takes one only if there is no other.
 PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& entry, const MemoryLimit& limit);
 
 /// {schedule, micro_batches, virtual_stages, stages: [blocks], wait_share, ranks: [{blocks, memory_bytes, work_share}]}. work_share: of the

@@ -4,19 +4,18 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
-#include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
-#include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/selection/backend.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/batch_fields.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/mesh_plan.hpp"
+#include "runner/selection/mesh_search.hpp"
+#include "runner/selection/parameter_patterns.hpp"
 #include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -49,6 +48,7 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
 /// The reason for the micro-batch of a candidate.
 std::string why_batch(const Recipe& recipe, const Candidate& candidate, const MemoryLimit& limit) {
   if (recipe.strategy.name == "auto" && recipe.selection.policy == "smallest") return "for the least memory";
+  if (candidate.mesh) return "predicted to be the fastest on this mesh";
   if (!candidate.fits) return fmt::format("the smallest, and it does not fit {}", limit.reason);
   if (limit.device == 0) return "the largest possible";
   return fmt::format("the largest that fits {}{}", limit.reason, batch_condition(recipe, candidate));
@@ -72,11 +72,30 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
   settings.mode = candidate.every == 1 ? "all" : "every";
   settings.every = candidate.every;
   const char* why = recipe.selection.policy == "smallest" ? "for the least memory"
+                    : candidate.mesh                      ? "predicted to be the fastest on this mesh"
                     : candidate.every_for_speed           ? "predicted to be faster, with a larger micro-batch"
                                                           : "the step does not fit without it";
   recipe.origins["activation_checkpointing.mode"] = decided(why);
   if (candidate.every > 1)
     recipe.origins["activation_checkpointing.every"] = decided("the largest with which the step fits");
+}
+
+/// Puts the mesh that was chosen into the recipe, and divides the batch among its data ranks. `asked`: as before the batch was resolved.
+void take_mesh(Plan& plan, const Candidate& candidate, const Recipe& asked, Topology& topology) {
+  Recipe& recipe = plan.recipe;
+  topology.sizes = candidate.mesh->sizes;
+  recipe.devices.mesh = topology.sizes;
+  recipe.origins["devices.mesh"] = decided(plan.reason);
+  if (candidate.mesh->virtual_stages > 1) {
+    recipe.strategy.virtual_stages = candidate.mesh->virtual_stages;
+    recipe.origins["strategy.virtual_stages"] = decided("ranks of the pipeline wait less for each other");
+  }
+  plan.part = candidate.part;
+  recipe.train.micro_batch_size = asked.train.micro_batch_size;
+  recipe.train.accumulate_grad_batches = asked.train.accumulate_grad_batches;
+  std::vector<Diagnostic> none;
+  resolve_batch(recipe, topology.data_ranks(), none);
+  RUNNER_CHECK(none.empty(), "a mesh was chosen whose data ranks cannot divide the batch");
 }
 
 /// The note about a candidate that does not fit.
@@ -90,11 +109,12 @@ std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
 }
 
 /// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto",
-/// everything.
-void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequest request, const StepClock& clock) {
+/// everything. `topology` gets the mesh that was chosen.
+void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequest request, Topology& topology,
+                     const StepClock& clock) {
   Recipe& recipe = plan.recipe;
   request.given = resolved.options;
-  MemoryLimit limit = memory_limit(request.topology, recipe.devices.memory_limit.value_or(0));
+  MemoryLimit limit = memory_limit(topology, recipe.devices.memory_limit.value_or(0));
   if (resolved.entry) {
     plan.entry = resolved.entry;
     plan.rule = "named";
@@ -126,6 +146,7 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
   plan.reason = plan.choice.reason;
   recipe.strategy.options = candidate.job.options;
   recipe.origins["strategy.name"] = decided(plan.reason);
+  if (candidate.mesh) take_mesh(plan, candidate, request.recipe, topology);
   take_batch(recipe, candidate, limit);
   take_recompute(recipe, candidate);
   for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
@@ -190,63 +211,6 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
     recipe.origins["devices.threads_per_rank"] =
         decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.ranks_per_machine()));
   }
-}
-
-/// Reports patterns of optimizer.groups and model.frozen that match no parameter, and a model without trained parameters.
-void check_parameter_patterns(const Recipe& recipe, const ModelSpec& model, std::vector<Diagnostic>& diagnostics) {
-  const auto parameters = model.parameters();
-  const auto earlier = diagnostics.size();
-  const auto check = [&](const std::string& pattern, const char* key) {
-    if (std::ranges::any_of(parameters, [&](const auto* one) { return glob_matches(pattern, one->name); })) return;
-    diagnostics.push_back({.place = recipe.origin(key),
-                           .code = "no-match",
-                           .message = fmt::format("no parameter matches the pattern `{}` of {}", pattern, key),
-                           .allowed = parameter_names(model),
-                           .suggestion = nearest(pattern, parameter_names(model))});
-  };
-  for (const auto& group : recipe.optimizer.groups)
-    for (const auto& pattern : group.patterns()) check(pattern, "optimizer.groups");
-  for (const auto& pattern : recipe.model.frozen) check(pattern, "model.frozen");
-  for (const auto& target : unmatched_targets(recipe, make_base_spec(recipe, model.vocab_size, model.seq_len)))
-    diagnostics.push_back({.place = recipe.origin(target.key),
-                           .code = "no-match",
-                           .message = fmt::format("no module matches `{}` of {}{}", target.name, target.key,
-                                                  target.reason.empty() ? "" : ": " + target.reason),
-                           .allowed = target.available,
-                           .suggestion = nearest(target.name, target.available)});
-  if (diagnostics.size() == earlier && std::ranges::none_of(parameters, &ParameterSpec::trainable)) {
-    const bool adapts = recipe.fine_tune.adapts();
-    diagnostics.push_back(
-        {.place = recipe.origin(adapts ? "fine_tune.method" : "model.frozen"),
-         .code = "nothing-to-train",
-         .message = adapts ? fmt::format("{} has no matrix that fine_tune.targets could adapt, so there is "
-                                         "nothing to train",
-                                         recipe.model.name)
-                           : "model.frozen matches every parameter, so there is nothing to train"});
-  }
-}
-
-/// Notes about groups of [optimizer] that no trained parameter belongs to.
-std::vector<std::string> idle_groups(const Recipe& recipe, const ModelSpec& model) {
-  std::vector<std::string> notes;
-  std::set<const ParameterSpec*> taken;  // by the groups so far: the first group that matches applies
-  for (const auto& group : recipe.optimizer.groups) {
-    const auto patterns = group.patterns();
-    bool trains = false, gets_one = false;
-    for (const auto* parameter : model.parameters()) {
-      const auto matches = [&](const std::string& pattern) { return glob_matches(pattern, parameter->name); };
-      if (!parameter->trainable || std::ranges::none_of(patterns, matches)) continue;
-      trains = true;
-      gets_one |= taken.insert(parameter).second;
-    }
-    if (gets_one) continue;
-    notes.push_back(fmt::format("the group `{}` of optimizer.groups has no effect: {}", join(patterns, ", "),
-                                trains
-                                    ? "earlier groups have all its parameters, and the first group that matches applies"
-                                : recipe.model.frozen.empty() ? "all its parameters are frozen"
-                                                              : "model.frozen matches all its parameters"));
-  }
-  return notes;
 }
 
 void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
@@ -357,25 +321,32 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   resolve_workers(plan.recipe, topology);
   const bool sound = resolve_mesh(plan.recipe, topology, diagnostics);
   SelectionRequest request{.recipe = plan.recipe, .model = nullptr, .topology = topology, .own = own};
+  std::vector<Diagnostic> batch_mistakes;
   if (sound) {
     check_division(recipe, topology.sizes, diagnostics);
-    resolve_batch(plan.recipe, topology.data_ranks(), diagnostics);
+    resolve_batch(plan.recipe, topology.data_ranks(), batch_mistakes);
   }
+  const bool may_divide_model = sound && !resolved.entry && mesh_is_open(recipe, topology);
+  if (!may_divide_model || !diagnostics.empty())
+    diagnostics.insert(diagnostics.end(), batch_mistakes.begin(), batch_mistakes.end());
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
   plan.model = std::make_shared<ModelSpec>(spec_of(plan));
+  // Other meshes have fewer data ranks, but they are considered only for large models.
+  if (!batch_mistakes.empty() && plan.model->parameter_count() < rule_book().mesh.parameters_from)
+    throw RecipeError(batch_mistakes);
   plan.part = part_of_rank(plan.recipe, plan.model, topology.mesh());
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back(
         {recipe.origin("activation_checkpointing.blocks"), "no-match",
          fmt::format("no block is called `{}`; names are {}", pattern, names_of_blocks(*plan.model))});
   check_parameter_patterns(recipe, *plan.model, diagnostics);
-  const auto shape = pipeline_of(plan.recipe, topology.mesh());
-  check_stages(recipe, *plan.model, shape, diagnostics);
-  if (!diagnostics.empty() && shape.ranks > 1) throw RecipeError(diagnostics);  // there are no stages to plan
+  const auto asked_shape = pipeline_of(plan.recipe, topology.mesh());
+  check_stages(recipe, *plan.model, asked_shape, diagnostics);
+  if (!diagnostics.empty() && asked_shape.ranks > 1) throw RecipeError(diagnostics);  // there are no stages to plan
   check_batch_fields(recipe, *plan.model, data_fields(plan.recipe.data, plan.seq_len), diagnostics);
   request.model = plan.model;
-  select_strategy(plan, resolved, request, clock);
+  select_strategy(plan, resolved, request, topology, clock);
   move_timeout(plan.recipe, plan.recipe.strategy.options, diagnostics);
   resolve_backend(plan.recipe, plan.recipe.strategy.options, topology, diagnostics);
   plan.recipe.strategy.name = plan.entry->name;
@@ -385,7 +356,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   else if (auto split = refuse_data_axis(topology.sizes, *plan.entry, plan.job))
     diagnostics.push_back({recipe.origin("devices.mesh"), "refused", *split});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
-  if (shape.ranks > 1) resolve_stages(plan, plan.recipe, topology);
+  if (plan.job.pipeline.ranks > 1) resolve_stages(plan, plan.recipe, topology);
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
@@ -411,8 +382,9 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   planned.job = plan.job;
   planned.pipeline = plan.pipeline;
   planned.memory = plan.memory;
-  plan.step_seconds = clock.step_seconds(planned);
-  if (plan.step_seconds) plan.step_error = clock.error(planned);
+  set_time(planned, clock);
+  plan.step_seconds = planned.step_seconds;
+  plan.step_error = planned.step_error;
   plan.load = step_load(planned);
   return plan;
 }

@@ -76,6 +76,11 @@ RuleBook read_rule_book() {
     book.policies.emplace(std::string(name.str()), PolicyText{policy.at_path("rule").value<std::string>().value(),
                                                               policy.at_path("source").value<std::string>().value()});
   for (const auto& saving : *table["saving"].as_array()) book.savings.push_back(read_saving(*saving.as_table()));
+  const auto& mesh = *table["mesh"].as_table();
+  book.mesh = {.parameters_from = mesh["parameters_from"].value<int64_t>().value(),
+               .rule = mesh["rule"].value<std::string>().value(),
+               .source = mesh["source"].value<std::string>().value(),
+               .forms = texts(mesh["forms"].as_array())};
   book.replica = table["replica"].value<std::string>().value();
   book.preferences = texts(table["preferences"].as_array());
   book.considered = texts(table["considered"].as_array());

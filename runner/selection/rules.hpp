@@ -51,6 +51,13 @@ struct Saving {
   std::string price, price_of_options;
 };
 
+/// When meshes with a tensor or a pipeline axis are considered.
+struct MeshRule {
+  int64_t parameters_from = 0;
+  std::string rule, source;
+  std::vector<std::string> forms;  ///< of the strategy on the data axis
+};
+
 struct RuleBook {
   std::vector<SelectionRule> rules;
   std::vector<std::string> considered;         ///< forms, in the order of listings
@@ -58,6 +65,7 @@ struct RuleBook {
   std::map<std::string, Form> forms;
   std::string replica;                   ///< the form that keeps a copy of the model on each rank
   std::vector<std::string> preferences;  ///< strategies for selection.prefer; the first is the default
+  MeshRule mesh;
   std::map<std::string, PolicyText> policies;
   std::vector<Saving> savings;
 

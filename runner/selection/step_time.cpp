@@ -105,7 +105,22 @@ void add_iterations(StepWork& work, const std::vector<std::vector<int64_t>>& mat
 
 }  // namespace
 
-StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<Traffic>& traffic) {
+namespace {
+
+/// Bytes that are read and written to copy a parameter and its gradient, per element and micro-batch. `again`: its block is recomputed.
+double copied_bytes(const Job& job, const ParallelPlan* plan, bool again) {
+  const auto compute = static_cast<double>(bytes_of(job.precision.compute));
+  // Autocast casts the parameter in each forward, and its gradient.
+  if (!plan || plan->parameter != job.precision.compute)
+    return (again ? 3 : 2) * (static_cast<double>(bytes_of(job.precision.parameter)) + compute);
+  const bool adds = job.most_micro_batches() > 1 && !plan->reduce_every_micro_batch;
+  return compute + (adds ? 2 : 1) * static_cast<double>(bytes_of(plan->accumulate));
+}
+
+}  // namespace
+
+StepWork step_work(const Job& job, const ParallelPlan* plan, const MemoryParts& memory,
+                   const std::vector<Traffic>& traffic) {
   StepWork work = {};
   auto micro_batches = static_cast<double>(job.accumulation);
   for (size_t i = 0; i < job.model->blocks.size(); ++i) {
@@ -116,8 +131,7 @@ StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<
     if (again) at(work, Work::recomputations) += micro_batches * at(all, Work::block_passes) / 4;
     if (job.precision.autocast() && block.kind == BlockKind::transformer)
       at(work, Work::copied_bytes) +=
-          micro_batches * (again ? 3 : 2) * static_cast<double>(block.parameter_count()) *
-          static_cast<double>(bytes_of(job.precision.parameter) + bytes_of(job.precision.compute));
+          micro_batches * static_cast<double>(block.parameter_count()) * copied_bytes(job, plan, again);
   }
   if (!memory.held_on_host) at(work, Work::updates) = static_cast<double>(memory.held) * job.optimizer->passes;
   for (const auto& part : traffic) {
@@ -246,7 +260,11 @@ nlohmann::json StepLoad::to_json() const {
           {"host_bytes", host.copied_bytes},
           {"host_updates", host.updated},
           {"checkpoint_bytes", checkpoint_bytes},
-          {"exposed", exposed}};
+          {"exposed", exposed},
+          {"tensor_ranks", tensor_ranks},
+          {"pipeline_stride", pipeline_stride},
+          {"stretch", stretch},
+          {"exposed_transfers", exposed_transfers}};
 }
 
 std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
@@ -265,7 +283,18 @@ std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
   load.host = {json.at("host_bytes"), json.at("host_updates")};
   load.checkpoint_bytes = json.at("checkpoint_bytes");
   load.exposed = json.value("exposed", decltype(load.exposed)());
+  load.tensor_ranks = json.value("tensor_ranks", load.tensor_ranks);
+  load.pipeline_stride = json.value("pipeline_stride", load.pipeline_stride);
+  load.stretch = json.value("stretch", load.stretch);
+  load.exposed_transfers = json.value("exposed_transfers", load.exposed_transfers);
   return load;
+}
+
+Axis StepLoad::axis_of(const Traffic& part) const {
+  if (part.collective == name_of(Collective::transfer)) return Axis::pipeline;
+  if (pipeline_stride > 0 && part.stride >= pipeline_stride)
+    return Axis::pipeline;  // of a parameter that two stages have
+  return part.stride < tensor_ranks ? Axis::tensor : Axis::data;
 }
 
 double StepLoad::exposed_share(double ratio) const { return exposed.empty() ? 1 : interpolated(exposed, ratio); }
@@ -284,15 +313,19 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   if (candidate.memory.state_on_disk || !memory_known(entry) || !traffic_known(entry, job)) return std::nullopt;
   StepLoad load;
   load.traffic = entry.traffic(job);
-  load.work = step_work(job, memory, load.traffic);
-  if (pipeline)
-    for (const Work kind : work_of_blocks) at(load.work, kind) *= pipeline->stretch();
-  if (entry.plan && job.optimizer->needs_matrix)
-    add_iterations(load.work, matrices_of_update(job, entry.plan(job)), job.ns_steps);
+  const auto plan = entry.plan ? std::optional(entry.plan(job)) : std::nullopt;
+  load.work = step_work(job, plan ? &*plan : nullptr, memory, load.traffic);
+  load.tensor_ranks = job.mesh.size(Axis::tensor);
+  if (pipeline) {
+    load.pipeline_stride = job.mesh.stride(Axis::pipeline);
+    load.stretch = pipeline->stretch();
+    load.exposed_transfers = pipeline->exposed_transfers;
+    for (const Work kind : work_of_blocks) at(load.work, kind) *= load.stretch;
+  }
+  if (plan && job.optimizer->needs_matrix) add_iterations(load.work, matrices_of_update(job, *plan), job.ns_steps);
   load.local_size = job.local_size;
   if (entry.host_work) load.host = entry.host_work(job);
-  if (entry.plan && job.accelerator.streams && job.world_size() > 1)
-    load.exposed = exposed_communication(job, entry.plan(job));
+  if (plan && job.accelerator.streams && job.world_size() > 1) load.exposed = exposed_communication(job, *plan);
   if (job.host_checkpoints) {
     auto sizes = runner::checkpoint_bytes(job);
     load.checkpoint_bytes = job.accumulation * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
@@ -311,6 +344,42 @@ std::optional<double> communication_seconds(const std::vector<Traffic>& traffic,
 
 double StepTime::total() const { return std::accumulate(parts.begin(), parts.end(), 0.0); }
 
+namespace {
+
+/// The exposed part of the communication between data ranks. During overlap, computation is 10 % slower (as in the model of Galvatron,
+/// Miao et al. 2022), which counts as exposed.
+double exposed_between_data_ranks(const StepLoad& load, double seconds, double compute) {
+  constexpr double slowdown = 0.1;
+  const double exposed = compute > 0 ? load.exposed_share(seconds / compute) * seconds : seconds;
+  return exposed + slowdown * (seconds - exposed);
+}
+
+/// What each axis adds. `compute`: seconds of all computation.
+std::vector<AxisTime> axis_times(const StepLoad& load, const Rates& rates, double compute) {
+  std::vector<AxisTime> axes;
+  for (const Axis axis : {Axis::tensor, Axis::data, Axis::pipeline}) {
+    AxisTime time{.axis = axis};
+    for (const auto& part : load.traffic) {
+      if (load.axis_of(part) != axis) continue;
+      time.wire_bytes += part.wire_bytes;
+      time.seconds += collective_seconds(part, load.local_size, rates);
+    }
+    if (time.wire_bytes == 0) continue;
+    if (axis == Axis::tensor)
+      time.exposed = time.seconds * load.stretch;
+    else if (!rates.overlaps)
+      time.exposed = time.seconds;
+    else if (axis == Axis::pipeline)
+      time.exposed = time.seconds * load.exposed_transfers;
+    else
+      time.exposed = exposed_between_data_ranks(load, time.seconds, compute);
+    axes.push_back(time);
+  }
+  return axes;
+}
+
+}  // namespace
+
 std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
   auto communication = communication_seconds(load.traffic, load.local_size, rates);
   if (!communication) return std::nullopt;
@@ -318,14 +387,8 @@ std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates) {
   time.communication = *communication;
   double compute = 0;
   for (size_t kind = 0; kind < work_kinds; ++kind) compute += time.parts[kind] = load.work[kind] * rates.seconds[kind];
-  double exposed = time.communication;
-  if (rates.overlaps) {
-    // During overlap, computation is 10 % slower (as in the model of Galvatron, Miao et al. 2022).
-    constexpr double slowdown = 0.1;
-    exposed = compute > 0 ? load.exposed_share(time.communication / compute) * time.communication : time.communication;
-    exposed += slowdown * (time.communication - exposed);
-  }
-  time.parts[communication_part] = exposed;
+  time.axes = axis_times(load, rates, compute);
+  for (const auto& axis : time.axes) time.parts[communication_part] += axis.exposed;
   // Copies of activations overlap with computation. Only the rest adds to the time of the step.
   time.parts[offload_part] =
       offload_seconds(load.host, rates) + std::max(0.0, checkpoint_seconds(load, rates) - compute);

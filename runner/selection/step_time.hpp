@@ -2,7 +2,8 @@
 //
 // Computation is linear in a few kinds of work (Work). The coefficients come from a calibration of this machine, or
 // from the peak rates of a device in the table. A collective costs a latency and its bytes on the wire (the alpha-beta
-// model of Hockney 1994). On CUDA, collectives overlap with computation and slow it down.
+// model of Hockney 1994). On CUDA, collectives between data ranks overlap with computation and slow it down. Blocks wait for collectives of
+// the tensor axis. Of the transfers between stages, those add to a step that are on the longest path through its schedule.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -26,7 +27,7 @@ enum class Work {
   block_passes,        ///< layers x micro-batches: fixed cost of operations
   recomputations,      ///< layers x micro-batches that the backward pass recomputes: additional fixed cost
   updates,             ///< parameters that this rank's optimizer updates
-  copied_bytes,        ///< parameters and gradients that are cast
+  copied_bytes,        ///< parameters and gradients that are cast, and gradients that are added to a buffer
   collective_calls,    ///< cost in addition to the collective alone: ranks wait for each other,
   collective_bytes,    ///< and copy to and from flat buffers
   steps,
@@ -37,7 +38,9 @@ const char* name_of(Work kind);
 
 /// The work of one rank in a step.
 using StepWork = std::array<double, work_kinds>;
-StepWork step_work(const Job& job, const MemoryParts& memory, const std::vector<Traffic>& traffic);
+/// `plan`: of the job; null: parameters are gathered in the dtype of the masters.
+StepWork step_work(const Job& job, const ParallelPlan* plan, const MemoryParts& memory,
+                   const std::vector<Traffic>& traffic);
 
 /// Time of one collective by the bytes of its complete tensor, interpolated between measured points.
 struct CollectiveCurve {
@@ -76,10 +79,18 @@ struct StepLoad {
   int64_t checkpoint_bytes = 0;  ///< inputs of recomputed blocks that are copied to host memory and back
   /// exposed_communication() of the plan (strategies/program); empty: not known, or communication does not overlap on this device.
   std::vector<std::pair<double, double>> exposed = {};
+  int tensor_ranks = 1;     ///< neighbours that divide the matrices
+  int pipeline_stride = 0;  ///< between ranks of neighbouring stages; 0: no pipeline
+  /// How much longer than its own work a rank of the pipeline is busy or waits for other ranks. `work` of blocks contains the factor.
+  double stretch = 1;
+  double exposed_transfers = 1;  ///< the share of transfers between stages for which ranks wait
 
-  /// The share of communication that is exposed if it takes `ratio` times as long as computation, interpolated.
+  /// `tensor`, `pipeline` or `data`.
+  Axis axis_of(const Traffic& part) const;
+  /// The share of communication between data ranks that is exposed if it takes `ratio` times as long as computation, interpolated.
   double exposed_share(double ratio) const;
-  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates, checkpoint_bytes, exposed: [[ratio, share]]}
+  /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates, checkpoint_bytes, exposed: [[ratio, share]],
+  /// tensor_ranks, pipeline_stride, stretch, exposed_transfers}
   nlohmann::json to_json() const;
   /// nullopt if the kinds of work have other names: another build wrote it.
   static std::optional<StepLoad> from_json(const nlohmann::json& json);
@@ -96,8 +107,13 @@ constexpr size_t communication_part = work_kinds, offload_part = work_kinds + 1,
 using StepParts = std::array<double, step_parts>;
 
 struct StepTime {
+  StepTime() = default;
+  /// A time whose parts are not known.
+  StepTime(double seconds) { parts[static_cast<size_t>(Work::steps)] = seconds; }
+
   StepParts parts = {};
-  double communication = 0;  ///< all of it, also what overlaps
+  double communication = 0;         ///< all of it, also what overlaps
+  std::vector<AxisTime> axes = {};  ///< of the axes with communication, innermost first
   double total() const;
 };
 /// nullopt if a bandwidth is not known.

@@ -18,6 +18,7 @@
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/strategy.hpp"
 #include "strategies/engine/token_batch.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
@@ -235,6 +236,7 @@ class Calibration {
     const Job job = job_of(one, spec);
     const Entry& entry = *find_strategy(one.strategy)->entry;
     const auto traffic = entry.traffic(job);
+    const auto plan = entry.plan(job);
     auto calls = nlohmann::json::array();
     for (const auto& part : traffic)
       calls.push_back({{"collective", part.collective}, {"calls", part.calls}, {"bytes", part.payload_bytes}});
@@ -242,7 +244,7 @@ class Calibration {
                             {"family", one.family},
                             {"precision", one.precision},
                             {"strategy", one.strategy},
-                            {"work", step_work(job, entry.memory(job), traffic)},
+                            {"work", step_work(job, &plan, entry.memory(job), traffic)},
                             {"traffic", calls}};
     measurements_.push_back({.point = std::move(point),
                              .turn = [this, one = std::move(one)](double budget) { return step_turn(one, budget); }});

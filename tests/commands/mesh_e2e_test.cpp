@@ -88,3 +88,38 @@ TEST_CASE("check and recommend know the mesh", "[e2e]") {
   for (const auto& candidate : advice.json().at("candidates"))
     if (candidate.at("strategy") == "ddp") CHECK(candidate.at("verdict") == "refused");
 }
+
+TEST_CASE("auto trains on a mesh if nothing else fits", "[e2e]") {
+  const std::vector<std::string> wide = {"model.vocab_size=20000", "train.max_steps=6"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), wide.begin(), wide.end());
+    return more;
+  };
+  const auto single = train(with({"strategy=single", "devices=1"}));
+
+  Workplace place;
+  write_tiny_recipe(place);
+  const auto run = [&](std::vector<std::string> arguments, const std::vector<std::string>& overrides) {
+    for (const auto& text : with(overrides)) arguments.insert(arguments.end(), {"--set", text});
+    return place.run(arguments);
+  };
+  const std::vector<std::string> here = {"strategy=auto", "devices=4", "model.dropout=0", "devices.accelerator=cpu"};
+  auto smallest = here;
+  smallest.push_back("selection.policy=smallest");
+  const auto known = run({"recommend", "tiny.toml", "--json"}, smallest);
+  INFO(known.err);
+  REQUIRE(known.code == 0);
+  int64_t least = INT64_MAX;
+  for (const auto& candidate : known.json().at("candidates"))
+    if (candidate.contains("memory_bytes_per_rank"))
+      least = std::min(least, candidate.at("memory_bytes_per_rank").get<int64_t>());
+
+  auto limited = here;
+  limited.push_back("devices.memory_limit=" + std::to_string(least - 1));
+  const auto trained = run({"run", "tiny.toml", "--json"}, limited);
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK_THAT(trained.err, ContainsSubstring(" on 4 CPU ranks (") &&
+                              (ContainsSubstring("tensor ") || ContainsSubstring("pipeline ")));
+  check_equal(losses(place), single);
+}

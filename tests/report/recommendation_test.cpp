@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "tests/selection/small_plans.hpp"
+#include "tests/selection/table_clock.hpp"
 
 using namespace runner;
 using Catch::Matchers::WithinRel;
@@ -30,7 +31,7 @@ Recommendation recommendation_of(const Plan& plan, double peak_flops = 0) {
 TEST_CASE("the utilization counts the model once, however many ranks divide it") {
   constexpr double peak = 1e9;
   StepClock clock;
-  clock.step_seconds = [](const Candidate&) { return std::optional(1.0); };
+  clock.step_time = [](const Candidate&) { return std::optional(1.0); };
   struct Row {
     int ranks, tensor;
   };
@@ -102,4 +103,47 @@ TEST_CASE("a recommendation of a pipeline names the rank that needs most memory,
   CHECK(printed.find("mesh = { pipeline = 2 }\n") != std::string::npos);
   CHECK(printed.find("virtual_stages = 2\n") != std::string::npos);
   CHECK(printed.find("stages = [") == std::string::npos);  // they are balanced again
+}
+
+TEST_CASE("a recommendation shows the mesh that was chosen, and what each of its axes costs") {
+  auto recipe = small_recipe();
+  recipe.model.name = "llama";
+  recipe.model.dim = 8192;
+  recipe.model.n_layers = 80;
+  recipe.model.n_heads = 64;
+  recipe.model.max_seq_len = 4096;
+  recipe.precision.mode = "bf16-mixed";
+  recipe.strategy.name = "auto";
+  recipe.train.global_batch_size = 64;  // fewer sequences than devices
+  const auto plan =
+      make_plan(recipe, topology_of(*find_device_kind("h100-80g"), 8, 16), 32000, table_clock("h100-80g"));
+  const auto& chosen = plan.choice.plan();
+  REQUIRE(chosen.mesh);
+  auto recommendation = recommendation_of(plan);
+  recommendation.recipe_file = "large.toml";
+  recommendation.read = [&](const std::string&) { return small_recipe(); };
+  const auto text = recommendation_text(recommendation, false);
+  CHECK(text.find("large.toml: fsdp FULL_SHARD on " + to_text(plan.job.mesh)) != std::string::npos);
+  CHECK(text.find("axis of the mesh") != std::string::npos);
+  CHECK(text.find("sent in a step") != std::string::npos);
+
+  const auto json = recommendation_json(recommendation);
+  int chosen_ones = 0;
+  for (const auto& candidate : json.at("candidates")) {
+    if (candidate.at("verdict") != "chosen") continue;
+    ++chosen_ones;
+    CHECK(candidate.at("mesh").at("tensor") == plan.job.mesh.size(Axis::tensor));
+    REQUIRE(candidate.at("traffic_of_axes").size() == chosen.axes.size());
+    const auto& first = candidate.at("traffic_of_axes").at(0);
+    CHECK(first.at("axis") == "tensor");
+    CHECK(first.at("exposed_seconds") == chosen.axes[0].exposed);
+    CHECK(first.at("wire_bytes") == chosen.axes[0].wire_bytes);
+  }
+  CHECK(chosen_ones == 1);
+  CHECK(json.at("chosen").at("mesh").at("tensor") == plan.job.mesh.size(Axis::tensor));
+  CHECK(json.at("global_batch_size") == 64);
+
+  const auto printed = recommendation_toml(recommendation);
+  CHECK(printed.find(fmt::format("tensor = {} }}\n", plan.job.mesh.size(Axis::tensor))) != std::string::npos);
+  CHECK(printed.find("name = \"fsdp\"\n") != std::string::npos);
 }

@@ -77,13 +77,13 @@ TEST_CASE("work of a step: products count three times the forward pass, four tim
   job.model = &model;
   job.micro_batch_size = 2;
   job.accumulation = 3;
-  auto flops = [&] { return step_work(job, {}, {})[static_cast<size_t>(Work::product_flops)]; };
+  auto flops = [&] { return step_work(job, nullptr, {}, {})[static_cast<size_t>(Work::product_flops)]; };
   const double tokens = 2 * 32, block = 2.0 * 12 * 64 * 64, head = 2.0 * 64 * 100;
   CHECK(flops() == Approx(3 * 3 * tokens * (2 * block + head)));
   job.recompute = {false, true, true, false, false, false};
   const double last = 2.0 * 4 * 64 * 64;  // the layer's last product, which a recomputation leaves out
   CHECK(flops() == Approx(3 * tokens * (4 * block - last + 3 * block + 3 * head)));
-  CHECK(step_work(job, {}, {})[static_cast<size_t>(Work::recomputations)] == 3);
+  CHECK(step_work(job, nullptr, {}, {})[static_cast<size_t>(Work::recomputations)] == 3);
 }
 
 TEST_CASE("work of a step: frozen weights have no gradients, and blocks before the first trained one only a forward") {
@@ -93,7 +93,7 @@ TEST_CASE("work of a step: frozen weights have no gradients, and blocks before t
   Job job;
   job.model = &model;
   const double tokens = 32, block = 2.0 * 12 * 64 * 64, head = 2.0 * 64 * 100, up = 2.0 * 4 * 64 * 64;
-  CHECK(step_work(job, {}, {})[static_cast<size_t>(Work::product_flops)] ==
+  CHECK(step_work(job, nullptr, {}, {})[static_cast<size_t>(Work::product_flops)] ==
         Approx(tokens * (block + 3 * block - up + (recipe.tie_embeddings ? 2 : 3) * head)));
 }
 

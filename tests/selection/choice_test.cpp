@@ -14,6 +14,7 @@
 #include "runner/selection/step_time.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/selection/what_if.hpp"
+#include "tests/selection/table_clock.hpp"
 
 using namespace runner;
 
@@ -35,15 +36,8 @@ Topology topology_of_words(const std::string& words) {
 }
 
 StepClock clock_of(const Topology& topology) {
-  StepClock clock;
-  clock.error = [](const Candidate&) { return 0.25; };
-  if (topology.kind)
-    clock.step_seconds = [kind = topology.kind](const Candidate& candidate) -> std::optional<double> {
-      auto rates = rates_of(*kind, candidate.job.precision.compute, candidate.job.local_size);
-      auto load = step_load(candidate);
-      auto time = rates && load ? step_time(*load, *rates) : std::nullopt;
-      return time ? std::optional(time->total()) : std::nullopt;
-    };
+  StepClock clock = topology.kind ? table_clock(topology.kind->name, topology.devices_per_node) : StepClock();
+  clock.error = [](const Job&, const StepTime&) { return 0.25; };
   return clock;
 }
 
@@ -151,7 +145,7 @@ TEST_CASE("candidates without a predicted time are no what-ifs of the fastest pl
   Topology topology = topology_of_words("cpu 2");
   Recipe recipe = load_whole_recipe((folder / "gpt-124m.toml").string(), {"selection.policy=fastest"});
   StepClock only_fp32;
-  only_fp32.step_seconds = [](const Candidate& candidate) {
+  only_fp32.step_time = [](const Candidate& candidate) {
     bool known = candidate.job.precision.compute == DType::float32;
     return known ? std::optional(static_cast<double>(candidate.job.micro_batch_size)) : std::nullopt;
   };
@@ -184,8 +178,8 @@ TEST_CASE("auto reduces gradients once per step if they fit unsharded and that i
   Topology topology = topology_of_words("h100-80g 8");
   auto choice = [&](double seconds_a_call) {
     StepClock clock;
-    clock.error = [](const Candidate&) { return 0.1; };
-    clock.step_seconds = [seconds_a_call](const Candidate& candidate) -> std::optional<double> {
+    clock.error = [](const Job&, const StepTime&) { return 0.1; };
+    clock.step_time = [seconds_a_call](const Candidate& candidate) -> std::optional<double> {
       double calls = 0;
       for (const auto& part : candidate.entry->traffic(candidate.job)) calls += static_cast<double>(part.calls);
       return 1 + seconds_a_call * calls;
@@ -226,8 +220,8 @@ TEST_CASE("policy fastest takes the lowest predicted time if it is 5 % lower tha
           "[fastest]") {
   auto choose = [&](double gain) {
     StepClock clock;
-    clock.error = [](const Candidate&) { return 0.1; };
-    clock.step_seconds = [gain](const Candidate& candidate) -> std::optional<double> {
+    clock.error = [](const Job&, const StepTime&) { return 0.1; };
+    clock.step_time = [gain](const Candidate& candidate) -> std::optional<double> {
       double a_sequence = candidate.entry->name == "fsdp" ? 1 / (1 + gain) : 1;
       return candidate.sequences() * a_sequence;
     };
@@ -247,8 +241,8 @@ TEST_CASE("policy fastest takes the lowest predicted time if it is 5 % lower tha
 TEST_CASE("policy fastest recomputes blocks if the larger micro-batch makes that faster", "[fastest]") {
   const auto choose = [&](double seconds_per_micro_batch) {
     StepClock clock;
-    clock.error = [](const Candidate&) { return 0.1; };
-    clock.step_seconds = [=](const Candidate& candidate) -> std::optional<double> {
+    clock.error = [](const Job&, const StepTime&) { return 0.1; };
+    clock.step_time = [=](const Candidate& candidate) -> std::optional<double> {
       const double slower = candidate.every > 0 ? 4.0 / 3 : 1;
       return static_cast<double>(candidate.job.accumulation) * seconds_per_micro_batch +
              slower * static_cast<double>(candidate.sequences());

@@ -246,7 +246,7 @@ TEST_CASE("a rank of a tensor axis of two makes half of the products") {
              half = make_plan(with_mesh({.tensor = 2}, "single"), cpus(2), 256);
   REQUIRE(half.job.micro_batch_size == whole.job.micro_batch_size);
   const auto work = [](const Plan& plan, Work kind) {
-    return step_work(plan.job, plan.memory, {}).at(static_cast<size_t>(kind));
+    return step_work(plan.job, nullptr, plan.memory, {}).at(static_cast<size_t>(kind));
   };
   for (const auto kind : {Work::product_flops, Work::logits}) CHECK(2 * work(half, kind) == work(whole, kind));
 }

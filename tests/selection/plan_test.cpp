@@ -155,7 +155,8 @@ TEST_CASE("settings without an effect in this plan give notes") {
   grouped.optimizer.groups = {{.pattern = "*norm*", .lr = {}, .weight_decay = 0.0, .params = {}},
                               {.pattern = "*attention_norm*", .lr = 1e-4, .weight_decay = {}, .params = {}}};
   plan = make_plan(grouped, cpus(2), 256);
-  CHECK(has(plan, "the group `*attention_norm*` of optimizer.groups has no effect: earlier groups have all its parameters"));
+  CHECK(has(plan,
+            "the group `*attention_norm*` of optimizer.groups has no effect: earlier groups have all its parameters"));
   r.strategy.name = "auto";
   r.activation_checkpointing.every = 1;
   r.devices.devices = {};

@@ -1,0 +1,17 @@
+// The communication of a plan along the axes of its mesh, as a table and as JSON.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "runner/selection/candidate.hpp"
+
+namespace runner {
+
+/// Lines for each axis along which the ranks communicate: what a rank sends in a step, and the time. Empty if times are not known, or if
+/// there is only the data axis.
+std::string axes_text(const Candidate& candidate);
+
+/// [{axis, ranks, wire_bytes, seconds, exposed_seconds}], of a step.
+nlohmann::json axes_json(const Candidate& candidate);
+
+}  // namespace runner

@@ -1,0 +1,181 @@
+#include "runner/selection/mesh_search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "runner/base/text.hpp"
+#include "runner/config/divisors.hpp"
+#include "runner/models/models.hpp"
+#include "runner/selection/batch.hpp"
+#include "runner/selection/mesh_estimate.hpp"
+#include "runner/selection/mesh_plan.hpp"
+#include "runner/selection/pipeline_plan.hpp"
+
+namespace runner {
+
+namespace {
+
+constexpr int virtual_stages_tried[] = {1, 2, 3, 4, 6, 8};
+/// Every, each second and each fourth layer.
+constexpr int64_t recomputations_tried[] = {0, 4, 2, 1};
+
+class Search {
+ public:
+  Search(const SelectionRequest& request, const StepClock& clock, const std::vector<Form>& forms)
+      : request_(request), clock_(clock), forms_(forms) {}
+
+  std::vector<Candidate> best(size_t most) {
+    list_trials();
+    std::ranges::stable_sort(trials_, {}, &MeshTrial::seconds);
+    // An estimate is not exact, so one more than asked for is planned.
+    constexpr size_t more = 1, most_plans = 24;
+    std::vector<Candidate> found;
+    std::set<std::pair<int, int>> planned;  // sizes of meshes that have a candidate
+    size_t plans = 0;
+    for (const auto& trial : trials_) {
+      if (found.size() == most + more || plans == most_plans) break;
+      if (planned.contains({trial.tensor, trial.pipeline})) continue;
+      ++plans;
+      auto candidate = plan(trial);
+      if (!candidate || !candidate->fits) continue;
+      planned.insert({trial.tensor, trial.pipeline});
+      found.push_back(std::move(*candidate));
+    }
+    std::ranges::stable_sort(
+        found, {}, [](const Candidate& one) { return one.step_seconds ? *one.step_seconds / one.sequences() : 0; });
+    if (found.size() > most) found.resize(most);
+    return found;
+  }
+
+ private:
+  void list_trials() {
+    const auto& topology = request_.topology;
+    const int64_t ranks = topology.world_size();
+    const auto blocks = static_cast<int64_t>(request_.model->blocks.size());
+    for (const int64_t tensor : divisors(topology.devices_per_node, topology.devices_per_node)) {
+      if (tensor > 1 && refuse_division(request_.recipe, static_cast<int>(tensor))) continue;
+      for (const int64_t pipeline : divisors(ranks / tensor, blocks))
+        if (tensor > 1 || pipeline > 1)
+          add({.tensor = static_cast<int>(tensor),
+               .pipeline = static_cast<int>(pipeline),
+               .data = static_cast<int>(ranks / tensor / pipeline)});
+    }
+  }
+
+  /// The mesh with all ways to cut the batch and to recompute layers.
+  void add(MeshTrial trial) {
+    const Recipe& recipe = request_.recipe;
+    const bool recompute_open = recipe.activation_checkpointing.mode == "none";
+    for (const auto& batch : batch_choices(recipe, trial.data)) {
+      trial.batch = batch;
+      for (const int virtual_stages : virtual_stages_tried) {
+        trial.virtual_stages = virtual_stages;
+        if (!can_have_stages(trial)) continue;
+        for (const int64_t every : recomputations_tried) {
+          if (every > 0 && !recompute_open) continue;
+          trial.every = every;
+          add_if_it_may_fit(trial);
+        }
+      }
+    }
+  }
+
+  /// With several virtual stages: each has a layer or more, and all groups of micro-batches are full.
+  bool can_have_stages(const MeshTrial& trial) const {
+    if (trial.virtual_stages == 1) return true;
+    return trial.pipeline > 1 && trial.pipeline * trial.virtual_stages <= request_.model->layers() &&
+           trial.batch.accumulation % trial.pipeline == 0;
+  }
+
+  void add_if_it_may_fit(MeshTrial trial) {
+    auto& estimate = estimate_for(trial);
+    trial.bytes = estimate.memory(trial);
+    const auto limit = memory_limit(request_.topology, request_.recipe.devices.memory_limit.value_or(0)).device;
+    if (limit > 0 && trial.bytes > limit) return;
+    const Rates* rates = clock_.rates(estimate.job());
+    const auto seconds = rates ? estimate.seconds(trial, *rates) : std::nullopt;
+    const auto sequences = static_cast<double>(trial.batch.micro_batch_size * trial.batch.accumulation) * trial.data;
+    // Without times: as few ranks with a part of the model as possible, and little recomputation.
+    trial.seconds = seconds ? *seconds / sequences
+                            : trial.tensor * trial.pipeline * 16 + (trial.every > 0 ? 8.0 / trial.every : 0) +
+                                  trial.virtual_stages / 16.0;
+    trials_.push_back(trial);
+  }
+
+  MeshEstimate& estimate_for(const MeshTrial& trial) {
+    auto& estimate = estimates_[trial.tensor];
+    if (!estimate) estimate = std::make_unique<MeshEstimate>(request_, forms_.back(), trial.tensor);
+    return *estimate;
+  }
+
+  /// The forms for the ranks of the data axis: strategies of one rank only for one rank.
+  std::vector<Form> forms_of(const MeshTrial& trial) const {
+    std::vector<Form> forms;
+    for (const auto& form : forms_)
+      if (find_strategy(form.strategy)->entry->distributed == (trial.data > 1)) forms.push_back(form);
+    return forms.empty() ? forms_ : forms;
+  }
+
+  /// The candidate of a trial with a plan; nullopt if it cannot run.
+  std::optional<Candidate> plan(const MeshTrial& trial) {
+    Recipe recipe = request_.recipe;
+    Topology topology = request_.topology;
+    topology.sizes = trial.sizes();
+    recipe.devices.mesh = topology.sizes;
+    if (trial.virtual_stages > 1) recipe.strategy.virtual_stages = trial.virtual_stages;
+    const auto part = estimate_for(trial).part();
+    const CandidateSearch search(recipe, *part, topology, request_.given);
+    for (const auto& form : forms_of(trial)) {
+      Candidate candidate = search.at(form, trial.batch, trial.every);
+      if (!candidate.refused.empty()) continue;
+      candidate.mesh = {.sizes = topology.sizes, .virtual_stages = trial.virtual_stages};
+      candidate.part = part;
+      if (candidate.fits) set_time(candidate, clock_);
+      return candidate;
+    }
+    return std::nullopt;
+  }
+
+  const SelectionRequest& request_;
+  const StepClock& clock_;
+  const std::vector<Form>& forms_;
+  std::map<int, std::unique_ptr<MeshEstimate>> estimates_;  ///< by the size of the tensor axis
+  std::vector<MeshTrial> trials_;
+};
+
+}  // namespace
+
+bool mesh_is_open(const Recipe& recipe, const Topology& topology) {
+  const auto& keys = recipe.strategy;
+  const bool says_nothing =
+      topology.sizes == MeshSizes() && !keys.pipeline_schedule && !keys.virtual_stages && !keys.stages;
+  return says_nothing && topology.world_size() > 1 && !refuse_stages(recipe);
+}
+
+std::vector<Candidate> search_meshes(const SelectionRequest& request, const StepClock& clock,
+                                     const std::vector<Form>& forms, size_t most) {
+  if (forms.empty()) return {};
+  return Search(request, clock, forms).best(most);
+}
+
+std::string costs_of_mesh(const Candidate& candidate) {
+  std::string text;
+  if (candidate.pipeline)
+    text += fmt::format("; ranks of the pipeline wait for each other in {:.0f} % of a step",
+                        100 * candidate.pipeline->bubble());
+  double exposed = 0;
+  std::vector<std::string> parts;
+  for (const auto& axis : candidate.axes) {
+    exposed += axis.exposed;
+    parts.push_back(fmt::format("{} {:.1f} %", name_of(axis.axis), 100 * axis.exposed / *candidate.step_seconds));
+  }
+  if (!parts.empty())
+    text += fmt::format("; exposed traffic takes {:.1f} % ({})", 100 * exposed / *candidate.step_seconds,
+                        join(parts, ", "));
+  return text;
+}
+
+}  // namespace runner
