@@ -30,6 +30,7 @@
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
+#include "runner/launch/hang_limit.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"
@@ -104,6 +105,7 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   if (shared_memory) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(group.local_size));
   group.grace_time = recipe.train.grace_time;
   group.max_restarts = recipe.train.max_restarts;
+  group.stopped_limit = hang_limit(recipe.train.timeout);
   return group;
 }
 

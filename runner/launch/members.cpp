@@ -15,6 +15,7 @@
 #include <random>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/shared_resources.hpp"
@@ -166,6 +167,8 @@ Members::~Members() = default;
 
 void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
   const Placement& place = leader.placement;
+  raise_descriptor_limit(32 + place.world_size / leader.rank_count(),
+                         fmt::format("the supervisor of rank 0 of {}", place.world_size));
   int port = place.master_port;
   Descriptor listener = listen_on(place.master_addr, port);
   std::deque<MessageSocket> strangers;  // connected, but have not sent a hello yet

@@ -1,7 +1,6 @@
 // MPICH's mpirun (Hydra) and launchers built on it: they set the ranks (PMI_*, MPI_LOCAL*), but no address and no job id.
 #include <unistd.h>
 
-
 #include "runner/base/error.hpp"
 #include "runner/base/process_stat.hpp"
 #include "runner/launch/variables.hpp"

@@ -49,7 +49,8 @@ Descriptor listen_on(const std::string& address, int& port) {
   v6.sin6_addr = in6addr_any;
 
   Descriptor listener;
-  bool listening = !loopback && listen_as(listener, v6, AF_INET6);  // accepts both families; fails on hosts without IPv6
+  bool listening =
+      !loopback && listen_as(listener, v6, AF_INET6);  // accepts both families; fails on hosts without IPv6
   if (!listening) listening = listen_as(listener, v4, AF_INET);
   if (!listening)
     throw environment_error(

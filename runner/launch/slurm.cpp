@@ -9,8 +9,8 @@
 #include <array>
 
 #include "runner/base/error.hpp"
-#include "runner/launch/hostlist.hpp"
 #include "runner/base/text.hpp"
+#include "runner/launch/hostlist.hpp"
 #include "runner/launch/variables.hpp"
 
 namespace runner {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/log_heading.hpp"
 #include "runner/launch/worker_process.hpp"
 
@@ -52,6 +53,9 @@ std::string log_file_of(const WorkerGroup& group, int rank) {
 }
 
 std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, const Handout& handout) {
+  // A worker takes an event pipe, an eventfd, and a log while it starts. The leader has a connection to each other supervisor.
+  raise_descriptor_limit(256 + 4 * group.local_size + (group.world_size - group.local_size),
+                         fmt::format("the supervisor of {} of {} ranks", group.local_size, group.world_size));
   std::filesystem::create_directories(group.log_dir);
   std::vector<std::unique_ptr<Worker>> workers;
   const auto option = std::ranges::find(group.arguments, "--attempt");
@@ -65,6 +69,7 @@ std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, con
     command.environment = rank_environment(group, handout, local);
     command.log_file = log_file_of(group, command.rank);
     command.log_heading = heading;
+    command.stopped_limit = group.stopped_limit;
     if (local == 0 && handout.listen_fd >= 0) command.inherited.push_back(handout.listen_fd);
     if (handout.shm_fd >= 0) command.inherited.push_back(handout.shm_fd);
     workers.push_back(std::make_unique<WorkerProcess>(command));

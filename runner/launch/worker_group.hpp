@@ -28,6 +28,8 @@ struct WorkerGroup {
   int64_t shm_bytes = 0;  ///< if > 0, every local rank gets a memfd of that size in RUNNER_SHM_FD
   std::chrono::seconds grace_time{30};
   int64_t max_restarts = 0;
+  /// A worker whose process is stopped (SIGSTOP) for that long fails, because the others wait for it.
+  std::chrono::milliseconds stopped_limit = std::chrono::minutes(2);
 };
 
 /// Sets the group's ranks, nodes and address from a placement. Under a launcher, the group has one rank, otherwise all local

@@ -6,11 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/process_stat.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 
@@ -34,7 +38,8 @@ WorkerProcess::WorkerProcess(const WorkerCommand& command)
     : rank_(command.rank),
       reader_(command.rank),
       log_(command.log_file, command.log_heading),
-      log_bytes_max_(command.log_bytes_max) {
+      log_bytes_max_(command.log_bytes_max),
+      stopped_limit_(std::chrono::duration<double>(command.stopped_limit).count()) {
   oom_kills_before_ = oom_kill_count();
   ChildPipe events;
   settled_ = std::make_shared<Descriptor>(::eventfd(0, EFD_CLOEXEC));
@@ -67,7 +72,30 @@ std::vector<nlohmann::json> WorkerProcess::read_events() {
     events.insert(events.end(), more.begin(), more.end());
     if (n <= 0) events_.close();
   }
+  if (stopped_too_long())
+    events.push_back({{"event", "failed"},
+                      {"rank", rank_},
+                      {"time", wall_seconds()},
+                      {"kind", "error"},
+                      {"message", fmt::format("the process {} has been stopped for {} (by SIGSTOP or a similar signal)",
+                                              pid_, format_duration(stopped_for_))}});
   return events;
+}
+
+/// Looks once a second. The time in which this process was stopped, too, does not count.
+bool WorkerProcess::stopped_too_long() {
+  constexpr double look_every = 1, counted_max = 2;
+  const double now = steady_seconds(), elapsed = now - looked_at_;
+  if (!running_ || elapsed < std::min(look_every, stopped_limit_ / 2)) return false;
+  looked_at_ = now;
+  const bool reported = stopped_for_ >= stopped_limit_;
+  const auto stat = read_process_stat(pid_);
+  if (!stat || stat->state != 'T') {  // 't' is a debugger's stop
+    stopped_for_ = 0;
+    return false;
+  }
+  stopped_for_ += std::min(elapsed, counted_max);
+  return !reported && stopped_for_ >= stopped_limit_;
 }
 
 std::function<void()> WorkerProcess::answer() {

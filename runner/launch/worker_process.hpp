@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,7 @@ struct WorkerCommand {
   std::string log_file;                            ///< stdout and stderr are appended; stdin is /dev/null
   std::string log_heading = {};                    ///< a line that separates this output from that of earlier workers
   int64_t log_bytes_max = int64_t{64} << 20;       ///< a larger log loses its middle, see ChildLog::bound()
+  std::chrono::milliseconds stopped_limit = std::chrono::minutes(2);  ///< as in WorkerGroup
 };
 
 /// The thread that creates the object must outlive it: the kernel kills the child when that thread ends (PR_SET_PDEATHSIG).
@@ -41,6 +43,7 @@ class WorkerProcess final : public Worker {
   int rank() const override { return rank_; }
   bool running() const override { return running_; }
   int event_fd() const override { return events_.get(); }  ///< -1 after the end of the pipe was read
+  /// Adds a `failed` event if the process has been stopped for too long (SIGSTOP), once.
   std::vector<nlohmann::json> read_events() override;
   std::function<void()> answer() override;
   /// If the worker has ended, also kills the rest of its process group and reaps the worker.
@@ -50,6 +53,8 @@ class WorkerProcess final : public Worker {
   const std::string& log_file() const override { return log_.path(); }
 
  private:
+  bool stopped_too_long();
+
   int rank_;
   pid_t pid_ = -1;
   bool running_ = false;
@@ -59,6 +64,7 @@ class WorkerProcess final : public Worker {
   ChildLog log_;
   int64_t log_bytes_max_;
   std::optional<long> oom_kills_before_;
+  double stopped_limit_, looked_at_ = 0, stopped_for_ = 0;  ///< in seconds, of the process
 };
 
 }  // namespace runner

@@ -15,8 +15,11 @@ ExitCode FailureReport::during(const std::function<ExitCode()>& work) const {
   try {
     return work();
   } catch (const std::exception& error) {
-    const auto failure = failure_of(error);
-    if (failure.kind == "collective" && world_.watch) world_.watch->ask();
+    auto failure = failure_of(error);
+    if (failure.kind == "collective" && world_.watch) {
+      world_.watch->ask();
+      if (const auto late = world_.watch->late(); !late.empty()) failure.message += "\n" + late;
+    }
     return failed(failure.kind, failure.message, failure.code);
   }
 }

@@ -19,6 +19,7 @@ using Noted = CollectiveTrace::Noted;
 bool same_place(const Noted& a, const Noted& b) {
   return a.group == b.group && a.operation.sequence == b.operation.sequence;
 }
+
 bool same_call(const Noted& a, const Noted& b) { return a.group == b.group && a.operation == b.operation; }
 
 /// Calls that two ranks make in the same order: collectives on the groups that they share, or the transfers of a channel.
@@ -186,9 +187,17 @@ std::optional<std::string> find_deadlock(const std::vector<Group>& groups, const
   return std::nullopt;
 }
 
-void require_agreement(const World& world, const at::Tensor& digests) {
-  auto strayed = world.trace->strayed({digests.data_ptr<double>(), static_cast<size_t>(digests.numel())});
-  if (strayed.empty()) return;
+AgreementWords agreement_words(const CollectiveTrace& trace) {
+  const uint64_t share = trace.agreement_share();
+  return {static_cast<double>(share & UINT32_MAX), static_cast<double>(share >> 32)};
+}
+
+void require_agreement(const World& world, const AgreementWords& sums) {
+  if (static_cast<uint64_t>(sums[0]) + (static_cast<uint64_t>(sums[1]) << 32) == 0) return;
+  auto row = torch::tensor(world.trace->digests(), torch::kFloat64);
+  auto digests = torch::empty({world.size * row.numel()}, torch::kFloat64);
+  world.control->_allgather_base(digests, row)->wait();
+  const auto strayed = world.trace->strayed({digests.data_ptr<double>(), static_cast<size_t>(digests.numel())});
   auto mine = to_bytes(world.trace->recent());
   mine.resize(CollectiveTrace::history * sizeof(Noted), 0xff);  // entries of no group
   auto input = torch::from_blob(mine.data(), {static_cast<int64_t>(mine.size())}, torch::kUInt8);

@@ -1,5 +1,6 @@
 // Finds the first collective in which ranks differ, from the last calls of each rank.
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,12 @@ std::optional<std::string> find_divergence(const std::vector<CollectiveTrace::Gr
 std::optional<std::string> find_deadlock(const std::vector<CollectiveTrace::Group>& groups,
                                          const std::vector<History>& histories);
 
-/// `digests`: the result of CollectiveTrace::digests on each rank, at the same point of the program. If they are equal, nothing is
-/// exchanged. Otherwise this is a collective call, and it throws Error(run_failed) on all ranks with the first differing call.
-void require_agreement(const World& world, const at::Tensor& digests);
+/// Two numbers of a rank, to be summed over all ranks together with what else they sum at the same point of the program. The sums are
+/// exact, for up to 2^21 ranks.
+using AgreementWords = std::array<double, 2>;
+AgreementWords agreement_words(const CollectiveTrace& trace);
+/// `sums`: of the agreement words of all ranks. If ranks of each group have made the same calls, nothing is exchanged. Otherwise this is
+/// a collective call, and it throws Error(run_failed) on all ranks with the first differing call.
+void require_agreement(const World& world, const AgreementWords& sums);
 
 }  // namespace runner

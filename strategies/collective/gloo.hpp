@@ -10,6 +10,8 @@
 
 namespace runner {
 
+/// Small all_reduces run in the calling thread, along a tree (tree.hpp).
+///
 /// `address`: the address at which other ranks reach this host. Empty means 127.0.0.1: all ranks are on this host, and its name may
 /// not resolve. GLOO_SOCKET_IFNAME overrides it.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

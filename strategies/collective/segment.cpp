@@ -72,7 +72,9 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset
                            std::shared_ptr<const SegmentPlaces> places)
     : segment_(std::move(segment)),
       area_(reinterpret_cast<ShmArea*>(segment_->data() + offset)),
-      slots_(segment_->data() + offset + shm_slots_offset),
+      ranks_(reinterpret_cast<ShmRank*>(segment_->data() + offset + shm_ranks_offset)),
+      small_slots_(segment_->data() + offset + shm_small_offset(static_cast<int>(world_ranks.size()))),
+      slots_(segment_->data() + offset + shm_slots_offset(static_cast<int>(world_ranks.size()))),
       rank_(rank),
       world_ranks_(std::move(world_ranks)),
       name_(std::move(name)),
@@ -80,13 +82,19 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment> segment, size_t offset
       places_(std::move(places)),
       // Spinning is fast if every rank has its own core. Otherwise it takes CPU time from the rank for which this one
       // waits.
-      spins_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 0) {
-  area_->ranks[rank_].begun = process_begun(::getpid());
-  area_->ranks[rank_].pid = ::getpid();
+      spins_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 0),
+      // Together the ranks of a host look at most 640 times a second.
+      look_every_ms_(std::max(100, 100 * segment_->ranks() / 64)) {
+  ranks_[rank_].begun = process_begun(::getpid());
+  ranks_[rank_].pid = ::getpid();
 }
 
 std::byte* SegmentGroup::slot(int rank, int half) const {
   return slots_ + (static_cast<size_t>(rank) * 2 + static_cast<size_t>(half)) * shm_chunk_bytes;
+}
+
+std::byte* SegmentGroup::small_slot(int rank, int half) const {
+  return small_slots_ + (static_cast<size_t>(rank) * 2 + static_cast<size_t>(half)) * shm_small_bytes;
 }
 
 /// The first reason is kept. A second caller waits until it is written, unless its writer died meanwhile.
@@ -114,42 +122,58 @@ std::string SegmentGroup::text_of(const Operation& operation) const {
 }
 
 std::string SegmentGroup::who_is_late() const {
-  std::vector<std::string> late;
+  std::vector<std::pair<std::string, std::vector<int>>> late;  // what is said, and of whom
+  auto add = [&](int rank, const std::string& text) {
+    auto party = std::ranges::find(late, text, &std::pair<std::string, std::vector<int>>::first);
+    if (party == late.end()) party = late.insert(late.end(), {text, {}});
+    party->second.push_back(rank);
+  };
+  const auto ours = ranks_[rank_].latest();
   for (int peer = 0; peer < size(); ++peer) {
-    const auto& other = area_->ranks[peer];
-    if (other.pid == 0)
-      late.push_back(fmt::format("rank {} never joined", world_rank(peer)));
-    else if (other.latest().sequence < area_->ranks[rank_].latest().sequence)
-      late.push_back(fmt::format("rank {} is still at {}{}", world_rank(peer), text_of(other.latest()),
-                                 waits_of(world_rank(peer))));
+    const auto theirs = ranks_[peer].latest();
+    if (ranks_[peer].pid == 0)
+      add(world_rank(peer), " never joined");
+    else if (theirs.sequence < ours.sequence)
+      add(world_rank(peer), " still at " + text_of(theirs) + waits_of(world_rank(peer)));
   }
-  return late.empty() ? "a rank does not answer" : join(late, "; ");
+  std::vector<std::string> clauses;
+  for (auto& [text, ranks] : late) {
+    std::ranges::sort(ranks);
+    const char* verb = text.starts_with(" still") ? ranks.size() == 1 ? " is" : " are" : "";
+    clauses.push_back(describe_ranks(ranks) + verb + text);
+  }
+  return clauses.empty() ? "a rank does not answer" : join(clauses, "; ");
 }
 
 std::string SegmentGroup::waits_of(int rank) const {
   std::vector<std::string> waits;
   for (const auto& [offset, ranks, name] : places_->all()) {
-    const auto* area = reinterpret_cast<const ShmArea*>(segment_->data() + offset);
+    const auto* members = reinterpret_cast<const ShmRank*>(segment_->data() + offset + shm_ranks_offset);
     const auto found = std::find(ranks.begin(), ranks.end(), rank);
-    if (area == area_ || found == ranks.end()) continue;
-    const auto& other = area->ranks[found - ranks.begin()];
+    if (members == ranks_ || found == ranks.end()) continue;
+    const auto& other = members[found - ranks.begin()];
     if (other.waits > 0) waits.push_back(fmt::format("{} of {}", describe(other.latest()), name));
   }
   return waits.empty() ? "" : " and waits in " + join(waits, " and in ");
 }
 
-void SegmentGroup::look_around(const Word& word, uint32_t seen, double waited) const {
-  auto doing = text_of(area_->ranks[rank_].latest());
-  std::string why;
-  for (int peer = 0; peer < size() && why.empty(); ++peer) {
-    const auto& other = area_->ranks[peer];
-    int pid = other.pid;
-    if (pid == 0 || pid == ::getpid() || process_begun(pid) == other.begun) continue;
-    why = fmt::format("rank {} (pid {}) is gone while rank {} waits in {}", world_rank(peer), pid, world_rank(rank_),
-                      doing);
+std::string SegmentGroup::who_is_gone(int look) const {
+  constexpr int peers_each = 8;
+  for (int i = 0; i < std::min(peers_each, size() - 1); ++i) {
+    const int distance = (look * peers_each + i) % (size() - 1) + 1, peer = (rank_ + distance) % size();
+    const int pid = ranks_[peer].pid;
+    if (pid == 0 || pid == ::getpid() || process_begun(pid) == ranks_[peer].begun) continue;
+    return fmt::format("rank {} (pid {}) is gone while rank {} waits in {}", world_rank(peer), pid, world_rank(rank_),
+                       text_of(ranks_[rank_].latest()));
   }
+  return "";
+}
+
+void SegmentGroup::look_around(const Word& word, uint32_t seen, double waited, int look) const {
+  std::string why = who_is_gone(look);
   if (why.empty() && waited * 1000 >= static_cast<double>(timeout_.count()))
-    why = fmt::format("rank {} waited {} in {}: {}", world_rank(rank_), format_duration(waited), doing, who_is_late());
+    why = fmt::format("rank {} waited {} in {}: {}", world_rank(rank_), format_duration(waited),
+                      text_of(ranks_[rank_].latest()), who_is_late());
   if (why.empty() || word.load(std::memory_order_acquire) != seen) return;  // a peer may arrive and exit afterwards
   set_failure(why);
   throw_failure();
@@ -173,32 +197,33 @@ void SegmentGroup::barrier() {
 
 void SegmentGroup::wait_for_change(Word& word, uint32_t seen) const {
   double begun = steady_seconds();
-  auto& waits = area_->ranks[rank_].waits;
+  auto& waits = ranks_[rank_].waits;
   struct Noted {
     std::atomic<uint32_t>* waits = nullptr;
     ~Noted() {
       if (waits) --*waits;
     }
   } noted;
-  while (word.load(std::memory_order_acquire) == seen) {
+  for (int look = 0; word.load(std::memory_order_acquire) == seen;) {
     if (area_->failure.state != ShmFailure::none) throw_failure();
-    futex_wait(word, seen, 100);
+    futex_wait(word, seen, look_every_ms_);
     double waited = steady_seconds() - begun;
     if (waited <= 0.1) continue;
     if (!noted.waits) ++*(noted.waits = &waits);
-    look_around(word, seen, waited);
+    look_around(word, seen, waited, look++);
   }
 }
 
 void SegmentGroup::check_agreement() const {
   // By parity, not the latest: a peer may have passed this barrier and announced its next call.
-  auto parity = area_->ranks[rank_].latest().sequence % 2;
+  const auto parity = ranks_[rank_].latest().sequence % 2;
+  const auto of = [&](int peer) { return ranks_[peer].operations[parity].load(); };
+  const auto first = of(0);
+  int peer = 1;
+  while (peer < size() && of(peer) == first) ++peer;
+  if (peer >= size()) return;
   std::vector<RankOperation> operations;
-  for (int peer = 0; peer < size(); ++peer)
-    operations.push_back({world_rank(peer), area_->ranks[peer].operations[parity].load()});
-  bool same = std::all_of(operations.begin(), operations.end(),
-                          [&](const auto& other) { return other.operation == operations.front().operation; });
-  if (same) return;
+  for (peer = 0; peer < size(); ++peer) operations.push_back({world_rank(peer), of(peer)});
   set_failure(describe_divergence(operations));
   throw_failure();
 }

@@ -66,10 +66,12 @@ class SegmentGroup {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
+  /// A staging buffer of shm_chunk_bytes, and a small one of shm_small_bytes.
   std::byte* slot(int rank, int half) const;
+  std::byte* small_slot(int rank, int half) const;
 
   /// Announces this rank's operation. The first barrier of a collective compares it with those of the other ranks.
-  void announce(const Operation& operation) { area_->ranks[rank_].operations[operation.sequence % 2].store(operation); }
+  void announce(const Operation& operation) { ranks_[rank_].operations[operation.sequence % 2].store(operation); }
   /// Waits for all ranks.
   void barrier();
   /// After a barrier: throws when another rank announced something else.
@@ -93,8 +95,10 @@ class SegmentGroup {
   using Word = std::atomic<uint32_t>;
   /// Waits on a futex while the word has the value `seen`.
   void wait_for_change(Word& word, uint32_t seen) const;
-  /// Checks, after waiting `waited` seconds for a change, for dead peers and for the timeout.
-  void look_around(const Word& word, uint32_t seen, double waited) const;
+  /// Checks, after waiting `waited` seconds for a change, for dead peers and for the timeout. Of many peers, each look takes some, and
+  /// the ranks that wait look at different ones.
+  void look_around(const Word& word, uint32_t seen, double waited, int look) const;
+  std::string who_is_gone(int look) const;
   /// The operation, and the group if it is a transfer.
   std::string text_of(const Operation& operation) const;
   std::string who_is_late() const;
@@ -103,13 +107,15 @@ class SegmentGroup {
 
   std::shared_ptr<SharedSegment> segment_;
   ShmArea* area_;
-  std::byte* slots_;
+  ShmRank* ranks_;  ///< one for each rank of the group
+  std::byte *small_slots_, *slots_;
   int rank_;
   std::vector<int> world_ranks_;
   std::string name_;
   std::chrono::milliseconds timeout_;
   std::shared_ptr<const SegmentPlaces> places_;
   int spins_;
+  int look_every_ms_;
 };
 
 /// Gives the groups of a rank their areas of a segment, one after another. All ranks of the host ask for the same groups in the same

@@ -85,6 +85,17 @@ void ShmBackend::reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receiv
   } while (done < tensor.numel());
 }
 
+/// Every rank reduces all of it, in the same order, so one barrier is enough.
+void ShmBackend::reduce_small(at::Tensor& tensor, Reduction reduce) {
+  auto* data = bytes_of(tensor);
+  const int half = small_half_ ^= 1;
+  if (tensor.nbytes() > 0) std::memcpy(group_->small_slot(rank_, half), data, tensor.nbytes());
+  meet();
+  std::vector<const std::byte*> in(static_cast<size_t>(size_));
+  for (int r = 0; r < size_; ++r) in[static_cast<size_t>(r)] = group_->small_slot(r, half);
+  reduce(in.data(), size_, data, tensor.numel());
+}
+
 namespace {
 
 /// What c10d allows, one tensor for each device, is one tensor here: others would be left as they are.
@@ -99,7 +110,7 @@ WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::Allr
   auto& tensor = only(tensors);
   auto reduce = reduction_of(tensor.scalar_type(), options.reduceOp.op_);
   begin(Collective::all_reduce, tensor, 0, options.reduceOp.op_);
-  reduce_chunks(tensor, reduce, true);
+  tensor.nbytes() <= shm_small_bytes ? reduce_small(tensor, reduce) : reduce_chunks(tensor, reduce, true);
   return completed(tensors);
 }
 

@@ -3,6 +3,7 @@
 // Collectives run in the calling thread and return completed work. Transfers between two ranks run in a thread of their own. Memory
 // traffic per rank of a collective, for a payload of n bytes among R ranks: all_reduce copies n in, reads n (its 1/R share from R
 // slots), copies n out; all_gather and reduce_scatter about half of that.
+// An all_reduce of up to shm_small_bytes reads R n, behind one barrier instead of two.
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -57,12 +58,13 @@ class ShmBackend : public c10d::Backend {
   void meet();
   /// `receives`: whether the result goes into `tensor`.
   void reduce_chunks(at::Tensor& tensor, Reduction reduce, bool receives);
+  void reduce_small(at::Tensor& tensor, Reduction reduce);
 
   std::unique_ptr<SegmentGroup> group_;
   std::unique_ptr<ShmChannel> channel_;  ///< from the first transfer on
   uint64_t sequence_ = 0;
   bool checked_ = false;
-  int half_ = 0;
+  int half_ = 0, small_half_ = 0;  ///< the buffers of the last phase
 };
 
 }  // namespace runner

@@ -1,8 +1,10 @@
 // Size and layout of the shared segment of the ranks of one host. Torch-free, so that the launcher can allocate it.
 //
 // Each process group has an area, whose size depends on the number of its ranks. An area contains a barrier, and for each
-// rank its current operation and two staging buffers. The buffers alternate, so that one barrier per phase is enough. In a
-// group of two ranks that is used for transfers, the buffers are a ring of chunks. Pages that are never touched cost nothing.
+// rank its current operation, two small buffers and two staging buffers. The buffers alternate, so that one barrier per phase is
+// enough. In a group of two ranks that is used for transfers, the staging buffers are a ring of chunks. Pages that are never touched
+// cost nothing. The small buffers of all ranks lie side by side, because a rank that reads a page of 1,024 others needs 4 MiB of page
+// tables.
 #pragma once
 #include <array>
 #include <atomic>
@@ -15,8 +17,9 @@
 
 namespace runner {
 
-constexpr int shm_groups = 64;     ///< groups of all ranks of a host for which there is room; smaller groups take less
-constexpr int shm_ranks_max = 64;  ///< ranks on one host
+constexpr int shm_groups = 64;  ///< groups of all ranks of a host for which there is room; smaller groups take less
+constexpr int shm_ranks_max = 1024;  ///< ranks on one host
+constexpr size_t shm_small_bytes = 256;
 constexpr size_t shm_chunk_bytes = size_t{1} << 20;
 constexpr uint32_t shm_ring_chunks = 4;  ///< the staging buffers of two ranks
 
@@ -68,20 +71,26 @@ struct ShmRing {
   Operation messages[shm_ring_chunks];        ///< the transfer to which each chunk belongs
 };
 
+/// The beginning of an area. The ranks, the small buffers and the staging buffers follow.
 struct ShmArea {
   alignas(64) std::atomic<uint32_t> arrived;
   alignas(64) std::atomic<uint32_t> generation;  ///< futex word
   alignas(64) ShmFailure failure;
   ShmRing ring;
-  alignas(64) ShmRank ranks[shm_ranks_max];
 };
 
-/// Where the staging buffers begin in an area: at a page.
-constexpr size_t shm_slots_offset = round_up(sizeof(ShmArea), 4096);
+/// Where the parts begin in the area of a group of `ranks` ranks; the staging buffers at a page.
+constexpr size_t shm_ranks_offset = round_up(sizeof(ShmArea), 64);
+constexpr size_t shm_small_offset(int ranks) {
+  return round_up(shm_ranks_offset + sizeof(ShmRank) * static_cast<size_t>(ranks), 64);
+}
+constexpr size_t shm_slots_offset(int ranks) {
+  return round_up(shm_small_offset(ranks) + 2 * shm_small_bytes * static_cast<size_t>(ranks), 4096);
+}
 
 /// Bytes of the area of a group of `ranks` ranks: whole pages.
 constexpr size_t shm_area_bytes(int ranks) {
-  return shm_slots_offset + 2 * shm_chunk_bytes * static_cast<size_t>(ranks);
+  return shm_slots_offset(ranks) + 2 * shm_chunk_bytes * static_cast<size_t>(ranks);
 }
 /// Bytes of the segment of a host with `ranks` ranks.
 constexpr size_t shm_segment_bytes(int ranks) { return shm_groups * shm_area_bytes(ranks); }

@@ -12,6 +12,9 @@ int CollectiveTrace::add_group(std::string name, std::vector<int> ranks) {
   std::lock_guard lock(mutex_);
   State state;
   state.group = {std::move(name), std::move(ranks)};
+  const auto& members = state.group.ranks;
+  if (const auto own = std::ranges::find(members, rank_); own != members.end())
+    state.position = static_cast<size_t>(own - members.begin());
   for (int rank : state.group.ranks) state.columns.push_back(memberships_[rank]++);
   groups_.push_back(std::move(state));
   return static_cast<int>(groups_.size()) - 1;
@@ -56,13 +59,24 @@ std::vector<double> CollectiveTrace::digests() const {
   size_t most = 0;
   for (const auto& [rank, count] : memberships_) most = std::max(most, count);
   std::vector<double> words;
-  for (const auto& state : groups_) {
-    const auto& ranks = state.group.ranks;
-    if (std::find(ranks.begin(), ranks.end(), rank_) != ranks.end())
-      words.push_back(static_cast<double>(state.digest >> 12));
-  }
+  for (const auto& state : groups_)
+    if (state.position) words.push_back(static_cast<double>(state.digest >> 12));
   words.resize(most);
   return words;
+}
+
+/// Each rank multiplies the digest of a group by a factor. The factors of the ranks of a group are random numbers, each minus the next
+/// one, so that their sum is 0.
+uint64_t CollectiveTrace::agreement_share() const {
+  std::lock_guard lock(mutex_);
+  uint64_t share = 0;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const auto& state = groups_[group];
+    if (!state.position) continue;
+    auto random = [&](size_t member) { return mix64(mix64(group) + member % state.group.ranks.size()); };
+    share += state.digest * (random(*state.position) - random(*state.position + 1));
+  }
+  return share;
 }
 
 std::vector<int> CollectiveTrace::strayed(std::span<const double> digests) const {

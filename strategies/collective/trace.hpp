@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,12 +53,16 @@ class CollectiveTrace {
   /// Rolling hashes of this rank's calls: one for each of its groups, in the order of their indices, padded with zeros to the largest
   /// number that any rank has. Each has 52 bits, so that a double can represent it.
   std::vector<double> digests() const;
+  /// This rank's share of a number whose sum over all ranks, modulo 2^64, is 0 if the ranks of each group have made the same calls. If
+  /// they have not, it is 0 by chance only (2^-64). So one number per rank suffices, whatever the number of ranks and groups.
+  uint64_t agreement_share() const;
   /// Ranks whose calls differ from those of the first rank of one of their groups. `digests` are those of all ranks, by rank.
   std::vector<int> strayed(std::span<const double> digests) const;
 
  private:
   struct State {
     Group group;
+    std::optional<size_t> position;  ///< of this rank in the group
     uint64_t sequence = 0;
     uint64_t digest = 0;
     std::vector<size_t> columns;  ///< of its digest, in the row of each of its ranks

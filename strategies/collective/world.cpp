@@ -4,12 +4,11 @@
 
 #include <cstdlib>
 #include <optional>
-#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "runner/base/clock.hpp"
+#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/collective/backends.hpp"
@@ -44,6 +43,25 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+/// Each rank makes three requests, whatever the number of ranks. Only after the deadline it asks who is missing.
+void await_all(c10d::Store& store, const WorldOptions& options) {
+  auto key = [](int rank) { return fmt::format("joined/{}", rank); };
+  const std::vector<uint8_t> yes{1};
+  store.set(key(options.rank), yes);
+  if (store.add("joined", 1) == options.size) store.set("all joined", yes);
+  try {
+    return store.wait({"all joined"}, options.rendezvous_timeout);
+  } catch (const c10::DistStoreError&) {
+  }
+  std::vector<int> missing;
+  for (int rank = 0; rank < options.size; ++rank)
+    if (!store.check({key(rank)})) missing.push_back(rank);
+  if (missing.empty()) return;
+  throw environment_error("rendezvous at {}:{}: {} did not connect within {}", options.master_addr, options.master_port,
+                          name_ranks(missing, options.size, options.local_size),
+                          format_duration(static_cast<double>(options.rendezvous_timeout.count()) / 1000));
+}
+
 /// Connects to the store and waits for all ranks. The error names the ranks that did not join.
 StorePtr meet(const WorldOptions& options) {
   c10d::TCPStoreOptions store_options;
@@ -55,21 +73,7 @@ StorePtr meet(const WorldOptions& options) {
   StorePtr store;
   try {
     store = c10::make_intrusive<c10d::TCPStore>(options.master_addr, store_options);
-    auto key = [](int rank) { return fmt::format("joined/{}", rank); };
-    store->set(key(options.rank), std::vector<uint8_t>{1});
-    double begun = steady_seconds(), limit = static_cast<double>(options.rendezvous_timeout.count()) / 1000;
-    std::vector<int> missing;
-    do {
-      missing.clear();
-      for (int rank = 0; rank < options.size; ++rank)
-        if (!store->check({key(rank)})) missing.push_back(rank);
-      if (missing.empty()) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    } while (steady_seconds() - begun < limit);
-    if (!missing.empty())
-      throw environment_error("rendezvous at {}:{}: {} did not connect within {}", options.master_addr,
-                              options.master_port, name_ranks(missing, options.size, options.local_size),
-                              format_duration(limit));
+    await_all(*store, options);
   } catch (const c10::Error& error) {
     throw environment_error("rank {} cannot meet the others at {}:{}: {}", options.rank, options.master_addr,
                             options.master_port, error.what_without_backtrace());
@@ -77,6 +81,11 @@ StorePtr meet(const WorldOptions& options) {
   store->setTimeout(options.timeout);
   return store;
 }
+
+std::string purpose(const WorldOptions& options) { return fmt::format("rank {} of {}", options.rank, options.size); }
+
+/// Files of a rank without connections to other ranks. Rank 0 hosts the store, to which each rank has up to four connections.
+int64_t base_descriptors(const WorldOptions& options) { return 256 + (options.rank == 0 ? 4 * options.size : 0); }
 
 /// The planner has refused backends that do not suit the devices and hosts (resolve_backend).
 std::string choose_backend(const WorldOptions& options) {
@@ -133,6 +142,8 @@ class GroupMaker {
     int rank = static_cast<int>(where - ranks.begin()), size = static_cast<int>(ranks.size());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     if (backend == "nccl") return nccl_maker()(store, rank, size, options_.timeout);
+    descriptors_ += size;
+    raise_descriptor_limit(descriptors_, purpose(options_));
     return make_gloo(store, rank, size, options_.node_address, options_.timeout);
   }
 
@@ -145,6 +156,7 @@ class GroupMaker {
   }
 
   WorldOptions options_;
+  int64_t descriptors_ = base_descriptors(options_);  ///< at most, of Gloo's connections and all else
   StorePtr store_;
   std::shared_ptr<CollectiveTrace> trace_;
   std::string backend_;
@@ -208,6 +220,7 @@ World make_world(const WorldOptions& options) {
     make_lone_groups(world, options.timeout);
     return world;
   }
+  raise_descriptor_limit(base_descriptors(options), purpose(options));
   world.store = meet(options);
   auto maker = std::make_shared<GroupMaker>(options, world.store, world.trace);
   auto everybody = all_ranks(options.size);
@@ -216,12 +229,15 @@ World make_world(const WorldOptions& options) {
   world.make_subgroup = [maker](const std::vector<int>& ranks, const std::string& name) {
     return maker->main(ranks, name);
   };
-  if (maker->backend() != "shm" && options.on_diverged)
+  if (options.on_diverged)
     world.watch = std::make_shared<DivergenceWatch>(world.trace, world.store,
                                                     DivergenceWatch::Options{.rank = options.rank,
                                                                              .size = options.size,
+                                                                             .compares = maker->backend() != "shm",
                                                                              .patience = options.divergence_patience,
-                                                                             .found = options.on_diverged});
+                                                                             .late_after = options.late_after,
+                                                                             .found = options.on_diverged,
+                                                                             .late = options.on_late});
   return world;
 }
 

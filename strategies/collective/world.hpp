@@ -30,7 +30,7 @@ struct World {
   std::shared_ptr<CollectiveTrace> trace;
   static constexpr int group_index = 0, control_index = 1;  ///< in the trace, for tests
   c10::intrusive_ptr<c10d::Store> store;
-  /// Set if the transport does not compare calls itself (Gloo, NCCL) and WorldOptions.on_diverged is set, otherwise null.
+  /// Set if there are several ranks and WorldOptions.on_diverged is set, otherwise null.
   std::shared_ptr<DivergenceWatch> watch;
   /// A group of some ranks. This is a collective call over all ranks: every rank makes it for every subgroup, in the same order.
   /// Ranks that are not in the group get a null pointer.
@@ -54,7 +54,10 @@ struct WorldOptions {
   std::string node_address;  ///< the address of this host for the other hosts; empty: all ranks are on this host
   /// Called on another thread with a description when ranks wait in different collectives. It must end the process.
   std::function<void(const std::string& verdict)> on_diverged;
+  /// Called on another thread of rank 0 with a description of ranks for which others have waited long.
+  std::function<void(const std::string& text)> on_late;
   std::chrono::milliseconds divergence_patience{3000};  ///< time without a new call before ranks compare their calls
+  std::chrono::milliseconds late_after{120'000};  ///< ... before rank 0 looks for late ranks and for stopped processes
   std::chrono::milliseconds timeout{1800'000};
   std::chrono::milliseconds rendezvous_timeout{300'000};
 };

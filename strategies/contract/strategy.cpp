@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
-#include "strategies/collective/divergence.hpp"
+#include "strategies/contract/control_words.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/nonfinite.hpp"
 
@@ -161,26 +161,11 @@ std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& 
 }
 
 Strategy::Control Strategy::exchange(double loss, double squared_norm, uint32_t votes) {
-  constexpr int64_t control_words = 3;
-  std::vector<double> mine{loss, squared_norm, static_cast<double>(votes)};
-  if (world_.size > 1)
-    for (double digest : world_.trace->digests()) mine.push_back(digest);
-  auto words = torch::tensor(mine, torch::kFloat64).unsqueeze(0);
-  if (world_.size > 1) {
-    auto all = torch::empty({world_.size, words.numel()}, torch::kFloat64);
-    world_.control->_allgather_base(all, words)->wait();
-    words = all;
-    require_agreement(world_, words.narrow(1, control_words, words.size(1) - control_words).contiguous());
-  }
-  auto at = words.accessor<double, 2>();
-  Control control;
-  for (int rank = 0; rank < world_.size; ++rank) {
-    control.loss += at[rank][0];
-    control.squared_norm += at[rank][1];
-    control.votes |= static_cast<uint32_t>(at[rank][2]);
-  }
-  control.finite = std::isfinite(control.loss) && std::isfinite(control.squared_norm);
-  return control;
+  const auto sums = sum_control_words(world_, loss, squared_norm, votes);
+  return {.loss = sums.loss,
+          .squared_norm = sums.squared_norm,
+          .votes = sums.votes,
+          .finite = std::isfinite(sums.loss) && std::isfinite(sums.squared_norm)};
 }
 
 double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const {
@@ -202,9 +187,9 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
   auto first = static_cast<int64_t>(parameters.size());
   for (size_t i = 0; i < gradients.size(); ++i)
     if (!gradients[i].isfinite().all().item<bool>()) first = std::min(first, static_cast<int64_t>(locals_[i].slot));
-  auto mine = torch::full({1}, first, torch::kInt64), all = torch::full({world_.size}, first, torch::kInt64);
-  if (world_.size > 1) world_.control->_allgather_base(all, mine)->wait();
-  first = all.min().item<int64_t>();
+  std::vector<at::Tensor> least{torch::full({1}, first, torch::kInt64)};
+  if (world_.size > 1) world_.control->allreduce(least, {c10d::ReduceOp::MIN})->wait();
+  first = least[0].item<int64_t>();
   bool known = first < static_cast<int64_t>(parameters.size());
   throw NonFiniteError(fmt::format(
       "gradients overflow although the loss scale is at its minimum of {}: {}. The loss scale is not the cause: "

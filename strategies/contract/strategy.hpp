@@ -233,8 +233,7 @@ class Strategy : public Engine {
   /// The fields that the model needs, in host memory, pinned if the device has such copies and they are copied as they are.
   std::vector<torch::Tensor> host_fields(const HostBatch& batch) const;
   std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
-  /// All-gathers the words of all ranks and sums them in rank order, so that every rank gets the same bits. Digests of
-  /// each rank's collective calls are exchanged in the same message. Throws Error(run_failed) if the calls differ.
+  /// Sums the control words of all ranks (control_words.hpp).
   struct Control {
     double loss = 0, squared_norm = 0;
     uint32_t votes = 0;

@@ -52,7 +52,11 @@ class Ranks {
     std::vector<double> digests;
     for (const auto& trace : traces_)
       for (double word : trace->digests()) digests.push_back(word);
-    return traces_[0]->strayed(digests);
+    const auto strayed = traces_[0]->strayed(digests);
+    uint64_t sum = 0;
+    for (const auto& trace : traces_) sum += trace->agreement_share();
+    CHECK((sum == 0) == strayed.empty());
+    return strayed;
   }
 
  private:

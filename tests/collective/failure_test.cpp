@@ -141,6 +141,20 @@ TEST_CASE("a timeout names the late ranks and their last calls", "[collective]")
     CHECK_THAT(texts[0], Matches(R"(rank 0 waited 0\.\d+ s in all_reduce #1 \(4 B of float32\): rank 1 never joined)"));
     CHECK(texts[1] == texts[0]);
   }
+  SECTION("several ranks") {
+    auto texts = errors(
+        4,
+        [](World& world) {
+          all_reduce(world.group, floats(1));
+          if (world.rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+          all_gather(world.group, floats(2));
+        },
+        std::chrono::milliseconds(300));
+    CHECK_THAT(
+        texts[0],
+        Matches(
+            R"(rank 0 waited 0\.\d+ s in all_gather #2 \(32 B of float32\): ranks 1-3 are still at all_reduce #1 \(4 B of float32\))"));
+  }
 }
 
 TEST_CASE("an unsupported call is refused by name, before any other rank sees it", "[collective]") {
@@ -184,8 +198,8 @@ TEST_CASE("an unsupported call is refused by name, before any other rank sees it
 }
 
 TEST_CASE("more ranks or groups than the segment can contain are refused, and a solution is named", "[collective]") {
-  CHECK_THROWS_WITH(run_ranks(65, [](World&) {}),
-                    "process_group_backend \"shm\" joins up to 64 ranks of a host, not 65; take \"gloo\"");
+  CHECK_THROWS_WITH(run_ranks(1025, [](World&) {}),
+                    "process_group_backend \"shm\" joins up to 1024 ranks of a host, not 1025; take \"gloo\"");
   CHECK_THROWS_WITH(run_ranks(1,
                               [](World& world) {
                                 for (int i = 0; i < 64; ++i) world.make_subgroup({0}, "another");

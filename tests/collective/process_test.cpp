@@ -41,6 +41,13 @@ TEST_CASE("Gloo on 127.0.0.1 gives the same results within rounding", "[collecti
   for (size_t rank = 0; rank < 3; ++rank) CHECK(ranks.finish(rank) == "checked\n");
 }
 
+TEST_CASE("small sums of processes have the same bits over shared memory and over Gloo", "[collective]") {
+  int size = GENERATE(2, 5);
+  std::string backend = GENERATE("shm", "gloo");
+  RankProcesses ranks(size, "small_sums", {{"BACKEND", backend}});
+  for (size_t rank = 0; rank < static_cast<size_t>(size); ++rank) CHECK(ranks.finish(rank) == "checked\n");
+}
+
 TEST_CASE("all other ranks report at once a rank that is killed in a collective, and the group leaves nothing behind",
           "[collective]") {
   auto shared = entries("/dev/shm"), open = entries("/proc/self/fd");

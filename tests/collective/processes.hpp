@@ -58,6 +58,7 @@ class RankProcesses {
     return true;
   }
   void kill(size_t rank) { ::kill(ranks_[rank].pid, SIGKILL); }
+  void stop(size_t rank) { ::kill(ranks_[rank].pid, SIGSTOP); }
   /// All output of the rank until it ends.
   std::string finish(size_t rank) {
     while (read(ranks_[rank])) continue;

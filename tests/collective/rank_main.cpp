@@ -1,5 +1,6 @@
 // One rank of the process tests. Makes its world from the environment, runs the mode in the first argument, and prints
 // the result on stdout.
+#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "strategies/collective/divergence.hpp"
 #include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/collective/reduction.hpp"
 #include "tests/collective/operations.hpp"
 #include "tests/support/ring_channels.hpp"
 
@@ -41,6 +43,8 @@ WorldOptions options() {
   options.rendezvous_timeout =
       std::chrono::seconds(variable("RENDEZVOUS_S").empty() ? 30 : std::stoi(variable("RENDEZVOUS_S")));
   options.divergence_patience = std::chrono::milliseconds(800);
+  options.late_after = std::chrono::milliseconds(variable("LATE_MS").empty() ? 60'000 : std::stoi(variable("LATE_MS")));
+  options.on_late = say;
   options.on_diverged = [](const std::string& verdict) {
     say(verdict);
     ::_exit(1);
@@ -79,11 +83,17 @@ void vote_on_rank_1(World& world) {
   world.rank == 1 ? all_gather(world.control, torch::ones({3})) : all_reduce(world.group, torch::ones({9}));
 }
 
+void require_agreement_now(World& world) {
+  auto words = agreement_words(*world.trace);
+  auto sums = torch::tensor({words[0], words[1]}, torch::kFloat64);
+  all_reduce(world.control, sums);
+  require_agreement(world, {sums[0].item<double>(), sums[1].item<double>()});
+}
+
 /// Gloo adds an equal number of bytes with a different dtype on each rank and reports no error.
 void reduce_integers_on_rank_1(World& world) {
   all_reduce(world.group, torch::ones({5}, world.rank == 1 ? torch::kInt32 : torch::kFloat32));
-  auto mine = torch::tensor(world.trace->digests(), torch::kFloat64);
-  require_agreement(world, all_gather(world.control, mine));
+  require_agreement_now(world);
 }
 
 void be_slow_on_rank_1(World& world) {
@@ -91,6 +101,35 @@ void be_slow_on_rank_1(World& world) {
   if (world.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   all_reduce(world.group, torch::ones({5}));
   say("together again");
+}
+
+/// Small tensors have the bits of a sum in one place, over every transport.
+void check_small_sums(World& world) {
+  constexpr int64_t count = 12;
+  auto of = [&](int rank) {
+    return torch::rand({count}, at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(rank)),
+                       torch::kFloat64) *
+           (rank % 2 == 0 ? 1e15 : -1e15);
+  };
+  std::vector<at::Tensor> inputs;
+  std::vector<const std::byte*> rows;
+  for (int rank = 0; rank < world.size; ++rank) {
+    inputs.push_back(of(rank));
+    rows.push_back(static_cast<const std::byte*>(inputs.back().data_ptr()));
+  }
+  auto expected = torch::empty({count}, torch::kFloat64);
+  reduction_of(torch::kFloat64, Op::SUM)(rows.data(), world.size, static_cast<std::byte*>(expected.data_ptr()), count);
+  for (int round = 0; round < 100; ++round)
+    if (!torch::equal(all_reduce(world.control, of(world.rank)), expected)) say("other bits");
+  say("checked");
+}
+
+/// Rank 1 is busy for ever, without a call.
+void stay_away_on_rank_1(World& world) {
+  all_reduce(world.group, torch::ones({5}));
+  say("running");
+  if (world.rank == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+  all_reduce(world.group, torch::ones({6}));
 }
 
 void check_transfers(World& world) {
@@ -133,8 +172,7 @@ void leave_out_a_message(World& world) {
   std::vector<Channel::Work> works;
   if (world.rank == 2) works = {channel.send(tensor), channel.send(tensor)};
   if (world.rank == 1) channel.receive(tensor)->wait();
-  auto mine = torch::tensor(world.trace->digests(), torch::kFloat64);
-  require_agreement(world, all_gather(world.control, mine));
+  require_agreement_now(world);
 }
 
 const std::map<std::string, std::function<void(World&)>> modes = {
@@ -145,6 +183,8 @@ const std::map<std::string, std::function<void(World&)>> modes = {
     {"another_group", vote_on_rank_1},
     {"another_dtype", reduce_integers_on_rank_1},
     {"slow", be_slow_on_rank_1},
+    {"small_sums", check_small_sums},
+    {"stay_away", stay_away_on_rank_1},
     {"transfers", check_transfers},
     {"transfer_for_ever", transfer_for_ever},
     {"wait_for_message", wait_for_a_message},

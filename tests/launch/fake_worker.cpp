@@ -144,6 +144,17 @@ const std::map<std::string, Behaviour> behaviours{
        ::raise(std::atoi(text.c_str()));
        return 0;
      }},
+    {"stop-for",  // stop-for:SECONDS; another process continues it
+     [](EventSink& events, const std::string& text) {
+       if (const pid_t parent = ::getpid(); ::fork() == 0) {
+         ::usleep(static_cast<useconds_t>(std::atof(text.c_str()) * 1e6));
+         ::kill(parent, SIGCONT);
+         ::_exit(0);
+       }
+       ::raise(SIGSTOP);
+       events.emit("finished", {{"step", 3}, {"final_loss", 0.1}});
+       return 0;
+     }},
     {"wait",
      [](EventSink& events, const std::string&) {
        events.emit("ready", {{"pid", ::getpid()}});

@@ -3,10 +3,13 @@
 #include "runner/launch/stop_signals.hpp"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <map>
 #include <thread>
 
@@ -341,4 +344,33 @@ TEST_CASE("ticks come while the workers send no events") {
   };
   CHECK(run.go().status == "preempted");
   CHECK(ticks >= 4);
+}
+
+TEST_CASE("a worker whose process is stopped fails the run, which names its rank") {
+  Run run(3, {"1=signal:19", "*=wait"});
+  run.group.stopped_limit = std::chrono::milliseconds(600);
+  Outcome outcome = run.go();
+  CHECK(outcome.status == "failed");
+  CHECK(outcome.code == ExitCode::run_failed);
+  CHECK_THAT(outcome.first_cause,
+             Catch::Matchers::Matches(
+                 R"(rank 1: the process \d+ has been stopped for [0-9.]+ m?s \(by SIGSTOP or a similar signal\))"));
+  CHECK(run.event("failed", 1)["kind"] == "error");
+}
+
+TEST_CASE("a worker that is stopped and continued in time goes on") {
+  Run run(1, {"*=stop-for:0.3"});
+  run.group.stopped_limit = std::chrono::seconds(5);
+  CHECK(run.go().status == "finished");
+}
+
+TEST_CASE("the supervisor of many workers raises its limit of open files") {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{128, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  Run run(80, {"*=finish"});
+  Outcome outcome = run.go();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(outcome.status == "finished");
 }
