@@ -71,13 +71,16 @@ class CheckpointWriter {
   int rank_, world_size_;
 };
 
-/// A checkpoint that is open for reading. Its files are mapped.
+/// A checkpoint that is open for reading. Its files are mapped when something is read from them. Any thread may read.
 class Checkpoint {
  public:
   /// Opens the manifest and the files and checks them: presence and size, and with `verify` also the hashes, several
   /// files in parallel. Throws Error(environment) with the file and its fault (missing, truncated, corrupted). With
   /// `name_previous`, the message also names the highest earlier step whose checkpoint verifies, if there is one.
   explicit Checkpoint(const fs::path& path, bool verify = true, bool name_previous = true);
+  /// For one of many ranks, after another process has checked the checkpoint. Of the list of pieces, if it is long, and of the files, each
+  /// read opens and checks only what it needs.
+  static Checkpoint on_demand(const fs::path& path);
   const fs::path& path() const;
   int64_t step() const;
   int64_t world_size() const;  ///< of the run that wrote it
@@ -96,9 +99,12 @@ class Checkpoint {
   /// Elements [offset, offset + length) of the flattened tensor.
   void read(const std::string& tensor, int64_t offset, int64_t length, std::span<std::byte> out) const;
   uint64_t bytes_read() const;  ///< bytes read from the ranks' files so far, including those read for verification
+  size_t files_opened() const;  ///< of the ranks' files, so far
+  uint64_t index_bytes_read() const;  ///< bytes read from pieces.bin so far, by read()
 
  private:
   struct Impl;
+  explicit Checkpoint(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };
 

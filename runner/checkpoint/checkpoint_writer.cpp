@@ -49,7 +49,7 @@ double publication_time(const fs::path& checkpoints) {
   double time = wall_seconds();
   for (const auto& path : list_checkpoints(checkpoints)) {
     try {
-      time = std::max(time, read_manifest(path).created + tick);
+      time = std::max(time, read_manifest_only(path).created + tick);
     } catch (const Error&) {
       // Damaged checkpoints are not part of the order.
     }
@@ -106,7 +106,9 @@ fs::path CheckpointWriter::publish(const std::vector<json>& rank_entries, const 
       auto manifest = collect(rank_entries);
       manifest.state = state;
       manifest.created = publication_time(final_.parent_path());
-      write_file_atomic(temporary_ / manifest_name, write_manifest(manifest));
+      const auto texts = write_manifest(manifest);
+      if (!texts.pieces.empty()) write_file_atomic(temporary_ / pieces_name, texts.pieces);
+      write_file_atomic(temporary_ / manifest_name, texts.manifest);
       move_into_place();
       return final_;
     });

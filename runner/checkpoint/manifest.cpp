@@ -1,7 +1,11 @@
 #include "runner/checkpoint/manifest.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
+#include <numeric>
+#include <ranges>
 #include <span>
 #include <tuple>
 
@@ -110,6 +114,12 @@ TensorSlice read_slice(const Part& part, const std::vector<int64_t>& shape) {
   return normalized(slice, shape);
 }
 
+bool is_in_file(const ManifestPiece& piece, int64_t element_bytes, int64_t file_bytes) {
+  int64_t bytes = 0, end = 0;
+  return piece.byte >= 0 && piece.length >= 0 && !__builtin_mul_overflow(piece.length, element_bytes, &bytes) &&
+         !__builtin_add_overflow(piece.byte, bytes, &end) && end <= file_bytes;
+}
+
 ManifestPiece read_piece(const Part& part, const std::vector<ManifestFile>& files, const std::vector<int64_t>& shape,
                          int64_t element_bytes) {
   auto name = part.at("file").text();
@@ -117,23 +127,31 @@ ManifestPiece read_piece(const Part& part, const std::vector<ManifestFile>& file
   if (file == files.end()) part.fail("is in `{}`, which is not among the files", name);
   ManifestPiece piece{static_cast<size_t>(file - files.begin()), part.at("byte").size(), part.at("offset").size(),
                       part.at("length").size(), read_slice(part, shape)};
-  int64_t bytes = 0, end = 0;
-  if (__builtin_mul_overflow(piece.length, element_bytes, &bytes) || __builtin_add_overflow(piece.byte, bytes, &end) ||
-      end > file->bytes)
+  if (!is_in_file(piece, element_bytes, file->bytes))
     part.fail("= {} elements from byte {} reaches beyond the {} bytes of {}", piece.length, piece.byte, file->bytes,
               name);
   return piece;
 }
 
-ManifestTensor read_tensor(const Part& part, const std::vector<ManifestFile>& files) {
+/// `records`: of pieces.bin; 0 if the pieces are in the manifest.
+ManifestTensor read_tensor(const Part& part, const std::vector<ManifestFile>& files, size_t records) {
   ManifestTensor tensor;
   tensor.dtype = part.at("dtype").text();
   auto element_bytes = find_dtype_bytes(tensor.dtype);
   if (!element_bytes) part.at("dtype").fail("= `{}` cannot be read", tensor.dtype);
   tensor.shape = read_sizes(part.at("shape"));
   if (!checked_numel(tensor.shape)) part.at("shape").fail("has too many elements");
-  for (const auto& piece : part.at("pieces").elements())
-    tensor.pieces.push_back(read_piece(piece, files, tensor.shape, *element_bytes));
+  if (records == 0) {
+    for (const auto& piece : part.at("pieces").elements())
+      tensor.pieces.push_back(read_piece(piece, files, tensor.shape, *element_bytes));
+    return tensor;
+  }
+  for (const auto& run : part.at("runs").elements()) {
+    const auto first = static_cast<size_t>(run.at("first").size()), count = static_cast<size_t>(run.at("count").size());
+    if (first > records || count > records - first)
+      run.fail("= records {} to {} are beyond the {} records of {}", first, first + count, records, pieces_name);
+    tensor.runs.push_back({read_slice(run, tensor.shape), first, count});
+  }
   return tensor;
 }
 
@@ -222,29 +240,123 @@ int64_t attempt_of(const nlohmann::json& state) {
   return found != state.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
-std::string write_manifest(const Manifest& manifest) {
+namespace {
+
+json pieces_as_json(const ManifestTensor& tensor, const std::vector<ManifestFile>& files) {
+  json pieces = json::array();
+  for (const auto& piece : tensor.pieces) {
+    pieces.push_back(
+        {{"file", files[piece.file].name}, {"byte", piece.byte}, {"offset", piece.offset}, {"length", piece.length}});
+    add_slice(pieces.back(), piece.slice);
+  }
+  return pieces;
+}
+
+static_assert(std::endian::native == std::endian::little && sizeof(PieceRecord) == 32);
+
+/// Appends the records of a tensor, whose pieces are sorted, and returns its runs. `places`: of the files in the order of their names.
+json append_records(std::string& records, const ManifestTensor& tensor, const std::vector<uint64_t>& places) {
+  json runs = json::array();
+  const TensorSlice* slice = nullptr;
+  for (const auto& piece : tensor.pieces) {
+    if (!slice || *slice != piece.slice) {
+      slice = &piece.slice;
+      runs.push_back({{"first", records.size() / sizeof(PieceRecord)}, {"count", 0}});
+      add_slice(runs.back(), piece.slice);
+    }
+    runs.back()["count"] = runs.back().at("count").get<int64_t>() + 1;
+    const PieceRecord record{places[piece.file], piece.byte, piece.offset, piece.length};
+    records.append(reinterpret_cast<const char*>(&record), sizeof record);
+  }
+  return runs;
+}
+
+/// The place of each file in the order of their names.
+std::vector<uint64_t> places_by_name(const std::vector<ManifestFile>& files) {
+  std::vector<size_t> order(files.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return files[i].name; });
+  std::vector<uint64_t> places(files.size());
+  for (size_t place = 0; place < order.size(); ++place) places[order[place]] = place;
+  return places;
+}
+
+}  // namespace
+
+ManifestTexts write_manifest(const Manifest& manifest) {
+  size_t count = 0;
+  for (const auto& [name, tensor] : manifest.tensors) count += tensor.pieces.size();
+  const bool many = count > pieces_in_json_max;
+  const auto places = places_by_name(manifest.files);
+  ManifestTexts texts;
   json files = json::object(), tensors = json::object();
   for (const auto& file : manifest.files) files[file.name] = {{"bytes", file.bytes}, {"xxh3", file.xxh3}};
   for (const auto& [name, tensor] : manifest.tensors) {
-    json pieces = json::array();
-    for (const auto& piece : tensor.pieces) {
-      pieces.push_back({{"file", manifest.files[piece.file].name},
-                        {"byte", piece.byte},
-                        {"offset", piece.offset},
-                        {"length", piece.length}});
-      add_slice(pieces.back(), piece.slice);
-    }
-    tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
+    auto& entry = tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}};
+    if (many)
+      entry["runs"] = append_records(texts.pieces, tensor, places);
+    else
+      entry["pieces"] = pieces_as_json(tensor, manifest.files);
   }
-  json root = {{"format", format_name},       {"version", manifest_version},
+  json root = {{"format", format_name},       {"version", many ? manifest_version : 2},
                {"step", manifest.step},       {"world_size", manifest.world_size},
                {"created", manifest.created}, {"state", manifest.state},
                {"files", std::move(files)},   {"tensors", std::move(tensors)}};
+  if (many) root["pieces"] = {{"bytes", texts.pieces.size()}, {"xxh3", xxh3_hex(texts.pieces)}};
   seal_manifest(root);
-  return root.dump(1) + "\n";
+  texts.manifest = root.dump(1) + "\n";
+  return texts;
 }
 
-Manifest read_manifest(const fs::path& folder) {
+PieceRecords::PieceRecords(const fs::path& folder, const Manifest& manifest)
+    : manifest_(manifest), file_(folder / pieces_name) {
+  if (std::ssize(file_.bytes()) != manifest.pieces_file.bytes)
+    throw environment_error("{} has {} bytes instead of {}", file_.path().string(), file_.bytes().size(),
+                            manifest.pieces_file.bytes);
+}
+
+PieceRecord PieceRecords::at(size_t index) {
+  PieceRecord record;
+  std::memcpy(&record, file_.bytes().data() + index * sizeof record, sizeof record);
+  bytes_read_ += sizeof record;
+  return record;
+}
+
+void PieceRecords::visit(const PieceRun& run, int64_t element_bytes, int64_t begin, int64_t end,
+                         const std::function<void(const ManifestPiece&)>& visit) {
+  const auto all = std::views::iota(run.first, run.first + run.count);
+  const auto ends_before = [&](size_t index) {
+    const auto record = at(index);
+    return record.offset + record.length <= begin;
+  };
+  for (auto index = std::ranges::partition_point(all, ends_before); index != all.end(); ++index) {
+    const auto record = at(*index);
+    if (record.offset >= end) return;
+    const ManifestPiece piece{record.file, record.byte, record.offset, record.length, run.slice};
+    if (piece.file >= manifest_.files.size() || !is_in_file(piece, element_bytes, manifest_.files[piece.file].bytes) ||
+        piece.offset < 0)
+      throw environment_error("{}: corrupted: record {} is not a piece of a file", file_.path().string(), *index);
+    visit(piece);
+  }
+}
+
+namespace {
+
+/// Checks the hash of pieces.bin and sets the pieces of the tensors.
+void read_pieces(const fs::path& folder, Manifest& manifest) {
+  PieceRecords records(folder, manifest);
+  if (const auto hash = xxh3_hex(records.file().bytes()); hash != manifest.pieces_file.xxh3)
+    throw environment_error("{} is corrupted: its hash is {} instead of {}", records.file().path().string(), hash,
+                            manifest.pieces_file.xxh3);
+  for (auto& [name, tensor] : manifest.tensors) {
+    for (const auto& run : tensor.runs)
+      records.visit(run, dtype_bytes(tensor.dtype), 0, INT64_MAX,
+                    [&](const ManifestPiece& piece) { tensor.pieces.push_back(piece); });
+    tensor.runs.clear();
+  }
+}
+
+Manifest parse_manifest(const fs::path& folder) {
   fs::path file = folder / manifest_name;
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) throw environment_error("{}: there is no such checkpoint", folder.string());
@@ -259,9 +371,35 @@ Manifest read_manifest(const fs::path& folder) {
   manifest.created = root.at("created").number();
   manifest.state = root.at("state").value();
   manifest.files = read_files(root.at("files"));
+  size_t records = 0;
+  if (root.value().contains("pieces")) {
+    const auto pieces = root.at("pieces");
+    manifest.pieces_file = {pieces_name, pieces.at("bytes").size(), pieces.at("xxh3").text()};
+    records = static_cast<size_t>(manifest.pieces_file.bytes) / sizeof(PieceRecord);
+  }
   for (const auto& [name, part] : root.at("tensors").entries())
-    manifest.tensors[name] = read_tensor(part, manifest.files);
-  if (auto fault = coverage_fault(manifest.tensors)) root.fail("{}", *fault);
+    manifest.tensors[name] = read_tensor(part, manifest.files, records);
+  return manifest;
+}
+
+/// Of manifest.json, whose pieces have been read.
+void require_coverage(const fs::path& folder, Manifest& manifest) {
+  if (auto fault = coverage_fault(manifest.tensors))
+    throw environment_error("{}: {}", (folder / manifest_name).string(), *fault);
+}
+
+}  // namespace
+
+Manifest read_manifest(const fs::path& folder) {
+  Manifest manifest = parse_manifest(folder);
+  if (!manifest.pieces_file.name.empty()) read_pieces(folder, manifest);
+  require_coverage(folder, manifest);
+  return manifest;
+}
+
+Manifest read_manifest_only(const fs::path& folder) {
+  Manifest manifest = parse_manifest(folder);
+  if (manifest.pieces_file.name.empty()) require_coverage(folder, manifest);
   return manifest;
 }
 

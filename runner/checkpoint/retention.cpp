@@ -95,7 +95,7 @@ bool given_up(int64_t step, int64_t wrote, const Attempts& attempts) {
 /// The same for a damaged checkpoint, if at least its manifest can be read.
 bool damaged_is_given_up(const fs::path& path, const Attempts& attempts) {
   try {
-    const Manifest manifest = read_manifest(path);
+    const Manifest manifest = read_manifest_only(path);
     return given_up(manifest.step, attempt_of(manifest.state), attempts);
   } catch (const Error&) {
     return false;

@@ -7,6 +7,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/hang_limit.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
@@ -30,7 +31,6 @@
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/follower.hpp"
-#include "runner/launch/hang_limit.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"

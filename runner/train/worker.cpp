@@ -6,6 +6,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
 #include "runner/base/fault_point.hpp"
+#include "runner/base/hang_limit.hpp"
 #include "runner/base/process_memory.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
@@ -80,6 +81,7 @@ WorldOptions world_options(const Recipe& recipe) {
   options.accelerator = find_accelerator(recipe.devices.accelerator);
   options.timeout = recipe.train.timeout;
   options.rendezvous_timeout = recipe.devices.rendezvous_timeout;
+  options.late_after = hang_limit(recipe.train.timeout);
   return options;
 }
 
@@ -176,8 +178,8 @@ void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
 ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events,
                const FailureReport& failures, const PeakMemory& peak_memory, double started) {
   int64_t vocab = outputs_of(recipe.model).value(), seq_len = recipe.data.seq_len.value_or(1);
-  std::optional<Checkpoint> checkpoint;  // the supervisor has verified it, so each rank reads only its own bytes
-  if (!options.resume_from.empty()) checkpoint.emplace(options.resume_from, /*verify=*/false);
+  std::optional<Checkpoint> checkpoint;  // the supervisor has verified it
+  if (!options.resume_from.empty()) checkpoint = Checkpoint::on_demand(options.resume_from);
   const auto learned =
       checkpoint ? checkpoint->state().at("data").value("learned", nlohmann::json()) : nlohmann::json();
   auto training =
@@ -292,6 +294,7 @@ ExitCode run_worker(const WorkerOptions& options) {
     options_of_world.on_diverged = [&](const std::string& verdict) {
       std::_Exit(static_cast<int>(failures.failed("error", verdict, ExitCode::run_failed)));
     };
+    options_of_world.on_late = [&](const std::string& text) { events.emit("note", {{"message", text}}); };
     world = make_world(options_of_world);
     return train(options, recipe, world, events, failures, peak_memory, started);
   });

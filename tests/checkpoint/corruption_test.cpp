@@ -105,8 +105,8 @@ TEST_CASE("a file that is not a manifest, or is from a newer version, is refused
   CHECK(with_text("{\"format\": 3}") == "manifest.json: this is not the manifest of a checkpoint");
   CHECK(with_text(R"({"format": "runner-checkpoint"})") == "manifest.json: has no `version`");
   CHECK(with_text(R"({"format": "runner-checkpoint", "version": 1})") == "manifest.json: has no `xxh3`");
-  CHECK(with_text(R"({"format": "runner-checkpoint", "version": 3, "anything": "else"})") ==
-        "manifest.json: format version 3, but this program reads up to version 2: use a newer runner");
+  CHECK(with_text(R"({"format": "runner-checkpoint", "version": 4, "anything": "else"})") ==
+        "manifest.json: format version 4, but this program reads up to version 3: use a newer runner");
 }
 
 TEST_CASE("numbers in a manifest are checked before they are used") {
