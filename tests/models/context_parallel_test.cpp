@@ -189,3 +189,13 @@ TEST_CASE("a run on context ranks has the same bits each time") {
     });
   }
 }
+
+TEST_CASE("a loss of a hook on context ranks is that of one rank") {
+  const TokenLoss smoothed = [](const torch::Tensor& logits, const torch::Tensor& targets) {
+    const auto log = logits.log_softmax(-1);
+    return -0.9 * log.gather(1, targets.unsqueeze(1)).squeeze(1) - 0.1 * log.mean(-1);
+  };
+  auto run = one_rank(llama_recipe());
+  run.token_loss = &smoothed;
+  for_each_form(run, 4, parity);
+}
