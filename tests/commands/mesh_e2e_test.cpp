@@ -37,6 +37,14 @@ TEST_CASE("every form of a context axis has the curve of one rank", "[e2e]") {
               single);
 }
 
+TEST_CASE("a context axis has the curve of one rank over Gloo", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  for (const char* form : {"gather", "ring", "ulysses"})
+    check_equal(train({"strategy=zero", "devices.mesh={data=2,context=2}", "devices=4",
+                       "devices.process_group_backend=gloo", std::string("strategy.context_parallel=") + form}),
+                single);
+}
+
 TEST_CASE("a run continues on another mesh", "[e2e]") {
   const std::vector<std::string> meshes = {"devices.mesh={shard=2,tensor=2}", "devices.mesh={shard=1,tensor=2}",
                                            "devices.mesh={context=2}", "devices.mesh={shard=2,tensor=1}"};
