@@ -105,8 +105,11 @@ Tensor TensorAxis::join_columns(const Tensor& columns, const std::vector<int64_t
 Tensor TensorAxis::gather(const Tensor& values) const {
   auto sizes = values.sizes().vec();
   sizes.insert(sizes.begin(), size());
-  auto all = at::empty(sizes, values.options()), part = values.contiguous();
-  group_->_allgather_base(all, part)->wait();
+  const auto all = at::empty(sizes, values.options());
+  auto part = values.dim() == 0 ? values.reshape({1}) : values.contiguous();
+  // Gloo wants the parts one after another along the first dimension of a part.
+  auto joined = values.dim() == 0 ? all : all.flatten(0, 1);
+  group_->_allgather_base(joined, part)->wait();
   return all;
 }
 

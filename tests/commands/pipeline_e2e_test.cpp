@@ -20,7 +20,7 @@ TEST_CASE("every schedule of a pipeline has the curve of one rank", "[e2e]") {
   const auto single = train({"strategy=single", "devices=1"});
   REQUIRE(single.size() == 12);
   const std::string pair = "devices.mesh={pipeline=2}";
-  for (const char* schedule : {"1f1b", "gpipe"})
+  for (const char* schedule : {"1f1b", "gpipe", "zb_h1"})
     check_equal(train({"strategy=single", pair, micro, std::string("strategy.pipeline_schedule=") + schedule},
                       "single on 2 CPU ranks (pipeline 2)"),
                 single);
@@ -47,6 +47,48 @@ TEST_CASE("a pipeline with other axes has the curve of one rank", "[e2e]") {
                     "single on 4 CPU ranks (pipeline 2 x tensor 2)"),
               single);
   check_equal(train({"strategy=deepspeed_stage_1", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro}), single);
+  check_equal(train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=1,tensor=2}", "devices=4", micro,
+                     "strategy.pipeline_schedule=zb_h1"}),
+              single);
+}
+
+TEST_CASE("pipelines over Gloo have the curve of one rank on 4 and 8 processes", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  const std::string gloo = "devices.process_group_backend=gloo";
+  check_equal(train({"strategy=single", "devices.mesh={pipeline=4}", "devices=4", micro, gloo,
+                     "strategy.pipeline_schedule=zb_h1"},
+                    "single on 4 CPU ranks (pipeline 4)"),
+              single);
+  check_equal(train({"strategy=ddp", "devices.mesh={pipeline=2,data=2,tensor=2}", "devices=8", micro, gloo},
+                    "ddp on 8 CPU ranks (pipeline 2 x data 2 x tensor 2)"),
+              single);
+}
+
+TEST_CASE("hooks of a pipeline generate the texts of one rank", "[e2e]") {
+  const auto samples = [](const std::vector<std::string>& mesh) {
+    Workplace place;
+    write_tiny_recipe(place, R"(val_check_interval = 4
+[hooks]
+files = ["gradient_norms", "sample_generation"]
+[hooks.sample_generation]
+prompt = "line 4"
+max_new_tokens = 8
+temperature = 0
+)");
+    std::vector<std::string> arguments = {"run", "tiny.toml", "--json", "--set", "model.dropout=0", "--set", micro};
+    for (const auto& text : mesh) arguments.insert(arguments.end(), {"--set", text});
+    const auto result = place.run(arguments);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    const auto events = events_of(place, "sample");
+    std::vector<std::string> texts;
+    for (const auto& event : events) texts.push_back(event.at("text"));
+    return texts;
+  };
+  const auto expected = samples({"strategy=single", "devices=1"});
+  REQUIRE(expected.size() == 3);
+  CHECK(samples({"strategy=single", "devices.mesh={pipeline=2}", "strategy.pipeline_schedule=zb_h1"}) == expected);
+  CHECK(samples({"strategy=single", "devices.mesh={pipeline=2,tensor=2}", "devices=4"}) == expected);
 }
 
 TEST_CASE("a run of a pipeline continues on other meshes, and other runs continue on a pipeline", "[e2e]") {
@@ -112,6 +154,10 @@ TEST_CASE("check and recommend show the stages and draw the schedule", "[e2e]") 
   CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 F0"));
   CHECK_THAT(drawn.out, ContainsSubstring("\nrank 0 of 2, embedding to blocks.1.attention (4 blocks):\n"));
   CHECK_THAT(drawn.out, ContainsSubstring("receive_gradient"));
+  const auto split = run("recommend", {"--program", "--set", "strategy.pipeline_schedule=zb_h1"});
+  REQUIRE(split.code == 0);
+  CHECK_THAT(split.out, ContainsSubstring("F forward; I backward, input part; W weight part"));
+  CHECK_THAT(split.out, ContainsSubstring("backward_weight"));
   const auto advice = run("recommend", {"--json"}).json();
   CHECK(advice.at("chosen").at("schedule").size() == 2 * 2 * 4);
   CHECK(advice.at("candidates").at(0).at("pipeline").at("stages") == nlohmann::json{4, 2});
@@ -141,6 +187,7 @@ TEST_CASE("the predicted memory of each rank of a pipeline is the measured one w
        {std::vector<std::string>{"strategy=single", "devices.mesh={pipeline=2}", "strategy.virtual_stages=2"},
         std::vector<std::string>{"strategy=single", "devices.mesh={pipeline=2}", "activation_checkpointing=\"every\"",
                                  "activation_checkpointing.every=2"},
+        std::vector<std::string>{"strategy=single", "devices.mesh={pipeline=2}", "strategy.pipeline_schedule=zb_h1"},
         std::vector<std::string>{"strategy=fsdp", "devices.mesh={pipeline=2,shard=2}", "devices=4"}}) {
     Workplace place;
     write_tiny_recipe(place);

@@ -307,7 +307,9 @@ void check_program(const Program& program, const ModelSpec& spec, const Parallel
       case Op::send_output:
       case Op::receive_gradient:
       case Op::send_gradient:
-        FAIL("a transfer without a pipeline");
+      case Op::backward_input:
+      case Op::backward_weight:
+        FAIL("a transfer or a split backward without a pipeline");
         break;
       case Op::norm:
         for (size_t u = 0; u < units; ++u) CHECK_FALSE(reducing[u]);
