@@ -95,9 +95,11 @@ void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diag
 
 bool can_divide_batch(const Recipe& recipe, int data_ranks) {
   if (!recipe.train.global_batch_size) return true;
-  Recipe asked;
-  asked.train = recipe.train;
-  asked.strategy = recipe.strategy;
+  const auto& train = recipe.train;
+  if (*train.global_batch_size % data_ranks != 0) return false;
+  Recipe asked;  // gradient_accumulation_steps among the options of the strategy
+  asked.train = train;
+  asked.strategy.options = recipe.strategy.options;
   std::vector<Diagnostic> mistakes;
   resolve_batch(asked, data_ranks, mistakes);
   return mistakes.empty();

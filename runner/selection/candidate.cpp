@@ -182,7 +182,7 @@ Candidate CandidateSearch::best(const Form& form) const {
   // Checkpointing each k-th block: the largest k with which the smallest micro-batch fits.
   const Candidate all = smallest(form);
   if (!all.fits) return all;
-  return largest(form, largest_every(form, at(form, batches_.back(), 0), all));
+  return largest(form, largest_every(form, plain, all));
 }
 
 int64_t CandidateSearch::largest_every(const Form& form, const Candidate& none, const Candidate& all) const {
@@ -191,11 +191,14 @@ int64_t CandidateSearch::largest_every(const Form& form, const Candidate& none, 
   const double free = static_cast<double>(limit_.device - all.bytes),
                kept = static_cast<double>(none.bytes - all.bytes);
   const double guess = free < kept ? 1 / (1 - free / kept) : static_cast<double>(layers);
-  int64_t every = std::clamp<int64_t>(static_cast<int64_t>(guess), 1, layers);
-  const auto fits = [&](int64_t k) { return at(form, batches_.back(), k).fits; };
-  while (every > 1 && !fits(every)) --every;
-  while (every < layers && fits(every + 1)) ++every;
-  return every;
+  const auto near = static_cast<int64_t>(guess);
+  int64_t fitting = 1, too_many = layers + 1;
+  const auto probe = [&](int64_t every) {
+    if (fitting < every && every < too_many) (at(form, batches_.back(), every).fits ? fitting : too_many) = every;
+  };
+  for (const int64_t every : {near, near + 1, near - 1}) probe(every);
+  while (fitting + 1 < too_many) probe((fitting + too_many) / 2);
+  return fitting;
 }
 
 Candidate CandidateSearch::smallest(const Form& form) const {

@@ -181,16 +181,18 @@ class Chooser {
     return found == choice_.candidates.end() ? -1 : static_cast<int>(found - choice_.candidates.begin());
   }
 
-  /// Takes the best mesh because no form without one fits, unless offload is predicted to be faster by more than the error.
+  /// Takes the best mesh because no form without one fits, unless offload is predicted to be faster by more than the error, or the recipe
+  /// sets options with which offload fits.
   bool take_mesh() {
     consider_meshes();
     if (best_mesh() < 0) return false;
     const Candidate& mesh = choice_.candidates[static_cast<size_t>(best_mesh())];
-    const bool slower = std::ranges::any_of(choice_.candidates, [&](const Candidate& other) {
-      return other.fits && is_offload(other.form) && other.step_seconds && mesh.step_seconds &&
-             pace(mesh) / pace(other) - 1 > mesh.step_error;
+    const bool offload = std::ranges::any_of(choice_.candidates, [&](const Candidate& other) {
+      if (!other.fits || !is_offload(other.form)) return false;
+      return !own_options_.empty() ||
+             (other.step_seconds && mesh.step_seconds && pace(mesh) / pace(other) - 1 > mesh.step_error);
     });
-    if (slower) return false;
+    if (offload) return false;
     choice_.chosen = best_mesh();
     follow(book_.mesh.rule, book_.mesh.source);
     return true;
@@ -438,11 +440,8 @@ void set_time(Candidate& candidate, const StepClock& clock) {
 Choice choose(const SelectionRequest& request, const StepClock& clock) { return Chooser(request, clock).choose(); }
 
 Candidate fit_named(const SelectionRequest& request, const Entry& entry, const ModelSpec& part) {
-  CandidateSearch search(request.recipe, part, request.topology, request.given);
-  Form form{entry.name, entry.name};
-  Candidate found = search.best(form);
   // Only "auto" adds checkpointing. For a named strategy, only the micro-batch is chosen.
-  return found.every > 0 ? search.at(form, search.batches().back(), 0) : found;
+  return CandidateSearch(request.recipe, part, request.topology, request.given).largest({entry.name, entry.name}, 0);
 }
 
 }  // namespace runner

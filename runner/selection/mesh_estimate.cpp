@@ -78,15 +78,15 @@ void MeshEstimate::add_states() {
     auto& states = block.kind == BlockKind::embedding ? first_ : block.kind == BlockKind::head ? last_ : layers_;
     if (block.kind == BlockKind::transformer) half_layers += flops, ++halves;
     if (!part_->continues_layer(b)) layer = 0;
-    const auto add = [&](const ParameterSpec& parameter) {
+    const auto add = [&](States& sum, const ParameterSpec& parameter) {
       const auto bytes = state_bytes(job_, plan_, parameter);
-      states.bytes.each += bytes.each;
-      states.bytes.shared += bytes.shared;
-      states.elements += parameter.numel();
+      sum.bytes.each += bytes.each;
+      sum.bytes.shared += bytes.shared;
+      sum.elements += parameter.numel();
       layer += bytes.each;
     };
-    for (const auto& parameter : block.parameters) add(parameter);
-    for (const auto& name : block.shared) add(*part_->parameters()[part_->slot(name)]);
+    for (const auto& parameter : block.parameters) add(states, parameter);
+    for (const auto& name : block.shared) add(copied_, *part_->parameters()[part_->slot(name)]);
     states.largest_each = std::max(states.largest_each, layer);
   }
   units_ = all / (half_layers / std::max(1.0, halves));
@@ -173,7 +173,7 @@ double MeshEstimate::slowest_share(const MeshTrial& trial) const {
 
 int64_t MeshEstimate::elements(const MeshTrial& trial) const {
   if (trial.pipeline == 1) return layers_.elements + first_.elements + last_.elements;
-  return layers_.elements / trial.pipeline + std::max(first_.elements, last_.elements);
+  return layers_.elements / trial.pipeline + std::max(first_.elements, last_.elements + copied_.elements);
 }
 
 int64_t MeshEstimate::memory(const MeshTrial& trial) {
@@ -197,7 +197,9 @@ int64_t MeshEstimate::memory(const MeshTrial& trial) {
     return layers_.bytes.each / trial.pipeline + end.bytes.each +
            (layers_.bytes.shared / trial.pipeline + end.bytes.shared) / trial.data + static_cast<int64_t>(kept);
   };
-  return bytes + std::max(of_rank(first_, one.first, true), of_rank(last_, one.last, false));
+  const States last{
+      .bytes = {.each = last_.bytes.each + copied_.bytes.each, .shared = last_.bytes.shared + copied_.bytes.shared}};
+  return bytes + std::max(of_rank(first_, one.first, true), of_rank(last, one.last, false));
 }
 
 std::vector<Traffic> MeshEstimate::traffic_of_data(const MeshTrial& trial) const {

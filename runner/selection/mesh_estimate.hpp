@@ -53,7 +53,7 @@ class MeshEstimate {
   };
   /// Of the parameters of the layers, of the embedding, or of the head.
   struct States {
-    StateBytes bytes;
+    StateBytes bytes = {};
     int64_t elements = 0, largest_each = 0;  ///< largest_each: of a layer
   };
   const Pass& pass(int64_t micro_batch_size, int64_t every);
@@ -70,7 +70,8 @@ class MeshEstimate {
   Job job_;
   ParallelPlan plan_;  ///< of a pipeline with several data ranks, without units: only its dtypes are used
   States layers_, first_, last_;
-  double units_ = 0;                        ///< FLOPs of all blocks relative to those of half a layer
+  States copied_;     ///< of the embedding that the head shares: the last rank of a pipeline has a copy
+  double units_ = 0;  ///< FLOPs of all blocks relative to those of half a layer
   int64_t message_bytes_per_sequence_ = 0;  ///< between stages
   MemoryLimit limit_;
   std::map<std::pair<int64_t, int64_t>, Pass> passes_;

@@ -68,6 +68,7 @@ class Search {
   /// The mesh with all ways to cut the batch and to recompute layers.
   void add(MeshTrial trial) {
     const Recipe& recipe = request_.recipe;
+    if (!can_divide_batch(recipe, trial.data)) return;
     const bool recompute_open = recipe.activation_checkpointing.mode == "none";
     for (const auto& batch : batch_choices(recipe, trial.data)) {
       trial.batch = batch;
@@ -98,10 +99,10 @@ class Search {
     const Rates* rates = clock_.rates(estimate.job());
     const auto seconds = rates ? estimate.seconds(trial, *rates) : std::nullopt;
     const auto sequences = static_cast<double>(trial.batch.micro_batch_size * trial.batch.accumulation) * trial.data;
-    // Without times: as few ranks with a part of the model as possible, and little recomputation.
+    // Without times: as few ranks that divide the model as possible, little recomputation, and rather a tensor axis than a pipeline.
     trial.seconds = seconds ? *seconds / sequences
                             : trial.tensor * trial.pipeline * 16 + (trial.every > 0 ? 8.0 / trial.every : 0) +
-                                  trial.virtual_stages / 16.0;
+                                  (trial.pipeline + trial.virtual_stages) / 16.0;
     trials_.push_back(trial);
   }
 

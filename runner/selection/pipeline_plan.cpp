@@ -55,14 +55,14 @@ PipelineSimulation played(const PipelineShape& shape, const std::vector<StageTim
 /// of the later ones. It is a multiple of the ranks, so groups of interleaved_1f1b are equal.
 int64_t enough_micro_batches(const PipelineShape& shape) { return int64_t{4} * shape.ranks; }
 
-/// The share of a rank's transfers by which a step is longer if each transfer takes a short time. In a step with many micro-batches it is
-/// about that of a shorter step.
+/// The share of a rank's transfers by which a step is longer if each transfer takes 1 % of the time of a stage. In a step with many
+/// micro-batches it is about that of a shorter step.
 double exposed_transfers(PipelineShape shape, const std::vector<StageTime>& times) {
   shape.micro_batches = static_cast<int>(std::min<int64_t>(shape.micro_batches, enough_micro_batches(shape)));
   const double all = std::accumulate(times.begin(), times.end(), 0.0, [](double sum, const StageTime& time) {
     return sum + time.forward + time.backward;
   });
-  const double latency = 1e-4 * all / shape.stages();
+  const double latency = 0.01 * all / shape.stages();
   const auto plain = played(shape, times), late = played(shape, times, latency);
   int64_t transfers = 0;  // of the rank with most
   for (const auto& rank : plain.ranks)
@@ -283,6 +283,8 @@ std::string blocks_text(const ModelSpec& stage) {
                                : fmt::format("{} to {}", stage.blocks[first].name, stage.blocks[b].name));
     first = b + 1;
   }
+  constexpr size_t most = 3;
+  if (parts.size() > most) parts.erase(parts.begin() + 1, parts.end() - 1), parts.insert(parts.begin() + 1, "...");
   return fmt::format("{} ({})", join(parts, ", "), counted(std::ssize(stage.blocks), "block"));
 }
 

@@ -70,7 +70,7 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& en
 nlohmann::json to_json(const PipelinePlan& pipeline);
 /// Notes about a pipeline with few micro-batches.
 std::vector<std::string> notes_of(const PipelinePlan& pipeline);
-/// The blocks of a rank's stages: "embedding to blocks.1.mlp (5 blocks)".
+/// The blocks of a rank's stages: "embedding to blocks.1.mlp (5 blocks)". Of more than three stages: the first and the last.
 std::string blocks_text(const ModelSpec& stage);
 
 }  // namespace runner

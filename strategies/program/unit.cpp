@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <ranges>
 
 #include "runner/base/error.hpp"
@@ -93,7 +94,8 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
   std::map<std::string, size_t> unit_of;            // of each parameter that another block shares
   for (const auto& block : model.blocks)
     for (const auto& shared : block.shared) unit_of.emplace(shared, 0);
-  size_t slot = 0;
+  size_t slot = 0, unit = 0;
+  std::optional<std::pair<size_t, bool>> last_key;  // of `unit`
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     const auto& block = model.blocks[i];
     const auto used_by_block = [&](Unit& unit) {
@@ -102,16 +104,21 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
         unit.first_needed_in_backward = std::min(unit.first_needed_in_backward, i);
     };
     for (const auto& parameter : block.parameters) {
-      auto [where, fresh] = index.try_emplace({keys[i], parameter.trainable}, units.size());
-      if (fresh) {
-        auto& unit = units.emplace_back();
-        unit.first_needed_in_backward = model.blocks.size();
-        unit.frozen = !parameter.trainable;
+      const std::pair key(keys[i], parameter.trainable);
+      if (key != last_key) {
+        const auto [where, fresh] = index.try_emplace(key, units.size());
+        if (fresh) {
+          auto& added = units.emplace_back();
+          added.first_needed_in_backward = model.blocks.size();
+          added.frozen = !parameter.trainable;
+        }
+        last_key = key;
+        unit = where->second;
       }
       if (!unit_of.empty())
-        if (const auto shared = unit_of.find(parameter.name); shared != unit_of.end()) shared->second = where->second;
-      units[where->second].slots.push_back(slot++);
-      used_by_block(units[where->second]);
+        if (const auto shared = unit_of.find(parameter.name); shared != unit_of.end()) shared->second = unit;
+      units[unit].slots.push_back(slot++);
+      used_by_block(units[unit]);
     }
     for (const auto& shared : block.shared) used_by_block(units[unit_of.at(shared)]);
   }

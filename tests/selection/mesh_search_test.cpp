@@ -118,6 +118,19 @@ TEST_CASE("the documented rules stay for models that are not large", "[meshes]")
         "global_batch_size = 32 cannot be divided among 64 data-parallel ranks");
 }
 
+TEST_CASE("the data ranks of a mesh divide the global batch", "[meshes]") {
+  // Of 24 devices: 3, 6, 12 or 24 data ranks cannot.
+  const auto plan = make_plan(llama_70b(512), topology_of(h100(), 8, 3), llama_vocab, table_clock("h100-80g"));
+  int meshes = 0;
+  for (const auto& candidate : plan.choice.candidates) {
+    if (!candidate.mesh) continue;
+    ++meshes;
+    CHECK(512 % candidate.job.data_ranks() == 0);
+    CHECK(candidate.sequences() == 512);
+  }
+  CHECK(meshes > 0);
+}
+
 TEST_CASE("a recipe that says something about the mesh keeps it", "[meshes]") {
   auto recipe = llama_70b(512);
   recipe.devices.mesh = MeshSizes{.tensor = 2};
