@@ -19,10 +19,10 @@ CommandResult train_until(int signal, const std::vector<std::string>& settings) 
   write_tiny_recipe(place, "");
   std::vector<std::string> command{"run", "tiny.toml", "--set", "train.max_steps=100000"};
   command.insert(command.end(), settings.begin(), settings.end());
-  const pid_t run = place.start(command);
+  const pid_t run = place.start(command, "training");
   const bool trains = wait_until(
       [&] {
-        return slurp(place.path() / "command.err").find("step ") != std::string::npos &&
+        return slurp(place.path() / "training.err").find("step ") != std::string::npos &&
                place.run({"metrics", "last"}).code == 0;
       },
       120);
@@ -33,7 +33,7 @@ CommandResult train_until(int signal, const std::vector<std::string>& settings) 
   if (!trains) ::kill(run, SIGTERM);
   CHECK(trains);
   CHECK(rank_1 > 0);
-  return place.finish(run);
+  return place.finish(run, "training");
 }
 
 const std::vector<std::vector<std::string>> forms{
