@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "runner/base/text.hpp"
 
@@ -55,7 +56,7 @@ class LastCalls {
 std::optional<std::string> describe_late_ranks(const std::vector<CollectiveTrace::Group>& groups,
                                                const std::vector<History>& histories) {
   const LastCalls calls(groups, histories);
-  std::vector<bool> waits(histories.size()), late(histories.size());
+  std::vector<bool> waits(histories.size());
   std::vector<int> waiting;
   for (size_t rank = 0; rank < histories.size(); ++rank) {
     if (histories[rank].empty()) continue;
@@ -63,16 +64,21 @@ std::optional<std::string> describe_late_ranks(const std::vector<CollectiveTrace
     waits[rank] = calls.waits(static_cast<size_t>(last.group), last.operation.sequence);
     if (waits[rank]) waiting.push_back(static_cast<int>(rank));
   }
+  std::set<int> behind, late;
   for (size_t group = 0; group < groups.size(); ++group)
-    for (int rank : calls.behind(group)) late[static_cast<size_t>(rank)] = !waits[static_cast<size_t>(rank)];
-  std::map<std::string, std::vector<int>> parties;  // late ranks by their last call
-  for (size_t rank = 0; rank < late.size(); ++rank) {
-    if (!late[rank]) continue;
-    const auto& last = histories[rank].back();
-    parties[describe(last.operation) + " of " + groups[static_cast<size_t>(last.group)].name].push_back(
-        static_cast<int>(rank));
+    for (int rank : calls.behind(group)) {
+      behind.insert(rank);
+      if (!waits[static_cast<size_t>(rank)]) late.insert(rank);
+    }
+  if (behind.empty() || waiting.empty()) return std::nullopt;
+  std::map<std::string, std::vector<int>> parties;  // ranks by their last call
+  for (int rank : late.empty() ? behind : late) {
+    const auto& history = histories[static_cast<size_t>(rank)];
+    const auto call = history.empty() ? "nothing yet"
+                                      : describe(history.back().operation) + " of " +
+                                            groups[static_cast<size_t>(history.back().group)].name;
+    parties[call].push_back(rank);
   }
-  if (parties.empty() || waiting.empty()) return std::nullopt;
   std::vector<std::string> clauses;
   for (const auto& [call, ranks] : parties)
     clauses.push_back(fmt::format("{}, whose last call is {}", describe_ranks(ranks), call));

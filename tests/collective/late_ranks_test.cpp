@@ -77,3 +77,18 @@ TEST_CASE("late ranks with different last calls are listed separately, unknown o
         "rank 0 waits for rank 1, whose last call is all_reduce #1 (8 B of float32) of tensor 0, and for rank 3, whose "
         "last call is all_reduce #1 (8 B of float32) of tensor 1");
 }
+
+TEST_CASE("if all ranks wait, those that have fallen behind are listed", "[late]") {
+  FourRanks ranks;
+  ranks.all_call(FourRanks::world);
+  ranks.call(0, FourRanks::low);
+  ranks.call(1, FourRanks::world);
+  CHECK(ranks.late() == "ranks 0, 1 wait for ranks 2, 3, whose last call is all_reduce #1 (8 B of float32) of world");
+  ranks.call(2, FourRanks::channel, Collective::transfer);  // starts to receive
+  ranks.call(3, FourRanks::high);
+  CHECK(
+      ranks.late() ==
+      "ranks 0-3 wait for rank 0, whose last call is all_reduce #1 (8 B of float32) of tensor 0, and for rank 3, whose "
+      "last call is all_reduce #1 (8 B of float32) of tensor 1, and for rank 1, whose last call is all_reduce #2 (8 B "
+      "of float32) of world, and for rank 2, whose last call is transfer #1 (8 B of float32) of activations 0 to 2");
+}
