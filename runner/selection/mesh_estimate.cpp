@@ -93,8 +93,8 @@ void MeshEstimate::add_states() {
 }
 
 MeshEstimate::ShortPass MeshEstimate::short_pass(int64_t layers, int64_t micro_batch_size, bool recompute) const {
-  ShortPass pass{.model = without_blocks(*part_)};
-  auto& model = pass.model;
+  ShortPass pass;
+  ModelSpec model = without_blocks(*part_);
   int64_t layer = 0;
   for (size_t b = 0; b < part_->blocks.size(); ++b) {
     const auto& block = part_->blocks[b];
@@ -153,8 +153,11 @@ const MeshEstimate::Pass& MeshEstimate::pass(int64_t micro_batch_size, int64_t e
     checkpointing.every = every;
   }
   const auto layers = part_->layers(), again = part_->layers_with(recomputed_blocks(checkpointing, *part_));
-  const auto ends = short_pass(0, micro_batch_size, false), once = short_pass(1, micro_batch_size, false),
-             twice = short_pass(1, micro_batch_size, true);
+  const auto [known, first] = short_passes_.try_emplace(micro_batch_size);
+  if (first)
+    known->second = {short_pass(0, micro_batch_size, false), short_pass(1, micro_batch_size, false),
+                     short_pass(1, micro_batch_size, true)};
+  const auto& [ends, once, twice] = known->second;
   pass.load.tensor_ranks = job_.mesh.size(Axis::tensor);
   add(pass.load, once.load, static_cast<double>(layers - again));
   add(pass.load, twice.load, static_cast<double>(again));

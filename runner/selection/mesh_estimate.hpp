@@ -1,6 +1,7 @@
 // Estimates the memory and the time of meshes from sums over the blocks of the model, without the programs of their ranks. The search for
 // meshes (mesh_search.hpp) plans exactly only those that seem best.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,7 +48,6 @@ class MeshEstimate {
   };
   /// The same without layers, or with one layer.
   struct ShortPass {
-    ModelSpec model;
     StepLoad load = {};
     int64_t layer = 0, first = 0, last = 0, working = 0;
   };
@@ -74,7 +74,9 @@ class MeshEstimate {
   double units_ = 0;  ///< FLOPs of all blocks relative to those of half a layer
   int64_t message_bytes_per_sequence_ = 0;  ///< between stages
   MemoryLimit limit_;
-  std::map<std::pair<int64_t, int64_t>, Pass> passes_;
+  std::map<std::pair<int64_t, int64_t>, Pass> passes_;  ///< by micro-batch and `every`
+  /// By micro-batch: without layers, with one layer, and with one that is recomputed.
+  std::map<int64_t, std::array<ShortPass, 3>> short_passes_;
 };
 
 }  // namespace runner
