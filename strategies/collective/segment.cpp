@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
@@ -198,20 +199,16 @@ void SegmentGroup::barrier() {
 void SegmentGroup::wait_for_change(Word& word, uint32_t seen) const {
   double begun = steady_seconds();
   auto& waits = ranks_[rank_].waits;
-  struct Noted {
-    std::atomic<uint32_t>* waits = nullptr;
-    ~Noted() {
-      if (waits) --*waits;
-    }
-  } noted;
+  bool noted = false;
   for (int look = 0; word.load(std::memory_order_acquire) == seen;) {
     if (area_->failure.state != ShmFailure::none) throw_failure();
     futex_wait(word, seen, look_every_ms_);
     double waited = steady_seconds() - begun;
     if (waited <= 0.1) continue;
-    if (!noted.waits) ++*(noted.waits = &waits);
+    if (!std::exchange(noted, true)) ++waits;
     look_around(word, seen, waited, look++);
   }
+  if (noted) --waits;  // a rank that gives up remains noted, because others report what it waited for
 }
 
 void SegmentGroup::check_agreement() const {
