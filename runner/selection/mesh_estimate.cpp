@@ -158,7 +158,6 @@ const MeshEstimate::Pass& MeshEstimate::pass(int64_t micro_batch_size, int64_t e
     known->second = {short_pass(0, micro_batch_size, false), short_pass(1, micro_batch_size, false),
                      short_pass(1, micro_batch_size, true)};
   const auto& [ends, once, twice] = known->second;
-  pass.load.tensor_ranks = job_.mesh.size(Axis::tensor);
   add(pass.load, once.load, static_cast<double>(layers - again));
   add(pass.load, twice.load, static_cast<double>(again));
   add(pass.load, ends.load, 1 - static_cast<double>(layers));
@@ -235,12 +234,12 @@ std::optional<double> MeshEstimate::seconds(const MeshTrial& trial, const Rates&
   for (auto& part : traffic_of_data(trial)) load.traffic.push_back(std::move(part));
   load.exposed = hidden_behind(trial.pipeline > 1 ? 1 / micro_batches : 1);
   if (trial.pipeline > 1) {
-    load.pipeline_stride = trial.data * trial.tensor;
     load.exposed_transfers = 0.5;    // a rank waits for what it receives
     constexpr int64_t messages = 4;  // of each stage: an activation and a gradient, in and out
     const int64_t calls = messages * trial.virtual_stages * trial.batch.accumulation;
     const int64_t message = trial.batch.micro_batch_size * message_bytes_per_sequence_;
-    load.traffic.push_back(make_traffic(Collective::transfer, 2, calls, calls * message, load.pipeline_stride));
+    load.traffic.push_back(
+        make_traffic(Collective::transfer, 2, calls, calls * message, trial.data * trial.tensor, Axis::pipeline));
   }
   const auto time = step_time(load, rates);
   return time ? std::optional(time->total()) : std::nullopt;

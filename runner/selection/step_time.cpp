@@ -253,7 +253,8 @@ nlohmann::json StepLoad::to_json() const {
                      {"payload_bytes", part.payload_bytes},
                      {"wire_bytes", part.wire_bytes},
                      {"ranks", part.ranks},
-                     {"stride", part.stride}});
+                     {"stride", part.stride},
+                     {"axis", name_of(part.axis)}});
   return {{"work", counts},
           {"traffic", calls},
           {"local_size", local_size},
@@ -261,10 +262,16 @@ nlohmann::json StepLoad::to_json() const {
           {"host_updates", host.updated},
           {"checkpoint_bytes", checkpoint_bytes},
           {"exposed", exposed},
-          {"tensor_ranks", tensor_ranks},
-          {"pipeline_stride", pipeline_stride},
           {"stretch", stretch},
-          {"exposed_transfers", exposed_transfers}};
+          {"exposed_transfers", exposed_transfers},
+          {"ring", ring}};
+}
+
+/// The axis of traffic that was stored; records without it have no other axes.
+static Axis axis_named(const std::string& name) {
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
+    if (name == name_of(axis)) return axis;
+  return Axis::data;
 }
 
 std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
@@ -278,23 +285,15 @@ std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
   }
   for (const auto& part : json.at("traffic"))
     load.traffic.push_back({part.at("collective"), part.at("calls"), part.at("payload_bytes"), part.at("wire_bytes"),
-                            part.at("ranks"), part.at("stride")});
+                            part.at("ranks"), part.at("stride"), axis_named(part.value("axis", ""))});
   load.local_size = json.at("local_size");
   load.host = {json.at("host_bytes"), json.at("host_updates")};
   load.checkpoint_bytes = json.at("checkpoint_bytes");
   load.exposed = json.value("exposed", decltype(load.exposed)());
-  load.tensor_ranks = json.value("tensor_ranks", load.tensor_ranks);
-  load.pipeline_stride = json.value("pipeline_stride", load.pipeline_stride);
   load.stretch = json.value("stretch", load.stretch);
   load.exposed_transfers = json.value("exposed_transfers", load.exposed_transfers);
+  load.ring = json.value("ring", load.ring);
   return load;
-}
-
-Axis StepLoad::axis_of(const Traffic& part) const {
-  if (part.collective == name_of(Collective::transfer)) return Axis::pipeline;
-  if (pipeline_stride > 0 && part.stride >= pipeline_stride)
-    return Axis::pipeline;  // of a parameter that two stages have
-  return part.stride < tensor_ranks ? Axis::tensor : Axis::data;
 }
 
 double StepLoad::exposed_share(double ratio) const { return exposed.empty() ? 1 : interpolated(exposed, ratio); }
@@ -315,9 +314,8 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   load.traffic = entry.traffic(job);
   const auto plan = entry.plan ? std::optional(entry.plan(job)) : std::nullopt;
   load.work = step_work(job, plan ? &*plan : nullptr, memory, load.traffic);
-  load.tensor_ranks = job.mesh.size(Axis::tensor);
+  load.ring = job.model->context.divides() && job.model->context.form == ContextForm::ring;
   if (pipeline) {
-    load.pipeline_stride = job.mesh.stride(Axis::pipeline);
     load.stretch = pipeline->stretch();
     load.exposed_transfers = pipeline->exposed_transfers;
     for (const Work kind : work_of_blocks) at(load.work, kind) *= load.stretch;
@@ -354,21 +352,29 @@ double exposed_between_data_ranks(const StepLoad& load, double seconds, double c
   return exposed + slowdown * (seconds - exposed);
 }
 
+double attention_seconds(const StepLoad& load, const Rates& rates) {
+  const auto kind = static_cast<size_t>(Work::attention_flops);
+  return load.work[kind] * rates.seconds[kind];
+}
+
 /// What each axis adds. `compute`: seconds of all computation.
 std::vector<AxisTime> axis_times(const StepLoad& load, const Rates& rates, double compute) {
   std::vector<AxisTime> axes;
-  for (const Axis axis : {Axis::tensor, Axis::data, Axis::pipeline}) {
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
     AxisTime time{.axis = axis};
     for (const auto& part : load.traffic) {
-      if (load.axis_of(part) != axis) continue;
+      if (part.axis != axis) continue;
       time.wire_bytes += part.wire_bytes;
       time.seconds += collective_seconds(part, load.local_size, rates);
     }
     if (time.wire_bytes == 0) continue;
-    if (axis == Axis::tensor)
+    const bool beside_attention = axis == Axis::context && load.ring && rates.overlaps;
+    if (axis == Axis::tensor || (axis == Axis::context && !beside_attention))
       time.exposed = time.seconds * load.stretch;
     else if (!rates.overlaps)
       time.exposed = time.seconds;
+    else if (beside_attention)
+      time.exposed = std::max(0.0, time.seconds * load.stretch - attention_seconds(load, rates));
     else if (axis == Axis::pipeline)
       time.exposed = time.seconds * load.exposed_transfers;
     else

@@ -79,18 +79,15 @@ struct StepLoad {
   int64_t checkpoint_bytes = 0;  ///< inputs of recomputed blocks that are copied to host memory and back
   /// exposed_communication() of the plan (strategies/program); empty: not known, or communication does not overlap on this device.
   std::vector<std::pair<double, double>> exposed = {};
-  int tensor_ranks = 1;     ///< neighbours that divide the matrices
-  int pipeline_stride = 0;  ///< between ranks of neighbouring stages; 0: no pipeline
   /// How much longer than its own work a rank of the pipeline is busy or waits for other ranks. `work` of blocks contains the factor.
   double stretch = 1;
   double exposed_transfers = 1;  ///< the share of transfers between stages for which ranks wait
+  bool ring = false;             ///< communication along the context axis overlaps with attention
 
-  /// `tensor`, `pipeline` or `data`.
-  Axis axis_of(const Traffic& part) const;
   /// The share of communication between data ranks that is exposed if it takes `ratio` times as long as computation, interpolated.
   double exposed_share(double ratio) const;
   /// {work: {kind: count}, traffic: [...], local_size, host_bytes, host_updates, checkpoint_bytes, exposed: [[ratio, share]],
-  /// tensor_ranks, pipeline_stride, stretch, exposed_transfers}
+  /// stretch, exposed_transfers, ring}
   nlohmann::json to_json() const;
   /// nullopt if the kinds of work have other names: another build wrote it.
   static std::optional<StepLoad> from_json(const nlohmann::json& json);

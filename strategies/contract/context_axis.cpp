@@ -39,8 +39,10 @@ std::vector<TokenSpan> ContextAxis::tokens_of(int rank, int64_t padded) const {
 Tensor ContextAxis::gather(const Tensor& own) const {
   auto sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), size());
-  auto all = at::empty(sizes, own.options()), part = own.contiguous();
-  group_->_allgather_base(all, part)->wait();
+  const auto all = at::empty(sizes, own.options());
+  // Gloo wants the parts one after another along the first dimension of a part.
+  auto joined = all.flatten(0, 1), part = own.contiguous();
+  group_->_allgather_base(joined, part)->wait();
   return in_order(all);
 }
 
@@ -49,9 +51,10 @@ Tensor ContextAxis::scattered_sum(const Tensor& all) const {
   sizes[1] /= size();
   auto own = at::empty(sizes, all.options());
   sizes.insert(sizes.begin(), size());
-  auto parts = at::empty(sizes, all.options());
+  const auto parts = at::empty(sizes, all.options());
   by_rank(parts, all);
-  group_->_reduce_scatter_base(own, parts, {c10d::ReduceOp::SUM})->wait();
+  auto joined = parts.flatten(0, 1);
+  group_->_reduce_scatter_base(own, joined, {c10d::ReduceOp::SUM})->wait();
   return own;
 }
 

@@ -161,7 +161,7 @@ inline int64_t MemoryParts::total() const {
   return sum;
 }
 
-/// The collectives that one rank calls in one optimizer step, of one kind and one group size. The exchange of control
+/// The collectives that one rank calls in one optimizer step, of one kind and one group. The exchange of control
 /// words in the base class is not included.
 struct Traffic {
   std::string collective;  ///< "all_reduce", "all_gather", "reduce_scatter"
@@ -169,9 +169,11 @@ struct Traffic {
   int64_t payload_bytes = 0;  ///< size of the unsharded tensor of the collective, summed over calls
   int64_t wire_bytes = 0;     ///< bytes that this rank sends: ring_bytes() of the payload
   int ranks = 1, stride = 1;  ///< of the group: number of ranks, and the distance between consecutive ones
+  Axis axis = Axis::data;     ///< of the group: tensor, context, data (also replicate and shard) or pipeline
 };
-inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t payload_bytes, int stride = 1) {
-  return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks), ranks, stride};
+inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t payload_bytes, int stride = 1,
+                            Axis axis = Axis::data) {
+  return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks), ranks, stride, axis};
 }
 
 /// Work of one rank in host memory in one optimizer step, if the strategy offloads.

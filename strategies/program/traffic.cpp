@@ -95,36 +95,37 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
 }
 
 std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
-  // By kind, ranks, stride and whether messages come in: calls and bytes.
-  std::map<std::tuple<Collective, int, int, bool>, std::pair<int64_t, int64_t>> sums;
+  // By kind, ranks, stride, axis, and whether messages come in: calls and bytes.
+  std::map<std::tuple<Collective, int, int, Axis, bool>, std::pair<int64_t, int64_t>> sums;
   const UnitCollectives collectives(job, plan);
   for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
     for (const auto& call : block_calls(job, plan, i)) {
-      auto& sum = sums[{call.kind, call.ranks, call.stride, call.incoming}];
+      auto& sum = sums[{call.kind, call.ranks, call.stride, call.axis, call.incoming}];
       sum.first += count * call.calls;
       sum.second += count * call.bytes;
     }
     const auto call = collectives.of(i);
     if (!call) return;
-    auto& sum = sums[{call->kind, call->ranks, call->stride, false}];
+    const bool of_data = i.axis == Axis::replicate || i.axis == Axis::shard;
+    auto& sum = sums[{call->kind, call->ranks, call->stride, of_data ? Axis::data : i.axis, false}];
     sum.first += count * call->calls;
     sum.second += count * call->calls * call->bytes;
   });
   for (const auto& call : calls_of_update(job, plan)) {
-    auto& sum = sums[{call.kind, plan.shards(), plan.mesh.stride(Axis::shard), false}];
+    auto& sum = sums[{call.kind, plan.shards(), plan.mesh.stride(Axis::shard), Axis::data, false}];
     ++sum.first;
     sum.second += call.bytes;
   }
   std::vector<Traffic> list;
   for (const auto& [key, sum] : sums) {
-    const auto& [kind, ranks, stride, incoming] = key;
-    list.push_back(make_traffic(kind, ranks, sum.first, sum.second, stride));
+    const auto& [kind, ranks, stride, axis, incoming] = key;
+    list.push_back(make_traffic(kind, ranks, sum.first, sum.second, stride, axis));
   }
   for (const auto& [channel, sum] : messages(job, plan)) {
     const int ranks = plan.mesh.size(Axis::pipeline);
     const int apart = channel.lower_rank + 1 < ranks ? 1 : ranks - 1;  // the last rank sends to the first one
-    list.push_back(
-        make_traffic(Collective::transfer, 2, sum.first, sum.second, apart * plan.mesh.stride(Axis::pipeline)));
+    list.push_back(make_traffic(Collective::transfer, 2, sum.first, sum.second,
+                                apart * plan.mesh.stride(Axis::pipeline), Axis::pipeline));
   }
   return list;
 }
