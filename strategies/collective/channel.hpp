@@ -15,7 +15,7 @@ namespace runner {
 /// waited for. That of a send may wait until the other rank has called receive, so a rank calls its own receives before. wait() throws
 /// what a collective of the transport would throw: a rank is gone, the timeout is over, or the ranks give different sizes, dtypes or
 /// numbers to a message (over shared memory; elsewhere, require_agreement() reports that). If a rank dies while Gloo is in the middle of a
-/// message, Gloo notices it only after the timeout.
+/// message, Gloo may notice it only after the timeout. The supervisor of the rank notices it at once, and ends the others.
 class Channel {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
