@@ -20,11 +20,6 @@ struct ContextRun {
   ModelSpec spec(int rank) const { return spec_of(divided, division(rank), context(rank)); }
 };
 
-inline const char* name_of(ContextForm form) {
-  constexpr const char* names[] = {"gather", "ring", "ulysses"};
-  return names[static_cast<size_t>(form)];
-}
-
 inline std::string describe(const ContextRun& run) {
   const auto& [recipe, divided] = std::pair(run.divided.recipe, run.divided);
   return fmt::format(
