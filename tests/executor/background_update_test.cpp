@@ -48,10 +48,11 @@ TEST_CASE("after waiting for a unit, the rank reads and writes its values while 
   std::vector<size_t> order;
   for (size_t u = count; u-- > 0;) order.push_back(u);
   int begun = 0, ended = 0;  // of the update's thread; read after wait_all()
-  auto update = std::make_unique<BackgroundUpdate>(
-      background.optimizer, torch::kCPU, background.units, order, "a test",
-      ShardEvents{
-          .update_begins = [&](size_t) { ++begun; }, .update_ended = [&](size_t) { ++ended; }, .forward_begins = {}});
+  auto update = std::make_unique<BackgroundUpdate>(background.optimizer, torch::kCPU, background.units, order, "a test",
+                                                   ShardEvents{.update_begins = [&](size_t) { ++begun; },
+                                                               .update_ended = [&](size_t) { ++ended; },
+                                                               .forward_begins = {},
+                                                               .programmed = {}});
   for (int step = 0; step < 20; ++step) {
     update->start(background.gradients(step), 1.0, 2.0);
     foreground.optimizer.step(foreground.gradients(step), 1.0, 2.0);
