@@ -47,7 +47,8 @@ TEST_CASE("a context axis has the curve of one rank over Gloo", "[e2e]") {
 
 TEST_CASE("a run continues on another mesh", "[e2e]") {
   const std::vector<std::string> meshes = {"devices.mesh={shard=2,tensor=2}", "devices.mesh={shard=1,tensor=2}",
-                                           "devices.mesh={context=2}", "devices.mesh={shard=2,tensor=1}"};
+                                           "devices.mesh={context=2,shard=1,tensor=1}",
+                                           "devices.mesh={context=1,shard=2,tensor=1}"};
   Workplace whole;
   write_tiny_recipe(whole, "[strategy]\nname = \"fsdp\"\n");
   REQUIRE(whole.run({"run", "tiny.toml", "--json", "--set", "devices=1", "--set", "model.dropout=0"}).code == 0);
