@@ -97,6 +97,44 @@ TEST_CASE("the names of other tools mean the same sizes, with a note") {
   CHECK(hybrid.devices.mesh == MeshSizes{.replicate = 2, .shard = 4});
 }
 
+TEST_CASE("the names of other tools for a context axis and its forms") {
+  const auto loaded = [](const std::string& lines) {
+    return RecipePlace("[strategy]\nname = \"ddp\"\n" + lines + "\n").load();
+  };
+  for (const char* name : {"context_parallel_degree", "cp", "cp_size", "context_parallel_size"}) {
+    INFO(name);
+    CHECK(meshes(loaded(fmt::format("{} = 2", name)), cpus(4)) == "data 2 x context 2; { context = 2 }");
+  }
+  using Row = std::pair<const char*, const char*>;
+  for (const auto& [given, form] : {Row{"p2p", "ring"}, Row{"all_gather", "gather"}, Row{"a2a", "ulysses"}})
+    CHECK(loaded(fmt::format("cp_comm_type = \"{}\"", given)).strategy.context_parallel == form);
+  const auto deepspeed = loaded("sequence_parallel_size = 2");
+  CHECK(deepspeed.strategy.context_parallel_size == 2);
+  CHECK(deepspeed.strategy.context_parallel == "ulysses");
+  CHECK(RecipePlace("[strategy]\nname = \"ddp\"\ncontext_parallel_size = 2\ncp_comm_type = \"a2a+p2p\"\n").wrong() ==
+        "recipe.toml:4:1: error: `cp_comm_type` cannot be \"a2a+p2p\": forms are gather, ring or ulysses\n"
+        "    4 | cp_comm_type = \"a2a+p2p\"\n"
+        "      | ^~~~~~~~~~~~");
+}
+
+TEST_CASE("a context axis that the model or the strategy cannot have is refused") {
+  auto recipe = with_mesh({.context = 3}, "single");
+  CHECK(make_plan(recipe, cpus(3), 256).part->seq_len * 3 >= make_plan(recipe, cpus(3), 256).model->seq_len);
+  recipe.strategy.context_parallel = "ulysses";
+  CHECK(problem(recipe, cpus(3)) ==
+        "mesh: a context axis of 3 ranks: 3 ranks cannot share 4 heads, as the form \"ulysses\" does; sizes that work: "
+        "1, "
+        "2, 4");
+  CHECK(refusal(with_mesh({.context = 2}, "lua:topk"), cpus(4)).starts_with("a comm hook or a strategy in Lua"));
+  recipe = with_mesh({.data = 2});
+  recipe.strategy.context_parallel = "ring";
+  CHECK(std::ranges::count(make_plan(recipe, cpus(2), 256).notes,
+                           "`context_parallel`: nothing to do here: it needs a context axis with several ranks") == 1);
+  CHECK(problem(with_mesh({.context = 4}), cpus(6)) ==
+        "mesh: the run has 6 ranks, which is no multiple of the 4 of mesh = { context = 4 }; context = 1; context = 2; "
+        "context = 3; context = 6");
+}
+
 TEST_CASE("the sizes remain if another strategy replaces that of the recipe") {
   RecipePlace place("[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\ntensor_parallel_size = 2\n");
   const auto recipe = place.load({"strategy=ddp"});
