@@ -40,14 +40,23 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         tokens = 8 * 128 * 2  # per step, over both ranks
         self.assertEqual(json.loads(done.stdout), {
-            "impl": "runner", "strategy": "fsdp", "size": "tiny", "world": 2, "threads": 1, "tokens_per_s": round(tokens * 4 / (3 + 4 + 5 + 6), 1),
+            "impl": "runner", "strategy": "fsdp", "mesh": None, "size": "tiny", "world": 2, "threads": 1, "tokens_per_s": round(tokens * 4 / (3 + 4 + 5 + 6), 1),
             "tokens_per_s_median": round(tokens / 5, 1), "peak_rss_mb": [3, 2], "time_to_first_step_s": 0.25, "final_loss": 2.5})
-        (run, *options), (recipe, size, first), metrics = calls
+        (run, *options), (recipe, size, first), metrics, show = calls
         self.assertEqual((run, options[1:]), ("run", ["--json", "--set", "train.max_restarts=1"]))
         self.assertEqual(metrics, ["metrics", "id", "--name", "step_seconds", "--json"])
+        self.assertEqual(show, ["show", "id", "--json"])
         self.assertEqual(size, 2 * (6 * tokens + 1))
         self.assertEqual(first, [0, 0, 8, 0, 18, 0, 30, 0])  # (7 i + i*i mod 13) mod 256
         for line in ("vocab_size = 256", "max_seq_len = 128", "cpu_processes = 2", "global_batch_size = 16", "max_steps = 6", 'name = "fsdp"'):
+            self.assertIn(line + "\n", recipe)
+
+    def test_ranks_along_an_axis_read_the_same_data(self):
+        done, calls = self.train("--strategy", "single", "--mesh", "pipeline")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (_, *options), (recipe, _, _), _, _ = calls
+        self.assertEqual(options[1:], ["--json", "--set", "devices.mesh={pipeline = 2}"])
+        for line in ("cpu_processes = 2", "global_batch_size = 16", "micro_batch_size = 2"):  # 8 micro-batches
             self.assertIn(line + "\n", recipe)
 
     def test_a_run_that_fails_is_shown(self):
