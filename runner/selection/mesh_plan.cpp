@@ -183,7 +183,11 @@ std::optional<std::string> refuse_data_axis(const MeshSizes& sizes, const Entry&
   if (!sizes.replicate && !sizes.shard) return std::nullopt;
   const Mesh mesh = entry.plan(job).mesh;
   const int64_t replicate = sizes.replicate.value_or(1), shard = sizes.shard.value_or(1);
-  if (mesh.size(Axis::replicate) == replicate && mesh.size(Axis::shard) == shard) return std::nullopt;
+  const int64_t copies = mesh.size(Axis::replicate), shards = mesh.size(Axis::shard),
+                context = job.mesh.size(Axis::context);
+  // The ranks of a context axis share the parameters, too: as more shards, or as more copies.
+  if ((copies == replicate && shards == shard * context) || (copies == replicate * context && shards == shard))
+    return std::nullopt;
   auto text = fmt::format("the mesh has replicate = {} and shard = {}, but {} has replicate = {} and shard = {}",
                           replicate, shard, entry.label ? entry.label(job) : entry.name, mesh.size(Axis::replicate),
                           mesh.size(Axis::shard));

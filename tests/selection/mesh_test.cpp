@@ -126,6 +126,12 @@ TEST_CASE("a context axis that the model or the strategy cannot have is refused"
         "1, "
         "2, 4");
   CHECK(refusal(with_mesh({.context = 2}, "lua:topk"), cpus(4)).starts_with("a comm hook or a strategy in Lua"));
+  const auto shared = [](const MeshSizes& sizes, int ranks) {
+    return to_text(mesh_of_plan(make_plan(with_mesh(sizes, "fsdp"), cpus(ranks), 256)));
+  };
+  CHECK(shared({.shard = 1, .context = 2}, 2) == "shard 2");
+  CHECK(shared({.shard = 2, .context = 2}, 4) == "shard 4");
+  CHECK(shared({.replicate = 2, .shard = 2, .context = 2}, 8) == "replicate 4 x shard 2");
   recipe = with_mesh({.data = 2});
   recipe.strategy.context_parallel = "ring";
   CHECK(std::ranges::count(make_plan(recipe, cpus(2), 256).notes,
