@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// What backward needs besides tensors.
+/// Values that are not tensors and that backward needs.
 struct ContextCall : torch::CustomClassHolder {
   ContextCall(ContextAxis of_axis, PartialForm of_attention, int64_t tokens)
       : axis(std::move(of_axis)), form(std::move(of_attention)), padded(tokens) {}

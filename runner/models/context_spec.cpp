@@ -50,7 +50,7 @@ void ContextNumbers::change(BlockSpec& block) const {
   add_traffic(block);
   auto& saved = block.saved;
   const bool capped = size_.form.softcap > 0;
-  if (keys_travel()) {  // queries, keys, values, the result and a log-sum-exp, whatever the form of attention
+  if (keys_travel()) {  // queries, keys, values, the result and a log-sum-exp, with any mask
     if (size_.drops) saved.compute_elements_per_token -= 2 * q_ - kv_;  // keys and values are not repeated
     if (masks()) saved.float32_per_token += heads_;
     saved.repeated_in_fp32_per_token = saved.host_float32_per_token = 0;

@@ -18,29 +18,31 @@ struct AttentionSize {
   bool windowed() const { return form.window > 0 && form.window < seq_len; }
 };
 
-/// Nothing changes if one rank has complete rows.
+/// The numbers that a context axis adds to a block. If one rank has complete rows, it adds nothing.
 class ContextNumbers {
  public:
   ContextNumbers(const AttentionSize& size, const ContextDivision& context);
 
-  /// Whether the keys travel, and not the queries: in all forms but ulysses.
+  /// Whether ranks exchange keys and values only: gather and ring. With ulysses they exchange queries, too.
   bool keys_travel() const { return context_.divides() && context_.form != ContextForm::ulysses; }
   /// Sets the collectives of a block, and changes what it saves on a rank with complete rows.
   void change(BlockSpec& block) const;
 
-  /// If the keys travel. `beside`: elements of the tensors that exist in addition to the queries, keys, values and the result.
+  /// The forward of attention, for gather and ring. `beside`: elements per token of other tensors that exist at that time, without
+  /// queries, keys, values and the result.
   std::vector<MemoryMoment> forward(double beside) const;
-  /// The same; besides those and their gradients.
+  /// The backward. `beside` is without the gradients of those tensors, too.
   MemoryMoment backward(double beside) const;
 
-  /// If queries travel, too: the exchanges before and after attention, and elements of queries, keys and values of this rank's heads, which
-  /// exist during attention in addition to those of this rank's tokens.
+  /// For ulysses: the exchanges before and after attention.
   std::vector<MemoryMoment> forward_exchanges(double beside) const;
+  /// For ulysses: elements per token of the queries, keys and values of this rank's heads. They exist during attention in addition to
+  /// those of this rank's tokens.
   double of_heads() const { return keys_travel() || !context_.divides() ? 0 : q_ + sent_kv_; }
   /// Heads and key heads of which this rank computes attention at a time.
   int64_t attended_heads() const { return of_heads() > 0 ? size_.heads / context_.ranks : size_.heads; }
   int64_t attended_key_heads() const;
-  /// The exchange of the gradients of queries, keys and values. `beside`: in addition to them.
+  /// For ulysses: the exchange of the gradients of queries, keys and values. `beside`: elements per token of other tensors.
   MemoryMoment backward_exchange(double beside) const;
 
  private:
