@@ -130,7 +130,8 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
   block.backward_moments.push_back({.compute_elements_per_token = residual + h.all,
                                     .float32_per_token = block.saved.float32_per_token,
                                     .arrived = others,
-                                    .arriving = tokens});
+                                    .arriving = tokens,
+                                    .arrives_as_rows = true});
   return block;
 }
 

@@ -94,6 +94,7 @@ struct MemoryMoment {
   int64_t summed_over_chunks = 0;  ///< elements of a gradient that is summed if there are several chunks
   int64_t arrived = 0;             ///< elements of the block's parameters whose gradients have been delivered
   int64_t arriving = 0;            ///< elements of the parameter whose gradient is being computed, then delivered
+  bool arrives_as_rows = false;    ///< in host memory that gradient is no tensor (row_gradients.hpp)
   double released_per_token = 0;   ///< compute elements that are freed before that gradient is delivered
   /// Shape of the linear layer whose backward this is; 0: no linear layer. The backward computes the gradient of the input, whose
   /// memory is included above, and then the gradient of the weight.

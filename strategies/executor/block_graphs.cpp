@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
+#include "strategies/contract/row_gradients.hpp"
 #include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
@@ -42,13 +43,14 @@ class Autocast {
 }  // namespace
 
 /// The end of a parameter's graph. It has the highest priority, so that a gradient is passed on before others are computed.
-class BlockGraphs::Sink : public Node {
+class BlockGraphs::Sink : public Node, public RowGradients {
  public:
   Sink(BlockGraphs& owner, size_t slot) : Node(std::numeric_limits<uint64_t>::max()), owner_(owner), slot_(slot) {}
   variable_list apply(variable_list&& gradients) override {
     if (gradients[0].defined()) owner_.gradient_arrived(slot_, std::move(gradients[0]));
     return {};
   }
+  void add_rows(const torch::Tensor& ids, const torch::Tensor& rows) override { owner_.rows_arrived(slot_, ids, rows); }
 
  private:
   BlockGraphs& owner_;
@@ -66,7 +68,7 @@ class BlockGraphs::Feed : public Node {
   torch::Tensor gradient_;
 };
 
-BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Take take)
+BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Take take, TakeRows take_rows)
     : model_(model),
       device_(device),
       autocast_(job.precision.autocast()),
@@ -74,7 +76,8 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Tak
       recompute_(job.recompute),
       splits_(model.spec.stage && splits_backward(job.pipeline.schedule)),
       first_trained_(model.spec.first_trained_block()),
-      take_(std::move(take)) {
+      take_(std::move(take)),
+      take_rows_(std::move(take_rows)) {
   if (job.host_checkpoints) checkpoints_pinned_ = job.accelerator.pinned;
   for (size_t b = 0; b < model.spec.blocks.size(); ++b)
     for (const auto& parameter : model.spec.blocks[b].parameters) {
@@ -220,6 +223,18 @@ void BlockGraphs::gradient_arrived(size_t slot, torch::Tensor gradient) {
     pass_on(slot, std::move(gradient));
   else
     waiting = std::move(gradient);
+}
+
+/// Rows are added to what waits for them. Where the gradient is kept or waits itself, it needs the parameter's shape.
+void BlockGraphs::rows_arrived(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
+  torch::NoGradGuard no_grad;
+  auto& waiting = pass_->waiting[slot];
+  const bool complete =
+      waiting.defined() || owner_[slot] != in_backward_ || is_recomputed(model_.spec, recompute_, in_backward_);
+  if (!complete) return take_rows_(slot, ids, rows);
+  const bool alone = waiting.defined() && waiting.use_count() == 1 && waiting.storage().use_count() == 1;
+  auto sum = alone ? std::exchange(waiting, {}) : torch::zeros(model_.slots[slot].sizes(), rows.options());
+  gradient_arrived(slot, sum.index_add_(0, ids, rows));
 }
 
 void BlockGraphs::pass_on(size_t slot, torch::Tensor gradient) {

@@ -33,8 +33,10 @@ class BlockGraphs {
   /// Receives the gradient of the parameter in `slot`. It is called in the thread that executes backward on the device, while
   /// backward() waits, so it must not call a collective.
   using Take = std::function<void(size_t slot, torch::Tensor gradient)>;
+  /// The same for a gradient as in RowGradients::add_rows().
+  using TakeRows = std::function<void(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows)>;
   /// The model must outlive this object.
-  BlockGraphs(Model& model, const Job& job, torch::Device device, Take take);
+  BlockGraphs(Model& model, const Job& job, torch::Device device, Take take, TakeRows take_rows);
 
   /// Puts a tensor that shares the memory of `value` into the model's slot. Its gradients go to `take`, if it is trained.
   void place_parameter(size_t slot, const torch::Tensor& value);
@@ -71,6 +73,7 @@ class BlockGraphs {
   class Feed;
   torch::Tensor run(size_t block, const torch::Tensor& x);
   void gradient_arrived(size_t slot, torch::Tensor gradient);
+  void rows_arrived(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows);
   void run_backward(torch::autograd::Edge output, torch::Tensor gradient);
   void pass_on(size_t slot, torch::Tensor gradient);
   void pass_on_kept();
@@ -103,6 +106,7 @@ class BlockGraphs {
   std::vector<bool> trainable_;             ///< of each parameter
   std::optional<bool> checkpoints_pinned_;  ///< set if inputs of recomputed blocks are kept in host memory
   Take take_;
+  TakeRows take_rows_;
   std::vector<size_t> owner_;  ///< of each parameter: the block that lists it, the first one that uses it
   size_t in_backward_ = 0;     ///< the block
   std::vector<std::pair<size_t, torch::Tensor>>

@@ -38,8 +38,12 @@ class Executor : public Strategy {
         reducer_(std::move(reducer)),
         events_(with_spans(std::move(events), spans_)),
         forward_program_(forward_program(*job_.model, plan_)),
-        graphs_(model_, job_, world_.device,
-                [this](size_t slot, torch::Tensor gradient) { reduction_->add(slot, std::move(gradient)); }) {
+        graphs_(
+            model_, job_, world_.device,
+            [this](size_t slot, torch::Tensor gradient) { reduction_->add(slot, std::move(gradient)); },
+            [this](size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
+              reduction_->add_rows(slot, ids, rows);
+            }) {
     optimizer_.set_copied_elements(plan_.update_elements);
     if (!spans_) return;
     std::vector<std::string> blocks;

@@ -54,14 +54,36 @@ void GradientReduction::add(size_t slot, torch::Tensor gradient) {
   const Place place = places_[slot];
   Unit& unit = units_[place.unit];
   if (takes_) return keep(unit, place.item, std::move(gradient));
-  if (!unit.full.defined()) make_buffer(unit);
-  const auto& item = unit.layout.items[place.item];
-  auto target = unit.full.narrow(0, item.offset, item.numel);
+  auto target = buffer_of(unit, place.item);
   if (unit.arrived[place.item])
     target.add_(gradient.reshape({-1}));
   else
     target.copy_(gradient.reshape({-1}));
   unit.arrived[place.item] = true;
+}
+
+void GradientReduction::add_rows(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
+  torch::NoGradGuard no_grad;
+  const Place place = places_[slot];
+  Unit& unit = units_[place.unit];
+  torch::Tensor target;
+  if (takes_) {
+    auto& taken = unit.taken[place.item];
+    if (!taken.defined()) taken = torch::zeros({unit.layout.items[place.item].numel}, rows.options());
+    target = taken;
+  } else {
+    target = buffer_of(unit, place.item);
+    if (!unit.arrived[place.item]) target.zero_();
+    unit.arrived[place.item] = true;
+  }
+  target.view({-1, rows.size(1)}).index_add_(0, ids, rows.to(target.scalar_type()));
+}
+
+/// The gradient of a parameter, 1-d: its part of the unit's buffer, which is made if it does not exist.
+torch::Tensor GradientReduction::buffer_of(Unit& unit, size_t item) {
+  if (!unit.full.defined()) make_buffer(unit);
+  const auto& place = unit.layout.items[item];
+  return unit.full.narrow(0, place.offset, place.numel);
 }
 
 /// Keeps the tensor that autograd has computed, unless something else uses it.

@@ -21,6 +21,8 @@ class GradientReduction {
 
   /// Adds the gradient of the parameter in `slot` to its unit's buffer. Calls no collective.
   void add(size_t slot, torch::Tensor gradient);
+  /// Adds rows[i] [width] to row ids[i] of the gradient [n, width] of the parameter in `slot`.
+  void add_rows(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows);
   /// Start and end of the sum of a unit over the ranks of an axis (Op::start_reduce, Op::wait_reduce). Parameters without a
   /// gradient count as zeros. The unit's buffer is freed at the end of the last sum.
   void start_reduce(size_t unit, Axis axis);
@@ -59,6 +61,7 @@ class GradientReduction {
     StreamMark there;
   };
 
+  torch::Tensor buffer_of(Unit& unit, size_t item);
   void keep(Unit& unit, size_t item, torch::Tensor gradient);
   void begin_reduction(Unit& unit);
   torch::Tensor summed_part(Unit& unit, size_t item);

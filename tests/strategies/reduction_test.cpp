@@ -70,3 +70,35 @@ TEST_CASE("micro-batches are summed in the dtype of the masters", "[reduction]")
   CHECK(result.least == 2 * 2052);
   CHECK(result.most == 2 * 2052);
 }
+
+TEST_CASE("rows that are added to a gradient count as much as a tensor of the parameter's shape", "[reduction]") {
+  TinyRun run;
+  run.world_size = 2;
+  run.strategy = "zero";
+  run.precision = GENERATE("32-true", "16-mixed");
+  run.options = {{"stage", GENERATE(1, 2, 3)}};
+  const ModelSpec spec = tiny_spec(run);
+  const ParallelPlan plan = zero_plan(tiny_job(run, spec));
+  const size_t slot = spec.slot("embedding.tokens.weight"), unit = 0;  // the first unit begins with this table
+  const auto type = run.precision == "32-true" ? torch::kFloat32 : torch::kFloat16;
+  const auto ids = torch::tensor({2, 0, 2}), rows = torch::arange(3 * run.dim).reshape({3, run.dim}).to(type);
+  run_ranks(run.world_size, [&](World& world) {
+    std::vector<FlatLayout> layouts;
+    for (const auto& each : plan.units) layouts.push_back(make_flat_layout(spec, each.slots, plan.shards()));
+    GradientReduction by_rows(spec, plan, bind(plan.mesh, world), layouts, torch::kCPU),
+        whole(spec, plan, bind(plan.mesh, world), layouts, torch::kCPU);
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      by_rows.add_rows(slot, ids, rows);
+      whole.add(slot, torch::zeros({run.vocab, run.dim}, type).index_add_(0, ids, rows));
+    }
+    for (auto* reduction : {&by_rows, &whole}) {
+      reduction->start_reduce(unit, Axis::shard);
+      reduction->wait_reduce(unit, Axis::shard);
+      reduction->finish();
+    }
+    if (world.rank != 0) return;  // it has the first rows
+    const auto sum = by_rows.sum(unit, 0, 3 * run.dim);
+    CHECK(sum.equal(whole.sum(unit, 0, 3 * run.dim)));
+    CHECK(sum[run.dim - 1].item<double>() == 4.0 * static_cast<double>(2 * run.dim - 1));  // 2 ranks x 2 micro-batches
+  });
+}
