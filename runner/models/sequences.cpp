@@ -8,12 +8,12 @@ namespace runner {
 PositionsField::PositionsField(const ModelSpec& model) {
   for (size_t i = 0; i < model.batch.size(); ++i)
     if (model.batch[i].name == token_field::positions_name) field_ = i;
-  if (model.context.divides()) field_ = token_field::positions;
 }
 
 TokenPositions PositionsField::of(const MicroBatch& batch) const {
-  if (!field_) return {};
-  return {.on_device = batch.fields[*field_], .on_host = batch.host_fields[*field_]};
+  const auto field = batch.padded_tokens > 0 ? token_field::positions : field_;
+  if (!field) return {};
+  return {.on_device = batch.fields[*field], .on_host = batch.host_fields[*field]};
 }
 
 std::vector<Sequence> sequences_of(int64_t rows, int64_t length, const torch::Tensor& positions) {

@@ -24,14 +24,15 @@ inline std::optional<torch::Tensor> given(const torch::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// How a block finds the positions of a batch. If ranks divide the tokens of rows, a batch always has those of this rank's tokens.
+/// How a block finds the positions of a batch. A batch of this rank's tokens of rows (MicroBatch::padded_tokens) always has them. A batch of
+/// complete rows has them if they are packed, also where ranks divide the tokens of other batches.
 class PositionsField {
  public:
   explicit PositionsField(const ModelSpec& model);
   TokenPositions of(const MicroBatch& batch) const;
 
  private:
-  std::optional<size_t> field_;  ///< unset: rows are single sequences
+  std::optional<size_t> field_;  ///< of complete rows; unset: they are single sequences
 };
 
 /// Each row of `rows` rows of `length` tokens, or each sequence that `positions` (on the host, may be undefined) name, in the order

@@ -31,6 +31,15 @@ Outcome evaluate(const TinyRun& run) {
   return outcome;
 }
 
+void check_same(const Outcome& outcome, const Outcome& single) {
+  CHECK(std::abs(outcome.loss - single.loss) <= 1e-12 * single.loss);
+  for (const auto& logits : outcome.logits) {
+    REQUIRE(logits.size() == single.logits[0].size());
+    for (size_t i = 0; i < logits.size(); ++i)
+      CHECK(std::abs(logits[i] - single.logits[0][i]) <= 1e-6f * std::abs(single.logits[0][i]) + 1e-7f);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("fp64: losses of validation and logits on meshes are those of one rank", "[tensor][pipeline]") {
@@ -54,12 +63,23 @@ TEST_CASE("fp64: losses of validation and logits on meshes are those of one rank
     meshed.strategy = mesh.strategy;
     INFO(run.family << ", tied " << run.tied << ", sequence parallel " << run.sequence_parallel << ", pipeline "
                     << mesh.pipeline << " x data " << mesh.data << " x tensor " << mesh.tensor);
-    const auto outcome = evaluate(meshed);
-    CHECK(std::abs(outcome.loss - single.loss) <= 1e-12 * single.loss);
-    for (const auto& logits : outcome.logits) {
-      REQUIRE(logits.size() == single.logits[0].size());
-      for (size_t i = 0; i < logits.size(); ++i)
-        CHECK(std::abs(logits[i] - single.logits[0][i]) <= 1e-6f * std::abs(single.logits[0][i]) + 1e-7f);
-    }
+    check_same(evaluate(meshed), single);
   }
+}
+
+TEST_CASE("fp64: losses of validation and logits under a context axis are those of one rank", "[context]") {
+  auto run = run_in_float64();
+  run.family = GENERATE(as<std::string>(), "gpt", "llama");
+  run.packed = GENERATE(false, true);
+  run.seq_len = 13;
+  const auto single = evaluate(run);
+  for (const auto form : {ContextForm::gather, ContextForm::ring, ContextForm::ulysses})
+    for (const auto& mesh : {MeshLine{1, 1, 2, 1, "single"}, MeshLine{1, 2, 2, 1, "fsdp"}, MeshLine{1, 1, 2, 2, "ddp"},
+                             MeshLine{2, 1, 2, 1, "single"}}) {
+      auto meshed = run;
+      put_on_mesh(meshed, mesh);
+      meshed.context_form = form;
+      INFO(run.family << ", packed " << run.packed << ", " << to_text(tiny_mesh(meshed)) << ", " << name_of(form));
+      check_same(evaluate(meshed), single);
+    }
 }
