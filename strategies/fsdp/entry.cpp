@@ -151,9 +151,9 @@ WrapPolicy wrap_policy(const FsdpOptions& options) {
   return {"names", names};
 }
 
-/// Default: the ranks of a node that read different data.
+/// Default: the ranks of a node that share the parameters.
 int64_t hybrid_group(const Job& job, const FsdpOptions& options) {
-  const int of_node = job.local_size / job.mesh.stride(Axis::data);
+  const int of_node = job.local_size / job.mesh.joined(Axis::data, Axis::context).stride(Axis::data);
   return options.hybrid_group_size.value_or(std::clamp(of_node, 1, job.sharing_ranks()));
 }
 

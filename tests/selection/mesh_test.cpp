@@ -141,6 +141,19 @@ TEST_CASE("a context axis that the model or the strategy cannot have is refused"
         "context = 3; context = 6");
 }
 
+TEST_CASE("the default group of HYBRID_SHARD is the ranks of a node that share parameters") {
+  const auto of_plan = [](const MeshSizes& sizes, const Topology& topology) {
+    auto recipe = with_mesh(sizes, "fsdp");
+    recipe.strategy.options = {{"sharding_strategy", "HYBRID_SHARD"}};
+    return to_text(mesh_of_plan(make_plan(recipe, topology, 256)));
+  };
+  CHECK(of_plan({}, cpus(4, 2)) == "replicate 2 x shard 4");
+  CHECK(of_plan({.tensor = 2}, cpus(4, 2)) == "replicate 2 x shard 2 x tensor 2");
+  CHECK(of_plan({.context = 2}, cpus(4, 2)) == "replicate 2 x shard 4");
+  CHECK(of_plan({.context = 4}, cpus(4, 2)) == "replicate 2 x shard 4");
+  CHECK(of_plan({.context = 2, .tensor = 2}, cpus(4, 2)) == "replicate 2 x shard 2 x tensor 2");
+}
+
 TEST_CASE("the sizes remain if another strategy replaces that of the recipe") {
   RecipePlace place("[strategy]\nname = \"fsdp\"\nsharding_strategy = \"FULL_SHARD\"\ntensor_parallel_size = 2\n");
   const auto recipe = place.load({"strategy=ddp"});
