@@ -183,10 +183,15 @@ double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const
 }
 
 void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
-  auto parameters = model_.spec.parameters();
+  // Slots of the complete model: those of the stages of a pipeline are different parameters.
+  const auto& stage = model_.spec.stage;
+  const auto parameters = (model_.whole ? model_.whole->spec : model_.spec).parameters();
   auto first = static_cast<int64_t>(parameters.size());
-  for (size_t i = 0; i < gradients.size(); ++i)
-    if (!gradients[i].isfinite().all().item<bool>()) first = std::min(first, static_cast<int64_t>(locals_[i].slot));
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].isfinite().all().item<bool>()) continue;
+    const size_t slot = locals_[i].slot;
+    first = std::min(first, static_cast<int64_t>(stage ? stage->slot_of[slot] : slot));
+  }
   std::vector<at::Tensor> least{torch::full({1}, first, torch::kInt64)};
   if (world_.size > 1) world_.control->allreduce(least, {c10d::ReduceOp::MIN})->wait();
   first = least[0].item<int64_t>();

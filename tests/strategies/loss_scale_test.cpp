@@ -23,6 +23,22 @@ TinyRun overflowing() {
   return run;
 }
 
+/// What each rank throws if the scale cannot become smaller.
+std::vector<std::string> texts_at_floor(TinyRun run) {
+  run.options["min_loss_scale"] = 0x1p29;
+  std::vector<std::string> texts(static_cast<size_t>(run.world_size));
+  run_ranks(run.world_size, [&](World& world) {
+    with_strategy(run, world, [&](Strategy& strategy) {
+      try {
+        for (int64_t step = 0; step < 4; ++step) strategy.step(tiny_input(run, world.rank, step));
+      } catch (const NonFiniteError& error) {
+        texts[static_cast<size_t>(world.rank)] = error.what();
+      }
+    });
+  });
+  return texts;
+}
+
 }  // namespace
 
 TEST_CASE("an overflow is skipped, and the second one halves the scale", "[loss scale]") {
@@ -73,22 +89,27 @@ TEST_CASE("a NaN loss is a failure, or skipped on request, and does not change t
 
 TEST_CASE("an overflow at the smallest scale names the first parameter, equally on every rank", "[loss scale]") {
   at::set_num_threads(1);
-  TinyRun run = overflowing();
-  run.options["min_loss_scale"] = 0x1p29;
-  std::vector<std::string> texts(2);
-  run_ranks(run.world_size, [&](World& world) {
-    with_strategy(run, world, [&](Strategy& strategy) {
-      try {
-        for (int64_t step = 0; step < 4; ++step) strategy.step(tiny_input(run, world.rank, step));
-      } catch (const NonFiniteError& error) {
-        texts[static_cast<size_t>(world.rank)] = error.what();
-      }
-    });
-  });
+  const auto texts = texts_at_floor(overflowing());
   CHECK(texts[0] == texts[1]);
   CHECK_THAT(texts[0],
              ContainsSubstring("gradients overflow although the loss scale is at its minimum of 536870912: the "
                                "first non-finite one is that of "));
+}
+
+TEST_CASE("an overflow at the smallest scale names the same parameter on every mesh", "[loss scale]") {
+  at::set_num_threads(1);
+  TinyRun run = overflowing();
+  run.frozen = {"embedding.*", "blocks.0.*"};
+  run.tied = false;
+  const auto expected = texts_at_floor(run);
+  CHECK_THAT(expected[0], ContainsSubstring("that of blocks.1."));
+  run.options["stage"] = 1;
+  run.pipeline = 2;
+  for (const int tensor : {1, 2}) {
+    run.tensor = tensor;
+    run.world_size = 2 * tensor;
+    for (const auto& text : texts_at_floor(run)) CHECK(text == expected[0]);
+  }
 }
 
 TEST_CASE("gradients that are never finite end the run under every strategy", "[loss scale]") {
