@@ -85,7 +85,8 @@ Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerat
   constexpr int64_t most_processes = 1024;
   const bool open = devices.devices.kind == DeviceRequest::Kind::automatic;
   if (!open || ranks <= 1 || ranks % devices.num_nodes != 0 || of_node > most_processes) return devices;
-  const bool own_processes = recipe.origins.contains("devices.cpu_processes");
+  // 1 is the default, which the printed recipe of a run contains.
+  const bool own_processes = devices.cpu_processes != Recipe::Devices().cpu_processes;
   if (!own_processes) devices.cpu_processes = of_node;
   const bool there = !accelerators || std::cmp_less_equal(of_node, *accelerators);
   if (sizes.complete() && there && !(own_processes && devices.accelerator == "cpu"))

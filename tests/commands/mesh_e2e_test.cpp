@@ -68,6 +68,24 @@ TEST_CASE("a run continues on another mesh", "[e2e]") {
   check_equal(losses(place), losses(whole));
 }
 
+TEST_CASE("a run whose mesh decides how many ranks start continues", "[e2e]") {
+  const auto single = train({"strategy=single", "devices=1"});
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"single\"\n");
+  auto result = place.run({"run", "tiny.toml", "--json", "--unset", "devices.cpu_processes", "--set",
+                           "devices.mesh={context=2}", "--set", "train.max_steps=3", "--set", "model.dropout=0"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  result = place.run({"resume", "last", "--json", "--set", "train.max_steps=6"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  result = place.run({"resume", "last", "--json", "--set", "train.max_steps=12", "--set", "devices.mesh={tensor=2}"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.err, ContainsSubstring("on 4 CPU ranks (context 2 x tensor 2)"));
+  check_equal(losses(place), single);
+}
+
 TEST_CASE("check and recommend know the mesh", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");

@@ -249,6 +249,13 @@ TEST_CASE("a mesh that is complete decides how many ranks are started") {
         "8 or \"auto\"");
   CHECK(ranks("[devices]\nmesh = { shard = 1 }\n") == "1 or \"auto\"");
 
+  // The same for the recipe in the folder of a run, from which the run continues: it has the default of cpu_processes.
+  const RecipePlace place("strategy = \"fsdp\"\n",
+                          "[devices]\naccelerator = \"cpu\"\nmesh = { shard = 2, tensor = 2 }\n");
+  place.write("recipe.toml", print_recipe(place.load()));
+  CHECK(devices_of(place.load()).cpu_processes == 4);
+  CHECK(devices_of(place.load({"devices.mesh={tensor=4}"})).cpu_processes == 8);
+
   // On a machine with too few accelerators, the message is about the mesh and not about a number that nobody wrote.
   const auto four = with_mesh({.shard = 2, .tensor = 2}, "fsdp");
   CHECK(write_devices(devices_of(four, 8).devices) == "4");
