@@ -82,9 +82,8 @@ void merge(Layer& lower, const Layer& upper) {
     lower.erase("devices.cpu_processes");
   for (const auto& [key, located] : upper) {
     auto found = lower.find(key);
-    // Tables are replaced. Only a key of a table in --set (model.rope_scaling.factor) is merged into the table.
-    if (found != lower.end() && located.origin.kind == Origin::Kind::set && located.value.is_object() &&
-        found->second.value.is_object() && !located.tree) {
+    if (found != lower.end() && located.part && located.value.is_object() && found->second.value.is_object() &&
+        !located.tree) {
       found->second.value.update(located.value);
       found->second.origin = located.origin;
       found->second.level = located.level;
@@ -94,8 +93,8 @@ void merge(Layer& lower, const Layer& upper) {
   }
 }
 
-void set_again(Located& located, Located again, bool part) {
-  if (!part || !located.value.is_object() || !again.value.is_object()) {
+void set_again(Located& located, Located again) {
+  if (!again.part || !located.value.is_object() || !again.value.is_object()) {
     located = std::move(again);
     return;
   }

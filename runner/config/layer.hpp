@@ -14,8 +14,9 @@ namespace runner {
 struct Located {
   nlohmann::json value = nullptr;
   Origin origin = {};
-  fs::path folder = {};                         ///< relative paths in the value are resolved against it
-  int level = 0;                                ///< of the layer that set the value; a higher layer has a higher one
+  fs::path folder = {};  ///< relative paths in the value are resolved against it
+  bool part = false;     ///< one key of a table in --set: merged into the table of the layers below
+  int level = 0;         ///< of the layer that set the value; a higher layer has a higher one
   std::shared_ptr<LocatedJson> tree = nullptr;  ///< the located value of strategy.config, if it is a table
   bool of_strategy = false;  ///< translated from a foreign name in [strategy]; removed with its options
   std::string written = "";  ///< the foreign name that means this key; empty: the recipe has the key itself
@@ -38,7 +39,7 @@ std::string drop_strategy(Layer& lower, const Layer& upper);
 /// ranks, too.
 void merge(Layer& lower, const Layer& upper);
 
-/// Sets a key of the same layer a second time. `part`: sets only one key of a table, as in --set strategy.config.KEY=VALUE.
-void set_again(Located& located, Located again, bool part);
+/// Sets a key of the same layer a second time.
+void set_again(Located& located, Located again);
 
 }  // namespace runner

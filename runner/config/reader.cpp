@@ -86,8 +86,9 @@ class Reader {
       if (!table) continue;
       take_removals(*table, source, removals);
       for (auto& [key, located] : tables_.read(*table, source, fs::current_path())) {
+        located.part = text.starts_with(key + ".");
         auto [found, added] = own.try_emplace(key, located);
-        if (!added) set_again(found->second, std::move(located), /*part=*/text.starts_with(key + "."));
+        if (!added) set_again(found->second, std::move(located));
       }
     }
     for (const auto& removal : removals)

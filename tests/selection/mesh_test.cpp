@@ -254,7 +254,8 @@ TEST_CASE("a mesh that is complete decides how many ranks are started") {
                           "[devices]\naccelerator = \"cpu\"\nmesh = { shard = 2, tensor = 2 }\n");
   place.write("recipe.toml", print_recipe(place.load()));
   CHECK(devices_of(place.load()).cpu_processes == 4);
-  CHECK(devices_of(place.load({"devices.mesh={tensor=4}"})).cpu_processes == 8);
+  CHECK(devices_of(place.load({"devices.mesh={tensor=2}"})).cpu_processes == 2);
+  CHECK(devices_of(place.load({"devices.mesh.tensor=4"})).cpu_processes == 8);
 
   // On a machine with too few accelerators, the message is about the mesh and not about a number that nobody wrote.
   const auto four = with_mesh({.shard = 2, .tensor = 2}, "fsdp");
