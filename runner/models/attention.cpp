@@ -61,7 +61,7 @@ PlacedDropout of_probabilities(const Tensor& q, const Dropout& dropout, const Fo
   PlacedDropout placed{dropout.p(), dropout.place(context, DropoutSite::attention)};
   placed.place.tokens = {};
   const int64_t heads = q.size(2);
-  if (const auto* axis = context.tensor)
+  if (const auto* axis = context.tensor_axis)
     placed.place.parts = {{.dim = 1, .first = axis->rank() * heads, .whole = axis->size() * heads}};
   return placed;
 }
@@ -83,7 +83,7 @@ Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, cons
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
                         const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
   const auto placed = of_probabilities(q, dropout, context);
-  if (context.context) return context_attention(q, k, v, placed, form, *context.context, *context.batch);
+  if (context.context_axis) return context_attention(q, k, v, placed, form, *context.context_axis, *context.batch);
   return attention_of_rows(q, k, v, placed, form, positions);
 }
 

@@ -195,8 +195,8 @@ MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const 
   MaskPlace place{.key = mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)),
                   .first_row = context.first_row,
                   .rows = context.batch->rows};
-  if (context.context) {
-    const auto& division = context.context->division();
+  if (context.context_axis) {
+    const auto& division = context.context_axis->division();
     const int64_t chunk = context.batch->padded_tokens / division.chunks();
     const auto [first, second] = division.chunks_of(division.rank);
     place.tokens = {.chunks = {first * chunk, second * chunk}, .chunk = chunk, .whole = context.batch->row_tokens};
@@ -207,9 +207,9 @@ MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const 
 Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite site) const {
   if (!active(context)) return x;
   auto mask = place(context, site);
-  if (context.tensor && context.tensor->division().divides_rows()) {
+  if (context.tensor_axis && context.tensor_axis->division().divides_rows()) {
     const int64_t tokens = context.batch->fields[token_field::inputs].numel();
-    mask.parts = {{.dim = 0, .first = context.tensor->first_row(tokens), .whole = tokens}};
+    mask.parts = {{.dim = 0, .first = context.tensor_axis->first_row(tokens), .whole = tokens}};
   }
   return DropoutFunction::apply(x, p_, mask);
 }

@@ -33,7 +33,7 @@ class Head : public Block, public FinalNorm {
   torch::Tensor forward(const torch::Tensor& input, const ForwardContext& context) override {
     ComputeScope compute(input);
     const Stream stream(input, context);
-    const VocabularyPart part{.tokens = vocabulary_, .axis = context.tensor};
+    const VocabularyPart part{.tokens = vocabulary_, .axis = context.tensor_axis};
     if (context.logits_of) {
       const auto logits = last_logits(last_states(input.to(compute.dtype), stream, *context.logits_of));
       return part.join(logits).to(torch::kFloat32);

@@ -96,7 +96,7 @@ class PartialLinear : public torch::autograd::Function<PartialLinear> {
 
 /// What computes the gradient of the weight, if its backward does not.
 WeightGradients::Pointer Linear::later(const Tensor& x, const ForwardContext& context) const {
-  if (context.weight_gradients || !context.tensor || columns_) return context.weight_gradients;
+  if (context.weight_gradients || !context.tensor_axis || columns_) return context.weight_gradients;
   return TensorAxis::during_sum(x);
 }
 
@@ -112,7 +112,7 @@ Tensor Linear::product(const Tensor& x, const ForwardContext& context, bool unus
 
 Tensor Linear::complete(Tensor products, const ForwardContext& context, bool unused) const {
   if (!columns_) return products;
-  auto sum = context.tensor->leave(std::move(products), unused);
+  auto sum = context.tensor_axis->leave(std::move(products), unused);
   return bias_ ? sum.add_(bias_.as(sum.scalar_type())) : sum;
 }
 

@@ -11,7 +11,7 @@ namespace runner {
 class Stream {
  public:
   Stream(const torch::Tensor& input, const ForwardContext& context)
-      : axis_(context.tensor), tokens_(input.dim() == 3 ? input : context.batch->fields[token_field::inputs]) {}
+      : axis_(context.tensor_axis), tokens_(input.dim() == 3 ? input : context.batch->fields[token_field::inputs]) {}
 
   int64_t batch() const { return tokens_.size(0); }
   int64_t seq_len() const { return tokens_.size(1); }

@@ -55,10 +55,11 @@ struct ForwardContext {
   const TokenLoss* token_loss = nullptr;  ///< replaces cross entropy if not null
   /// The block runs only for its graph (recomputation): nothing reads the values of its output, so its last product is not computed.
   bool output_unused = false;
-  bool recomputes = false;                ///< this forward repeats an earlier one of the same micro-batch
-  std::optional<int64_t> logits_of = {};  ///< if set, the head returns the logits at this position instead of a loss
-  const TensorAxis* tensor = nullptr;     ///< set if several ranks share the model's matrices (ModelSpec::division)
-  const ContextAxis* context = nullptr;   ///< set if several ranks share the tokens of the batch (ModelSpec::context)
+  bool recomputes = false;                  ///< this forward repeats an earlier one of the same micro-batch
+  std::optional<int64_t> logits_of = {};    ///< if set, the head returns the logits at this position instead of a loss
+  const TensorAxis* tensor_axis = nullptr;  ///< set if several ranks share the model's matrices (ModelSpec::division)
+  const ContextAxis* context_axis =
+      nullptr;  ///< set if several ranks share the tokens of the batch (ModelSpec::context)
   /// If not null, the batch continues the sequences in the cache, and attention adds its keys and values. Without gradients.
   KeyValueCache* cache = nullptr;
   /// If not null, the backward leaves the products for the gradients of matrices to it.
@@ -69,10 +70,9 @@ class Block {
  public:
   virtual ~Block() = default;
   /// embedding: x undefined -> [B, T, dim]; transformer: [B, T, dim] -> [B, T, dim]; head: [B, T, dim] -> scalar fp32, the loss
-  /// (with sequence parallelism [rows of the stream, dim] in place of [B, T, dim], see TensorAxis)
-  /// summed over everything that counts in the batch (StepInput::weight), or [B, vocab] fp32 if logits_of is set. In validation a
-  /// head may return more sums, [n], of which the first one is the loss. The summed loss
-  /// of a row with BatchField::padding in all fields is 0.
+  /// summed over everything that counts in the batch (StepInput::weight), or [B, vocab] fp32 if logits_of is set. With sequence
+  /// parallelism, [rows of the stream, dim] stands in place of [B, T, dim] (TensorAxis). In validation a head may return more sums, [n],
+  /// of which the first one is the loss. The summed loss of a row with BatchField::padding in all fields is 0.
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };
 

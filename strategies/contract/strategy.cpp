@@ -151,10 +151,12 @@ std::vector<Strategy::TrainedBatch> Strategy::micro_batches_of(const StepInput& 
   int64_t first_row = input.first_row;
   for (size_t m = 0; m < list.size(); ++m) {
     list[m].batch = to_device(input.micro_batches[m], Tokens::own);
-    list[m].context = {&list[m].batch, true, input.dropout_key, first_row};
-    if (token_loss_) list[m].context.token_loss = &token_loss_;
-    list[m].context.tensor = tensor_axis();
-    list[m].context.context = context_axis();
+    list[m].context = {.batch = &list[m].batch,
+                       .dropout_key = input.dropout_key,
+                       .first_row = first_row,
+                       .token_loss = token_loss_ ? &token_loss_ : nullptr,
+                       .tensor_axis = tensor_axis(),
+                       .context_axis = context_axis()};
     first_row += input.micro_batches[m].rows;
   }
   return list;
@@ -271,10 +273,8 @@ std::vector<double> Strategy::evaluate_sums(const HostBatch& given) {
   torch::NoGradGuard no_grad;
   use_average();
   const MicroBatch batch = to_device(given, Tokens::own);
-  ForwardContext context{&batch, false, 0};
-  context.tensor = tensor_axis();
-  context.context = context_axis();
-  const auto result = forward(context);
+  const auto result =
+      forward({.batch = &batch, .training = false, .tensor_axis = tensor_axis(), .context_axis = context_axis()});
   if (!has_loss()) return {0};
   auto sums = result.to(torch::kCPU).to(torch::kFloat64).reshape(-1).contiguous();
   if (!counts_loss()) sums = torch::zeros_like(sums);
@@ -285,10 +285,9 @@ std::vector<float> Strategy::logits(const HostBatch& given, int64_t position) {
   torch::NoGradGuard no_grad;
   use_average();
   const MicroBatch batch = to_device(given, Tokens::all);  // ranks that share rows compute the same
-  ForwardContext context{&batch, false, 0};
-  context.logits_of = position;
-  context.tensor = tensor_axis();
-  const auto row = forward(context)[0].to(torch::kCPU, torch::kFloat32).contiguous();
+  const auto logits =
+      forward({.batch = &batch, .training = false, .logits_of = position, .tensor_axis = tensor_axis()});
+  const auto row = logits[0].to(torch::kCPU, torch::kFloat32).contiguous();
   return {row.data_ptr<float>(), row.data_ptr<float>() + row.numel()};
 }
 

@@ -225,10 +225,10 @@ class Strategy : public Engine {
   const TensorAxis* tensor_axis() const { return tensor_ ? &*tensor_ : nullptr; }
   const ContextAxis* context_axis() const { return context_ ? &*context_ : nullptr; }
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
-  /// Copies the fields that the model needs to the device: of all tokens, or of those that this rank has. An empty micro-batch is
-  /// replaced by one row of BatchField::padding, so that this rank calls every collective of the step. Throws Error(run_failed) if a
-  /// field is missing or has another element type.
+  /// Of each row of a batch: all tokens, or those that this rank of the context axis has.
   enum class Tokens { all, own };
+  /// Copies the fields that the model needs to the device. An empty micro-batch is replaced by one row of BatchField::padding, so that this
+  /// rank calls every collective of the step. Throws Error(run_failed) if a field is missing or has another element type.
   MicroBatch to_device(const HostBatch& batch, Tokens tokens) const;
   /// The fields that the model needs, in host memory, pinned if the device has such copies and they are copied as they are.
   std::vector<torch::Tensor> host_fields(const HostBatch& batch) const;

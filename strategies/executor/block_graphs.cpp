@@ -147,8 +147,8 @@ torch::Tensor BlockGraphs::empty_stream() const {
   const auto& context = pass_->context;
   const int64_t rows = context.batch->rows, length = context.batch->fields.front().size(1), width = model_.spec.dim;
   const auto options = torch::dtype(compute_).device(device_);
-  if (context.tensor && model_.spec.division.divides_rows())
-    return torch::empty({context.tensor->stream_rows(rows * length), width}, options);
+  if (context.tensor_axis && model_.spec.division.divides_rows())
+    return torch::empty({context.tensor_axis->stream_rows(rows * length), width}, options);
   return torch::empty({rows, length, width}, options);
 }
 

@@ -22,7 +22,7 @@ ComparedMemory compared(const ContextRun& run) {
     batch.fields = batch.host_fields;
     const auto spec = run.spec(world.rank);
     const ForwardContext context{
-        .batch = &batch, .dropout_key = 1, .tensor = axes.tensor_axis(), .context = &*axes.context};
+        .batch = &batch, .dropout_key = 1, .tensor_axis = axes.tensor_axis(), .context_axis = &*axes.context};
     auto bytes = measured_memory(run.divided, spec, context);
     if (world.rank > 0) return;
     result.spec = spec;

@@ -81,8 +81,8 @@ inline std::vector<Outcome> outcomes_on_ranks(const ContextRun& run) {
                     .dropout_key = 3,
                     .first_row = 2,
                     .token_loss = run.divided.token_loss,
-                    .tensor = axes.tensor_axis(),
-                    .context = &*axes.context});
+                    .tensor_axis = axes.tensor_axis(),
+                    .context_axis = &*axes.context});
   });
   return outcomes;
 }

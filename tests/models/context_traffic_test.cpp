@@ -40,7 +40,7 @@ std::vector<BlockCalls> called(const ContextRun& run) {
     torch::Tensor x;
     for (size_t b = 0; b < calls.size(); ++b) {
       ForwardContext context{
-          .batch = &batch, .dropout_key = 1, .tensor = axes.tensor_axis(), .context = &*axes.context};
+          .batch = &batch, .dropout_key = 1, .tensor_axis = axes.tensor_axis(), .context_axis = &*axes.context};
       BlockCalls of_block;
       torch::Tensor output;
       {

@@ -17,7 +17,7 @@ ComparedMemory compared(const DividedRun& run) {
     const TensorDivision division{.ranks = run.ranks, .rank = world.rank, .sequence_parallel = run.sequence_parallel};
     const auto spec = spec_of(run, division);
     const TensorAxis axis(world.group, division);
-    const ForwardContext context{.batch = &run.batch, .dropout_key = 1, .tensor = run.ranks > 1 ? &axis : nullptr};
+    const ForwardContext context{.batch = &run.batch, .dropout_key = 1, .tensor_axis = run.ranks > 1 ? &axis : nullptr};
     auto bytes = measured_memory(run, spec, context);
     if (world.rank > 0) return;
     result.spec = spec;

@@ -114,7 +114,7 @@ inline Outcome outcome_of(const DividedRun& run, const ModelSpec& spec, const Te
                      .first_row = 2,
                      .token_loss = run.token_loss,
                      .logits_of = run.logits_of,
-                     .tensor = axis});
+                     .tensor_axis = axis});
 }
 
 inline Outcome outcome_on_one_rank(const DividedRun& run) { return outcome_of(run, spec_of(run)); }

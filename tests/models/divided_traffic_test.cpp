@@ -31,7 +31,7 @@ std::vector<BlockCalls> called(const DividedRun& run) {
     });
     torch::Tensor x;
     for (size_t b = 0; b < calls.size(); ++b) {
-      ForwardContext context{.batch = &run.batch, .dropout_key = 1, .tensor = &axis};
+      ForwardContext context{.batch = &run.batch, .dropout_key = 1, .tensor_axis = &axis};
       BlockCalls of_block;
       torch::Tensor output;
       {

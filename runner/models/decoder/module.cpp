@@ -54,10 +54,10 @@ class Embedding : public Block {
     auto tokens = tokens_.get();
     ComputeScope compute(tokens);
     const Tensor& ids = context.batch->fields[inputs_];
-    auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor});
+    auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor_axis});
     // Gemma rounds the factor to the dtype of the table.
     if (multiplier_ != 1) x.mul_(at::scalar_tensor(multiplier_, tokens.scalar_type()).item());
-    return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor);
+    return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor_axis);
   }
 
  private:
@@ -127,12 +127,12 @@ class AttentionBranch {
 
   Tensor operator()(const Tensor& h, const Stream& stream, const ForwardContext& context, Returns returns) const {
     const auto positions = context.cache ? context.cache->positions() : positions_.of(*context.batch);
-    const int64_t end = context.cache     ? context.cache->positions_end()
-                        : context.context ? context.batch->row_tokens
-                                          : stream.seq_len();
+    const int64_t end = context.cache          ? context.cache->positions_end()
+                        : context.context_axis ? context.batch->row_tokens
+                                               : stream.seq_len();
     // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
     // assumes.
-    const auto* axis = context.tensor;
+    const auto* axis = context.tensor_axis;
     auto q = positioned(normed(wq_(h, context), q_norm_, axis), stream, positions, end),
          k = positioned(normed(wk_(h, context), k_norm_, axis), stream, positions, end);
     const auto v = heads(wv_(h, context), stream);
@@ -226,7 +226,7 @@ class ParallelResidual : public Block {
     const Stream stream(input, context);
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype), all = stream.enter(x);
     const auto& ends = attention_.ends();
-    const bool at_once = context.tensor && !ends.dropout().active(context);
+    const bool at_once = context.tensor_axis && !ends.dropout().active(context);
     const auto returns = at_once ? Returns::products : Returns::addend;
     auto sum = attention_(ends.begin(all), stream, context, returns);
     sum.add_(mlp_(mlp_.ends().begin(all), stream, context, returns));

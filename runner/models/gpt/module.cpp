@@ -34,9 +34,9 @@ class GptEmbedding : public Block {
     ComputeScope compute(tokens);
     const Tensor& ids = context.batch->fields[inputs_];
     const auto places = context.cache ? context.cache->positions() : places_.of(*context.batch);
-    const auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor})
-                       .add_(position_rows(places, ids, context.tensor));
-    return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor);
+    const auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor_axis})
+                       .add_(position_rows(places, ids, context.tensor_axis));
+    return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor_axis);
   }
 
  private:
