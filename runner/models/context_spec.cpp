@@ -19,25 +19,23 @@ int64_t ContextNumbers::attended_key_heads() const {
 }
 
 void ContextNumbers::add_traffic(BlockSpec& block) const {
-  using Kind = TensorCollective::Kind;
-  auto& forward = block.context_forward;
-  auto& backward = block.context_backward;
+  auto& [forward, backward] = block.over_context_axis;
   if (context_.form == ContextForm::ulysses) {
-    const TensorCollective inputs{.kind = Kind::all_to_all, .elements_per_token = q_ + sent_kv_},
-        result{.kind = Kind::all_to_all, .elements_per_token = q_};
+    const BlockCollective inputs{.kind = Collective::all_to_all, .elements_per_token = q_ + sent_kv_},
+        result{.kind = Collective::all_to_all, .elements_per_token = q_};
     forward = {inputs, result};
     backward = {result, inputs};
     return;
   }
   if (gathers()) {
-    const TensorCollective keys{.kind = Kind::all_gather, .elements_per_token = kv_ * ranks_},
-        gradients{.kind = Kind::reduce_scatter, .elements_per_token = kv_ * ranks_};
+    const BlockCollective keys{.kind = Collective::all_gather, .elements_per_token = kv_ * ranks_},
+        gradients{.kind = Collective::reduce_scatter, .elements_per_token = kv_ * ranks_};
     forward = {keys};
     backward = {keys, gradients};
     return;
   }
-  const TensorCollective keys{.kind = Kind::exchange, .elements_per_token = kv_},
-      gradients{.kind = Kind::exchange, .elements_per_token = kv_, .values = TensorCollective::Values::statistics};
+  const BlockCollective keys{.kind = Collective::transfer, .elements_per_token = kv_},
+      gradients{.kind = Collective::transfer, .elements_per_token = kv_, .values = BlockCollective::Values::statistics};
   for (int hop = 1; hop < context_.ranks; ++hop) {
     forward.push_back(keys);
     backward.insert(backward.end(), {keys, gradients});

@@ -213,7 +213,7 @@ void leave_out_attention_backward(ModelSpec& spec) {
     const bool needed = spec.passes_gradient(b) || std::ranges::any_of(block.parameters, [&](const auto& parameter) {
                           return parameter.trainable && before_attention(parameter);
                         });
-    if (!needed) block.context_backward.clear();
+    if (!needed) block.over_context_axis.backward.clear();
   }
 }
 

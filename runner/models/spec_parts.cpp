@@ -72,24 +72,24 @@ double matrix_flops_per_token(const std::vector<ParameterSpec>& parameters) {
 }
 
 void add_enter(BlockSpec& block, double elements, const TensorDivision& division) {
-  using Kind = TensorCollective::Kind;
   if (!division.divides()) return;
   const bool rows = division.divides_rows();
-  if (rows) block.tensor_forward.push_back({.kind = Kind::all_gather, .elements_per_token = elements});
-  block.tensor_backward.insert(
-      block.tensor_backward.begin(),
-      {.kind = rows ? Kind::reduce_scatter : Kind::all_reduce, .elements_per_token = elements, .of_input = true});
+  auto& [forward, backward] = block.over_tensor_axis;
+  if (rows) forward.push_back({.kind = Collective::all_gather, .elements_per_token = elements});
+  backward.insert(backward.begin(), {.kind = rows ? Collective::reduce_scatter : Collective::all_reduce,
+                                     .elements_per_token = elements,
+                                     .of_input = true});
 }
 
-void add_leave(BlockSpec& block, TensorCollective leave, const TensorDivision& division) {
-  using Kind = TensorCollective::Kind;
+void add_leave(BlockSpec& block, BlockCollective leave, const TensorDivision& division) {
   if (!division.divides()) return;
-  leave.kind = division.divides_rows() ? Kind::reduce_scatter : Kind::all_reduce;
-  block.tensor_forward.push_back(leave);
+  auto& [forward, backward] = block.over_tensor_axis;
+  leave.kind = division.divides_rows() ? Collective::reduce_scatter : Collective::all_reduce;
+  forward.push_back(leave);
   if (!division.divides_rows()) return;
-  leave.kind = Kind::all_gather;
+  leave.kind = Collective::all_gather;
   leave.of_output = false;
-  block.tensor_backward.insert(block.tensor_backward.begin(), leave);
+  backward.insert(backward.begin(), leave);
 }
 
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters,
@@ -114,7 +114,7 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
     moments.list.push_back({.compute_elements_per_token = h.all, .float32_per_token = 4.5});
     moments.list.push_back(
         {.compute_elements_per_token = h.all + (h.gathers ? h.stream : 0), .float32_per_token = 2.25});
-    add_leave(block, {.elements_per_token = h.all, .values = TensorCollective::Values::table}, division);
+    add_leave(block, {.elements_per_token = h.all, .values = BlockCollective::Values::table}, division);
   }
   moments.list.push_back({.compute_elements_per_token = lookups * h.stream, .float32_per_token = places});
   moments.add_dropout(h.stream, h.stream);
@@ -201,10 +201,10 @@ BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm
                                    .released_per_token = h.stream + temporaries});
   add_enter(head, h.all, division);
   if (division.divides())
-    head.tensor_forward.push_back({.kind = TensorCollective::Kind::all_gather,
-                                   .elements_per_token = 3.0 * division.ranks,
-                                   .values = TensorCollective::Values::statistics,
-                                   .per_chunk = true});
+    head.over_tensor_axis.forward.push_back({.kind = Collective::all_gather,
+                                             .elements_per_token = 3.0 * division.ranks,
+                                             .values = BlockCollective::Values::statistics,
+                                             .per_chunk = true});
   return head;
 }
 

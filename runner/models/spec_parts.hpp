@@ -47,7 +47,7 @@ struct HiddenElements {
 
 /// Adds the collectives of TensorAxis::enter() and leave() of hidden states to the lists of a block.
 void add_enter(BlockSpec& block, double elements, const TensorDivision& division);
-void add_leave(BlockSpec& block, TensorCollective leave, const TensorDivision& division);
+void add_leave(BlockSpec& block, BlockCollective leave, const TensorDivision& division);
 
 /// The first block: its parameters and memory moments. The first of `parameters` is the token table. `lookups`: results of lookups that
 /// exist at a time.

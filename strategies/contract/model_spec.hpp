@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "strategies/collective/operation.hpp"
 #include "strategies/contract/context_division.hpp"
 #include "strategies/contract/stage_spec.hpp"
 #include "strategies/contract/task_spec.hpp"
@@ -118,14 +119,13 @@ struct SharedInput {
 };
 
 /// A collective of a block over the ranks of the tensor axis (tensor_axis.hpp) or of the context axis (context_axis.hpp).
-struct TensorCollective {
-  /// `exchange`: a message to the next rank of the axis, and one from the rank before it. The elements are those of one message.
-  enum class Kind { all_reduce, all_gather, reduce_scatter, all_to_all, exchange };
+struct BlockCollective {
   /// Hidden states in the compute dtype, or in the dtype of the token table; or values for a loss or a norm, and sums, in fp32 or wider.
   enum class Values { compute, table, statistics };
-  Kind kind = Kind::all_reduce;
-  /// Elements of the complete tensor: the result of all_gather, the input of reduce_scatter and of all_to_all. With sequence parallelism, rows of hidden
-  /// states are padded to a multiple of the ranks.
+  /// A `transfer` is a message to the next rank of the axis and one from the rank before it.
+  Collective kind = Collective::all_reduce;
+  /// Elements of the complete tensor: the result of all_gather, the input of reduce_scatter and of all_to_all. Of a transfer, those of one
+  /// message. With sequence parallelism, rows of hidden states are padded to a multiple of the ranks.
   double elements_per_token = 0;
   Values values = Values::compute;
   bool per_chunk = false;  ///< a call for each chunk of the loss (ModelSpec::loss_chunk_tokens)
@@ -133,7 +133,12 @@ struct TensorCollective {
   bool of_output = false;
   /// Backward: of the gradient of the block's input, not called if neither an earlier block nor the norm of the input is trained.
   bool of_input = false;
-  bool operator==(const TensorCollective&) const = default;
+  bool operator==(const BlockCollective&) const = default;
+};
+
+/// What a block calls over the ranks of one axis for a micro-batch, in order. Empty if they do not divide the model.
+struct BlockCollectives {
+  std::vector<BlockCollective> forward = {}, backward = {};
 };
 
 /// A hidden layer of a model without attention also has the kind `transformer`, and an input without parameters has the kind
@@ -161,10 +166,8 @@ struct BlockSpec {
   std::vector<MemoryMoment> moments_without_graph = {};
   std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
   double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
-  /// If ranks divide the model: what the block calls over them for a micro-batch, in order.
-  std::vector<TensorCollective> tensor_forward = {}, tensor_backward = {};
-  /// The same over the ranks that divide the tokens of rows. `context_backward` is empty if attention has no backward.
-  std::vector<TensorCollective> context_forward = {}, context_backward = {};
+  BlockCollectives over_tensor_axis = {};
+  BlockCollectives over_context_axis = {};  ///< `backward` is empty if attention has no backward
   /// The output is this field of the batch, without a copy if the field has the compute dtype. Only of the first block.
   std::optional<size_t> passes_field = {};
 

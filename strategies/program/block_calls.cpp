@@ -9,29 +9,13 @@ namespace runner {
 
 namespace {
 
-Collective kind_of(TensorCollective::Kind kind) {
-  switch (kind) {
-    case TensorCollective::Kind::all_reduce:
-      return Collective::all_reduce;
-    case TensorCollective::Kind::all_gather:
-      return Collective::all_gather;
-    case TensorCollective::Kind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case TensorCollective::Kind::all_to_all:
-      return Collective::all_to_all;
-    case TensorCollective::Kind::exchange:
-      return Collective::transfer;
-  }
-  return Collective::barrier;
-}
-
-int64_t element_bytes(const Job& job, const ParallelPlan& plan, TensorCollective::Values values) {
+int64_t element_bytes(const Job& job, const ParallelPlan& plan, BlockCollective::Values values) {
   switch (values) {
-    case TensorCollective::Values::compute:
+    case BlockCollective::Values::compute:
       return bytes_of(job.precision.compute);
-    case TensorCollective::Values::table:
+    case BlockCollective::Values::table:
       return bytes_of(plan.parameter);
-    case TensorCollective::Values::statistics:
+    case BlockCollective::Values::statistics:
       return std::max<int64_t>(4, bytes_of(job.precision.compute));
   }
   return 0;
@@ -48,14 +32,14 @@ bool needs_input_gradient(const ModelSpec& model, size_t block) {
 }
 
 /// Calls of a list entry, and the payload of all of them.
-std::pair<int64_t, int64_t> calls_and_bytes(const Job& job, const ParallelPlan& plan, const TensorCollective& one,
+std::pair<int64_t, int64_t> calls_and_bytes(const Job& job, const ParallelPlan& plan, const BlockCollective& one,
                                             Axis axis) {
   const auto& model = *job.model;
   int64_t tokens = job.micro_batch_size * model.seq_len;
   const int64_t chunk = model.loss_chunk_tokens > 0 ? model.loss_chunk_tokens : tokens;
   const int64_t calls = one.per_chunk ? (tokens + chunk - 1) / chunk : 1;
-  const bool of_stream = axis == Axis::tensor && one.kind != TensorCollective::Kind::all_reduce &&
-                         one.values != TensorCollective::Values::statistics;
+  const bool of_stream =
+      axis == Axis::tensor && one.kind != Collective::all_reduce && one.values != BlockCollective::Values::statistics;
   if (of_stream) tokens = round_up(tokens, int64_t{model.division.ranks});
   return {calls,
           std::llround(static_cast<double>(tokens) * one.elements_per_token) * element_bytes(job, plan, one.values)};
@@ -73,26 +57,22 @@ void add_exchange(const Job& job, BlockCalls call, std::vector<BlockCalls>& list
   list.push_back(call);
 }
 
-/// Adds the calls of the instruction's block over one axis.
+/// Adds the calls of the instruction's block over one axis. `collectives`: those of the block over this axis.
 void add_calls(const Job& job, const ParallelPlan& plan, const Instruction& i, Axis axis,
-               std::vector<BlockCalls>& list) {
+               const BlockCollectives& collectives, std::vector<BlockCalls>& list) {
   const auto& model = *job.model;
-  const auto& block = model.blocks[i.block];
-  const bool backward = passes_back(i.op), of_context = axis == Axis::context;
   const bool output_unused = i.op == Op::recompute && !joins_recomputation(model, job.recompute, i.block + 1u);
-  const auto& forward_list = of_context ? block.context_forward : block.tensor_forward;
-  const auto& backward_list = of_context ? block.context_backward : block.tensor_backward;
-  for (const auto& one : backward ? backward_list : forward_list) {
+  for (const auto& one : passes_back(i.op) ? collectives.backward : collectives.forward) {
     if (one.of_output && output_unused) continue;
     if (one.of_input && !needs_input_gradient(model, i.block)) continue;
     const auto [calls, bytes] = calls_and_bytes(job, plan, one, axis);
     const BlockCalls call{.axis = axis,
-                          .kind = kind_of(one.kind),
+                          .kind = one.kind,
                           .ranks = job.mesh.size(axis),
                           .stride = job.mesh.stride(axis),
                           .calls = calls,
                           .bytes = bytes};
-    if (one.kind == TensorCollective::Kind::exchange)
+    if (one.kind == Collective::transfer)
       add_exchange(job, call, list);
     else
       list.push_back(call);
@@ -103,9 +83,10 @@ void add_calls(const Job& job, const ParallelPlan& plan, const Instruction& i, A
 
 std::vector<BlockCalls> block_calls(const Job& job, const ParallelPlan& plan, const Instruction& i) {
   if (i.block == Instruction::none || is_transfer(i.op) || i.op == Op::backward_weight) return {};
+  const auto& block = job.model->blocks[i.block];
   std::vector<BlockCalls> list;
-  if (job.model->division.divides()) add_calls(job, plan, i, Axis::tensor, list);
-  if (job.model->context.divides()) add_calls(job, plan, i, Axis::context, list);
+  add_calls(job, plan, i, Axis::tensor, block.over_tensor_axis, list);
+  add_calls(job, plan, i, Axis::context, block.over_context_axis, list);
   return list;
 }
 

@@ -1,5 +1,5 @@
 // The collectives and messages that blocks call while an instruction is executed, over the ranks that divide the matrices or the tokens
-// (BlockSpec::tensor_forward and the other lists). Torch-free.
+// (BlockCollectives in model_spec.hpp). Torch-free.
 #pragma once
 #include <vector>
 

@@ -35,7 +35,7 @@ TEST_CASE("the spec of a context rank counts its tokens, and a row complete ones
       CHECK(spec.blocks[b].output_elements_per_token == whole.blocks[b].output_elements_per_token);
       CHECK(spec.blocks[b].parameter_count() == whole.blocks[b].parameter_count());
       const bool attends = spec.blocks[b].name.ends_with(".attention");
-      CHECK(spec.blocks[b].context_forward.empty() == !attends);
+      CHECK(spec.blocks[b].over_context_axis.forward.empty() == !attends);
       if (!attends)
         CHECK(spec.blocks[b].saved.compute_elements_per_token == whole.blocks[b].saved.compute_elements_per_token);
     }
@@ -46,7 +46,7 @@ TEST_CASE("a spec of one context rank is that of complete rows") {
   const auto whole = make_spec(gpt_recipe(), 61, 11), one = spec_of_rank(gpt_recipe(), {});
   CHECK(one.seq_len == 11);
   CHECK(one.batch_row_bytes() == whole.batch_row_bytes());
-  CHECK(one.blocks[1].context_forward.empty());
+  CHECK(one.blocks[1].over_context_axis.forward.empty());
   CHECK(one.blocks[1].saved.compute_elements_per_token == whole.blocks[1].saved.compute_elements_per_token);
 }
 

@@ -62,18 +62,13 @@ std::vector<BlockCalls> called(const ContextRun& run) {
 }
 
 /// Those that the spec lists.
-Calls listed(const ContextRun& run, const std::vector<TensorCollective>& list) {
+Calls listed(const ContextRun& run, const std::vector<BlockCollective>& list) {
   const int64_t tokens = run.divided.batch.rows * run.spec(0).seq_len;
   Calls calls;
   for (const auto& one : list) {
-    using Kind = TensorCollective::Kind;
-    const int64_t element = one.values == TensorCollective::Values::compute ? 2 : 4;
+    const int64_t element = one.values == BlockCollective::Values::compute ? 2 : 4;
     const auto bytes = static_cast<int64_t>(one.elements_per_token * static_cast<double>(tokens)) * element;
-    const auto kind = one.kind == Kind::all_gather       ? Collective::all_gather
-                      : one.kind == Kind::reduce_scatter ? Collective::reduce_scatter
-                      : one.kind == Kind::all_to_all     ? Collective::all_to_all
-                                                         : Collective::transfer;
-    calls.insert(calls.end(), kind == Collective::transfer ? 2 : 1, text_of(kind, bytes));
+    calls.insert(calls.end(), one.kind == Collective::transfer ? 2 : 1, text_of(one.kind, bytes));
   }
   return calls;
 }
@@ -85,9 +80,9 @@ void check_calls(const ContextRun& run) {
   for (size_t b = 0; b < calls.size(); ++b) {
     const auto& block = spec.blocks[b];
     INFO(block.name);
-    CHECK(calls[b].forward == listed(run, block.context_forward));
+    CHECK(calls[b].forward == listed(run, block.over_context_axis.forward));
     if (block.kind != BlockKind::head) CHECK(calls[b].again == calls[b].forward);
-    CHECK(calls[b].backward == listed(run, block.context_backward));
+    CHECK(calls[b].backward == listed(run, block.over_context_axis.backward));
   }
 }
 
@@ -116,7 +111,7 @@ TEST_CASE("attention of which nothing is trained calls nothing in backward") {
     recipe.frozen = frozen;
     const DividedRun divided{.recipe = recipe, .ranks = 1, .batch = small_batch(3, 11, 61), .dtype = torch::kFloat32};
     for_each_form(divided, 2, check_calls);
-    const auto first = ContextRun{.divided = divided}.spec(0).blocks[1].context_backward.size();
+    const auto first = ContextRun{.divided = divided}.spec(0).blocks[1].over_context_axis.backward.size();
     CHECK(first == (frozen.size() == 2 ? 0 : 2));
   }
 }
@@ -126,7 +121,7 @@ TEST_CASE("the bytes of each form") {
   const auto bytes = [&](ContextForm form, bool backward) {
     const auto block = make_spec(recipe, 61, 11, RowKind::one_sequence, {}, {.ranks = 2, .form = form}).blocks[1];
     double elements = 0;
-    for (const auto& one : backward ? block.context_backward : block.context_forward)
+    for (const auto& one : backward ? block.over_context_axis.backward : block.over_context_axis.forward)
       elements += one.elements_per_token;
     return elements;
   };

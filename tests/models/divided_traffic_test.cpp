@@ -53,25 +53,21 @@ std::vector<BlockCalls> called(const DividedRun& run) {
 }
 
 /// Those that the spec lists.
-Calls listed(const DividedRun& run, const std::vector<TensorCollective>& list, bool output_unused) {
+Calls listed(const DividedRun& run, const std::vector<BlockCollective>& list, bool output_unused) {
   const int64_t tokens = run.batch.fields[token_field::inputs].numel(),
                 chunk = run.recipe.loss_chunk_tokens > 0 ? run.recipe.loss_chunk_tokens : tokens;
   Calls calls;
   for (const auto& one : list) {
     if (output_unused && one.of_output) continue;
-    using Kind = TensorCollective::Kind;
-    const auto kind = one.kind == Kind::all_reduce   ? Collective::all_reduce
-                      : one.kind == Kind::all_gather ? Collective::all_gather
-                                                     : Collective::reduce_scatter;
-    const int64_t element = one.values == TensorCollective::Values::compute ? 2 : 4;
+    const int64_t element = one.values == BlockCollective::Values::compute ? 2 : 4;
     const auto bytes = [&](int64_t count) {
       return static_cast<int64_t>(one.elements_per_token * static_cast<double>(count)) * element;
     };
-    const bool padded = run.sequence_parallel && one.values != TensorCollective::Values::statistics;
+    const bool padded = run.sequence_parallel && one.values != BlockCollective::Values::statistics;
     const int64_t rows = padded ? (tokens + run.ranks - 1) / run.ranks * run.ranks : tokens;
     for (int64_t first = 0; one.per_chunk && first < tokens; first += chunk)
-      calls.push_back(text_of(kind, bytes(std::min(chunk, tokens - first))));
-    if (!one.per_chunk) calls.push_back(text_of(kind, bytes(rows)));
+      calls.push_back(text_of(one.kind, bytes(std::min(chunk, tokens - first))));
+    if (!one.per_chunk) calls.push_back(text_of(one.kind, bytes(rows)));
   }
   return calls;
 }
@@ -97,10 +93,11 @@ TEST_CASE("blocks call the collectives that their specs list, in forward, in rec
             INFO(recipe.name << " " << spec.blocks[b].name << ", " << ranks << " ranks, " << sequence_parallel
                              << ", dropout " << dropout);
             const auto& block = spec.blocks[b];
-            CHECK(calls[b].forward == listed(run, block.tensor_forward, false));
-            if (block.kind == BlockKind::transformer) CHECK(calls[b].again == listed(run, block.tensor_forward, true));
-            CHECK(calls[b].backward == listed(run, block.tensor_backward, false));
-            CHECK_FALSE(block.tensor_forward.empty());
+            CHECK(calls[b].forward == listed(run, block.over_tensor_axis.forward, false));
+            if (block.kind == BlockKind::transformer)
+              CHECK(calls[b].again == listed(run, block.over_tensor_axis.forward, true));
+            CHECK(calls[b].backward == listed(run, block.over_tensor_axis.backward, false));
+            CHECK_FALSE(block.over_tensor_axis.forward.empty());
           }
         }
 }

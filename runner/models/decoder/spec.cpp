@@ -59,8 +59,7 @@ class Blocks {
     block.backward_moments = moments_.parallel(first, second);
     block.moments_without_graph = moments_.parallel_without_graph(first, second);
     add_parallel_traffic(block);
-    block.context_forward = first.context_forward;
-    block.context_backward = first.context_backward;
+    block.over_context_axis = first.over_context_axis;
     return block;
   }
 
@@ -77,7 +76,7 @@ class Blocks {
   void add_parallel_traffic(BlockSpec& block) const {
     add_enter(block, hidden_.all, division_);
     add_norm_sums(block);
-    const TensorCollective leave{.elements_per_token = hidden_.all, .of_output = true};
+    const BlockCollective leave{.elements_per_token = hidden_.all, .of_output = true};
     add_leave(block, leave, division_);
     if (model_.dropout > 0) add_leave(block, leave, division_);
   }
@@ -129,11 +128,12 @@ class Blocks {
   /// The sums of squares of the queries and of the keys over all heads.
   void add_norm_sums(BlockSpec& block) const {
     if (!division_.divides() || decoder_.qk_norm != Decoder::QkNorm::full) return;
-    const TensorCollective sums{.kind = TensorCollective::Kind::all_gather,
-                                .elements_per_token = static_cast<double>(division_.ranks),
-                                .values = TensorCollective::Values::statistics};
-    block.tensor_forward.insert(block.tensor_forward.end(), 2, sums);
-    block.tensor_backward.insert(block.tensor_backward.begin(), 2, sums);
+    const BlockCollective sums{.kind = Collective::all_gather,
+                               .elements_per_token = static_cast<double>(division_.ranks),
+                               .values = BlockCollective::Values::statistics};
+    auto& [forward, backward] = block.over_tensor_axis;
+    forward.insert(forward.end(), 2, sums);
+    backward.insert(backward.begin(), 2, sums);
   }
 
   void add_attention(BlockSpec& block, const std::string& layer, int64_t number) const {
