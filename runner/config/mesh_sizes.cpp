@@ -1,5 +1,8 @@
 #include "runner/config/mesh_sizes.hpp"
 
+#include <algorithm>
+
+#include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 
@@ -7,8 +10,38 @@ namespace runner {
 
 namespace {
 
+/// A size that devices.mesh and a key of [strategy] can both give.
+struct Size {
+  Axis axis;
+  std::optional<int64_t> MeshSizes::*in_mesh;
+  std::optional<int64_t> Recipe::Strategy::*in_strategy;
+  std::string key() const { return fmt::format("{}_parallel_size", name_of(axis)); }
+};
+using Keys = Recipe::Strategy;
+/// Of the axes whose ranks read the same data.
+constexpr Size model_sizes[] = {
+    {.axis = Axis::tensor, .in_mesh = &MeshSizes::tensor, .in_strategy = &Keys::tensor_parallel_size},
+    {.axis = Axis::pipeline, .in_mesh = &MeshSizes::pipeline, .in_strategy = &Keys::pipeline_parallel_size},
+    {.axis = Axis::context, .in_mesh = &MeshSizes::context, .in_strategy = &Keys::context_parallel_size},
+};
+
+const Size& size_named(Axis axis) {
+  const auto found = std::ranges::find(model_sizes, axis, &Size::axis);
+  RUNNER_CHECK(found != std::end(model_sizes), "no key sets the size of the axis {}", name_of(axis));
+  return *found;
+}
+
 /// Whether the size is given, and not as "auto".
 bool is_number(const std::optional<int64_t>& size) { return size && *size != Recipe::automatic; }
+
+bool is_in_mesh(const Recipe& recipe, const Size& size) {
+  return recipe.devices.mesh && (*recipe.devices.mesh).*size.in_mesh;
+}
+
+/// Whether the key of [strategy] sets the size, and devices.mesh does not.
+bool only_in_strategy(const Recipe& recipe, const Size& size) {
+  return recipe.strategy.*size.in_strategy && !is_in_mesh(recipe, size);
+}
 
 /// Reports that devices.mesh and a key of [strategy] differ.
 void report_difference(const Recipe& recipe, const std::string& key, int64_t size, const std::string& in_mesh,
@@ -24,14 +57,11 @@ void report_difference(const Recipe& recipe, const std::string& key, int64_t siz
 void find_differences(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const auto& mesh = recipe.devices.mesh;
   if (!mesh) return;
-  const auto check = [&](const char* axis, const std::optional<int64_t>& size, const std::optional<int64_t>& in_mesh) {
-    if (is_number(size) && in_mesh && *size != *in_mesh)
-      report_difference(recipe, fmt::format("{}_parallel_size", axis), *size, fmt::format("{} = {}", axis, *in_mesh),
-                        diagnostics);
-  };
-  check("tensor", recipe.strategy.tensor_parallel_size, mesh->tensor);
-  check("pipeline", recipe.strategy.pipeline_parallel_size, mesh->pipeline);
-  check("context", recipe.strategy.context_parallel_size, mesh->context);
+  for (const auto& size : model_sizes) {
+    const auto &given = recipe.strategy.*size.in_strategy, &in_mesh = (*mesh).*size.in_mesh;
+    if (is_number(given) && in_mesh && *given != *in_mesh)
+      report_difference(recipe, size.key(), *given, fmt::format("{} = {}", name_of(size.axis), *in_mesh), diagnostics);
+  }
   const auto& data = recipe.strategy.data_parallel_size;
   if (!is_number(data) || !mesh->complete() || *data == mesh->data_ranks()) return;
   report_difference(
@@ -63,9 +93,8 @@ const OptionTable<MeshSizes>& mesh_table() {
 
 MeshSizes given_mesh(const Recipe& recipe) {
   MeshSizes sizes = recipe.devices.mesh.value_or(MeshSizes());
-  if (!sizes.tensor) sizes.tensor = recipe.strategy.tensor_parallel_size;
-  if (!sizes.pipeline) sizes.pipeline = recipe.strategy.pipeline_parallel_size;
-  if (!sizes.context) sizes.context = recipe.strategy.context_parallel_size;
+  for (const auto& size : model_sizes)
+    if (!(sizes.*size.in_mesh)) sizes.*size.in_mesh = recipe.strategy.*size.in_strategy;
   if (!sizes.complete() && is_number(recipe.strategy.data_parallel_size))
     sizes.data = recipe.strategy.data_parallel_size;
   return sizes;
@@ -81,23 +110,28 @@ ContextForm form_of_context(const Recipe& recipe) {
   return recipe.strategy.context_parallel ? context_form(*recipe.strategy.context_parallel) : ContextForm::gather;
 }
 
+std::optional<int64_t>& size_along(MeshSizes& sizes, Axis axis) { return sizes.*size_named(axis).in_mesh; }
+
+std::string key_of_size(const Recipe& recipe, Axis axis) {
+  const auto& size = size_named(axis);
+  if (only_in_strategy(recipe, size)) return "strategy." + size.key();
+  return is_in_mesh(recipe, size) ? "devices.mesh" : key_of_mesh(recipe);
+}
+
 std::string key_of_mesh(const Recipe& recipe) {
-  const auto& mesh = recipe.devices.mesh;
-  if (recipe.strategy.tensor_parallel_size && !(mesh && mesh->tensor)) return "strategy.tensor_parallel_size";
-  return key_of_pipeline(recipe);
-}
-
-std::string key_of_pipeline(const Recipe& recipe) {
-  const auto& mesh = recipe.devices.mesh;
-  if (recipe.strategy.pipeline_parallel_size && !(mesh && mesh->pipeline)) return "strategy.pipeline_parallel_size";
-  return key_of_context(recipe);
-}
-
-std::string key_of_context(const Recipe& recipe) {
-  const auto& mesh = recipe.devices.mesh;
-  if (recipe.strategy.context_parallel_size && !(mesh && mesh->context)) return "strategy.context_parallel_size";
-  if (mesh) return "devices.mesh";
+  for (const auto& size : model_sizes)
+    if (only_in_strategy(recipe, size)) return "strategy." + size.key();
+  if (recipe.devices.mesh) return "devices.mesh";
   return recipe.strategy.data_parallel_size ? "strategy.data_parallel_size" : "strategy.name";
+}
+
+void forget_size_keys(Recipe& recipe) {
+  for (const auto& size : model_sizes) {
+    (recipe.strategy.*size.in_strategy).reset();
+    recipe.origins.erase("strategy." + size.key());
+  }
+  recipe.strategy.data_parallel_size.reset();
+  recipe.origins.erase("strategy.data_parallel_size");
 }
 
 std::string text_of_mesh(const Recipe& recipe) {

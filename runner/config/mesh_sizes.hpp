@@ -7,6 +7,7 @@
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
 #include "strategies/mesh/context_form.hpp"
+#include "strategies/mesh/mesh.hpp"
 #include "strategies/pipeline/schedule.hpp"
 
 namespace runner {
@@ -23,11 +24,15 @@ PipelineSchedule schedule_of(const Recipe& recipe);
 /// How the ranks of its context axis compute attention.
 ContextForm form_of_context(const Recipe& recipe);
 
-/// For messages: the key that sets the size of the tensor axis, or else another size, or else "strategy.name".
+/// The size of the tensor, pipeline or context axis. Throws std::logic_error for other axes.
+std::optional<int64_t>& size_along(MeshSizes& sizes, Axis axis);
+
+/// For messages: the key that sets the size of the tensor, pipeline or context axis; if none does, key_of_mesh().
+std::string key_of_size(const Recipe& recipe, Axis axis);
+/// For messages: a key that sets a size, or else "strategy.name", if the strategy takes an axis by itself.
 std::string key_of_mesh(const Recipe& recipe);
-/// The same for the pipeline axis, and for the context axis.
-std::string key_of_pipeline(const Recipe& recipe);
-std::string key_of_context(const Recipe& recipe);
+/// Removes the sizes that [strategy] gives, after devices.mesh has all of them.
+void forget_size_keys(Recipe& recipe);
 /// What the recipe sets: "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
 std::string text_of_mesh(const Recipe& recipe);
 

@@ -20,8 +20,9 @@ MeshSizes asked_sizes(const Recipe& recipe) {
   MeshSizes sizes = given_mesh(recipe);
   const auto named = find_strategy(recipe.strategy.name);
   if (!named || recipe.devices.mesh) return sizes;
-  if (named->entry->tensor_of_node && !sizes.tensor) sizes.tensor = Recipe::automatic;
-  if (named->entry->pipeline_of_rest && !sizes.pipeline) sizes.pipeline = Recipe::automatic;
+  if (named->entry->own_axis == Axis::none) return sizes;
+  auto& own = size_along(sizes, named->entry->own_axis);
+  if (!own) own = Recipe::automatic;
   return sizes;
 }
 
@@ -108,10 +109,7 @@ bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& d
   }
   topology.sizes = sizes;
   const auto place = recipe.origin(key_of_mesh(recipe));
-  auto& keys = recipe.strategy;
-  keys.tensor_parallel_size = keys.pipeline_parallel_size = keys.context_parallel_size = keys.data_parallel_size = {};
-  for (const char* axis : {"tensor", "pipeline", "context", "data"})
-    recipe.origins.erase(fmt::format("strategy.{}_parallel_size", axis));
+  forget_size_keys(recipe);
   if (sizes == MeshSizes()) return true;
   recipe.devices.mesh = sizes;
   recipe.origins["devices.mesh"] = place;
@@ -131,21 +129,18 @@ ContextDivision context_of(const Recipe& resolved, const Mesh& mesh, int rank) {
 }
 
 void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics) {
-  const auto report = [&](const std::string& key, const char* axis, int64_t ranks, const std::string& why) {
-    diagnostics.push_back({.place = recipe.origin(key),
+  const auto tensor = static_cast<int>(sizes.tensor.value_or(1)),
+             pipeline = static_cast<int>(sizes.pipeline.value_or(1)),
+             context = static_cast<int>(sizes.context.value_or(1));
+  const auto report = [&](Axis axis, int ranks, const std::optional<std::string>& why) {
+    if (!why) return;
+    diagnostics.push_back({.place = recipe.origin(key_of_size(recipe, axis)),
                            .code = "mesh",
-                           .message = fmt::format("a {} axis of {}: {}", axis, counted(ranks, "rank"), why)});
+                           .message = fmt::format("a {} axis of {}: {}", name_of(axis), counted(ranks, "rank"), *why)});
   };
-  const int64_t tensor = sizes.tensor.value_or(1), pipeline = sizes.pipeline.value_or(1),
-                context = sizes.context.value_or(1);
-  if (const auto why = tensor > 1 ? refuse_division(recipe, static_cast<int>(tensor)) : std::nullopt)
-    report(key_of_mesh(recipe), "tensor", tensor, *why);
-  if (const auto why = pipeline > 1 ? refuse_stages(recipe) : std::nullopt)
-    report(key_of_pipeline(recipe), "pipeline", pipeline, *why);
-  if (context == 1) return;
-  const auto form = form_of_context(recipe);
-  if (const auto why = refuse_context(recipe, static_cast<int>(context), form, static_cast<int>(tensor)))
-    report(key_of_context(recipe), "context", context, *why);
+  report(Axis::tensor, tensor, refuse_division(recipe, tensor));
+  report(Axis::pipeline, pipeline, pipeline > 1 ? refuse_stages(recipe) : std::nullopt);
+  report(Axis::context, context, refuse_context(recipe, context, form_of_context(recipe), tensor));
 }
 
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,

@@ -29,8 +29,8 @@ ContextDivision context_of(const Recipe& resolved, const Mesh& mesh, int rank);
 /// context axis whose ranks cannot share the rows.
 void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics);
 
-/// The part of the matrices and of the rows that a rank has, of all blocks. No rank has more than the first one, whose part jobs are planned with. `model`:
-/// all of it, as make_spec() makes it.
+/// The part of the matrices and of the rows that a rank has, of all blocks. No rank has more than the first one, whose part jobs are
+/// planned with. `model`: all of it, as make_spec() makes it.
 std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::shared_ptr<const ModelSpec> model,
                                               const Mesh& mesh, int rank = 0);
 

@@ -186,7 +186,7 @@ void check_stages(const Recipe& recipe, const ModelSpec& model, const PipelineSh
   } catch (const Error& error) {
     report(recipe.strategy.stages ? "strategy.stages"
            : several              ? "strategy.virtual_stages"
-                                  : key_of_pipeline(recipe),
+                                  : key_of_size(recipe, Axis::pipeline),
            error.what());
   }
 }

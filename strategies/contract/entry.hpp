@@ -164,7 +164,7 @@ inline int64_t MemoryParts::total() const {
 /// The collectives that one rank calls in one optimizer step, of one kind and one group. The exchange of control
 /// words in the base class is not included.
 struct Traffic {
-  std::string collective;  ///< "all_reduce", "all_gather", "reduce_scatter"
+  std::string collective;  ///< name_of() its kind: "all_reduce", "transfer"
   int64_t calls = 0;
   int64_t payload_bytes = 0;  ///< size of the unsharded tensor of the collective, summed over calls
   int64_t wire_bytes = 0;     ///< bytes that this rank sends: ring_bytes() of the payload
@@ -173,7 +173,13 @@ struct Traffic {
 };
 inline Traffic make_traffic(Collective kind, int ranks, int64_t calls, int64_t payload_bytes, int stride = 1,
                             Axis axis = Axis::data) {
-  return {name_of(kind), calls, payload_bytes, ring_bytes(kind, payload_bytes, ranks), ranks, stride, axis};
+  return {.collective = name_of(kind),
+          .calls = calls,
+          .payload_bytes = payload_bytes,
+          .wire_bytes = ring_bytes(kind, payload_bytes, ranks),
+          .ranks = ranks,
+          .stride = stride,
+          .axis = axis};
 }
 
 /// Work of one rank in host memory in one optimizer step, if the strategy offloads.
@@ -217,10 +223,10 @@ struct Entry {
   nlohmann::json reduced_once = nullptr;
   /// The options with which `shard` ranks have one copy of the state, and there are `replicate` copies. Empty: it has no such options.
   std::function<nlohmann::json(int64_t replicate, int64_t shard)> groups = {};
-  bool tensor_of_node = false;  ///< without a size in the recipe, the devices of a node are the tensor axis
-  bool pipeline_of_rest =
-      false;                ///< without a size in the recipe, the ranks that other axes leave over are the pipeline
-  bool distributed = true;  ///< useful with two or more ranks; one is allowed
+  /// The axis whose size is "auto" unless the recipe gives one: `tensor` (the devices of a node) or `pipeline` (the ranks that other axes
+  /// leave over).
+  Axis own_axis = Axis::none;
+  bool distributed = true;       ///< useful with two or more ranks; one is allowed
   std::string unavailable = "";  ///< if not implemented: the reason and an alternative; the functions are empty then
   /// Why the job cannot run, and the nearest alternative; nullopt if it can run.
   std::function<std::optional<std::string>(const Job&)> refuse = {};

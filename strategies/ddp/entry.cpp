@@ -105,7 +105,6 @@ Entry ddp_entry() {
   entry.aliases = ddp_aliases();
   entry.options = strategy_options(ddp_options().options());
   entry.foreign_names = ddp_foreign_names();
-  entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
   entry.plan = ddp_plan;
   return entry;
 }

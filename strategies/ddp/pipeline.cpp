@@ -1,4 +1,4 @@
-// `pipeline`: the ranks that the recipe's other axes leave over are stages of consecutive blocks, and the data axis is replicated as by ddp.
+// `pipeline`: the ranks that the recipe's other axes leave over are stages of consecutive blocks. The data axis is replicated as by ddp.
 #include "strategies/contract/with_options.hpp"
 #include "strategies/ddp/entry.hpp"
 
@@ -9,8 +9,7 @@ Entry pipeline_entry() {
   entry.name = "pipeline";
   entry.summary = "Each rank computes some of the blocks of the model, for one micro-batch after the other.";
   entry.aliases = {{"pp"}};
-  entry.pipeline_of_rest = true;
-  entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
+  entry.own_axis = Axis::pipeline;
   entry.plan = [](const Job& job) {
     Job replicated = job;
     replicated.options = with_defaults(ddp_entry().options, nlohmann::json::object());

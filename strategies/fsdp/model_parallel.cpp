@@ -44,8 +44,7 @@ Entry model_parallel_entry() {
        .refusal = "the models here know how ranks divide them; tensor_parallel_size sets the number of ranks",
        .sections = {"", "train", "strategy"}},
   };
-  entry.tensor_of_node = true;
-  entry.refuse = [](const Job&) -> std::optional<std::string> { return std::nullopt; };
+  entry.own_axis = Axis::tensor;
   entry.plan = with_options(model_parallel_options, model_parallel_plan);
   return entry;
 }
