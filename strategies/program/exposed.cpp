@@ -51,15 +51,13 @@ double flops_per_token(const ModelSpec& model, const Instruction& i) {
 /// micro-batch that stands for several takes as long as all of them.
 std::vector<Timed> timed(const Job& job, const ParallelPlan& plan) {
   using Kind = Timed::Kind;
-  const int64_t few = std::min(job.accumulation, distinct_micro_batches);
   const UnitCollectives collectives(job, plan);
   std::vector<Timed> list;
   std::map<std::pair<size_t, bool>, size_t> running;  // requests by unit and whether it is a gather
   double computation = 0, communication = 0;
   size_t requests = 0;
-  for (const auto& i : step_program(*job.model, plan, job.recompute, few)) {
-    const bool several = i.micro_batch == 1 && few == distinct_micro_batches;
-    const auto count = static_cast<double>(several ? job.accumulation - 2 : 1);
+  for (const auto& [i, repeats] : repeated_instructions(job, plan)) {
+    const auto count = static_cast<double>(repeats);
     if (is_transfer(i.op) || i.axis == Axis::tensor || i.axis == Axis::pipeline) continue;
     if (i.block != Instruction::none) {
       const double share = count * flops_per_token(*job.model, i);

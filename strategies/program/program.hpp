@@ -1,6 +1,5 @@
 // One optimizer step of a rank as a list of instructions. step_program() writes the list from the model and the plan. The executor
-// (strategies/executor) executes it.
-// Memory, traffic and host work are computed from it. This header is torch-free.
+// (strategies/executor) executes it. Memory, traffic and host work are computed from it. This header is torch-free.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -60,6 +59,14 @@ constexpr bool is_transfer(Op op) {
 /// a pipeline: in the order of the plan's schedule. Its units stay gathered until its last backward, and gradients are reduced once.
 Program step_program(const ModelSpec& model, const ParallelPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches);
+
+/// An instruction that stands for `count` equal ones, in as many micro-batches.
+struct RepeatedInstruction {
+  Instruction instruction;
+  int64_t count = 1;
+};
+/// The instructions of a step of the job. Of many micro-batches, the second one stands for all between the first and the last.
+std::vector<RepeatedInstruction> repeated_instructions(const Job& job, const ParallelPlan& plan);
 
 /// A forward pass without backward, as in validation.
 Program forward_program(const ModelSpec& model, const ParallelPlan& plan);

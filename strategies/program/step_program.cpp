@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <deque>
 #include <ranges>
@@ -343,48 +341,6 @@ class Writer {
 
 }  // namespace
 
-const char* name_of(Op op) {
-  switch (op) {
-    case Op::update:
-      return "update";
-    case Op::gather_updated:
-      return "gather_updated";
-    case Op::start_read:
-      return "start_read";
-    case Op::start_gather:
-      return "start_gather";
-    case Op::wait_gather:
-      return "wait_gather";
-    case Op::release:
-      return "release";
-    case Op::forward:
-      return "forward";
-    case Op::recompute:
-      return "recompute";
-    case Op::backward:
-      return "backward";
-    case Op::backward_input:
-      return "backward_input";
-    case Op::backward_weight:
-      return "backward_weight";
-    case Op::start_reduce:
-      return "start_reduce";
-    case Op::wait_reduce:
-      return "wait_reduce";
-    case Op::receive_input:
-      return "receive_input";
-    case Op::send_output:
-      return "send_output";
-    case Op::receive_gradient:
-      return "receive_gradient";
-    case Op::send_gradient:
-      return "send_gradient";
-    case Op::norm:
-      return "norm";
-  }
-  return "";
-}
-
 Program step_program(const ModelSpec& model, const ParallelPlan& plan, const std::vector<bool>& recompute,
                      int64_t micro_batches) {
   return Writer(model, plan, recompute).write(micro_batches);
@@ -394,15 +350,12 @@ Program forward_program(const ModelSpec& model, const ParallelPlan& plan) {
   return Writer(model, plan, {}).write_forward();
 }
 
-std::string to_text(const Instruction& instruction) {
-  std::string text = name_of(instruction.op);
-  if (instruction.block != Instruction::none)
-    return text + fmt::format(" block {} of micro-batch {}", instruction.block, instruction.micro_batch);
-  if (instruction.unit != Instruction::none) text += fmt::format(" unit {}", instruction.unit);
-  if (instruction.axis == Axis::replicate) text += " over replicas";
-  if (instruction.axis == Axis::tensor) text += " over the tensor axis";
-  if (instruction.axis == Axis::pipeline) text += " over the stages that share a parameter";
-  return text;
+std::vector<RepeatedInstruction> repeated_instructions(const Job& job, const ParallelPlan& plan) {
+  const int64_t shown = std::min(job.accumulation, distinct_micro_batches), left_out = job.accumulation - shown;
+  std::vector<RepeatedInstruction> list;
+  for (const auto& instruction : step_program(*job.model, plan, job.recompute, shown))
+    list.push_back({.instruction = instruction, .count = instruction.micro_batch == 1 ? 1 + left_out : 1});
+  return list;
 }
 
 }  // namespace runner

@@ -1,10 +1,63 @@
-// The program of a step as a table to read: one line per instruction.
+// Instructions as text, and the program of a step as a table to read: one line per instruction.
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
+
+const char* name_of(Op op) {
+  switch (op) {
+    case Op::update:
+      return "update";
+    case Op::gather_updated:
+      return "gather_updated";
+    case Op::start_read:
+      return "start_read";
+    case Op::start_gather:
+      return "start_gather";
+    case Op::wait_gather:
+      return "wait_gather";
+    case Op::release:
+      return "release";
+    case Op::forward:
+      return "forward";
+    case Op::recompute:
+      return "recompute";
+    case Op::backward:
+      return "backward";
+    case Op::backward_input:
+      return "backward_input";
+    case Op::backward_weight:
+      return "backward_weight";
+    case Op::start_reduce:
+      return "start_reduce";
+    case Op::wait_reduce:
+      return "wait_reduce";
+    case Op::receive_input:
+      return "receive_input";
+    case Op::send_output:
+      return "send_output";
+    case Op::receive_gradient:
+      return "receive_gradient";
+    case Op::send_gradient:
+      return "send_gradient";
+    case Op::norm:
+      return "norm";
+  }
+  return "";
+}
+
+std::string to_text(const Instruction& instruction) {
+  std::string text = name_of(instruction.op);
+  if (instruction.block != Instruction::none)
+    return text + fmt::format(" block {} of micro-batch {}", instruction.block, instruction.micro_batch);
+  if (instruction.unit != Instruction::none) text += fmt::format(" unit {}", instruction.unit);
+  if (instruction.axis == Axis::replicate) text += " over replicas";
+  if (instruction.axis == Axis::tensor) text += " over the tensor axis";
+  if (instruction.axis == Axis::pipeline) text += " over the stages that share a parameter";
+  return text;
+}
 
 std::vector<std::string> names_of_units(const ModelSpec& model, const ParallelPlan& plan) {
   std::vector<size_t> block_of_slot;

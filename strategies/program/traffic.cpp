@@ -1,7 +1,6 @@
 // Reads the collectives and the host work of a step from its program.
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "strategies/program/block_calls.hpp"
 #include "strategies/program/block_memory.hpp"
@@ -12,15 +11,6 @@ namespace runner {
 
 namespace {
 
-/// Calls use(instruction, count) for the instructions in a step of the job. All micro-batches between the first and the last have equal
-/// instructions, so one of them stands for all.
-template <typename Use>
-void for_each_instruction(const Job& job, const ParallelPlan& plan, Use&& use) {
-  const bool alike = job.accumulation > distinct_micro_batches;
-  for (const auto& i : step_program(*job.model, plan, job.recompute, alike ? distinct_micro_batches : job.accumulation))
-    use(i, alike && i.micro_batch == 1 ? job.accumulation - 2 : 1);
-}
-
 /// A channel between two stages (executor/stage_transfers.hpp).
 struct ChannelOfStages {
   int lower_rank = 0;
@@ -28,19 +18,24 @@ struct ChannelOfStages {
   auto operator<=>(const ChannelOfStages&) const = default;
 };
 
-/// The messages of each channel of this rank, and their bytes.
-std::map<ChannelOfStages, std::pair<int64_t, int64_t>> messages(const Job& job, const ParallelPlan& plan) {
-  std::map<ChannelOfStages, std::pair<int64_t, int64_t>> sums;
+struct Sum {
+  int64_t calls = 0, bytes = 0;
+  void add(int64_t more_calls, int64_t more_bytes) { calls += more_calls, bytes += more_bytes; }
+};
+
+/// The messages of each channel of this rank.
+std::map<ChannelOfStages, Sum> messages(const Job& job, const ParallelPlan& plan) {
+  std::map<ChannelOfStages, Sum> sums;
   const BlockMemory blocks(job, plan.parameter);
-  for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
-    if (!is_transfer(i.op)) return;
+  for (const auto& [i, count] : repeated_instructions(job, plan)) {
+    if (!is_transfer(i.op)) continue;
     const auto& stage = *job.model->stage;
     const bool of_input = i.op == Op::receive_input || i.op == Op::send_gradient;
     const int lower = (stage.stage_of[i.block] - (of_input ? 1 : 0)) % stage.ranks;
-    auto& [calls, bytes] = sums[{lower, i.op == Op::receive_gradient || i.op == Op::send_gradient}];
-    calls += count;
-    bytes += count * (of_input ? blocks.input(i.block) : blocks.output(i.block));
-  });
+    const bool gradients = i.op == Op::receive_gradient || i.op == Op::send_gradient;
+    sums[{.lower_rank = lower, .gradients = gradients}].add(
+        count, count * (of_input ? blocks.input(i.block) : blocks.output(i.block)));
+  }
   return sums;
 }
 
@@ -95,37 +90,40 @@ std::optional<UnitCollectives::Call> UnitCollectives::of(const Instruction& i) c
 }
 
 std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
-  // By kind, ranks, stride, axis, and whether messages come in: calls and bytes.
-  std::map<std::tuple<Collective, int, int, Axis, bool>, std::pair<int64_t, int64_t>> sums;
+  struct Key {
+    Collective kind;
+    int ranks, stride;
+    Axis axis;
+    bool incoming = false;  ///< of messages: from the rank before
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, Sum> sums;
   const UnitCollectives collectives(job, plan);
-  for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
-    for (const auto& call : block_calls(job, plan, i)) {
-      auto& sum = sums[{call.kind, call.ranks, call.stride, call.axis, call.incoming}];
-      sum.first += count * call.calls;
-      sum.second += count * call.bytes;
-    }
+  for (const auto& [i, count] : repeated_instructions(job, plan)) {
+    for (const auto& call : block_calls(job, plan, i))
+      sums[{.kind = call.kind,
+            .ranks = call.ranks,
+            .stride = call.stride,
+            .axis = call.axis,
+            .incoming = call.incoming}]
+          .add(count * call.calls, count * call.bytes);
     const auto call = collectives.of(i);
-    if (!call) return;
+    if (!call) continue;
     const bool of_data = i.axis == Axis::replicate || i.axis == Axis::shard;
-    auto& sum = sums[{call->kind, call->ranks, call->stride, of_data ? Axis::data : i.axis, false}];
-    sum.first += count * call->calls;
-    sum.second += count * call->calls * call->bytes;
-  });
-  for (const auto& call : calls_of_update(job, plan)) {
-    auto& sum = sums[{call.kind, plan.shards(), plan.mesh.stride(Axis::shard), Axis::data, false}];
-    ++sum.first;
-    sum.second += call.bytes;
+    sums[{.kind = call->kind, .ranks = call->ranks, .stride = call->stride, .axis = of_data ? Axis::data : i.axis}].add(
+        count * call->calls, count * call->calls * call->bytes);
   }
+  for (const auto& call : calls_of_update(job, plan))
+    sums[{.kind = call.kind, .ranks = plan.shards(), .stride = plan.mesh.stride(Axis::shard), .axis = Axis::data}].add(
+        1, call.bytes);
   std::vector<Traffic> list;
-  for (const auto& [key, sum] : sums) {
-    const auto& [kind, ranks, stride, axis, incoming] = key;
-    list.push_back(make_traffic(kind, ranks, sum.first, sum.second, stride, axis));
-  }
+  for (const auto& [key, sum] : sums)
+    list.push_back(make_traffic(key.kind, key.ranks, sum.calls, sum.bytes, key.stride, key.axis));
   for (const auto& [channel, sum] : messages(job, plan)) {
     const int ranks = plan.mesh.size(Axis::pipeline);
     const int apart = channel.lower_rank + 1 < ranks ? 1 : ranks - 1;  // the last rank sends to the first one
-    list.push_back(make_traffic(Collective::transfer, 2, sum.first, sum.second,
-                                apart * plan.mesh.stride(Axis::pipeline), Axis::pipeline));
+    list.push_back(make_traffic(Collective::transfer, 2, sum.calls, sum.bytes, apart * plan.mesh.stride(Axis::pipeline),
+                                Axis::pipeline));
   }
   return list;
 }
@@ -140,8 +138,8 @@ HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
   if (!on_host && std::ranges::all_of(plan.units, stays)) return work;
   const Axis last_axis = plan.copies() > 1 ? Axis::replicate : plan.shards() > 1 ? Axis::shard : Axis::none;
   const UnitCollectives collectives(job, plan);
-  for_each_instruction(job, plan, [&](const Instruction& i, int64_t count) {
-    if (i.unit == Instruction::none) return;
+  for (const auto& [i, count] : repeated_instructions(job, plan)) {
+    if (i.unit == Instruction::none) continue;
     const int64_t shard = collectives.layout(i.unit).shard;
     const bool on_device = stays(plan.units[i.unit]);
     if (i.op == Op::update && on_host) {
@@ -153,7 +151,7 @@ HostWork program_host_work(const Job& job, const ParallelPlan& plan) {
     if (i.op == Op::start_gather && !on_device)
       work.copied_bytes +=
           count * (plan.units[i.unit].quantized ? collectives.packed(i.unit).shard : shard * bytes_of(plan.parameter));
-  });
+  }
   return work;
 }
 
