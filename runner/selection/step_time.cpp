@@ -103,10 +103,6 @@ void add_iterations(StepWork& work, const std::vector<std::vector<int64_t>>& mat
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// Bytes that are read and written to copy a parameter and its gradient, per element and micro-batch. `again`: its block is recomputed.
 double copied_bytes(const Job& job, const ParallelPlan* plan, bool again) {
   const auto compute = static_cast<double>(bytes_of(job.precision.compute));
@@ -267,12 +263,16 @@ nlohmann::json StepLoad::to_json() const {
           {"ring", ring}};
 }
 
-/// The axis of traffic that was stored; records without it have no other axes.
-static Axis axis_named(const std::string& name) {
+namespace {
+
+/// The axis of traffic that was stored. Records without it have no other axes than data.
+Axis axis_named(const std::string& name) {
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
     if (name == name_of(axis)) return axis;
   return Axis::data;
 }
+
+}  // namespace
 
 std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
   StepLoad load;
@@ -284,10 +284,15 @@ std::optional<StepLoad> StepLoad::from_json(const nlohmann::json& json) {
     load.work[kind] = *found;
   }
   for (const auto& part : json.at("traffic"))
-    load.traffic.push_back({part.at("collective"), part.at("calls"), part.at("payload_bytes"), part.at("wire_bytes"),
-                            part.at("ranks"), part.at("stride"), axis_named(part.value("axis", ""))});
+    load.traffic.push_back({.collective = part.at("collective"),
+                            .calls = part.at("calls"),
+                            .payload_bytes = part.at("payload_bytes"),
+                            .wire_bytes = part.at("wire_bytes"),
+                            .ranks = part.at("ranks"),
+                            .stride = part.at("stride"),
+                            .axis = axis_named(part.value("axis", ""))});
   load.local_size = json.at("local_size");
-  load.host = {json.at("host_bytes"), json.at("host_updates")};
+  load.host = {.copied_bytes = json.at("host_bytes"), .updated = json.at("host_updates")};
   load.checkpoint_bytes = json.at("checkpoint_bytes");
   load.exposed = json.value("exposed", decltype(load.exposed)());
   load.stretch = json.value("stretch", load.stretch);
@@ -357,7 +362,22 @@ double attention_seconds(const StepLoad& load, const Rates& rates) {
   return load.work[kind] * rates.seconds[kind];
 }
 
-/// What each axis adds. `compute`: seconds of all computation.
+/// Of `seconds` of communication along an axis, those in which the rank does not compute. `compute`: seconds of all computation.
+double exposed_seconds(Axis axis, double seconds, const StepLoad& load, const Rates& rates, double compute) {
+  switch (axis) {
+    case Axis::tensor:  // blocks wait for it
+      return seconds * load.stretch;
+    case Axis::context:
+      if (!load.ring || !rates.overlaps) return seconds * load.stretch;
+      return std::max(0.0, seconds * load.stretch - attention_seconds(load, rates));
+    case Axis::pipeline:
+      return rates.overlaps ? seconds * load.exposed_transfers : seconds;
+    default:
+      return rates.overlaps ? exposed_between_data_ranks(load, seconds, compute) : seconds;
+  }
+}
+
+/// What each axis adds.
 std::vector<AxisTime> axis_times(const StepLoad& load, const Rates& rates, double compute) {
   std::vector<AxisTime> axes;
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
@@ -368,17 +388,7 @@ std::vector<AxisTime> axis_times(const StepLoad& load, const Rates& rates, doubl
       time.seconds += collective_seconds(part, load.local_size, rates);
     }
     if (time.wire_bytes == 0) continue;
-    const bool beside_attention = axis == Axis::context && load.ring && rates.overlaps;
-    if (axis == Axis::tensor || (axis == Axis::context && !beside_attention))
-      time.exposed = time.seconds * load.stretch;
-    else if (!rates.overlaps)
-      time.exposed = time.seconds;
-    else if (beside_attention)
-      time.exposed = std::max(0.0, time.seconds * load.stretch - attention_seconds(load, rates));
-    else if (axis == Axis::pipeline)
-      time.exposed = time.seconds * load.exposed_transfers;
-    else
-      time.exposed = exposed_between_data_ranks(load, time.seconds, compute);
+    time.exposed = exposed_seconds(axis, time.seconds, load, rates, compute);
     axes.push_back(time);
   }
   return axes;
