@@ -306,6 +306,42 @@ static void resolve_stages(Plan& plan, Recipe& recipe, const Topology& topology)
   for (auto& note : notes_of(*plan.pipeline)) plan.notes.push_back(std::move(note));
 }
 
+/// Adds what a plan that can run should say. `recipe`: as given. `named`: the recipe names the strategy.
+static void add_notes(Plan& plan, const Recipe& recipe, const Topology& topology, bool named) {
+  for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
+  if (plan.entry->notes)
+    for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
+  for (auto& note : mesh_notes(recipe, topology.mesh(), topology.devices_per_node)) plan.notes.push_back(note);
+  const auto& selection = recipe.selection;
+  if (named && (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))
+    plan.notes.push_back(fmt::format(
+        "[selection] has no effect: it is for strategy = \"auto\", and the recipe names `{}`", recipe.strategy.name));
+  if (recipe.run.benchmark && recipe.model.name != "resnet")
+    plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and this model has none");
+  if (!plan.model->buffers.empty() && !recipe.model.sync_batchnorm)
+    plan.notes.push_back(
+        fmt::format("BatchNorm uses the mean and variance of each micro-batch of {} rows on one rank: with another "
+                    "micro-batch the losses differ; model.sync_batchnorm = true uses the rows of all ranks",
+                    plan.job.micro_batch_size));
+  for (const auto& note : idle_groups(recipe, *plan.model)) plan.notes.push_back(note);
+  for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);
+}
+
+/// Sets the memory, the traffic and the time that the plan's job is predicted to need.
+static void predict(Plan& plan, const StepClock& clock) {
+  if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
+  if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);
+  Candidate planned;
+  planned.entry = plan.entry;
+  planned.job = plan.job;
+  planned.pipeline = plan.pipeline;
+  planned.memory = plan.memory;
+  set_time(planned, clock);
+  plan.step_seconds = planned.step_seconds;
+  plan.step_error = planned.step_error;
+  plan.load = step_load(planned);
+}
+
 Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int64_t> tokenizer_vocab_size,
                const StepClock& clock, const std::optional<Form>& own) {
   Plan plan;
@@ -357,35 +393,8 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
     diagnostics.push_back({recipe.origin("devices.mesh"), "refused", *split});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   if (plan.job.pipeline.ranks > 1) resolve_stages(plan, plan.recipe, topology);
-  for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
-  if (plan.entry->notes)
-    for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
-  for (auto& note : mesh_notes(recipe, topology.mesh(), topology.devices_per_node)) plan.notes.push_back(note);
-  const auto& selection = recipe.selection;
-  if (resolved.entry &&
-      (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))
-    plan.notes.push_back(fmt::format(
-        "[selection] has no effect: it is for strategy = \"auto\", and the recipe names `{}`", recipe.strategy.name));
-  if (recipe.run.benchmark && recipe.model.name != "resnet")
-    plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and this model has none");
-  if (!plan.model->buffers.empty() && !recipe.model.sync_batchnorm)
-    plan.notes.push_back(
-        fmt::format("BatchNorm uses the mean and variance of each micro-batch of {} rows on one rank: with another "
-                    "micro-batch the losses differ; model.sync_batchnorm = true uses the rows of all ranks",
-                    plan.job.micro_batch_size));
-  for (const auto& note : idle_groups(recipe, *plan.model)) plan.notes.push_back(note);
-  for (const auto& note : recompute_notes(plan.job, plan.recipe.activation_checkpointing)) plan.notes.push_back(note);
-  if (memory_known(*plan.entry)) plan.memory = claimed_memory(*plan.entry, plan.job);
-  if (traffic_known(*plan.entry, plan.job)) plan.traffic = plan.entry->traffic(plan.job);
-  Candidate planned;
-  planned.entry = plan.entry;
-  planned.job = plan.job;
-  planned.pipeline = plan.pipeline;
-  planned.memory = plan.memory;
-  set_time(planned, clock);
-  plan.step_seconds = planned.step_seconds;
-  plan.step_error = planned.step_error;
-  plan.load = step_load(planned);
+  add_notes(plan, recipe, topology, /*named=*/resolved.entry != nullptr);
+  predict(plan, clock);
   return plan;
 }
 
