@@ -22,13 +22,13 @@
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/models/plugin/spec.hpp"
-#include "runner/report/pipeline_text.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "strategies/pipeline/picture.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
@@ -124,7 +124,7 @@ std::string chosen_program(const Choice& choice) {
     constexpr int usual_width = 100;
     const int columns = terminal_width(STDOUT_FILENO);
     text +=
-        schedule_text(*pipeline, columns > 0 ? columns : usual_width) +
+        draw(pipeline->shape, pipeline->simulation, columns > 0 ? columns : usual_width) +
         fmt::format("\nrank {} of {}, {}:\n", pipeline->largest, pipeline->shape.ranks, blocks_text(*chosen.job.model));
   }
   return text + program_text(chosen.job, chosen.entry->plan(chosen.job));

@@ -4,7 +4,6 @@
 
 #include "runner/base/text.hpp"
 #include "runner/report/table.hpp"
-#include "strategies/pipeline/picture.hpp"
 
 namespace runner {
 
@@ -24,10 +23,6 @@ std::string pipeline_text(const PipelinePlan& pipeline) {
                     fmt::format("{:.0f} %", 100 * pipeline.busy(rank) / work),
                     format_bytes(pipeline.memory[static_cast<size_t>(rank)].total())});
   return text + format_table({{""}, {"blocks", false, true}, {"work", true}, {"tensors in a step", true}}, rows);
-}
-
-std::string schedule_text(const PipelinePlan& pipeline, int columns) {
-  return draw(pipeline.shape, pipeline.simulation, columns);
 }
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// The stages of a planned pipeline, and its schedule, for readers.
+// The stages of a planned pipeline, for readers.
 #pragma once
 #include <string>
 
@@ -9,7 +9,5 @@ namespace runner {
 /// The schedule with the share of a step in which ranks wait, and a line for each rank: its blocks, its part of the work, and the bytes of
 /// its tensors at the peak of a step. Lines end with a newline.
 std::string pipeline_text(const PipelinePlan& pipeline);
-/// The schedule of a step, drawn with the predicted times of the stages; at most `columns` wide.
-std::string schedule_text(const PipelinePlan& pipeline, int columns);
 
 }  // namespace runner

@@ -1,6 +1,4 @@
 #include "runner/report/recommendation.hpp"
-#include "runner/report/pipeline_text.hpp"
-#include "strategies/pipeline/picture.hpp"
 
 #include <fmt/format.h>
 
@@ -11,9 +9,11 @@
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/report/mesh_text.hpp"
+#include "runner/report/pipeline_text.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "strategies/pipeline/picture.hpp"
 
 namespace runner {
 
