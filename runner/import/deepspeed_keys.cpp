@@ -84,7 +84,8 @@ void add_batch(Rows rows) {
   rows.option("gradient_predivide_factor");
   rows.checked("gradient_allreduce_op", "mean", "the loss is the mean over all tokens of the global batch");
   rows.option("communication_data_type");
-  rows.ignored("seq_parallel_communication_data_type", "fp32", "sequences are not divided (Ulysses)");
+  rows.ignored("seq_parallel_communication_data_type", "fp32",
+               "ranks of a context axis exchange values in the compute dtype");
   rows.checked("sparse_gradients", false, "gradients of embeddings are dense");
   rows.checked("disable_allgather", false, "without the all-gather, ranks would not have the updated parameters");
   rows.recipe("steps_per_print", "train.print_every_n_steps");
