@@ -49,8 +49,9 @@ bool fused_kernel_takes(const Tensor& q) {
 
 /// Whether the form needs masks by places.
 bool needs_masks(const Tensor& q, const PartialForm& form) {
-  const auto& [scale, window, causal, softcap] = form.form;
-  return softcap > 0 || form.dropout.drops() || (window > 0 && window < form.row_tokens) || !fused_kernel_takes(q);
+  const auto& attention = form.form;
+  const bool windowed = attention.window > 0 && attention.window < form.row_tokens;
+  return attention.softcap > 0 || form.dropout.drops() || windowed || !fused_kernel_takes(q);
 }
 
 /// Calls body(piece) for everything that queries see of the keys. With masks a piece has all keys of a span, in tiles of queries.
