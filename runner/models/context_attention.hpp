@@ -1,6 +1,6 @@
 // Causal attention of ranks that share the tokens of each row: each has the queries, keys and values of its tokens.
-// Sources: Grattafiori et al. 2024 (Llama 3, arXiv:2407.21783), section 3.3.2 (gather); Liu et al. 2023 (arXiv:2310.01889) and Brandon et al.
-// 2023 (arXiv:2311.09431) (ring); Jacobs et al. 2023 (DeepSpeed-Ulysses, arXiv:2309.14509).
+// Sources: Grattafiori et al. 2024 (Llama 3, arXiv:2407.21783), section 3.3.2 (gather); Liu et al. 2023 (arXiv:2310.01889) and Brandon et
+// al. 2023 (arXiv:2311.09431) (ring); Jacobs et al. 2023 (DeepSpeed-Ulysses, arXiv:2309.14509).
 #pragma once
 #include <numeric>
 

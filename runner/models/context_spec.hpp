@@ -1,5 +1,5 @@
-// The numbers of attention on ranks that share the tokens of each row (context_attention.hpp): collectives, saved activations and moments of
-// high memory use. Torch-free.
+// The numbers of attention on ranks that share the tokens of each row (context_attention.hpp): collectives, saved activations and moments
+// of high memory use. Torch-free.
 #pragma once
 #include <vector>
 

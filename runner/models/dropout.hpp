@@ -45,9 +45,9 @@ struct MaskPlace {
 };
 
 /// Boolean mask, true with probability 1 - p. `sizes` has at least two dimensions. The first one has place.rows consecutive rows of equal
-/// size; if the tensor is a part of it, all indices of the whole have. A part may end behind the whole: that is padding. An element depends only on the
-/// key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares SplitMix64 of the coordinates with
-/// a threshold. Other devices have generated_mask().
+/// size; if the tensor has a part of that dimension, these are the rows of the whole. A part may end behind the whole: that is padding. An
+/// element depends only on the key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares
+/// SplitMix64 of the coordinates with a threshold. Other devices have generated_mask().
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// Seeds the device's generator (Philox on CUDA) for each row and draws complete rows, of which the mask is a part. It also depends on the

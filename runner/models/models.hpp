@@ -18,8 +18,8 @@ enum class RowKind { one_sequence, packed, text, text_pair };
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
 /// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. `division`: the parameters and all
 /// numbers are those of one rank of a tensor axis, for which refuse_division() has no objection. `context`: the numbers per token are
-/// those of one rank of a context axis, for which refuse_context() has no objection, and `seq_len` is that of complete rows. Throws Error(usage) for contradicting
-/// values (config has checked some before).
+/// those of one rank of a context axis, for which refuse_context() has no objection, and `seq_len` is that of complete rows. Throws
+/// Error(usage) for contradicting values (config has checked some before).
 ///
 /// FLOPs include matrix products only, count a multiply-add as 2, and count attention over all T x T scores although
 /// half of them are masked, like PyTorch's FlopCounterMode. Saved activations are the tensors that autograd saves

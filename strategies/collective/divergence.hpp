@@ -21,8 +21,8 @@ History history_from(const uint8_t* bytes, size_t size);
 std::optional<std::string> find_divergence(const std::vector<CollectiveTrace::Group>& groups,
                                            const std::vector<History>& histories);
 
-/// Ranks that wait for each other's messages: the last call of each one is a receive, and the next one has not called its send. A rank whose
-/// last call is a receive must wait in it. Returns what each of them waits in, or nullopt if there are none.
+/// Ranks that wait for each other's messages: the last call of each one is a receive, and the next one has not called its send. A rank
+/// whose last call is a receive must wait in it. Returns what each of them waits in, or nullopt if there are none.
 std::optional<std::string> find_deadlock(const std::vector<CollectiveTrace::Group>& groups,
                                          const std::vector<History>& histories);
 

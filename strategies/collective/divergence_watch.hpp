@@ -51,10 +51,10 @@ class DivergenceWatch {
   std::string late() const;
 
  private:
+  /// How long this rank has made no call: shorter than `patience`, at least so long, or at least `late_after`.
+  enum class Stall { none, begun, long_lasting };
   void run();
   void look();
-  /// Of no stall, of one, or of a long one.
-  enum class Stall { none, begun, long_lasting };
   void answer(int64_t alarm);
   // On rank 0:
   void judge(Stall stall);

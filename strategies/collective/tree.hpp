@@ -1,8 +1,8 @@
 // Sums of a few numbers along a tree of messages: 2 log2(ranks) messages one after the other, where a ring takes 2 (ranks - 1).
 //
 // The tree is that of reduction.hpp, so the bits are those of every other transport. The root of the ranks [low, high) is low, which gets
-// the sum of [middle, high) from its root, middle. Over all ranks a sum takes 2 (ranks - 1) messages of the size of the tensor; a rank sends
-// two on average, and rank 0 log2(ranks). Neighbouring ranks, such as those of a node, sum among themselves first.
+// the sum of [middle, high) from its root, middle. Over all ranks a sum takes 2 (ranks - 1) messages of the size of the tensor; a rank
+// sends two on average, and rank 0 log2(ranks). Neighbouring ranks, such as those of a node, sum among themselves first.
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>

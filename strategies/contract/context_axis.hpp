@@ -72,8 +72,8 @@ class ContextAxis {
 };
 
 /// This rank's tokens of a micro-batch. `fields`: complete rows in host memory, as ModelSpec::batch lists them. Sets host_fields,
-/// padded_tokens, row_tokens and all_positions of the result. Padding at the end of a row has no effect on other tokens, and does not count in the
-/// loss.
+/// padded_tokens, row_tokens and all_positions of the result. Padding at the end of a row has no effect on other tokens, and does not count
+/// in the loss.
 MicroBatch cut_tokens(const std::vector<torch::Tensor>& fields, const ContextDivision& division);
 
 }  // namespace runner

@@ -18,8 +18,8 @@ struct StagePart {
   std::vector<size_t> block_of;                 ///< of each block: its index in the whole model
   std::vector<size_t> slot_of;                  ///< of each parameter
   std::vector<double> input_elements;  ///< of each block: elements per token of its input, in the compute dtype
-  std::vector<bool>
-      trained_before;  ///< of each block: whether blocks before it in the whole model have trained parameters
+  /// Of each block: whether blocks before it in the whole model have trained parameters.
+  std::vector<bool> trained_before;
   bool has_first = false, has_last = false;  ///< the first and the last block of the model
   /// The parameter of the first rank that a block of the last rank also uses: each has a copy of it, and their gradients are added.
   std::optional<std::string> tied = {};
@@ -29,8 +29,9 @@ struct StagePart {
   bool operator==(const StagePart&) const = default;
 };
 
-/// `blocks`: of each of ranks x virtual stages; rank i has the stages i, ranks + i, ... A parameter of the first rank that a block on another
-/// rank uses (a tied head) is also a parameter of that block, ParameterSpec::copied. Throws Error(usage) if parameters are tied in another way.
+/// `blocks`: of each of ranks x virtual stages; rank i has the stages i, ranks + i, ... A parameter of the first rank that a block on
+/// another rank uses (a tied head) is also a parameter of that block, ParameterSpec::copied. Throws Error(usage) if parameters are tied in
+/// another way.
 ModelSpec stage_spec(const ModelSpec& whole, const StageBlocks& blocks, int ranks, int rank);
 
 }  // namespace runner

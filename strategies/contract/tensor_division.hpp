@@ -54,8 +54,12 @@ struct TensorDivision {
   double of_columns(double elements) const { return elements / ranks; }
   /// The largest share of `units` units that a rank has.
   int64_t most(int64_t units) const { return (units + ranks - 1) / ranks; }
-  /// 4-byte values per token with which the ranks compute the loss of divided logits: those that are gathered, and places of targets.
-  int64_t loss_values() const { return divides() ? 16 + 3 * ranks : 0; }
+  /// 4-byte values per token with which the ranks compute the loss of divided logits (models/cross_entropy.cpp).
+  int64_t loss_values() const {
+    constexpr int64_t own = 16;  // places of targets in 8 bytes each, masks, and values of this rank and of all ranks
+    constexpr int64_t gathered = 3;  // of each rank: the largest logit, the sum of exponentials, and the target's logit
+    return divides() ? own + gathered * ranks : 0;
+  }
   bool operator==(const TensorDivision&) const = default;
 };
 

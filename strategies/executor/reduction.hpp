@@ -14,8 +14,8 @@ namespace runner {
 
 class GradientReduction {
  public:
-  /// `layouts`: one for each unit of the model's plan. Gradients arrive on `device`. Their sums stay there until the update, or in host memory if the
-  /// plan offloads the optimizer. `reducer` is set if the plan has its own.
+  /// `layouts`: one for each unit of the model's plan. Gradients arrive on `device`. Their sums stay there until the update, or in host
+  /// memory if the plan offloads the optimizer. `reducer` is set if the plan has its own.
   GradientReduction(const ModelSpec& model, const ParallelPlan& plan, BoundMesh mesh, std::vector<FlatLayout> layouts,
                     torch::Device device, std::shared_ptr<Reducer> reducer = {});
 
