@@ -130,10 +130,12 @@ void add(StepLoad& sum, const StepLoad& part, double factor) {
   for (size_t kind = 0; kind < work_kinds; ++kind) sum.work[kind] += factor * part.work[kind];
   for (const auto& one : part.traffic) {
     auto found = std::ranges::find_if(sum.traffic, [&](const Traffic& other) {
-      return other.collective == one.collective && other.ranks == one.ranks && other.stride == one.stride;
+      return other.collective == one.collective && other.ranks == one.ranks && other.stride == one.stride &&
+             other.axis == one.axis;
     });
     if (found == sum.traffic.end())
-      found = sum.traffic.insert(found, {.collective = one.collective, .ranks = one.ranks, .stride = one.stride});
+      found = sum.traffic.insert(
+          found, {.collective = one.collective, .ranks = one.ranks, .stride = one.stride, .axis = one.axis});
     found->calls += std::llround(factor * static_cast<double>(one.calls));
     found->payload_bytes += std::llround(factor * static_cast<double>(one.payload_bytes));
     found->wire_bytes += std::llround(factor * static_cast<double>(one.wire_bytes));

@@ -218,6 +218,12 @@ TEST_CASE("estimates of meshes are near their plans", "[meshes]") {
     INFO(to_text(exact.job.mesh) << ": time " << seconds << ", memory " << bytes << " of the plan");
     CHECK(std::abs(seconds - 1) < 0.15);
     CHECK(std::abs(bytes - 1) < 0.15);
+    // Over slow links, blocks wait for the tensor axis most of the time.
+    auto slow = *clock.rates(exact.job);
+    slow.link_bandwidth /= 16;
+    const double slow_seconds = *estimate.seconds(trial, slow) / step_time(step_load(exact).value(), slow)->total();
+    INFO("over slow links: time " << slow_seconds);
+    CHECK(std::abs(slow_seconds - 1) < 0.08);
   }
 }
 
