@@ -363,6 +363,10 @@ TEST_CASE("a model whose matrices cannot be divided is refused at the key of the
         "work: 1, 2, 4\n"
         "    3 | tensor_parallel_size = 8\n"
         "      |                        ^");
+  // The key of another size is not meant.
+  CHECK(RecipePlace("[devices]\nmesh = { tensor = 8 }\n[strategy]\nname = \"ddp\"\npipeline_parallel_size = 2\n")
+            .wrong()
+            .starts_with("recipe.toml:2:8: error: a tensor axis of 8 ranks: "));
 }
 
 TEST_CASE("what needs complete parameters is refused with a tensor axis") {
