@@ -21,8 +21,7 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
   if (job.mesh.size(Axis::tensor) == 1) return std::nullopt;
   if (plan.own_reducer)
     return "a comm hook or a strategy in Lua reduces gradients of complete parameters, so it cannot be combined with a "
-           "tensor axis "
-           "(tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+           "tensor axis (tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
   if (job.optimizer->reach != OptimizerSpec::Reach::element)
     return fmt::format(
         "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
@@ -37,8 +36,7 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
 std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPlan& plan) {
   if (job.mesh.size(Axis::context) == 1 || !plan.own_reducer) return std::nullopt;
   return "a comm hook or a strategy in Lua reduces gradients of complete rows, so it cannot be combined with a context "
-         "axis "
-         "(context_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+         "axis (context_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
 }
 
 std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan) {
@@ -56,8 +54,7 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   if (job.hooks_in_backward)
     return "hooks with on_before_backward or on_after_backward cannot be combined with a pipeline "
            "(pipeline_parallel_size above 1): its ranks are at different micro-batches, but all ranks take part in "
-           "each "
-           "call of a hook: use on_before_optimizer_step";
+           "each call of a hook: use on_before_optimizer_step";
   if (plan.updates_beside())
     return "an update in host memory that overlaps with the next forward cannot be combined with a pipeline "
            "(pipeline_parallel_size above 1): use it without offload";
