@@ -4,6 +4,7 @@
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/idle_switches.hpp"
+#include "runner/config/mesh_sizes.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -105,6 +106,18 @@ TEST_CASE("strategy.nvme_path is relative to the file that contains it") {
                     std::string(minimal) + "[strategy]\nname = \"zero\"\nconfig = \"configurations/ds.json\"\n");
   CHECK(load_recipe((folder.path / "ds.toml").string(), {}, {}, reader_help()).strategy.options["nvme_path"] ==
         (folder.path / "configurations/swap").string());
+}
+
+TEST_CASE("--set replaces a whole table, and sets a key of a table without the others") {
+  const std::string three = "[devices]\nmesh = { pipeline = 2, shard = 2, tensor = 2 }\n";
+  const auto mesh = [&](const std::vector<std::string>& overrides) {
+    return toml_value(mesh_table().print(*read(three, overrides).devices.mesh));
+  };
+  CHECK(mesh({"devices.mesh={context=2}"}) == "{ context = 2 }");
+  CHECK(mesh({"devices.mesh.tensor=4"}) == "{ pipeline = 2, shard = 2, tensor = 4 }");
+  CHECK(mesh({"devices.mesh.tensor=4", "devices.mesh.pipeline=1"}) == "{ pipeline = 1, shard = 2, tensor = 4 }");
+  CHECK(mesh({"devices.mesh={context=2}", "devices.mesh.tensor=4"}) == "{ context = 2, tensor = 4 }");
+  CHECK(mesh({"devices.mesh.tensor=4", "devices.mesh={context=2}"}) == "{ context = 2 }");
 }
 
 TEST_CASE("a shorthand sets the main key of its section") {
