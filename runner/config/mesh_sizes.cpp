@@ -1,6 +1,7 @@
 #include "runner/config/mesh_sizes.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
@@ -89,6 +90,29 @@ const OptionTable<MeshSizes>& mesh_table() {
     return fields;
   }();
   return table;
+}
+
+std::optional<std::string> axis_called(const std::string& name) {
+  // torchtitan, Lightning's device mesh, DeepSpeed's topology, and keys of [strategy].
+  static const std::map<std::string, std::string> axes = {{"tp", "tensor"},
+                                                          {"model", "tensor"},
+                                                          {"tensor_parallel", "tensor"},
+                                                          {"tensor_parallel_size", "tensor"},
+                                                          {"pp", "pipeline"},
+                                                          {"pipe", "pipeline"},
+                                                          {"pipeline_parallel", "pipeline"},
+                                                          {"pipeline_parallel_size", "pipeline"},
+                                                          {"cp", "context"},
+                                                          {"context_parallel", "context"},
+                                                          {"context_parallel_size", "context"},
+                                                          {"dp", "data"},
+                                                          {"data_parallel", "data"},
+                                                          {"data_parallel_size", "data"},
+                                                          {"dp_replicate", "replicate"},
+                                                          {"dp_shard", "shard"},
+                                                          {"fsdp", "shard"}};
+  const auto found = axes.find(lower(name));
+  return found == axes.end() ? std::nullopt : std::optional(found->second);
 }
 
 MeshSizes given_mesh(const Recipe& recipe) {

@@ -1,5 +1,6 @@
 // The mesh that a recipe gives: [devices] mesh, and the keys of [strategy] that set its sizes one by one.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace runner {
 
 /// The fields of devices.mesh, outermost first.
 const OptionTable<MeshSizes>& mesh_table();
+
+/// The axis that has this name in another tool: "tp" is tensor.
+std::optional<std::string> axis_called(const std::string& name);
 
 /// The sizes that both give together. `tensor` may be Recipe::automatic: the devices of a node.
 MeshSizes given_mesh(const Recipe& recipe);

@@ -1,4 +1,7 @@
 // The names of other tools for the axes of a mesh: Megatron, torchtitan, nanotron, picotron, DeepSpeed.
+#include <fmt/format.h>
+
+#include <iterator>
 #include <map>
 
 #include "runner/base/text.hpp"
@@ -73,7 +76,59 @@ std::vector<ForeignName> stage_names() {
           needs_sizes("pipeline_parallel_layers_per_stage"),
           by_hand("pipeline_model_parallel_layout"),
           by_hand("module_fqns_per_model_part"),
+          by_hand("pipeline_parallel_split_points"),
+          by_hand("pipeline_parallel_first_stage_less_layers"),
+          by_hand("pipeline_parallel_last_stage_less_layers"),
+          by_hand("decoder_first_pipeline_num_layers"),
+          by_hand("decoder_last_pipeline_num_layers"),
+          by_hand("num_layers_in_first_pipeline_stage"),
+          by_hand("num_layers_in_last_pipeline_stage"),
+          ForeignName::renamed("virtual_pipeline_model_parallel_size", "strategy.virtual_stages"),
           std::move(method)};
+}
+
+/// Names for the micro-batches of a pipeline, which are those of gradient accumulation here.
+std::vector<ForeignName> micro_batch_names() {
+  std::vector<ForeignName> names = {
+      ForeignName::renamed("pipeline_parallel_microbatch_size", "train.micro_batch_size")};
+  for (const char* name : {"num_pp_microbatches", "num_microbatches"})
+    names.push_back(ForeignName::refused(name,
+                                         "train.micro_batch_size is the number of sequences of a micro-batch, and "
+                                         "train.accumulate_grad_batches the number of micro-batches of a step"));
+  names.push_back(ForeignName::refused(
+      "microbatch_group_size_per_vp_stage",
+      "micro-batches go through each virtual stage in groups of at least as many as the pipeline has ranks"));
+  return names;
+}
+
+/// Switches that have one setting here, or another place.
+std::vector<ForeignName> fixed_names() {
+  const auto always = [](const char* name, bool value, const std::string& why) {
+    return ForeignName{.name = name, .meaning = ForeignName::one_of({value}), .note = why, .refusal = why};
+  };
+  const std::string loss = "ranks of a tensor axis always divide the vocabulary, also in the loss",
+                    reduced = "gradients are reduced during backward in any case",
+                    slices = "matrix products are not cut into slices that overlap with collectives of the tensor axis",
+                    experts = "there are no models with experts, so there is no axis for them",
+                    ends = "balanced stages count the embedding and the head by their FLOPs";
+  std::vector<ForeignName> names = {
+      always("enable_loss_parallel", true, loss),
+      always("disable_loss_parallel", false, loss),
+      always("overlap_grad_reduce", true, reduced),
+      always("tp_comm_overlap", false, slices),
+      always("enable_async_tensor_parallel", false, slices),
+      always("account_for_embedding_in_pipeline_split", true, ends),
+      always("account_for_loss_in_pipeline_split", true, ends),
+      ForeignName::refused("use_distributed_optimizer", "it is ZeRO: strategy.name = \"zero\" with stage = 1"),
+      ForeignName::accepted("make_vocab_size_divisible_by",
+                            "the vocabulary is not padded: ranks of a tensor axis can "
+                            "have parts of different sizes"),
+      ForeignName::refused("hierarchical_context_parallel_sizes",
+                           "forms are " + join_or(context_form_names()) + ", each over all ranks of the axis")};
+  for (const char* name :
+       {"expert_parallel_degree", "expert_model_parallel_size", "expert_parallel_size", "ep", "ep_size"})
+    names.push_back({.name = name, .meaning = ForeignName::one_of({1}), .note = experts, .refusal = experts});
+  return names;
 }
 
 }  // namespace
@@ -87,12 +142,13 @@ std::vector<ForeignName> parallel_names() {
     names.push_back(ForeignName::renamed(name, "strategy.pipeline_parallel_size"));
   for (const char* name : {"context_parallel_degree", "cp", "cp_size"})
     names.push_back(ForeignName::renamed(name, "strategy.context_parallel_size"));
-  names.push_back({.name = "sequence_parallel_size",
-                   .key = "strategy.context_parallel_size",
-                   .meaning = ulysses_ranks,
-                   .note = "DeepSpeed's sequence parallelism is Ulysses",
-                   .refusal = "it is the number of ranks of Ulysses: context_parallel_size with context_parallel = "
-                              "\"ulysses\""});
+  for (const char* name : {"sequence_parallel_size", "ulysses_sequence_parallel_size"})
+    names.push_back({.name = name,
+                     .key = "strategy.context_parallel_size",
+                     .meaning = ulysses_ranks,
+                     .note = "DeepSpeed's sequence parallelism is Ulysses",
+                     .refusal = "it is the number of ranks of Ulysses: context_parallel_size with context_parallel = "
+                                "\"ulysses\""});
   names.push_back({.name = "cp_comm_type",
                    .key = "strategy.context_parallel",
                    .meaning = form_meant,
@@ -107,17 +163,25 @@ std::vector<ForeignName> parallel_names() {
                      .key = "strategy.pipeline_schedule",
                      .meaning = schedule_meant,
                      .refusal = "schedules are " + join_or(pipeline_schedule_names()) +
-                                "; the nearest to torchtitan's zero-bubble schedules is zb_h1"});
-  for (auto& name : stage_names()) names.push_back(std::move(name));
+                                "; the nearest to zero-bubble schedules is zb_h1, to LoopedBFS interleaved_1f1b"});
+  for (auto list : {stage_names(), micro_batch_names(), fixed_names()})
+    names.insert(names.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
   for (const char* name : {"dp", "dp_size"}) names.push_back(ForeignName::renamed(name, "strategy.data_parallel_size"));
   names.push_back(ForeignName::renamed("enable_sequence_parallel", "strategy.sequence_parallel"));
   names.push_back({.name = "tp_mode",
                    .key = "strategy.sequence_parallel",
                    .meaning = rows_divided,
                    .refusal = "it is \"REDUCE_SCATTER\" or \"ALL_REDUCE\"; sequence_parallel is true or false"});
+  for (const auto& [name, axis] :
+       {std::pair("data_parallel_replicate_degree", "replicate"), std::pair("data_parallel_shard_degree", "shard")}) {
+    names.push_back(ForeignName::refused(
+        name,
+        fmt::format("it is `{}` of devices.mesh = {{ replicate = 2, shard = 4 }}; leave both out for what the other "
+                    "axes leave over (torchtitan's -1)",
+                    axis)));
+    names.back().key = "devices.mesh";
+  }
   for (auto& name : names) name.sections = places;
-  for (const char* name : {"data_parallel_replicate_degree", "data_parallel_shard_degree"})
-    names.push_back({.name = name, .key = "devices.mesh", .only_suggested = true});
   return names;
 }
 

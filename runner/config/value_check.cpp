@@ -1,6 +1,7 @@
 #include "runner/config/value_check.hpp"
 
 #include "runner/config/foreign_names.hpp"
+#include "runner/config/mesh_sizes.hpp"
 
 namespace runner {
 
@@ -22,6 +23,8 @@ std::optional<Diagnostic> check_value(const Key& key, nlohmann::json& value) {
     diagnostic.message += ": " + foreign->refusal;
     diagnostic.suggestion.reset();
   }
+  if (const auto axis = key.dotted() == "devices.mesh" ? axis_called(problem->unknown_field) : std::nullopt)
+    diagnostic.suggestion = axis;
   return diagnostic;
 }
 

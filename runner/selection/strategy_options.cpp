@@ -1,4 +1,5 @@
 #include "runner/selection/strategy_options.hpp"
+#include "runner/selection/parallelism_hint.hpp"
 
 #include <algorithm>
 
@@ -239,6 +240,11 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   if (!named) {
     diagnostic.code = "unknown-strategy";
     diagnostic.message = fmt::format("unknown strategy `{}`", recipe.strategy.name);
+    if (const auto hint = parallelism_hint(recipe.strategy.name); !hint.empty()) {
+      diagnostic.message += ": " + hint;
+      diagnostics.push_back(diagnostic);
+      return resolved;
+    }
     for (const auto& entry : catalog())
       if (entry.unavailable.empty()) diagnostic.allowed.push_back(entry.name);
     diagnostic.allowed.push_back("auto");

@@ -70,6 +70,40 @@ activation_checkpointing = true
   CHECK(recipe.notes[4] == "`precision_plugin`: read as precision.mode = \"bf16-mixed\"");
 }
 
+TEST_CASE("switches of other tools for a mesh are accepted as they are here, and refused otherwise") {
+  const auto says = [](const std::string& line) {
+    const auto text = "[strategy]\nname = \"fsdp\"\n" + line + "\n";
+    const auto why = wrong(text);
+    if (why != "nothing") return why;
+    const auto notes = read_foreign(text).notes;
+    return notes.empty() ? "no note" : notes.front();
+  };
+  CHECK(says("disable_loss_parallel = false") ==
+        "`disable_loss_parallel`: ranks of a tensor axis always divide the vocabulary, also in the loss");
+  CHECK(
+      says("enable_loss_parallel = false") ==
+      "`enable_loss_parallel` cannot be false: ranks of a tensor axis always divide the vocabulary, also in the loss");
+  CHECK(says("ep = 1") == "`ep`: there are no models with experts, so there is no axis for them");
+  CHECK(says("expert_parallel_degree = 2") ==
+        "`expert_parallel_degree` cannot be 2: there are no models with experts, so there is no axis for them");
+  CHECK(says("virtual_pipeline_model_parallel_size = 2") ==
+        "`virtual_pipeline_model_parallel_size`: read as strategy.virtual_stages = 2");
+  CHECK(says("pipeline_parallel_microbatch_size = 2") ==
+        "`pipeline_parallel_microbatch_size`: read as train.micro_batch_size = 2");
+  CHECK(says("num_pp_microbatches = 2") ==
+        "`num_pp_microbatches` is not an option here: train.micro_batch_size is the number of sequences of a "
+        "micro-batch, and train.accumulate_grad_batches the number of micro-batches of a step");
+  CHECK(says("use_distributed_optimizer = true") ==
+        "`use_distributed_optimizer` is not an option here: it is ZeRO: strategy.name = \"zero\" with stage = 1");
+  CHECK(
+      says("data_parallel_shard_degree = -1") ==
+      "`data_parallel_shard_degree` is not an option here: it is `shard` of devices.mesh = { replicate = 2, shard = 4 "
+      "}; leave both out for what the other axes leave over (torchtitan's -1)");
+  CHECK(says("decoder_first_pipeline_num_layers = 2") ==
+        "`decoder_first_pipeline_num_layers` is not an option here: strategy.stages has the numbers of blocks of the "
+        "stages, or their first blocks");
+}
+
 TEST_CASE("activation_checkpointing_policy accepts layer classes or block names") {
   auto settings = [](const std::string& policy) {
     return read_foreign("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = " + policy + "\n")

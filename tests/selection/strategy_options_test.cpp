@@ -149,6 +149,17 @@ TEST_CASE("each name is in the catalog once") {
 TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdpp", {}) == "unknown strategy `fsdpp`");
   CHECK(problems("fsdpp", {})[0].suggestion == "fsdp");
+  CHECK(
+      only_message("context_parallel", {}) ==
+      "unknown strategy `context_parallel`: context parallelism is an axis that any strategy can have: devices.mesh = "
+      "{ context = 2 }, with strategy.context_parallel = \"gather\", \"ring\" or \"ulysses\"");
+  CHECK(!problems("context_parallel", {})[0].suggestion);
+  CHECK(
+      only_message("MegatronStrategy", {}) ==
+      "unknown strategy `MegatronStrategy`: any strategy can have several axes: strategy = \"fsdp\" with devices.mesh "
+      "= { pipeline = 2, shard = 2, tensor = 2 }");
+  CHECK(only_message("sequence-parallel", {}).find("strategy.sequence_parallel = true") != std::string::npos);
+  CHECK(only_message("hsdp", {}).find("devices.mesh = { replicate = 2, shard = 4 }") != std::string::npos);
   CHECK(only_message("ipu", {}).starts_with("strategy `ipu` is not built yet; "));
   for (const char* stage : {"1", "2", "3"})
     for (const char* word : {"zero", "zero_", "ZeRO-", "zero_stage_", "stage", "deepspeed_zero_"})
