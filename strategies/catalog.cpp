@@ -25,11 +25,10 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
   if (job.optimizer->reach != OptimizerSpec::Reach::element)
     return fmt::format(
         "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
-        "take \"{}\"",
+        "take {}",
         job.optimizer->name,
         job.optimizer->reach == OptimizerSpec::Reach::block ? "blocks of complete parameters" : "complete parameters",
-        join(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; }),
-             "\" or \""));
+        join_or(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; })));
   return std::nullopt;
 }
 

@@ -33,6 +33,8 @@ std::string help_text(const std::string& subject, const std::string& topic) {
     throw usage_error("`runner help` takes one topic, or `recipe` and one: `runner help recipe {}`", topic);
   if (find_section(subject) || find_key(subject) || key_meant_by(subject, foreign_names()))
     return recipe_help(subject, foreign_names());
+  if (find_strategy(subject))
+    throw usage_error("`{}` is a strategy: `runner strategies {}` describes it", subject, subject);
   std::vector<std::string> names{"recipe"};
   for (const auto& command : commands()) names.push_back(command.name);
   for (const auto& section : sections()) names.push_back(section.name);

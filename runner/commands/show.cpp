@@ -13,6 +13,7 @@
 #include "runner/commands/event_text.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/config/config.hpp"
 #include "runner/launch/event_kinds.hpp"
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -77,6 +78,13 @@ std::string git_line(const json& git) {
 std::string strategy_on_ranks(const json& started) {
   if (started["strategy"].is_null()) return "";
   return fmt::format("{} on {}", plain(started["strategy"]), counted(started["world_size"], "rank"));
+}
+
+/// ", with mesh = { shard = 2, tensor = 2 }"; "" if the run had only a data axis.
+std::string mesh_of(const json& run) {
+  const json devices = run["config"].value("devices", json::object());
+  const auto mesh = devices.find("mesh");
+  return mesh == devices.end() || !mesh->is_object() ? "" : ", with mesh = " + toml_value(*mesh);
 }
 
 /// "CPU processes stood for 2 nodes of 4 devices"; "" if the run was not a simulation.
@@ -171,7 +179,7 @@ void print_head(const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
   Rows rows = {{"status", status_line(run, now)},
                {"why", why_line(run)},
-               {"strategy", strategy_on_ranks(run) + (reason.empty() ? "" : ": " + reason)},
+               {"strategy", strategy_on_ranks(run) + mesh_of(run) + (reason.empty() ? "" : ": " + reason)},
                {"simulated", simulation_line(run)},
                {"model of", edge_line(run["parents"], /*trainings=*/false)},
                {"used by", edge_line(run["children"], /*trainings=*/false)},

@@ -99,7 +99,10 @@ std::string summary(const Entry& entry) {
 std::string describe(const Entry& entry, const StrategyOption& option) {
   std::vector<std::string> facts;
   const bool own_type = option.type == Option::Type::other;
-  facts.push_back(own_type ? option.wanted : option.choices.empty() ? type_name(option) : join_or(option.choices));
+  const bool or_auto = option.type == Option::Type::integer_or_auto;
+  facts.push_back(own_type                  ? option.wanted
+                  : !option.choices.empty() ? join_or(option.choices)
+                                            : type_name(option) + (or_auto ? " or \"auto\"" : ""));
   if (!option.default_value.is_null()) facts.push_back("default " + option.default_value.dump());
   if (!option.only_with.what.empty()) facts.push_back("only with " + option.only_with.what);
   if (needs_cuda(entry, option) && !has_cuda_devices()) facts.push_back("this machine has none");

@@ -63,14 +63,15 @@ void add_devices(std::vector<Key>& keys) {
             devices.devices = *parse_devices(value, problem);
           },
           [](const Recipe::Devices& devices) { return json::parse(write_devices(devices.devices)); });
-  add({.name = "cpu_processes", .type = T::integer, .help = "Number of ranks on each node when training on CPU.",
+  add({.name = "cpu_processes", .type = T::integer, .help = "Number of ranks on each node when training on CPU. Without it, a mesh determines it.",
        .minimum = 1, .maximum = 1024}, &D::cpu_processes);
   add({.name = "num_nodes", .type = T::integer, .help = "Number of nodes.", .minimum = 1,
        .maximum = 100000}, &D::num_nodes);
   add({.name = "mesh", .type = T::table,
        .help = "{ pipeline, data, replicate, shard, context, tensor }: ranks along each axis, for example "
-               "{ shard = 4, tensor = 2 }. Ranks of a tensor axis divide the matrices of the model, those of a pipeline its blocks. data is replicate x "
-               "shard; without all three it is what is left over. If `devices` is not set, the mesh determines it.",
+               "{ shard = 4, tensor = 2 }. Ranks of a tensor axis divide the matrices of the model, those of a pipeline its blocks, those of a "
+               "context axis the tokens of each row. data is replicate x shard; without all three it is what is left over. If `devices` is not set, "
+               "the mesh determines it.",
        .wanted = "a table of sizes such as { shard = 4, tensor = 2 }"}, &D::mesh, mesh_table());
   add({.name = "memory_limit", .type = T::bytes,
        .help = "Memory that may be used on each device, for example \"22GiB\".", .minimum = 1}, &D::memory_limit);

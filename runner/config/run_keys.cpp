@@ -111,7 +111,7 @@ void add_strategy(std::vector<Key>& keys) {
   add.add({.name = "stages", .type = T::other,
            .help = "The blocks of each stage of a pipeline: \"balanced\" (the default: equal times, if they fit the memory), numbers of "
                    "blocks such as [4, 6], or the first block of each stage such as [\"embedding\", \"blocks.2\"]. A layer is two blocks.",
-           .wanted = "\"balanced\", a list of numbers of blocks, or a list of the first blocks", .fits = stages_problem},
+           .wanted = "\"balanced\", a list of numbers of blocks from 1, or a list of the first blocks", .fits = stages_problem},
           {.schema = {{"anyOf", {{{"enum", {"balanced"}}}, {{"type", "array"}, {"items", {{"type", "integer"}, {"minimum", 1}}}},
                                  {{"type", "array"}, {"items", {{"type", "string"}}}}}}}},
           [](S& strategy, const json& value) { strategy.stages = stages_from(value); },

@@ -280,7 +280,7 @@ class Chooser {
   std::string reason(const SelectionRule& rule) const {
     std::string text = rule.sentence(situation_);
     if (request_.topology.data_ranks() < request_.topology.world_size())
-      text += ", where those that read the same data count as one";
+      text += ", where ranks that read the same data count as one";
     const Candidate& plan = choice_.plan();
     int first = in_place_of(rule.choose.front());
     const Candidate* usual =

@@ -15,6 +15,12 @@ namespace runner {
 
 namespace {
 
+/// Whether the recipe sets the number of CPU ranks. In a file, 1 is the default, which printed recipes contain.
+bool asks_for_processes(const Recipe& recipe) {
+  const auto kind = recipe.origin("devices.cpu_processes").kind;
+  return kind != Origin::Kind::default_value && (kind == Origin::Kind::set || recipe.devices.cpu_processes != 1);
+}
+
 /// The sizes of the recipe, and of what its strategy does without them.
 MeshSizes asked_sizes(const Recipe& recipe) {
   MeshSizes sizes = given_mesh(recipe);
@@ -26,19 +32,23 @@ MeshSizes asked_sizes(const Recipe& recipe) {
   return sizes;
 }
 
-/// The sizes of one axis with which the mesh has so many ranks, if the others stay as they are.
-std::vector<std::string> sizes_that_work(const MeshSizes& sizes, int64_t ranks) {
+/// The sizes of one axis with which the mesh has so many ranks, if the others stay as they are: "data = 1", "tensor = 2".
+std::vector<std::string> sizes_that_work(const Recipe& recipe, const MeshSizes& sizes, int64_t ranks) {
   std::vector<std::string> list;
   const int64_t pipeline = sizes.pipeline.value_or(1), context = sizes.context.value_or(1),
                 tensor = sizes.tensor.value_or(1), of_data = sizes.ranks_of_data();
   const bool only_tensor = pipeline == 1 && context == 1;
+  const auto add_size = [&](const std::string& name, int64_t size) {
+    if (name == "tensor" && size > 1 && refuse_division(recipe, static_cast<int>(size))) return;
+    list.push_back(fmt::format("{} = {}", name, size));
+  };
   // Of all sizes, where the data axis takes the rest.
   const auto add_divisors = [&](const char* name, int64_t rest) {
     if (ranks % rest == 0)
-      for (const int64_t size : divisors(ranks / rest, ranks)) list.push_back(fmt::format("{} = {}", name, size));
+      for (const int64_t size : divisors(ranks / rest, ranks)) add_size(name, size);
   };
   const auto add = [&](const char* name, int64_t rest) {
-    if (ranks % rest == 0) list.push_back(fmt::format("{} = {}", name, ranks / rest));
+    if (ranks % rest == 0) add_size(name, ranks / rest);
   };
   if (!sizes.complete()) {
     if (pipeline > 1) add_divisors("pipeline", of_data / pipeline);
@@ -62,12 +72,14 @@ std::optional<Diagnostic> find_problem(const Recipe& recipe, const MeshSizes& si
   Recipe shown = recipe;
   const bool of_node = sizes.tensor && given_mesh(recipe).tensor != sizes.tensor;
   if (of_node) shown.strategy.tensor_parallel_size = sizes.tensor;
-  Diagnostic diagnostic{.place = recipe.origin(key_of_mesh(recipe)),
-                        .code = "mesh",
-                        .message = fmt::format("the run has {}, {} the {} of {}{}", counted(ranks, "rank"),
-                                               sizes.complete() ? "not" : "which is no multiple of", needed,
-                                               text_of_mesh(shown), of_node ? " (the devices of a node)" : ""),
-                        .allowed = sizes_that_work(sizes, ranks)};
+  const auto others = sizes_that_work(recipe, sizes, ranks);
+  Diagnostic diagnostic{
+      .place = recipe.origin(key_of_mesh(recipe)),
+      .code = "mesh",
+      .message = fmt::format("the run has {}, {} the {} of {}{}{}", counted(ranks, "rank"),
+                             sizes.complete() ? "not" : "which is no multiple of", needed, text_of_mesh(shown),
+                             of_node ? " (the devices of a node)" : "",
+                             others.empty() ? "" : "; sizes that work, one at a time: " + join_or(others))};
   for (const char* key : {"devices.devices", "devices.cpu_processes"})
     if (const auto place = recipe.origin(key); place.kind == Origin::Kind::file || place.kind == Origin::Kind::set) {
       diagnostic.other = place;
@@ -86,8 +98,7 @@ Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerat
   constexpr int64_t most_processes = 1024;
   const bool open = devices.devices.kind == DeviceRequest::Kind::automatic;
   if (!open || ranks <= 1 || ranks % devices.num_nodes != 0 || of_node > most_processes) return devices;
-  // 1 is the default, which the printed recipe of a run contains.
-  const bool own_processes = devices.cpu_processes != Recipe::Devices().cpu_processes;
+  const bool own_processes = asks_for_processes(recipe);
   if (!own_processes) devices.cpu_processes = of_node;
   const bool there = !accelerators || std::cmp_less_equal(of_node, *accelerators);
   if (sizes.complete() && there && !(own_processes && devices.accelerator == "cpu"))
@@ -187,7 +198,9 @@ std::optional<std::string> refuse_data_axis(const MeshSizes& sizes, const Entry&
   auto text = fmt::format("the mesh has replicate = {} and shard = {}, but {} has replicate = {} and shard = {}",
                           replicate, shard, entry.label ? entry.label(job) : entry.name, mesh.size(Axis::replicate),
                           mesh.size(Axis::shard));
-  if (replicate == 1 || shard == 1 || entry.groups) return text;
+  if (replicate == 1 || shard == 1)
+    return text + fmt::format("; data = {} takes what the strategy has", replicate * shard);
+  if (entry.groups) return text;
   std::vector<std::string> others;
   for (const auto& other : catalog())
     if (other.groups) others.push_back("`" + other.name + "`");

@@ -266,12 +266,14 @@ nlohmann::json to_json(const PipelinePlan& pipeline) {
 std::vector<std::string> notes_of(const PipelinePlan& pipeline) {
   constexpr double much = 0.2;
   auto notes = pipeline_notes(pipeline.shape);
-  if (const double bubble = pipeline.bubble(); bubble > much)
+  const auto blocks = std::accumulate(pipeline.blocks.begin(), pipeline.blocks.end(), 0);
+  const bool more_stages = blocks >= pipeline.shape.ranks * (pipeline.shape.virtual_stages + 1);
+  if (const double bubble = pipeline.bubble(); bubble > much && notes.empty())
     notes.push_back(fmt::format(
         "the ranks of the pipeline are predicted to wait for each other in {:.0f} % of a step: they wait less "
         "with more micro-batches (a smaller train.micro_batch_size, or larger "
-        "train.accumulate_grad_batches), or with more strategy.virtual_stages",
-        100 * bubble));
+        "train.accumulate_grad_batches){}",
+        100 * bubble, more_stages ? ", or with more strategy.virtual_stages" : ""));
   return notes;
 }
 

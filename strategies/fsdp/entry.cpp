@@ -182,7 +182,7 @@ std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) 
     notes.push_back(
         "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
   if (job.sharing_ranks() == 1 && plan.optimizer == Tier::device)
-    notes.push_back("fsdp on one rank has nothing to shard: `single` does the same");
+    notes.push_back("fsdp on one data rank has nothing to shard: `single` does the same");
   return notes;
 }
 

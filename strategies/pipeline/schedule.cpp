@@ -162,8 +162,10 @@ std::optional<std::string> refuse_pipeline(const PipelineShape& shape) {
 std::vector<std::string> pipeline_notes(const PipelineShape& shape) {
   const int p = shape.ranks, m = shape.micro_batches;
   if (m >= p) return {};
-  return {fmt::format("{} not fill a pipeline of {} ranks; use {} or more",
-                      m == 1 ? "1 micro-batch does" : fmt::format("{} micro-batches do", m), p, p)};
+  return {
+      fmt::format("{} not fill a pipeline of {} ranks, which wait for each other; use {} or more, with a smaller "
+                  "train.micro_batch_size or a larger train.accumulate_grad_batches",
+                  m == 1 ? "1 micro-batch does" : fmt::format("{} micro-batches do", m), p, p)};
 }
 
 PipelineOrder training_order(const PipelineShape& shape) {

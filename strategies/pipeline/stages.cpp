@@ -85,8 +85,11 @@ size_t block_named(const std::string& name, const std::vector<BlockCost>& blocks
   std::vector<std::string> names;
   for (const auto& block : blocks) names.push_back(block.name);
   const auto like = nearest(name, names);
-  throw usage_error("no block is called \"{}\"{}; the model has {} to {}", name,
-                    like ? fmt::format(" (did you mean \"{}\"?)", *like) : "", names.front(), names.back());
+  const auto all = names.size() > 3 ? fmt::format("{}, {} to {} and {}", names.front(), names[1],
+                                                  names[names.size() - 2], names.back())
+                                    : join(names, ", ");
+  throw usage_error("no block is called \"{}\"{}; the model has {}", name,
+                    like ? fmt::format(" (did you mean \"{}\"?)", *like) : "", all);
 }
 
 StageBlocks by_name(const std::vector<std::string>& names, const std::vector<BlockCost>& blocks) {
@@ -145,7 +148,8 @@ StageBlocks stages_by_hand(const GivenStages& given, const std::vector<BlockCost
   const auto* names = std::get_if<std::vector<std::string>>(&given);
   const size_t size = counts ? counts->size() : names->size();
   if (size != static_cast<size_t>(stages))
-    throw usage_error("{} stages are given, and the pipeline has {}", size, stages);
+    throw usage_error("{} given, and the pipeline has {}",
+                      size == 1 ? "1 stage is" : fmt::format("{} stages are", size), stages);
   return counts ? by_count(*counts, blocks.size()) : by_name(*names, blocks);
 }
 

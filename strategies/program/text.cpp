@@ -99,8 +99,9 @@ std::string program_text(const Job& job, const ParallelPlan& plan) {
     auto line = fmt::format("{:<16} {:<24} {}", name_of(i.op), what, details);
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
-  if (job.accumulation > shown)
-    text += fmt::format("Micro-batches 3 to {} have the same instructions as micro-batch 2.\n", job.accumulation - 1);
+  if (const int64_t last = job.accumulation - 1; job.accumulation > shown)
+    text += fmt::format("{} the same instructions as micro-batch 2.\n",
+                        last == 3 ? "Micro-batch 3 has" : fmt::format("Micro-batches 3 to {} have", last));
   return text;
 }
 

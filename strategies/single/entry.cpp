@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runner/base/text.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
@@ -17,9 +18,8 @@ Entry single_entry() {
     if (job.data_ranks() < job.world_size())
       return fmt::format(
           "strategy `single` has no data parallelism, but the data axis of the mesh has {} ranks; use `ddp` for a "
-          "replica on each, "
-          "or set devices = {}",
-          job.data_ranks(), job.world_size() / job.data_ranks());
+          "replica on each, or a mesh whose data axis has 1 rank, on {} in all",
+          job.data_ranks(), counted(job.world_size() / job.data_ranks(), "rank"));
     return fmt::format(
         "strategy `single` uses one device, but the recipe uses {}; use `ddp` for a replica on each device, or set "
         "devices = 1 and num_nodes = 1",

@@ -125,7 +125,7 @@ std::vector<std::string> notes(const Job& job, const ZeroOptions& options) {
   bool offloads = (job.accelerator.own_memory && (options.offload_optimizer || options.offloads_parameters())) ||
                   options.optimizer_on_nvme() || options.parameters_on_nvme();
   if (job.sharing_ranks() == 1 && !offloads)
-    notes.push_back("ZeRO on one rank has nothing to shard: `single` does the same");
+    notes.push_back("ZeRO on one data rank has nothing to shard: `single` does the same");
   return notes;
 }
 

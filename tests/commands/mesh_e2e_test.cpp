@@ -68,22 +68,31 @@ TEST_CASE("a run continues on another mesh", "[e2e]") {
   check_equal(losses(place), losses(whole));
 }
 
-TEST_CASE("a run whose mesh decides how many ranks start continues", "[e2e]") {
-  const auto single = train({"strategy=single", "devices=1"});
+TEST_CASE("a run whose mesh determined the ranks continues, on the same mesh and on another one", "[e2e]") {
+  Workplace whole;
+  write_tiny_recipe(whole);
+  REQUIRE(whole.run({"run", "tiny.toml", "--json", "--set", "devices=1", "--set", "model.dropout=0"}).code == 0);
   Workplace place;
-  write_tiny_recipe(place, "[strategy]\nname = \"single\"\n");
+  write_tiny_recipe(place);
   auto result = place.run({"run", "tiny.toml", "--json", "--unset", "devices.cpu_processes", "--set",
-                           "devices.mesh={context=2}", "--set", "train.max_steps=3", "--set", "model.dropout=0"});
+                           "devices.mesh={pipeline=2,tensor=2}", "model.dropout=0", "train.max_steps=3"});
   INFO(result.err);
   REQUIRE(result.code == 0);
-  result = place.run({"resume", "last", "--json", "--set", "train.max_steps=6"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  result = place.run({"resume", "last", "--json", "--set", "train.max_steps=12", "--set", "devices.mesh={tensor=2}"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  CHECK_THAT(result.err, ContainsSubstring("on 2 CPU ranks (tensor 2)"));
-  check_equal(losses(place), single);
+  CHECK_THAT(place.run({"show"}).out,
+             ContainsSubstring("single on 4 ranks, with mesh = { pipeline = 2, tensor = 2 }: "));
+  const std::vector<std::vector<std::string>> later = {
+      {"train.max_steps=6"},
+      {"train.max_steps=9", "devices.mesh={context=2}"},
+      {"train.max_steps=12", "devices.mesh={shard=2}", "strategy=fsdp"}};
+  for (const auto& overrides : later) {
+    std::vector<std::string> arguments = {"resume", "last", "--json", "--set"};
+    arguments.insert(arguments.end(), overrides.begin(), overrides.end());
+    result = place.run(arguments);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+  }
+  check_equal(losses(place), losses(whole));
+  CHECK_THAT(place.run({"show"}).out, ContainsSubstring("fsdp on 2 ranks, with mesh = { shard = 2 }"));
 }
 
 TEST_CASE("check and recommend know the mesh", "[e2e]") {
@@ -99,9 +108,9 @@ TEST_CASE("check and recommend know the mesh", "[e2e]") {
              ContainsSubstring("fsdp on 4 CPU ranks (data 2 x tensor 2)"));
   auto wrong = run("check", "{tensor=2}", {"--set", "devices=3"});
   CHECK(wrong.code == 2);
-  CHECK_THAT(wrong.err,
-             ContainsSubstring("--set devices.mesh={tensor=2}: error: the run has 3 ranks, which is no "
-                               "multiple of the 2 of mesh = { tensor = 2 }\n  allowed: tensor = 1, tensor = 3"));
+  CHECK_THAT(wrong.err, ContainsSubstring(
+                            "--set devices.mesh={tensor=2}: error: the run has 3 ranks, which is no "
+                            "multiple of the 2 of mesh = { tensor = 2 }; sizes that work, one at a time: tensor = 1"));
   wrong = run("check", "{tensor=64}");
   CHECK(wrong.code == 2);
   CHECK_THAT(wrong.err, ContainsSubstring("error: a tensor axis of 64 ranks: 64 ranks cannot share "));
@@ -115,6 +124,24 @@ TEST_CASE("check and recommend know the mesh", "[e2e]") {
   const auto answer = advice.json();
   for (const auto& candidate : answer.at("candidates"))
     if (candidate.at("strategy") == "ddp") CHECK(candidate.at("verdict") == "refused");
+}
+
+TEST_CASE("help leads to the strategies and to the sizes of a mesh", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const auto help = place.run({"help", "pipeline"});
+  CHECK(help.code == 2);
+  CHECK(help.err == "error: `pipeline` is a strategy: `runner strategies pipeline` describes it\n");
+  CHECK_THAT(place.run({"strategies", "model_parallel"}).out,
+             ContainsSubstring("Default: 1, with model_parallel \"auto\".\n      integer or \"auto\"\n"));
+  const auto program = [&](const std::string& sequences) {
+    return place
+        .run({"recommend", "tiny.toml", "--program", "--set", "train.micro_batch_size=1", "devices.mesh={context=2}",
+              "train.global_batch_size=" + sequences})
+        .out;
+  };
+  CHECK_THAT(program("4"), ContainsSubstring("\nMicro-batch 3 has the same instructions as micro-batch 2.\n"));
+  CHECK_THAT(program("6"), ContainsSubstring("\nMicro-batches 3 to 5 have the same instructions as micro-batch 2.\n"));
 }
 
 TEST_CASE("auto trains on a mesh if nothing else fits", "[e2e]") {

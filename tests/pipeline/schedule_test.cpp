@@ -144,9 +144,13 @@ TEST_CASE("a shape without a schedule is refused with the nearest value that has
 TEST_CASE("too few micro-batches get a note") {
   CHECK(pipeline_notes({.ranks = 4, .micro_batches = 4}).empty());
   CHECK(pipeline_notes({.ranks = 4, .micro_batches = 3}) ==
-        std::vector<std::string>{"3 micro-batches do not fill a pipeline of 4 ranks; use 4 or more"});
+        std::vector<std::string>{
+            "3 micro-batches do not fill a pipeline of 4 ranks, which wait for each other; use 4 or more, with a "
+            "smaller train.micro_batch_size or a larger train.accumulate_grad_batches"});
   CHECK(pipeline_notes({.ranks = 2, .micro_batches = 1}) ==
-        std::vector<std::string>{"1 micro-batch does not fill a pipeline of 2 ranks; use 2 or more"});
+        std::vector<std::string>{
+            "1 micro-batch does not fill a pipeline of 2 ranks, which wait for each other; use 2 or more, with a "
+            "smaller train.micro_batch_size or a larger train.accumulate_grad_batches"});
 }
 
 TEST_CASE("names of schedules") {

@@ -153,13 +153,15 @@ TEST_CASE("stages by hand that do not divide the model are refused") {
   using Names = std::vector<std::string>;
   for (const auto& [given, stages, text] :
        {Row{Counts{3, 3}, 4, "2 stages are given, and the pipeline has 4"},
-        Row{Names{"embedding"}, 2, "1 stages are given, and the pipeline has 2"},
+        Row{Names{"embedding"}, 2, "1 stage is given, and the pipeline has 2"},
         Row{Counts{3, 2}, 2, "the stages have 5 blocks together, and the model has 6"},
         Row{Counts{6, 1}, 2, "the stages have 7 blocks together, and the model has 6"},
         Row{Counts{6, 0}, 2, "stage 1 has 0 blocks; it needs at least 1"},
         Row{Names{"embedding", "blocks.0.mpl"}, 2,
-            "no block is called \"blocks.0.mpl\" (did you mean \"blocks.0.mlp\"?); the model has embedding to head"},
-        Row{Names{"embedding", "tail"}, 2, "no block is called \"tail\"; the model has embedding to head"},
+            "no block is called \"blocks.0.mpl\" (did you mean \"blocks.0.mlp\"?); the model has embedding, "
+            "blocks.0.attention to blocks.1.mlp and head"},
+        Row{Names{"embedding", "tail"}, 2,
+            "no block is called \"tail\"; the model has embedding, blocks.0.attention to blocks.1.mlp and head"},
         Row{Names{"blocks.0", "head"}, 2,
             "the first stage begins with \"blocks.0\"; it must begin with the model's first block, \"embedding\""},
         Row{Names{"embedding", "head", "blocks.1"}, 3,

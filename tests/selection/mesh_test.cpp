@@ -137,8 +137,8 @@ TEST_CASE("a context axis that the model or the strategy cannot have is refused"
   CHECK(std::ranges::count(make_plan(recipe, cpus(2), 256).notes,
                            "`context_parallel`: nothing to do here: it needs a context axis with several ranks") == 1);
   CHECK(problem(with_mesh({.context = 4}), cpus(6)) ==
-        "mesh: the run has 6 ranks, which is no multiple of the 4 of mesh = { context = 4 }; context = 1; context = 2; "
-        "context = 3; context = 6");
+        "mesh: the run has 6 ranks, which is no multiple of the 4 of mesh = { context = 4 }; sizes that work, one "
+        "at a time: context = 1, context = 2, context = 3 or context = 6");
 }
 
 TEST_CASE("the default group of HYBRID_SHARD is the ranks of a node that share parameters") {
@@ -193,12 +193,13 @@ TEST_CASE("model_parallel has Lightning's sizes: the devices of a node, and the 
   CHECK(meshes(recipe, cpus(4, 2)) == "data 4 x tensor 2; { tensor = 2 }");
   recipe.strategy.data_parallel_size = 3;
   CHECK(problem(recipe, cpus(4, 2)) ==
-        "mesh: the run has 8 ranks, not the 6 of data_parallel_size = 3 and tensor_parallel_size = 2; data = 4");
+        "mesh: the run has 8 ranks, not the 6 of data_parallel_size = 3 and tensor_parallel_size = 2; sizes that "
+        "work, one at a time: data = 4");
   recipe.strategy.tensor_parallel_size = {};
   CHECK(
       problem(recipe, cpus(4, 2)) ==
       "mesh: the run has 8 ranks, not the 12 of data_parallel_size = 3 and tensor_parallel_size = 4 (the devices of a "
-      "node); data = 2");
+      "node); sizes that work, one at a time: data = 2");
   recipe.strategy.data_parallel_size = {};
   recipe.devices.mesh = MeshSizes{.shard = 8};
   CHECK(meshes(recipe, cpus(4, 2)) == "data 8; { shard = 8 }");
@@ -218,21 +219,23 @@ TEST_CASE("model_parallel shards the data axis as fsdp does") {
 
 TEST_CASE("sizes that do not multiply to the number of ranks are refused with sizes that do") {
   CHECK(problem(with_mesh({.tensor = 4}), cpus(6)) ==
-        "mesh: the run has 6 ranks, which is no multiple of the 4 of mesh = { tensor = 4 }; tensor = 1; tensor = 2; "
-        "tensor = 3; tensor = 6");
-  CHECK(problem(with_mesh({.shard = 2, .tensor = 2}, "fsdp"), cpus(8)) ==
-        "mesh: the run has 8 ranks, not the 4 of mesh = { shard = 2, tensor = 2 }; shard = 4; tensor = 4");
+        "mesh: the run has 6 ranks, which is no multiple of the 4 of mesh = { tensor = 4 }; sizes that work, one "
+        "at a time: tensor = 1 or tensor = 2");
+  CHECK(
+      problem(with_mesh({.shard = 2, .tensor = 2}, "fsdp"), cpus(8)) ==
+      "mesh: the run has 8 ranks, not the 4 of mesh = { shard = 2, tensor = 2 }; sizes that work, one at a time: shard "
+      "= 4 or tensor = 4");
   CHECK(problem(with_mesh({.replicate = 2, .shard = 4}, "fsdp"), cpus(1)) ==
         "mesh: the run has 1 rank, not the 8 of mesh = { replicate = 2, shard = 4 }");
   auto recipe = small_recipe();
   recipe.strategy = {.name = "ddp", .tensor_parallel_size = 2, .data_parallel_size = 2};
   CHECK(problem(recipe, cpus(6)) ==
-        "mesh: the run has 6 ranks, not the 4 of data_parallel_size = 2 and tensor_parallel_size = 2; data = 3; "
-        "tensor = 3");
+        "mesh: the run has 6 ranks, not the 4 of data_parallel_size = 2 and tensor_parallel_size = 2; sizes that "
+        "work, one at a time: data = 3");
   recipe.strategy.tensor_parallel_size = Recipe::automatic;
   CHECK(problem(recipe, cpus(4)) ==
         "mesh: the run has 4 ranks, not the 8 of data_parallel_size = 2 and tensor_parallel_size = 4 (the devices of a "
-        "node); data = 1; tensor = 2");
+        "node); sizes that work, one at a time: data = 1 or tensor = 2");
 }
 
 TEST_CASE("a mesh that is complete decides how many ranks are started") {
@@ -256,6 +259,15 @@ TEST_CASE("a mesh that is complete decides how many ranks are started") {
   CHECK(devices_of(place.load()).cpu_processes == 4);
   CHECK(devices_of(place.load({"devices.mesh={tensor=2}"})).cpu_processes == 2);
   CHECK(devices_of(place.load({"devices.mesh.tensor=4"})).cpu_processes == 8);
+  // A printed recipe contains cpu_processes = 1, the default, and trains on the same ranks.
+  CHECK(ranks("[devices]\nmesh = { tensor = 2 }\ncpu_processes = 1\n") == "2 or \"auto\"");
+  const std::string on_cpu = "[devices]\nmesh = { shard = 2, tensor = 2 }\naccelerator = \"cpu\"\n";
+  const auto recipe = RecipePlace("strategy = \"fsdp\"\n", on_cpu).load();
+  const auto again = parse_recipe(print_recipe(recipe), "again.toml", {}, reader_help());
+  CHECK(devices_of(recipe).cpu_processes == 4);
+  CHECK(devices_of(again).cpu_processes == 4);
+  CHECK(write_devices(devices_of(again).devices) == write_devices(devices_of(recipe).devices));
+  CHECK(devices_of(place.load({"devices.cpu_processes=1"})).cpu_processes == 1);
 
   // On a machine with too few accelerators, the message is about the mesh and not about a number that nobody wrote.
   const auto four = with_mesh({.shard = 2, .tensor = 2}, "fsdp");
@@ -341,7 +353,8 @@ TEST_CASE("replicate and shard in the mesh are groups of the strategy") {
         "refused: the mesh has replicate = 2 and shard = 2, but ddp has replicate = 4 and shard = 1; `fsdp` or `zero` "
         "can have both");
   CHECK(problem(with_mesh({.replicate = 4}, "fsdp"), cpus(4)) ==
-        "refused: the mesh has replicate = 4 and shard = 1, but fsdp FULL_SHARD has replicate = 1 and shard = 4");
+        "refused: the mesh has replicate = 4 and shard = 1, but fsdp FULL_SHARD has replicate = 1 and shard = 4; data "
+        "= 4 takes what the strategy has");
   auto against = with_mesh(both, "fsdp");
   against.strategy.options = {{"sharding_strategy", "FULL_SHARD"}};
   CHECK(problem(against, cpus(8)) ==
@@ -374,7 +387,7 @@ TEST_CASE("what needs complete parameters is refused with a tensor axis") {
   recipe.optimizer.name = "muon";
   CHECK(refusal(recipe, cpus(2)) ==
         "optimizer.name = \"muon\" needs complete parameters, so it cannot be combined with a tensor axis "
-        "(tensor_parallel_size above 1): take \"adamw\" or \"adam\" or \"sgd\" or \"lion\" or \"schedule_free_adamw\"");
+        "(tensor_parallel_size above 1): take adamw, adam, sgd, lion or schedule_free_adamw");
   recipe.optimizer.name = "adamw_8bit";
   CHECK(refusal(recipe, cpus(2)).starts_with("optimizer.name = \"adamw_8bit\" needs blocks of complete parameters"));
   recipe = with_mesh({.tensor = 2});
@@ -402,7 +415,7 @@ TEST_CASE("auto chooses for the data axis, with the memory of a part of the mode
   const auto divided = make_plan(recipe, cpus(4), 256), whole = make_plan(small_recipe(), cpus(2), 256);
   CHECK(divided.entry->name == "ddp");
   CHECK(divided.reason ==
-        "118.5 k parameters are under 500M and there are 2 devices, where those that read the same data count "
+        "118.5 k parameters are under 500M and there are 2 devices, where ranks that read the same data count "
         "as one");
   CHECK(divided.memory.optimizer < whole.memory.optimizer);
   CHECK(divided.memory.optimizer > whole.memory.optimizer / 2);
@@ -410,6 +423,7 @@ TEST_CASE("auto chooses for the data axis, with the memory of a part of the mode
   const auto sharded = make_plan(recipe, cpus(4), 256);
   CHECK(mesh_of_plan(sharded).size(Axis::shard) == 2);
   CHECK(sharded.reason ==
-        "118.5 k parameters are under 500M and there are 2 devices, where those that read the same data count as one; "
-        "ddp cannot run: the mesh has replicate = 1 and shard = 2, but ddp has replicate = 2 and shard = 1");
+        "118.5 k parameters are under 500M and there are 2 devices, where ranks that read the same data count as one; "
+        "ddp cannot run: the mesh has replicate = 1 and shard = 2, but ddp has replicate = 2 and shard = 1; data = 2 "
+        "takes what the strategy has");
 }
