@@ -109,8 +109,7 @@ std::optional<std::string> axis_called(const std::string& name) {
                                                           {"data_parallel", "data"},
                                                           {"data_parallel_size", "data"},
                                                           {"dp_replicate", "replicate"},
-                                                          {"dp_shard", "shard"},
-                                                          {"fsdp", "shard"}};
+                                                          {"dp_shard", "shard"}};
   const auto found = axes.find(lower(name));
   return found == axes.end() ? std::nullopt : std::optional(found->second);
 }

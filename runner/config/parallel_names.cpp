@@ -119,7 +119,8 @@ std::vector<ForeignName> fixed_names() {
       always("enable_async_tensor_parallel", false, slices),
       always("account_for_embedding_in_pipeline_split", true, ends),
       always("account_for_loss_in_pipeline_split", true, ends),
-      ForeignName::refused("use_distributed_optimizer", "it is ZeRO: strategy.name = \"zero\" with stage = 1"),
+      ForeignName::refused("use_distributed_optimizer",
+                           "it is stage 1 of ZeRO, a strategy of its own (runner strategies)"),
       ForeignName::accepted("make_vocab_size_divisible_by",
                             "the vocabulary is not padded: ranks of a tensor axis can "
                             "have parts of different sizes"),

@@ -94,7 +94,8 @@ TEST_CASE("switches of other tools for a mesh are accepted as they are here, and
         "`num_pp_microbatches` is not an option here: train.micro_batch_size is the number of sequences of a "
         "micro-batch, and train.accumulate_grad_batches the number of micro-batches of a step");
   CHECK(says("use_distributed_optimizer = true") ==
-        "`use_distributed_optimizer` is not an option here: it is ZeRO: strategy.name = \"zero\" with stage = 1");
+        "`use_distributed_optimizer` is not an option here: it is stage 1 of ZeRO, a strategy of its own (runner "
+        "strategies)");
   CHECK(
       says("data_parallel_shard_degree = -1") ==
       "`data_parallel_shard_degree` is not an option here: it is `shard` of devices.mesh = { replicate = 2, shard = 4 "
