@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "runner/base/text.hpp"
@@ -272,8 +273,7 @@ class Chooser {
 
   /// Chooses any candidate that fits, for candidates that are not in the rule book.
   bool take_any() {
-    for (size_t i = 0; i < choice_.candidates.size() && !choice_.fits(); ++i)
-      if (choice_.candidates[i].fits) choice_.chosen = static_cast<int>(i);
+    choice_.chosen = least([](const Candidate&) { return 0.0; });
     return choice_.fits();
   }
 
@@ -333,19 +333,21 @@ class Chooser {
     return join(parts, ", ");
   }
 
-  /// Seconds per sequence, to compare steps of different batches.
-  static double pace(const Candidate& candidate) { return *candidate.step_seconds / candidate.sequences(); }
+  /// Seconds per sequence, to compare steps of different batches; infinite if they are not known.
+  static double pace(const Candidate& candidate) {
+    return candidate.step_seconds.value_or(std::numeric_limits<double>::infinity()) / candidate.sequences();
+  }
 
-  /// -1: no candidate has a time.
-  int fastest() const {
+  /// The first of the candidates that fit with the least measure, below infinity; -1: there is none.
+  int least(const auto& measure) const {
     int best = -1;
-    for (size_t i = 0; i < choice_.candidates.size(); ++i) {
-      const Candidate& candidate = choice_.candidates[i];
-      if (!candidate.fits || !candidate.step_seconds) continue;
-      if (best < 0 || pace(candidate) < pace(choice_.candidates[static_cast<size_t>(best)])) best = static_cast<int>(i);
-    }
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < choice_.candidates.size(); ++i)
+      if (const Candidate& one = choice_.candidates[i]; one.fits && measure(one) < least)
+        best = static_cast<int>(i), least = measure(one);
     return best;
   }
+  int fastest() const { return least(pace); }
 
   void take_fastest() {
     int best = fastest();
@@ -369,16 +371,17 @@ class Chooser {
   }
   void follow_policy(const std::string& name) { follow(book_.policies.at(name).rule, book_.policies.at(name).source); }
 
+  /// A mesh only if nothing else fits.
   void take_smallest() {
-    for (size_t i = 0; i < choice_.candidates.size(); ++i) {
-      const Candidate& candidate = choice_.candidates[i];
-      if (!candidate.fits) continue;
-      if (!choice_.fits() || candidate.bytes < choice_.plan().bytes) choice_.chosen = static_cast<int>(i);
-    }
+    const auto bytes = [](const Candidate& one) { return static_cast<double>(one.bytes); };
+    if (least(bytes) < 0) consider_meshes();
+    choice_.chosen = least(bytes);
     if (!choice_.fits()) return;
-    follow_policy(is_offload(choice_.plan().form) ? "smallest_offload" : "smallest");
-    choice_.reason = fmt::format("policy \"smallest\": {} needs the least memory, {} a rank", label(choice_.plan()),
-                                 format_bytes(choice_.plan().bytes));
+    const Candidate& plan = choice_.plan();
+    follow_policy(is_offload(plan.form) ? "smallest_offload" : "smallest");
+    if (plan.mesh) follow(book_.mesh.rule, book_.mesh.source);
+    choice_.reason = fmt::format("policy \"smallest\": {} needs the least memory, {} a rank{}", label(plan),
+                                 format_bytes(plan.bytes), plan.mesh ? "; nothing fits without a mesh" : "");
   }
 
   /// Chooses the least offloading that fits. False if there is none.

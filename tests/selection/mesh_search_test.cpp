@@ -179,6 +179,15 @@ TEST_CASE("a small model gets a mesh if nothing else fits", "[meshes]") {
   CHECK(plan.reason.find("and the limit is devices.memory_limit = ") != std::string::npos);
   const auto resolved = parse_recipe(print_recipe(plan.recipe), "resolved.toml");
   CHECK(resolved.devices.mesh == plan.choice.plan().mesh->sizes);
+
+  smallest.devices.memory_limit = least - 1;
+  const auto small = make_plan(smallest, cpus(4), {}, StepClock());
+  REQUIRE(small.choice.fits());
+  REQUIRE(small.choice.plan().mesh);
+  CHECK(small.rule == rule_book().mesh.rule);
+  CHECK(small.choice.plan().bytes == least_bytes(small.choice, /*with_mesh=*/true));
+  CHECK(small.reason.find("policy \"smallest\": ") == 0);
+  CHECK(small.reason.find(" a rank; nothing fits without a mesh") != std::string::npos);
 }
 
 TEST_CASE("estimates of meshes are near their plans", "[meshes]") {
