@@ -224,7 +224,7 @@ Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, StopSign
 std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& plan, const Outcome& outcome,
                                            const RunRecord& record) {
   if (outcome.kind != "oom" || record.made_step() || recipe.train.micro_batch_size != Recipe::automatic) return {};
-  for (const auto& choice : batch_choices(recipe, plan.job.data_ranks()))
+  for (const auto& choice : batch_choices(recipe, {.data = plan.job.data_ranks(), .pipeline = plan.job.pipeline.ranks}))
     if (choice.micro_batch_size < plan.job.micro_batch_size) return choice.micro_batch_size;
   return {};
 }

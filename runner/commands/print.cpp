@@ -37,7 +37,7 @@ std::string as_deepspeed(Recipe recipe) {
                       recipe.strategy.name);
   // Without a global batch, the number of ranks does not matter.
   const auto& train = recipe.train;
-  if (!train.global_batch_size && train.micro_batch_size != Recipe::automatic) resolve_batch(recipe, 1, diagnostics);
+  if (!train.global_batch_size && train.micro_batch_size != Recipe::automatic) resolve_batch(recipe, {}, diagnostics);
   auto text = recipe_as_deepspeed(recipe, with_defaults(resolved.entry->options, resolved.options));
   note_open_values(nlohmann::json::parse(text));
   return text;

@@ -84,7 +84,7 @@ void add_train(std::vector<Key>& keys) {
        .minimum = 1}, &R::global_batch_size);
   add.add({.name = "micro_batch_size", .type = T::integer_or_auto,
            .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
-                   "\"auto\": the largest that fits.", .minimum = 1}, {},
+                   "\"auto\": the largest that fits. In a pipeline both leave 4 micro-batches for each rank of it, if they can.", .minimum = 1}, {},
           [](R& train, const json& value) {
             train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
           },

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ranges>
+
 #include "runner/config/divisors.hpp"
 
 namespace runner {
@@ -16,6 +19,21 @@ std::vector<std::string> as_text(const std::vector<int64_t>& values) {
   std::vector<std::string> text;
   for (int64_t value : values) text.push_back(std::to_string(value));
   return text;
+}
+
+/// The sizes, ascending, with which `sequences` are enough micro-batches for a pipeline; if there are none, the smallest size.
+std::vector<int64_t> with_enough_micro_batches(std::vector<int64_t> sizes, int64_t sequences, int pipeline) {
+  if (pipeline == 1) return sizes;
+  const auto few =
+      std::ranges::find_if(sizes, [&](int64_t size) { return sequences / size < micro_batches_per_stage * pipeline; });
+  sizes.erase(std::max(few, sizes.begin() + 1), sizes.end());
+  return sizes;
+}
+
+/// The micro-batches of a step whose number of sequences is the default.
+std::vector<int64_t> default_sizes(int pipeline) {
+  return with_enough_micro_batches(divisors(largest_default_micro_batch, largest_default_micro_batch),
+                                   largest_default_micro_batch, pipeline);
 }
 
 }  // namespace
@@ -36,17 +54,21 @@ int64_t shared_batch(const Recipe& recipe, int data_ranks) {
   return absurd || asked % together == 0 ? asked : next;
 }
 
-void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics) {
+void resolve_batch(Recipe& recipe, const BatchRanks& ranks, std::vector<Diagnostic>& diagnostics) {
+  const int data_ranks = ranks.data;
   auto& train = recipe.train;
   if (train.micro_batch_size == Recipe::automatic) train.micro_batch_size.reset();
   Diagnostic diagnostic;
   diagnostic.code = "batch";
   if (!train.global_batch_size) {
+    const bool divides = !train.micro_batch_size && !train.accumulate_grad_batches;
     if (!train.micro_batch_size) {
-      train.micro_batch_size = largest_default_micro_batch;
+      train.micro_batch_size = divides ? default_sizes(ranks.pipeline).back() : largest_default_micro_batch;
       recipe.origins["train.micro_batch_size"] = decided("the default without global_batch_size");
     }
-    if (!train.accumulate_grad_batches) train.accumulate_grad_batches = AccumulationSchedule{{0, 1}};
+    if (!train.accumulate_grad_batches)
+      train.accumulate_grad_batches =
+          AccumulationSchedule{{0, divides ? largest_default_micro_batch / *train.micro_batch_size : 1}};
     return;
   }
   int64_t global = *train.global_batch_size;
@@ -64,7 +86,8 @@ void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diag
     return;
   }
   int64_t per_rank = global / data_ranks;
-  auto fitting = divisors(per_rank, largest_default_micro_batch);
+  const auto fitting =
+      with_enough_micro_batches(divisors(per_rank, largest_default_micro_batch), per_rank, ranks.pipeline);
   auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
   bool divides = steps.is_number_integer() && steps > 0 && per_rank % steps.get<int64_t>() == 0;
   if (steps.is_number_integer() && !divides) {
@@ -81,8 +104,11 @@ void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diag
         decided(fmt::format("{} sequences a rank in {} micro-batches", per_rank, steps.get<int64_t>()));
   } else if (!train.micro_batch_size) {
     train.micro_batch_size = fitting.back();
-    recipe.origins["train.micro_batch_size"] = decided(
-        fmt::format("the largest divisor of {} sequences a rank, up to {}", per_rank, largest_default_micro_batch));
+    const auto enough =
+        fmt::format(", that leaves {} micro-batches for each rank of the pipeline", micro_batches_per_stage);
+    recipe.origins["train.micro_batch_size"] =
+        decided(fmt::format("the largest divisor of {} sequences a rank, up to {}{}", per_rank,
+                            largest_default_micro_batch, ranks.pipeline > 1 && fitting.back() > 1 ? enough : ""));
   } else if (per_rank % *train.micro_batch_size != 0) {
     diagnostic.place = recipe.origin("train.micro_batch_size");
     diagnostic.message = fmt::format(
@@ -101,20 +127,21 @@ bool can_divide_batch(const Recipe& recipe, int data_ranks) {
   asked.train = train;
   asked.strategy.options = recipe.strategy.options;
   std::vector<Diagnostic> mistakes;
-  resolve_batch(asked, data_ranks, mistakes);
+  resolve_batch(asked, {.data = data_ranks}, mistakes);
   return mistakes.empty();
 }
 
-std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks) {
+std::vector<BatchChoice> batch_choices(const Recipe& recipe, const BatchRanks& ranks) {
   const auto& train = recipe.train;
   bool automatic = train.micro_batch_size == Recipe::automatic;
   std::vector<BatchChoice> choices;
   if (train.global_batch_size) {
-    int64_t share = *train.global_batch_size / data_ranks;
+    int64_t share = *train.global_batch_size / ranks.data;
     if (train.micro_batch_size && !automatic) return {{*train.micro_batch_size, share / *train.micro_batch_size}};
     auto steps = recipe.strategy.options.value("gradient_accumulation_steps", nlohmann::json());
     if (steps.is_number_integer()) return {{share / steps.get<int64_t>(), steps.get<int64_t>()}};
-    for (int64_t size : divisors(share, automatic ? largest_micro_batch : largest_default_micro_batch))
+    const auto sizes = divisors(share, automatic ? largest_micro_batch : largest_default_micro_batch);
+    for (int64_t size : with_enough_micro_batches(sizes, share, ranks.pipeline))
       choices.insert(choices.begin(), {size, share / size});
     return choices;
   }
@@ -125,7 +152,7 @@ std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks) {
       choices.push_back({size, accumulation});
     return choices;
   }
-  for (int64_t size = largest_default_micro_batch; size >= 1; size /= 2)
+  for (int64_t size : default_sizes(ranks.pipeline) | std::views::reverse)
     choices.push_back({size, largest_default_micro_batch / size});
   return choices;
 }

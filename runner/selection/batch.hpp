@@ -10,9 +10,15 @@ namespace runner {
 /// The origin of a value that the planner decided. `why`: the reason.
 Origin decided(const std::string& why);
 
+/// The ranks among which a step is divided.
+struct BatchRanks {
+  int data = 1;      ///< that read different sequences
+  int pipeline = 1;  ///< that have different blocks. They wait less for each other with more micro-batches.
+};
+
 /// Sets defaults for micro_batch_size and, without global_batch_size, accumulate_grad_batches. "auto" gets the default too; the
 /// choice of a strategy changes it later. Reports sizes that do not divide, with the values that work.
-void resolve_batch(Recipe& recipe, int data_ranks, std::vector<Diagnostic>& diagnostics);
+void resolve_batch(Recipe& recipe, const BatchRanks& ranks, std::vector<Diagnostic>& diagnostics);
 
 /// The least multiple of data_ranks x micro_batch_size that is not below the recipe's global_batch_size; if it has more than 64
 /// bits, the recipe's value. The recipe must have a global_batch_size.
@@ -20,6 +26,10 @@ int64_t shared_batch(const Recipe& recipe, int data_ranks);
 
 /// Whether the recipe's global_batch_size can be divided among the data ranks, in micro-batches of its micro_batch_size.
 bool can_divide_batch(const Recipe& recipe, int data_ranks);
+
+/// How many micro-batches for each rank of a pipeline the defaults leave, if the batch has as many sequences. Source: Huang et al.
+/// 2018 (GPipe, arXiv 1811.06965), section 2.3: the time in which ranks wait is negligible from four times as many on.
+inline constexpr int64_t micro_batches_per_stage = 4;
 
 /// A way to cut the step into micro-batches.
 struct BatchChoice {
@@ -29,7 +39,8 @@ struct BatchChoice {
 /// The choices that the recipe leaves open, the largest micro-batch first. With micro_batch_size = N: one choice. With
 /// global_batch_size: divisors of a rank's sequences. Otherwise powers of two; accumulation keeps the default number of sequences
 /// in a step, unless the recipe sets it or micro_batch_size is "auto". Micro-batches are at most 8, or 1024 for "auto".
+/// In a pipeline, only choices with micro_batches_per_stage for each rank, if there are any; otherwise only the smallest micro-batch.
 /// The batch must be divisible (can_divide_batch()).
-std::vector<BatchChoice> batch_choices(const Recipe& recipe, int data_ranks);
+std::vector<BatchChoice> batch_choices(const Recipe& recipe, const BatchRanks& ranks);
 
 }  // namespace runner

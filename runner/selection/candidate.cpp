@@ -99,7 +99,7 @@ CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, c
       job_(base_job(recipe, model, topology)),
       sizes_(topology.sizes),
       limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
-      batches_(can_divide_batch(recipe, topology.data_ranks()) ? batch_choices(recipe, topology.data_ranks())
+      batches_(can_divide_batch(recipe, topology.data_ranks()) ? batch_choices(recipe, topology.batch_ranks())
                                                                : std::vector<BatchChoice>()) {}
 
 bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {

@@ -70,7 +70,7 @@ class Search {
     const Recipe& recipe = request_.recipe;
     if (!can_divide_batch(recipe, trial.data)) return;
     const bool recompute_open = recipe.activation_checkpointing.mode == "none";
-    for (const auto& batch : batch_choices(recipe, trial.data)) {
+    for (const auto& batch : batch_choices(recipe, {.data = trial.data})) {
       trial.batch = batch;
       for (const int virtual_stages : virtual_stages_tried) {
         trial.virtual_stages = virtual_stages;

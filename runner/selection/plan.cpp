@@ -94,7 +94,7 @@ void take_mesh(Plan& plan, const Candidate& candidate, const Recipe& asked, Topo
   recipe.train.micro_batch_size = asked.train.micro_batch_size;
   recipe.train.accumulate_grad_batches = asked.train.accumulate_grad_batches;
   std::vector<Diagnostic> none;
-  resolve_batch(recipe, topology.data_ranks(), none);
+  resolve_batch(recipe, topology.batch_ranks(), none);
   RUNNER_CHECK(none.empty(), "a mesh was chosen whose data ranks cannot divide the batch");
 }
 
@@ -360,7 +360,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   std::vector<Diagnostic> batch_mistakes;
   if (sound) {
     check_division(recipe, topology.sizes, diagnostics);
-    resolve_batch(plan.recipe, topology.data_ranks(), batch_mistakes);
+    resolve_batch(plan.recipe, topology.batch_ranks(), batch_mistakes);
   }
   const bool may_divide_model = sound && !resolved.entry && mesh_is_open(recipe, topology);
   if (!may_divide_model || !diagnostics.empty())

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runner/config/recipe.hpp"
+#include "runner/selection/batch.hpp"
 #include "runner/selection/device_kinds.hpp"
 #include "strategies/contract/cpu_products.hpp"
 #include "strategies/mesh/mesh.hpp"
@@ -33,6 +34,10 @@ struct Topology {
   /// All ranks. A plan splits its axis `data`. Throws Error(usage) if the sizes do not multiply to their number.
   Mesh mesh() const;
   int data_ranks() const { return mesh().data_ranks(); }  ///< ranks that read different data
+  BatchRanks batch_ranks() const {
+    const Mesh all = mesh();
+    return {.data = all.data_ranks(), .pipeline = all.size(Axis::pipeline)};
+  }
   int data_ranks_of_node() const { return std::clamp(devices_per_node / mesh().stride(Axis::data), 1, data_ranks()); }
   /// The ranks that share the memory and the cores of a machine.
   int ranks_per_machine() const { return simulated ? world_size() : devices_per_node; }

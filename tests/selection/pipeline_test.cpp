@@ -36,6 +36,29 @@ bool notes_contain(const Plan& plan, const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("the default micro-batch leaves enough micro-batches for the ranks of a pipeline") {
+  const auto sizes = [](int ranks, std::optional<int64_t> sequences, std::optional<int64_t> accumulation = {},
+                        std::optional<int64_t> size = {}) {
+    auto recipe = pipelined(ranks);
+    recipe.train.micro_batch_size = size;
+    recipe.train.global_batch_size = sequences;
+    recipe.train.accumulate_grad_batches.reset();
+    if (accumulation) recipe.train.accumulate_grad_batches = AccumulationSchedule{{0, *accumulation}};
+    const auto plan = make_plan(recipe, cpus(ranks), 256);
+    return std::pair(*plan.recipe.train.micro_batch_size, plan.pipeline ? plan.pipeline->shape.micro_batches : 1);
+  };
+  CHECK(sizes(2, 64) == std::pair<int64_t, int>(8, 8));
+  CHECK(sizes(2, 16) == std::pair<int64_t, int>(2, 8));
+  CHECK(sizes(2, 8) == std::pair<int64_t, int>(1, 8));
+  CHECK(sizes(2, 6) == std::pair<int64_t, int>(1, 6));  // fewer than 4 for each rank, but the most
+  CHECK(sizes(4, 48) == std::pair<int64_t, int>(3, 16));
+  CHECK(sizes(1, 16) == std::pair<int64_t, int>(8, 1));
+  CHECK(sizes(2, {}) == std::pair<int64_t, int>(1, 8));
+  CHECK(sizes(1, {}) == std::pair<int64_t, int>(8, 1));
+  CHECK(sizes(2, 64, {}, Recipe::automatic) == std::pair<int64_t, int>(8, 8));
+  CHECK(sizes(2, 16, {}, 8) == std::pair<int64_t, int>(8, 2));  // the recipe's own
+}
+
 TEST_CASE("a resolved recipe has the blocks of each stage, and workers get the same stages from it") {
   const auto plan = make_plan(pipelined(2), cpus(2), 256);
   CHECK(plan.recipe.devices.mesh == MeshSizes{.pipeline = 2});
