@@ -1,6 +1,5 @@
 // The events of a block's backward (BlockMemory::backward()), whole or in two parts.
 #include <algorithm>
-#include <utility>
 
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/split_backward.hpp"
@@ -23,22 +22,21 @@ class BlockMemory::Backward {
     if (splits) tensors_ = tensors_kept_for_weights(*memory.job_.model, block);
   }
 
-  /// `waiting`: bytes of a tied parameter's gradient from other blocks.
   std::vector<BackwardEvent> list(int64_t casts, int64_t waiting) {
-    waiting_ = waiting;
     const bool kept = memory_.job_.recomputes(block_);
     for (size_t i = 0; i < spec_.backward_moments.size(); ++i) {
       const auto moment = memory_.own_moment(block_, spec_.backward_moments[i]);
       // The cast of a weight is freed after its backward.
       const bool end = i + 1 == spec_.backward_moments.size();
       const int64_t left = end || casts == 0 ? 0 : casts - memory_.cast_bytes(block_, moment.arrived);
-      const int64_t beside = left + waiting_ + kept_for_weights_at(i);
+      const int64_t beside = left + waiting + kept_for_weights_at(i);
       kept ? add_moment_keeping(moment, beside) : add_moment(moment, beside);
     }
-    const int64_t remains = waiting_ + (splits_ ? memory_.kept_for_weights(block_) : 0);
+    const int64_t remains = waiting + (splits_ ? memory_.kept_for_weights(block_) : 0);
     add(Kind::level, remains);
     kept ? hand_on(remains + memory_.input(block_)) : one_by_one(spec_.parameter_count());
     add(Kind::level, remains);
+    if (spec_.kind == BlockKind::embedding) add(Kind::took_waiting, 0);
     return std::move(events_);
   }
 
@@ -68,8 +66,8 @@ class BlockMemory::Backward {
 
   /// Rows are added to what waits for them, which then becomes the strategy's, or to the strategy's tensor.
   void add_rows(const MemoryMoment& moment, int64_t bytes) {
-    if (takes_) bytes -= std::exchange(waiting_, 0);
     add(Kind::level, bytes);
+    if (takes_) add(Kind::took_waiting, 0);
     one_by_one(moment.arrived + moment.arriving);
     add(Kind::level, bytes);
   }
@@ -178,7 +176,6 @@ class BlockMemory::Backward {
   const BlockSpec& spec_;
   size_t first_slot_;
   bool takes_, splits_;
-  int64_t waiting_ = 0;
   std::vector<KeptTensor> tensors_ = {};  ///< that are kept for the second part
   size_t computed_, stored_;              ///< the block's parameters from these on have their gradient
   std::vector<BackwardEvent> events_;

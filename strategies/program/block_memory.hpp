@@ -17,10 +17,11 @@ int64_t pinned_bytes(int64_t bytes);
 /// One thing that happens in a block's backward.
 struct BackwardEvent {
   enum class Kind {
-    peak,      ///< the block's activations have `bytes` bytes, and memory may peak
-    level,     ///< they have `bytes` bytes
-    computed,  ///< the gradient of the parameter in `slot` was computed
-    stored,    ///< the strategy has added the gradient of `slot` to its buffer
+    peak,          ///< the block's activations have `bytes` bytes, and memory may peak
+    level,         ///< they have `bytes` bytes
+    computed,      ///< the gradient of the parameter in `slot` was computed
+    stored,        ///< the strategy has added the gradient of `slot` to its buffer
+    took_waiting,  ///< what waited for the gradient of a tied parameter (BlockMemory::waiting()) is a part of that gradient
   };
   Kind kind = Kind::level;
   int64_t bytes = 0;

@@ -286,6 +286,10 @@ class Replay {
         case Kind::level:
           hold(block, event.bytes);
           break;
+        case Kind::took_waiting:
+          for (size_t b = 0; b < job_.model->blocks.size(); ++b)
+            if (blocks_.waiting(b) > 0) hold(b, 0);
+          break;
         case Kind::computed:
           gradients_.computed(event.slot, blocks_.elements(event.slot));
           break;

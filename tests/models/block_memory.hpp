@@ -60,8 +60,11 @@ inline std::vector<BlockBytes> measured_memory(const DividedRun& run, const Mode
     }
   }
   std::vector<torch::Tensor> gradients(model->slots.size());
-  BlockGraphs graphs(*model, job, torch::kCPU,
-                     [&](size_t slot, torch::Tensor gradient) { gradients[slot] = gradient; });
+  BlockGraphs graphs(
+      *model, job, torch::kCPU, [&](size_t slot, torch::Tensor gradient) { gradients[slot] = gradient; },
+      [&](size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
+        gradients[slot] = torch::zeros_like(model->slots[slot]).index_add_(0, ids, rows);
+      });
   for (size_t slot = 0; slot < model->slots.size(); ++slot) graphs.place_parameter(slot, model->slots[slot]);
   graphs.begin(/*micro_batch=*/0, context, 1);
   const auto begin = account.current();
@@ -91,6 +94,7 @@ inline std::vector<BlockBytes> claimed_memory(const DividedRun& run, const Model
   for (size_t b = bytes.size(); b-- > 0;) {
     saved -= memory.saved(b);
     for (const auto& event : memory.backward(b, /*takes=*/true)) {
+      if (event.kind == BackwardEvent::Kind::took_waiting) waiting = 0;
       if (event.kind == BackwardEvent::Kind::computed)
         gradients += memory.elements(event.slot) * static_cast<int64_t>(torch::elementSize(run.dtype));
       bytes[b].backward = std::max(bytes[b].backward, saved + event.bytes + gradients + waiting);
