@@ -301,7 +301,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
               {"micro_batch_size", choice.plan().job.micro_batch_size},
               {"accumulation", choice.plan().job.accumulation},
               {"recompute_every", choice.plan().every},
-              {"mesh", choice.plan().mesh ? find_key("devices", "mesh")->get(r.plan.recipe) : nlohmann::json()},
+              {"mesh", find_key("devices", "mesh")->get(r.plan.recipe)},
               {"rule", choice.rule},
               {"source", choice.source},
               {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},

@@ -122,6 +122,7 @@ TEST_CASE("check and recommend know the mesh", "[e2e]") {
   REQUIRE(advice.code == 0);
   CHECK(advice.json().at("parameters") == run("recommend", "{tensor=1}", {"--json"}).json().at("parameters"));
   const auto answer = advice.json();
+  CHECK(answer.at("chosen").at("mesh") == nlohmann::json{{"shard", 2}, {"tensor", 2}});
   for (const auto& candidate : answer.at("candidates"))
     if (candidate.at("strategy") == "ddp") CHECK(candidate.at("verdict") == "refused");
 }
