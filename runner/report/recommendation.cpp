@@ -12,6 +12,7 @@
 #include "runner/report/pipeline_text.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
+#include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/pipeline/picture.hpp"
 
@@ -281,8 +282,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
       item["host_bytes_per_rank"] = candidate.host;
       item["host_parts"] = {{"offloaded", memory.host}, {"snapshot", on_device ? 0 : candidate.snapshot}};
       if (candidate.pipeline) item["pipeline"] = to_json(*candidate.pipeline);
-      auto& mesh = item["mesh"] = nlohmann::json::object();
-      for (const auto& [axis, size] : candidate.job.mesh.axes()) mesh[name_of(axis)] = size;
+      item["mesh"] = mesh_json(candidate.job.mesh);
       item["traffic_of_axes"] = axes_json(candidate);
       bool timed = candidate.step_seconds.has_value();
       item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();

@@ -180,6 +180,12 @@ std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int 
   return notes;
 }
 
+nlohmann::json mesh_json(const Mesh& mesh) {
+  auto sizes = nlohmann::json::object();
+  for (const auto& [axis, size] : mesh.axes()) sizes[name_of(axis)] = size;
+  return sizes;
+}
+
 nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry) {
   const auto sizes = given_mesh(recipe);
   const int64_t replicate = sizes.replicate.value_or(1), shard = sizes.shard.value_or(1);

@@ -1,6 +1,7 @@
 // The mesh of a run: the sizes that its recipe gives, on the devices that it uses.
 #pragma once
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::share
 
 /// Notes about a tensor axis that spans nodes, and about keys of axes that the mesh does not have. `recipe`: as given.
 std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node);
+
+/// {"data": 2, "tensor": 2}: the axes with several ranks.
+nlohmann::json mesh_json(const Mesh& mesh);
 
 /// The options of the strategy that the sizes replicate and shard of the mesh ask for.
 nlohmann::json options_of_groups(const Recipe& recipe, const Entry& entry);

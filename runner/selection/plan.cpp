@@ -414,6 +414,7 @@ nlohmann::json Plan::to_json() const {
           {"reason", reason},
           {"notes", notes},
           {"world_size", job.world_size()},
+          {"mesh", mesh_json(job.mesh)},
           {"micro_batch_size", job.micro_batch_size},
           {"accumulation", job.accumulation},
           {"precision", recipe.precision.mode},

@@ -172,6 +172,7 @@ TEST_CASE("a profiled run compares how long ranks of a pipeline waited with the 
   INFO(result.err);
   REQUIRE(result.code == 0);
   const auto run = place.run({"show", "last", "--json"}).json();
+  CHECK(run.at("plan").at("mesh") == nlohmann::json{{"pipeline", 2}});
   const double predicted = run.at("predicted").at("pipeline_wait_percent"),
                measured = run.at("measured").at("pipeline_wait_percent");
   CHECK(predicted > 100 * 1.0 / 5 - 0.01);  // of equal stages; these are less equal
