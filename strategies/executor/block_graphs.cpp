@@ -207,11 +207,10 @@ void BlockGraphs::backward_weight(size_t block) {
 
 namespace {
 
-/// Adds in place if nothing else uses the memory of `a`.
-torch::Tensor sum_of(torch::Tensor a, const torch::Tensor& b) {
-  const bool alone = a.use_count() == 1 && a.storage().use_count() == 1;
-  return alone ? a.add_(b) : a + b;
-}
+/// Whether nothing else uses the memory of `a`, so that its values may be replaced.
+bool is_alone(const torch::Tensor& a) { return a.use_count() == 1 && a.storage().use_count() == 1; }
+
+torch::Tensor sum_of(torch::Tensor a, const torch::Tensor& b) { return is_alone(a) ? a.add_(b) : a + b; }
 
 }  // namespace
 
@@ -232,8 +231,8 @@ void BlockGraphs::rows_arrived(size_t slot, const torch::Tensor& ids, const torc
   const bool complete =
       waiting.defined() || owner_[slot] != in_backward_ || is_recomputed(model_.spec, recompute_, in_backward_);
   if (!complete) return take_rows_(slot, ids, rows);
-  const bool alone = waiting.defined() && waiting.use_count() == 1 && waiting.storage().use_count() == 1;
-  auto sum = alone ? std::exchange(waiting, {}) : torch::zeros(model_.slots[slot].sizes(), rows.options());
+  auto sum = waiting.defined() && is_alone(waiting) ? std::exchange(waiting, {})
+                                                    : torch::zeros(model_.slots[slot].sizes(), rows.options());
   gradient_arrived(slot, sum.index_add_(0, ids, rows));
 }
 
