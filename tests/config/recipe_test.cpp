@@ -108,7 +108,7 @@ TEST_CASE("strategy.nvme_path is relative to the file that contains it") {
         (folder.path / "configurations/swap").string());
 }
 
-TEST_CASE("--set replaces a whole table, and sets a key of a table without the others") {
+TEST_CASE("a table in --set replaces that of the recipe, and a key of a table is set without the others") {
   const std::string three = "[devices]\nmesh = { pipeline = 2, shard = 2, tensor = 2 }\n";
   const auto mesh = [&](const std::vector<std::string>& overrides) {
     return toml_value(mesh_table().print(*read(three, overrides).devices.mesh));
