@@ -207,10 +207,11 @@ void BlockGraphs::backward_weight(size_t block) {
 
 namespace {
 
-/// Whether nothing else uses the memory of `a`, so that its values may be replaced.
-bool is_alone(const torch::Tensor& a) { return a.use_count() == 1 && a.storage().use_count() == 1; }
-
-torch::Tensor sum_of(torch::Tensor a, const torch::Tensor& b) { return is_alone(a) ? a.add_(b) : a + b; }
+/// Adds in place if nothing else uses the memory of `a`.
+torch::Tensor sum_of(torch::Tensor a, const torch::Tensor& b) {
+  const bool alone = a.use_count() == 1 && a.storage().use_count() == 1;
+  return alone ? a.add_(b) : a + b;
+}
 
 }  // namespace
 
@@ -224,16 +225,14 @@ void BlockGraphs::gradient_arrived(size_t slot, torch::Tensor gradient) {
     waiting = std::move(gradient);
 }
 
-/// Rows are added to what waits for them. Where the gradient is kept or waits itself, it needs the parameter's shape.
+/// Where the gradient is kept, waits or is added to what waits, it needs the parameter's shape. Rows that were added to what waits one by
+/// one would have other bits than the sum of both parts, which a pipeline with a copy of the tied parameter computes.
 void BlockGraphs::rows_arrived(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
   torch::NoGradGuard no_grad;
-  auto& waiting = pass_->waiting[slot];
-  const bool complete =
-      waiting.defined() || owner_[slot] != in_backward_ || is_recomputed(model_.spec, recompute_, in_backward_);
-  if (!complete) return take_rows_(slot, ids, rows);
-  auto sum = waiting.defined() && is_alone(waiting) ? std::exchange(waiting, {})
-                                                    : torch::zeros(model_.slots[slot].sizes(), rows.options());
-  gradient_arrived(slot, sum.index_add_(0, ids, rows));
+  const bool whole = pass_->waiting[slot].defined() || owner_[slot] != in_backward_ ||
+                     is_recomputed(model_.spec, recompute_, in_backward_);
+  if (!whole) return take_rows_(slot, ids, rows);
+  gradient_arrived(slot, torch::zeros(model_.slots[slot].sizes(), rows.options()).index_add_(0, ids, rows));
 }
 
 void BlockGraphs::pass_on(size_t slot, torch::Tensor gradient) {

@@ -53,7 +53,7 @@ class BlockMemory::Backward {
     add(Kind::level, bytes);
     one_by_one(moment.arrived);
     add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
-    if (moment.arrives_as_rows && memory_.job_.accelerator.host_kernels) return add_rows(moment, bytes);
+    if (arrives_as_rows(moment)) return add_rows(moment, bytes);
     if (arriving > 0) add(Kind::peak, bytes + arriving * compute + weight_scratch(moment) + sum_bytes(moment));
     if (moment.arriving == 0) return;
     if (!splits_) bytes -= memory_.released_bytes(moment);
@@ -64,10 +64,17 @@ class BlockMemory::Backward {
     add(Kind::level, bytes);
   }
 
-  /// Rows are added to what waits for them, which then becomes the strategy's, or to the strategy's tensor.
+  /// Rows of a tied parameter are a tensor first, to which the gradient of the head is added.
+  bool arrives_as_rows(const MemoryMoment& moment) const {
+    if (!moment.arrives_as_rows || !memory_.job_.accelerator.host_kernels) return false;
+    for (size_t b = 0; b < memory_.job_.model->blocks.size(); ++b)
+      if (memory_.waiting(b) > 0) return false;
+    return true;
+  }
+
+  /// Rows are added to the strategy's tensor, without one of their own.
   void add_rows(const MemoryMoment& moment, int64_t bytes) {
     add(Kind::level, bytes);
-    if (takes_) add(Kind::took_waiting, 0);
     one_by_one(moment.arrived + moment.arriving);
     add(Kind::level, bytes);
   }
