@@ -28,10 +28,10 @@ class ContextNumbers {
   /// Sets the collectives of a block, and changes what it saves on a rank with complete rows.
   void change(BlockSpec& block) const;
 
-  /// The forward of attention, for gather and ring. `beside`: elements per token of other tensors that exist at that time, without
-  /// queries, keys, values and the result.
+  /// Memory in the forward of attention, for gather and ring. It includes queries, keys, values and the result. `beside`: elements per
+  /// token of the other tensors that exist then.
   std::vector<MemoryMoment> forward(double beside) const;
-  /// The backward. `beside` is without the gradients of those tensors, too.
+  /// Memory in the backward. It also includes the gradients of those four tensors.
   MemoryMoment backward(double beside) const;
 
   /// For ulysses: the exchanges before and after attention.
@@ -42,7 +42,7 @@ class ContextNumbers {
   /// Heads and key heads of which this rank computes attention at a time.
   int64_t attended_heads() const { return of_heads() > 0 ? size_.heads / context_.ranks : size_.heads; }
   int64_t attended_key_heads() const;
-  /// For ulysses: the exchange of the gradients of queries, keys and values. `beside`: elements per token of other tensors.
+  /// For ulysses: memory while the gradients of queries, keys and values are exchanged. `beside`: as in forward().
   MemoryMoment backward_exchange(double beside) const;
 
  private:

@@ -145,7 +145,9 @@ std::vector<BatchChoice> batch_choices(const Recipe& recipe, const BatchRanks& r
       choices.insert(choices.begin(), {size, share / size});
     return choices;
   }
-  int64_t accumulation = train.accumulate_grad_batches ? train.accumulate_grad_batches->begin()->second : 1;
+  int64_t accumulation = train.accumulate_grad_batches     ? train.accumulate_grad_batches->begin()->second
+                         : automatic && ranks.pipeline > 1 ? micro_batches_per_stage * ranks.pipeline
+                                                           : 1;
   if (train.micro_batch_size && !automatic) return {{*train.micro_batch_size, accumulation}};
   if (automatic || train.accumulate_grad_batches) {
     for (int64_t size = automatic ? largest_micro_batch : largest_default_micro_batch; size >= 1; size /= 2)

@@ -40,6 +40,7 @@ struct BatchChoice {
 /// global_batch_size: divisors of a rank's sequences. Otherwise powers of two; accumulation keeps the default number of sequences
 /// in a step, unless the recipe sets it or micro_batch_size is "auto". Micro-batches are at most 8, or 1024 for "auto".
 /// In a pipeline, only choices with micro_batches_per_stage for each rank, if there are any; otherwise only the smallest micro-batch.
+/// Without global_batch_size, "auto" in a pipeline accumulates that many, unless the recipe sets accumulate_grad_batches.
 /// The batch must be divisible (can_divide_batch()).
 std::vector<BatchChoice> batch_choices(const Recipe& recipe, const BatchRanks& ranks);
 

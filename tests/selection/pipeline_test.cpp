@@ -56,6 +56,8 @@ TEST_CASE("the default micro-batch leaves enough micro-batches for the ranks of 
   CHECK(sizes(2, {}) == std::pair<int64_t, int>(1, 8));
   CHECK(sizes(1, {}) == std::pair<int64_t, int>(8, 1));
   CHECK(sizes(2, 64, {}, Recipe::automatic) == std::pair<int64_t, int>(8, 8));
+  CHECK(sizes(2, {}, {}, Recipe::automatic).second == 8);
+  CHECK(sizes(2, {}, 2, Recipe::automatic).second == 2);        // the recipe's own
   CHECK(sizes(2, 16, {}, 8) == std::pair<int64_t, int>(8, 2));  // the recipe's own
 }
 

@@ -74,7 +74,7 @@ std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe
                                      : MemoryMoment{.compute_elements_per_token = beside + 8 * e.q};
   if (context.keys_travel()) attention = context.backward(beside);
   attention.arrived = out;
-  auto exchange = context.backward_exchange(beside);  // of ulysses
+  auto exchange = context.backward_exchange(beside);  // only with ulysses
   exchange.arrived = out;
   std::vector<MemoryMoment> moments = {
       {.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.q,
