@@ -124,7 +124,7 @@ std::string chosen_program(const Choice& choice) {
     constexpr int usual_width = 100;
     const int columns = terminal_width(STDOUT_FILENO);
     text +=
-        draw(pipeline->shape, pipeline->simulation, columns > 0 ? columns : usual_width) +
+        draw(pipeline->shape, pipeline->simulation(), columns > 0 ? columns : usual_width) +
         fmt::format("\nrank {} of {}, {}:\n", pipeline->largest, pipeline->shape.ranks, blocks_text(*chosen.job.model));
   }
   return text + program_text(chosen.job, chosen.entry->plan(chosen.job));

@@ -21,7 +21,7 @@ std::string pipeline_text(const PipelinePlan& pipeline) {
     rows.push_back({fmt::format("  rank {} of {}", rank, shape.ranks),
                     blocks_text(*pipeline.models[static_cast<size_t>(rank)]),
                     fmt::format("{:.0f} %", 100 * pipeline.busy(rank) / work),
-                    format_bytes(pipeline.memory[static_cast<size_t>(rank)].total())});
+                    format_bytes(pipeline.memory.of(rank).total())});
   return text + format_table({{""}, {"blocks", false, true}, {"work", true}, {"tensors in a step", true}}, rows);
 }
 

@@ -306,7 +306,7 @@ nlohmann::json recommendation_json(const Recommendation& r) {
               {"source", choice.source},
               {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},
               {"reason", choice.reason}};
-  if (choice.fits() && choice.plan().pipeline) chosen["schedule"] = to_json(choice.plan().pipeline->simulation);
+  if (choice.fits() && choice.plan().pipeline) chosen["schedule"] = to_json(choice.plan().pipeline->simulation());
   nlohmann::json changes = nlohmann::json::array();
   for (const auto& other : r.what_if)
     if (auto words = difference(choice, other.choice); !words.empty())

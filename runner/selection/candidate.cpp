@@ -150,7 +150,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     candidate.fits = true;  // its memory is not known
     return candidate;
   }
-  candidate.memory = candidate.pipeline ? candidate.pipeline->memory[static_cast<size_t>(candidate.pipeline->largest)]
+  candidate.memory = candidate.pipeline ? candidate.pipeline->memory.of(candidate.pipeline->largest)
                                         : claimed_memory(*candidate.entry, job);
   candidate.snapshot = snapshot_bytes(recipe_, *candidate.entry, job, candidate.memory);
   candidate.bytes = candidate.memory.total() + limit_.context + (job.accelerator.own_memory ? 0 : candidate.snapshot);
@@ -160,20 +160,21 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
 }
 
 Candidate CandidateSearch::largest(const Form& form, int64_t every) const {
-  // Memory grows with the micro-batch, so binary search finds the largest that fits; if none fits, the smallest.
+  Candidate found = at(form, batches_.back(), every);
+  if (!found.fits) return found;
+  // Memory grows with the micro-batch, so binary search finds the largest that fits.
   size_t low = 0, high = batches_.size() - 1;
-  std::optional<Candidate> fitting;
   while (low < high) {
-    size_t middle = (low + high) / 2;
+    const size_t middle = (low + high) / 2;
     Candidate candidate = at(form, batches_[middle], every);
     if (!candidate.fits) {
       low = middle + 1;
       continue;
     }
     high = middle;
-    fitting = std::move(candidate);
+    found = std::move(candidate);
   }
-  return fitting ? *fitting : at(form, batches_[high], every);
+  return found;
 }
 
 Candidate CandidateSearch::best(const Form& form) const {

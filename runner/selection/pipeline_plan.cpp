@@ -9,6 +9,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/selection/script_strategy.hpp"
+#include "strategies/pipeline/step_length.hpp"
 #include "strategies/pipeline/transfers.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/parallel_plan.hpp"
@@ -51,14 +52,10 @@ PipelineSimulation played(const PipelineShape& shape, const std::vector<StageTim
   return simulate(shape, *training_order_with_transfers(shape), {.stages = times, .latency = latency});
 }
 
-/// A number of micro-batches after which a rank frees as many activations as it keeps, and ranks wait as long for the next one as for each
-/// of the later ones. It is a multiple of the ranks, so groups of interleaved_1f1b are equal.
-int64_t enough_micro_batches(const PipelineShape& shape) { return int64_t{4} * shape.ranks; }
-
 /// The share of a rank's transfers by which a step is longer if each transfer takes 1 % of the time of a stage. In a step with many
 /// micro-batches it is about that of a shorter step.
-double exposed_transfers(PipelineShape shape, const std::vector<StageTime>& times) {
-  shape.micro_batches = static_cast<int>(std::min<int64_t>(shape.micro_batches, enough_micro_batches(shape)));
+double exposed_transfers(const PipelineShape& step, const std::vector<StageTime>& times) {
+  const auto shape = settled(step);
   const double all = std::accumulate(times.begin(), times.end(), 0.0, [](double sum, const StageTime& time) {
     return sum + time.forward + time.backward;
   });
@@ -72,9 +69,8 @@ double exposed_transfers(PipelineShape shape, const std::vector<StageTime>& time
 }
 
 /// What each virtual stage may hold.
-std::vector<StageMemory> limits_of(PipelineShape shape, const MemoryLimit& limit) {
-  shape.micro_batches = static_cast<int>(std::min<int64_t>(shape.micro_batches, enough_micro_batches(shape)));
-  const auto held = played(shape, {}).stage_peak;
+std::vector<StageMemory> limits_of(const PipelineShape& shape, const MemoryLimit& limit) {
+  const auto held = played(settled(shape), {}).stage_peak;
   std::vector<StageMemory> stages(static_cast<size_t>(shape.stages()));
   for (size_t i = 0; i < stages.size(); ++i) {
     if (limit.device > 0) stages[i].limit = (limit.device - limit.context) / shape.virtual_stages;
@@ -104,28 +100,49 @@ std::vector<StageTime> times_of(const Job& job, const StageBlocks& blocks) {
 Job with_enough_micro_batches(Job job) {
   const auto& shape = job.pipeline;
   const bool equal_groups = job.accumulation % shape.ranks == 0 && job.most_micro_batches() == job.accumulation;
-  const int64_t enough = enough_micro_batches(shape);
+  const int64_t enough = settled_micro_batches(shape);
   if (shape.schedule != PipelineSchedule::gpipe && equal_groups && job.accumulation > enough)
     job.accumulation = job.accumulation_most = enough;
   return job;
 }
 
-/// Sets the parts of the model that the ranks have, and their memory.
-void give_blocks(PipelinePlan& plan, StageBlocks blocks, const Job& job, const Entry& entry) {
+/// The ranks among which the one is that needs most memory. Of ranks with the same blocks the first one keeps the activations of most
+/// micro-batches, if the backward is not split.
+std::vector<int> may_need_most(const PipelinePlan& plan, const std::vector<BlockCost>& costs) {
+  std::vector<int> list;
+  std::vector<std::vector<BlockCost>> known;
+  for (int rank = 0; rank < plan.shape.ranks; ++rank) {
+    std::vector<BlockCost> own;
+    for (const size_t block : plan.models[static_cast<size_t>(rank)]->stage->block_of) {
+      own.push_back(costs[block]);
+      own.back().name.clear();
+    }
+    if (!splits_backward(plan.shape.schedule) && std::ranges::find(known, own) != known.end()) continue;
+    known.push_back(std::move(own));
+    list.push_back(rank);
+  }
+  return list;
+}
+
+/// Sets the parts of the model that the ranks have, and how their memory is predicted.
+void give_blocks(PipelinePlan& plan, StageBlocks blocks, const Job& job, const Entry& entry,
+                 const std::vector<BlockCost>& costs) {
   plan.blocks = std::move(blocks);
   plan.models.clear();
-  plan.memory.clear();
-  plan.largest = 0;
+  for (int rank = 0; rank < plan.shape.ranks; ++rank)
+    plan.models.push_back(std::make_shared<ModelSpec>(stage_spec(*job.model, plan.blocks, plan.shape.ranks, rank)));
   const Job short_step = with_enough_micro_batches(job);
   const int64_t batches_left_out =
       (job.accumulation - short_step.accumulation) * job.micro_batch_size * job.model->batch_row_bytes();
-  for (int rank = 0; rank < plan.shape.ranks; ++rank) {
-    plan.models.push_back(std::make_shared<ModelSpec>(stage_spec(*job.model, plan.blocks, plan.shape.ranks, rank)));
-    plan.memory.push_back(memory_known(entry) ? claimed_memory(entry, plan.job_of_rank(short_step, rank))
-                                              : MemoryParts());
-    plan.memory.back().activations += batches_left_out;
-    if (plan.memory.back().total() > plan.memory[static_cast<size_t>(plan.largest)].total()) plan.largest = rank;
-  }
+  plan.memory = RankMemory(plan.models, [=, &entry](const ModelSpec& stage) {
+    if (!memory_known(entry)) return MemoryParts();
+    auto memory = claimed_memory(entry, job_of_stage(short_step, stage));
+    memory.activations += batches_left_out;
+    return memory;
+  });
+  plan.largest = 0;
+  for (const int rank : may_need_most(plan, costs))
+    if (plan.memory.of(rank).total() > plan.memory.of(plan.largest).total()) plan.largest = rank;
 }
 
 /// Divides the blocks, and says how.
@@ -133,22 +150,29 @@ void divide(PipelinePlan& plan, const Recipe& recipe, const Job& job, const Entr
   const auto costs = block_costs(job, entry.plan(job));
   if (recipe.strategy.stages) {
     plan.division = "as the recipe says";
-    return give_blocks(plan, stages_by_hand(*recipe.strategy.stages, costs, plan.shape.stages()), job, entry);
+    return give_blocks(plan, stages_by_hand(*recipe.strategy.stages, costs, plan.shape.stages()), job, entry, costs);
   }
   plan.division = "the slowest stage is as fast as possible";
-  give_blocks(plan, balance(costs, std::vector<StageMemory>(static_cast<size_t>(plan.shape.stages()))), job, entry);
-  const int64_t needed = plan.memory[static_cast<size_t>(plan.largest)].total();
+  give_blocks(plan, balance(costs, std::vector<StageMemory>(static_cast<size_t>(plan.shape.stages()))), job, entry,
+              costs);
+  const int64_t needed = plan.memory.of(plan.largest).total();
   if (limit.device == 0 || needed <= limit.device - limit.context) return;
   try {
     auto fitting = balance(costs, limits_of(plan.shape, limit));
     if (fitting == plan.blocks) return;
     plan.division += ", among divisions that fit the memory";
-    give_blocks(plan, std::move(fitting), job, entry);
+    give_blocks(plan, std::move(fitting), job, entry, costs);
   } catch (const Error&) {  // none fits
   }
 }
 
 }  // namespace
+
+const MemoryParts& RankMemory::of(int rank) const {
+  auto& known = known_.at(static_cast<size_t>(rank));
+  if (!known) known = predict_(*models_[static_cast<size_t>(rank)]);
+  return *known;
+}
 
 StateBytes state_bytes(const Job& job, const ParallelPlan& plan, const ParameterSpec& parameter) {
   const int64_t elements = parameter.numel();
@@ -228,10 +252,14 @@ int PipelinePlan::slowest() const {
 }
 
 double PipelinePlan::bubble() const {
-  return std::accumulate(simulation.idle.begin(), simulation.idle.end(), 0.0) / shape.ranks;
+  double computing = 0;
+  for (int rank = 0; rank < shape.ranks; ++rank) computing += busy(rank);
+  return length > 0 ? 1 - computing / (length * shape.ranks) : 0;
 }
 
-double PipelinePlan::stretch() const { return simulation.end / busy(slowest()); }
+double PipelinePlan::stretch() const { return length / busy(slowest()); }
+
+PipelineSimulation PipelinePlan::simulation() const { return played(shape, times); }
 
 PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& entry, const MemoryLimit& limit) {
   PipelinePlan plan;
@@ -240,7 +268,7 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& en
   plan.recompute = job.recompute;
   divide(plan, recipe, job, entry, limit);
   plan.times = times_of(job, plan.blocks);
-  plan.simulation = played(plan.shape, plan.times);
+  plan.length = step_length(plan.shape, {.stages = plan.times});
   plan.exposed_transfers = exposed_transfers(plan.shape, plan.times);
   plan.layers = job.model->layers();
   plan.recomputed_layers = job.model->layers_with(job.recompute);
@@ -253,7 +281,7 @@ nlohmann::json to_json(const PipelinePlan& pipeline) {
   for (int rank = 0; rank < pipeline.shape.ranks; ++rank) work += pipeline.busy(rank);
   for (int rank = 0; rank < pipeline.shape.ranks; ++rank)
     ranks.push_back({{"blocks", blocks_text(*pipeline.models[static_cast<size_t>(rank)])},
-                     {"memory_bytes", pipeline.memory[static_cast<size_t>(rank)].total()},
+                     {"memory_bytes", pipeline.memory.of(rank).total()},
                      {"work_share", pipeline.busy(rank) / work}});
   return {{"schedule", name_of(pipeline.shape.schedule)},
           {"micro_batches", pipeline.shape.micro_batches},

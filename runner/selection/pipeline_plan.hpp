@@ -1,6 +1,8 @@
 // Pipelines in plans: which blocks each stage has, what each rank needs, and how long ranks wait for each other.
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,17 +35,33 @@ std::shared_ptr<const ModelSpec> stage_of_rank(const Recipe& resolved, const Mod
 /// The job with the blocks of a rank of the pipeline. `job`: of all blocks. `stage` must outlive the result.
 Job job_of_stage(Job job, const ModelSpec& stage);
 
+/// The memory of each rank of a pipeline. It is predicted when it is first asked for.
+class RankMemory {
+ public:
+  using Models = std::vector<std::shared_ptr<const ModelSpec>>;
+  RankMemory() = default;
+  RankMemory(Models models, std::function<MemoryParts(const ModelSpec& stage)> predict)
+      : models_(std::move(models)), predict_(std::move(predict)), known_(models_.size()) {}
+  /// Without values if it is not known.
+  const MemoryParts& of(int rank) const;
+
+ private:
+  Models models_;
+  std::function<MemoryParts(const ModelSpec&)> predict_;
+  mutable std::vector<std::optional<MemoryParts>> known_;
+};
+
 /// A pipeline that is planned.
 struct PipelinePlan {
   PipelineShape shape;   ///< with the micro-batches of a step
   StageBlocks blocks;    ///< of each virtual stage
   std::string division;  ///< how the blocks were divided, in words
   std::vector<std::shared_ptr<const ModelSpec>>
-      models;                     ///< of each rank of the pipeline, for its first rank of the tensor axis
-  std::vector<StageTime> times;   ///< of each virtual stage: FLOPs per token
-  PipelineSimulation simulation;  ///< of a step with these times; transfers take no time
-  double exposed_transfers = 0;   ///< the share of a rank's transfers that is on the longest path through the schedule
-  std::vector<MemoryParts> memory;            ///< of each rank; without values if it is not known
+      models;                                 ///< of each rank of the pipeline, for its first rank of the tensor axis
+  std::vector<StageTime> times;               ///< of each virtual stage: FLOPs per token
+  double length = 0;                          ///< of a step with these times; transfers take no time
+  double exposed_transfers = 0;               ///< the share of a rank's transfers on the longest path of the schedule
+  RankMemory memory;                          ///< of each rank
   int largest = 0;                            ///< the rank that needs most memory
   std::vector<bool> recompute;                ///< of all blocks of the model: as Job::recompute
   int64_t layers = 0, recomputed_layers = 0;  ///< of the model; a layer can be on two ranks
@@ -58,6 +76,8 @@ struct PipelinePlan {
   /// The time of a step relative to that in which the slowest rank computes: 1 + (ranks - 1) / (virtual stages x micro-batches) with equal
   /// stages.
   double stretch() const;
+  /// All actions of a step with `times`.
+  PipelineSimulation simulation() const;
 };
 
 /// The pipeline of a job. `job`: of all blocks, for which `entry` has no objection. Blocks are divided as the recipe says, or so that the

@@ -313,7 +313,7 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
   const auto* pipeline = candidate.pipeline.get();
   const int slowest = pipeline ? pipeline->slowest() : 0;
   const Job job = pipeline ? pipeline->job_of_rank(candidate.job, slowest) : candidate.job;
-  const MemoryParts& memory = pipeline ? pipeline->memory[static_cast<size_t>(slowest)] : candidate.memory;
+  const MemoryParts& memory = pipeline ? pipeline->memory.of(slowest) : candidate.memory;
   if (candidate.memory.state_on_disk || !memory_known(entry) || !traffic_known(entry, job)) return std::nullopt;
   StepLoad load;
   load.traffic = entry.traffic(job);

@@ -107,6 +107,8 @@ struct Job {
 };
 
 inline int64_t Job::state_bytes(const ParameterSpec& parameter, int64_t elements, int64_t master_bytes) const {
+  const bool kept = !optimizer->states_need_momentum || optimizer_states > 0;
+  if (kept && !optimizer->states_of) return std::ssize(optimizer->states) * elements * master_bytes;
   int64_t bytes = 0;
   for (const auto& state : states_of(parameter))
     bytes += state.values(elements, parameter.shape) * state.bytes_each(master_bytes);

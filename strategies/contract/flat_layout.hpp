@@ -9,8 +9,11 @@
 
 namespace runner {
 
+/// The parameters of a model (ModelSpec::parameters()), by their slots.
+using Parameters = std::vector<const ParameterSpec*>;
+
 /// Sum of the elements of the parameters in `slots`.
-int64_t elements_of(const ModelSpec& model, const std::vector<size_t>& slots);
+int64_t elements_of(const Parameters& parameters, const std::vector<size_t>& slots);
 
 constexpr int64_t slot_alignment = 32;
 
@@ -31,7 +34,7 @@ struct FlatLayout {
 };
 
 /// `alignment`: parameters and shards begin at multiples of this number of elements.
-FlatLayout make_flat_layout(const ModelSpec& model, const std::vector<size_t>& slots, int shards,
+FlatLayout make_flat_layout(const Parameters& parameters, const std::vector<size_t>& slots, int shards,
                             int64_t alignment = slot_alignment);
 
 }  // namespace runner

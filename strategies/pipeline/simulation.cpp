@@ -107,6 +107,7 @@ class Player {
     rank_held_.resize(shape.ranks);
     time_.resize(shape.ranks);
     result_.ranks.resize(shape.ranks);
+    for (int rank = 0; rank < shape.ranks; ++rank) result_.ranks[rank].reserve(order[rank].size());
   }
 
   PipelineSimulation play() {

@@ -13,6 +13,8 @@ struct BlockCost {
   double time = 0;               ///< of a micro-batch, forward and backward; any unit
   int64_t state_bytes = 0;       ///< parameters, gradients and optimizer state
   int64_t activation_bytes = 0;  ///< kept from the forward of a micro-batch until its backward
+
+  bool operator==(const BlockCost&) const = default;
 };
 
 /// What a virtual stage may hold.

@@ -15,8 +15,9 @@ GradientMemory::GradientMemory(const Job& job, const ParallelPlan& plan, MemoryP
       in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
       unit_of_slot_(job.model->parameters().size()),
       added_(job.model->parameters().size()) {
+  const auto parameters = job.model->parameters();
   for (const auto& unit : plan.units) {
-    const auto layout = layout_of(*job.model, plan, unit);
+    const auto layout = layout_of(parameters, plan, unit);
     const auto sum = tensor_sum(*job.model, layout);
     for (size_t slot : unit.slots) unit_of_slot_[slot] = units_.size();
     units_.push_back({.unsharded = layout.total * bytes_of(plan.accumulate),

@@ -46,7 +46,7 @@ class Replay {
     for (size_t u = 0; u < plan.units.size(); ++u) {
       const auto& unit = plan.units[u];
       auto places = plan.places(unit);
-      FlatLayout layout = layout_of(*job.model, plan, unit);
+      FlatLayout layout = layout_of(parameters, plan, unit);
       const bool shared = places.sent == ShardPlaces::Sent::shared;
       units_.push_back({.gathered = shared ? 0 : layout.total * bytes_of(plan.parameter), .shard = layout.shard});
       if (unit.quantized) {

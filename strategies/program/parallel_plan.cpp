@@ -110,7 +110,11 @@ ParallelPlan::SwapUse ParallelPlan::swap_use() const {
 }
 
 FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit) {
-  return make_flat_layout(model, unit.slots, unit.replicated ? 1 : plan.shards(), plan.alignment);
+  return layout_of(model.parameters(), plan, unit);
+}
+
+FlatLayout layout_of(const Parameters& parameters, const ParallelPlan& plan, const Unit& unit) {
+  return make_flat_layout(parameters, unit.slots, unit.replicated ? 1 : plan.shards(), plan.alignment);
 }
 
 std::vector<size_t> trained_units(const ParallelPlan& plan) {
@@ -179,8 +183,9 @@ std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const Paral
   const auto listed = [](const std::vector<size_t>& list, size_t u) {
     return std::ranges::find(list, u) != list.end();
   };
+  const auto parameters = model.parameters();
   std::vector<int64_t> elements_of_unit;
-  for (const auto& unit : plan.units) elements_of_unit.push_back(elements_of(model, unit.slots));
+  for (const auto& unit : plan.units) elements_of_unit.push_back(elements_of(parameters, unit.slots));
   std::vector<std::vector<size_t>> of_blocks(count);
   for (size_t block = 0; block < count; ++block) {
     auto& ahead = of_blocks[block];

@@ -120,6 +120,8 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
 inline bool is_sharded(const ParallelPlan& plan, const Unit& unit) { return plan.shards() > 1 && !unit.replicated; }
 /// The layout of a unit's flat buffers.
 FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit);
+/// The same for one of many units. `parameters`: of the model.
+FlatLayout layout_of(const Parameters& parameters, const ParallelPlan& plan, const Unit& unit);
 /// The units that are not frozen, ascending. Their gradients are reduced in the opposite order, as backward computes them.
 std::vector<size_t> trained_units(const ParallelPlan& plan);
 /// For each block, the units that it gathers, ascending.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <deque>
 #include <ranges>
+#include <set>
 
 #include "strategies/pipeline/transfers.hpp"
 #include "strategies/program/program.hpp"
@@ -25,27 +26,28 @@ class Writer {
         residents_(resident_units_of_blocks(model, plan)),
         reading_(plan.units.size(), false),
         started_(plan.units.size(), false),
-        gathered_(plan.units.size(), false),
         updated_(plan.units.size(), true),
         tied_(plan.units.size(), false),
         summed_(plan.units.size(), false),
         trained_(trained_units(plan)),
         filled_(blocks_),
-        complete_at_(plan.units.size(), blocks_) {
+        completed_(blocks_) {
     std::vector<size_t> block_of_slot;
     for (size_t b = 0; b < blocks_; ++b)
       block_of_slot.insert(block_of_slot.end(), model.blocks[b].parameters.size(), b);
     const auto parameters = model.parameters();
     for (size_t u : trained_) {
       updated_[u] = !plan.updates_beside();
+      size_t complete_at = blocks_;
       for (size_t slot : plan.units[u].slots) {
         const auto& part = parameters[slot]->part;
         summed_[u] = summed_[u] || (part && part->sums_replicas);
         tied_[u] = tied_[u] || is_tied(model, *parameters[slot]);
         const size_t b = block_of_slot[slot];
-        complete_at_[u] = std::min(complete_at_[u], b);
+        complete_at = std::min(complete_at, b);
         if (std::ranges::find(filled_[b], u) == filled_[b].end()) filled_[b].push_back(u);
       }
+      if (complete_at < blocks_ && !tied_[u]) completed_[complete_at].insert(completed_[complete_at].begin(), u);
     }
   }
 
@@ -55,7 +57,7 @@ class Writer {
       micro_batch_ = static_cast<uint32_t>(m);
       forward({.begin = 0, .end = blocks_}, /*first=*/m == 0, /*backward_follows=*/true);
       backward({.begin = 0, .end = blocks_}, Op::backward, plan_.reduce_every_micro_batch || m + 1 == micro_batches);
-      for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
+      release_if([](size_t) { return true; });
     }
     return finish();
   }
@@ -88,7 +90,7 @@ class Writer {
     for (const auto& action : (*order)[static_cast<size_t>(model_.stage->rank)])
       play(action, /*reduces=*/action.micro_batch + 1 == micro_batches);
     stays_gathered_ = false;
-    for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
+    release_if([](size_t) { return true; });
     for (size_t u : trained_ | std::views::reverse)
       if (tied_[u]) reduce(u);
     return finish();
@@ -99,7 +101,7 @@ class Writer {
     shape.micro_batches = 1;
     const auto order = with_transfers(shape, forward_order(shape));
     for (const auto& action : order[static_cast<size_t>(model_.stage->rank)]) play(action, /*reduces=*/false);
-    for (size_t u = 0; u < plan_.units.size(); ++u) release(u);
+    release_if([](size_t) { return true; });
     return std::move(program_);
   }
 
@@ -172,15 +174,27 @@ class Writer {
   void gather(const std::vector<size_t>& units) {
     for (size_t u : units) start_gather(u);
     for (size_t u : units) {
-      if (gathered_[u]) continue;
-      gathered_[u] = true;
+      if (!gathered_.insert(u).second) continue;
       add({.op = Op::wait_gather, .axis = Axis::shard, .unit = index(u)});
     }
   }
 
   void release(size_t u) {
-    if (!gathered_[u] || stays_gathered_) return;
-    started_[u] = gathered_[u] = false;
+    if (!stays_gathered_ && gathered_.erase(u) > 0) add_release(u);
+  }
+
+  /// Releases gathered units, in ascending order.
+  void release_if(const auto& which) {
+    if (stays_gathered_) return;
+    std::erase_if(gathered_, [&](size_t u) {
+      if (!which(u)) return false;
+      add_release(u);
+      return true;
+    });
+  }
+
+  void add_release(size_t u) {
+    started_[u] = false;
     add({.op = Op::release, .unit = index(u)});
   }
 
@@ -256,8 +270,7 @@ class Writer {
 
   /// Releases what no later backward reads, and gathers the block's units if its backward reads parameters.
   void make_ready_for_backward(size_t b) {
-    for (size_t u = 0; u < plan_.units.size(); ++u)
-      if (plan_.units[u].first_needed_in_backward > b) release(u);
+    release_if([&](size_t u) { return plan_.units[u].first_needed_in_backward > b; });
     std::vector<size_t> read;
     for (size_t u : units_of_[b])
       if (plan_.units[u].first_needed_in_backward <= b) read.push_back(u);
@@ -278,8 +291,7 @@ class Writer {
   // ---- gradients
   /// Reduces the units whose last gradient the block has computed.
   void reduce_complete(size_t b) {
-    for (size_t u : trained_ | std::views::reverse)
-      if (complete_at_[u] == b && !tied_[u]) reduce(u);
+    for (size_t u : completed_[b]) reduce(u);
   }
 
   /// Sums over the tensor axis and over the stages first, then over the shards, then over the copies.
@@ -326,14 +338,16 @@ class Writer {
   size_t first_trained_;                       ///< block at which backward ends
   std::vector<std::vector<size_t>> units_of_;  ///< for each block, the units that it gathers
   std::vector<std::vector<size_t>> ahead_in_forward_, ahead_in_backward_, residents_;
-  std::vector<bool> reading_, started_, gathered_, updated_;
+  std::vector<bool> reading_, started_, updated_;
+  std::set<size_t> gathered_;
   std::vector<bool>
       tied_;  ///< units with a parameter that another stage has, too. They are reduced after all backwards
   bool stays_gathered_ = false;  ///< units are not released
   std::vector<bool> summed_;     ///< units of which some gradients are added over the tensor axis (tensor_sum.hpp)
   std::vector<size_t> trained_;  ///< trained_units()
   std::vector<std::vector<size_t>> filled_;  ///< for each block, the units whose buffers its backward fills
-  std::vector<size_t> complete_at_;  ///< for each trained unit, the block whose backward computes its last gradient
+  /// For each block, the units whose last gradient its backward computes, the last unit first. Without those in `tied_`.
+  std::vector<std::vector<size_t>> completed_;
   std::deque<Instruction> running_;  ///< the waits for reductions that were started, in the order of their starts
   uint32_t micro_batch_ = 0;
   Program program_;

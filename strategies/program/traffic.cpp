@@ -26,6 +26,7 @@ struct Sum {
 /// The messages of each channel of this rank.
 std::map<ChannelOfStages, Sum> messages(const Job& job, const ParallelPlan& plan) {
   std::map<ChannelOfStages, Sum> sums;
+  if (!job.model->stage) return sums;
   const BlockMemory blocks(job, plan.parameter);
   for (const auto& [i, count] : repeated_instructions(job, plan)) {
     if (!is_transfer(i.op)) continue;
@@ -44,8 +45,9 @@ std::map<ChannelOfStages, Sum> messages(const Job& job, const ParallelPlan& plan
 UnitCollectives::UnitCollectives(const Job& job, const ParallelPlan& plan) : plan_(plan) {
   if (const auto& stage = job.model->stage; stage && stage->tied && (stage->has_first || stage->has_last))
     tied_elements_ = job.model->numel(job.model->slot(*stage->tied));
+  const auto parameters = job.model->parameters();
   for (const auto& unit : plan.units) {
-    layouts_.push_back(layout_of(*job.model, plan, unit));
+    layouts_.push_back(layout_of(parameters, plan, unit));
     tensor_sums_.push_back(tensor_sum(*job.model, layouts_.back()));
     packed_.push_back(unit.quantized ? quantized_bytes(job, plan, unit) : QuantizedBytes());
   }

@@ -64,14 +64,15 @@ void join_tied(const ModelSpec& model, std::vector<size_t>& keys) {
 std::vector<Unit> make_resident_units(const ModelSpec& model, const std::vector<size_t>& slots, bool frozen,
                                       const std::function<bool(const UnitFill&)>& is_full) {
   std::vector<Unit> units;
+  const auto parameters = model.parameters();
   int64_t held = 0;
-  size_t end = model.parameters().size();
+  size_t end = parameters.size();
   for (const auto& block : model.blocks | std::views::reverse) {
     const size_t first = end - block.parameters.size();
     const std::vector<size_t> own(std::ranges::lower_bound(slots, first), std::ranges::lower_bound(slots, end));
     end = first;
     if (own.empty()) continue;
-    const int64_t elements = elements_of(model, own);
+    const int64_t elements = elements_of(parameters, own);
     if (units.empty() || is_full({.unit = units.size() - 1, .held = held, .next = elements})) {
       units.push_back({.slots = {}, .resident = true, .frozen = frozen});
       held = 0;

@@ -104,7 +104,7 @@ int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t la
   int64_t others = 0;  // elements of parameters that have another update
   std::vector<SharedMatrix> shared;
   for (size_t u : trained_units(plan)) {
-    const auto layout = layout_of(*job.model, plan, plan.units[u]);
+    const auto layout = layout_of(parameters, plan, plan.units[u]);
     for (const auto& item : layout.items) {
       const auto& shape = parameters[item.slot]->shape;
       const int64_t own = std::min(item.numel, layout.shard);

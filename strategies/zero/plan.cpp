@@ -55,8 +55,9 @@ std::vector<size_t> persistent_slots(const Job& job, const ZeroOptions& options)
 void keep_what_is_reused_soon(const Job& job, const ZeroOptions& options, std::vector<Unit>& units) {
   const int64_t distance_max = options.stage3_max_reuse_distance, live_max = options.stage3_max_live_parameters;
   int64_t distance = 0, live = 0;
+  const auto parameters = job.model->parameters();
   for (size_t u = units.size(); u-- > 0;) {
-    int64_t elements = elements_of(*job.model, units[u].slots);
+    int64_t elements = elements_of(parameters, units[u].slots);
     bool used_at_once = units[u].blocks.back() + 1 == job.model->blocks.size();
     units[u].keep_after_forward = used_at_once || (distance <= distance_max && live + elements <= live_max);
     if (units[u].keep_after_forward) live += elements;

@@ -10,7 +10,7 @@ TEST_CASE("parameters start at multiples of 32 elements, and all shards have the
   spec.blocks.push_back(
       {.name = "block", .parameters = {{"tokens", {10, 7}, {}, {}}, {"w", {33}, {}, {}}, {"b", {1}, {}, {}}}});
   for (int shards = 1; shards <= 7; ++shards) {
-    auto layout = make_flat_layout(spec, {0, 1, 2}, shards);
+    auto layout = make_flat_layout(spec.parameters(), {0, 1, 2}, shards);
     CHECK(layout.items[0].offset == 0);
     CHECK(layout.items[1].offset == 96);  // 70 rounded up
     CHECK(layout.items[2].offset == 160);

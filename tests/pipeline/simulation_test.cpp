@@ -4,12 +4,15 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <chrono>
+#include <random>
 
+#include "strategies/pipeline/step_length.hpp"
 #include "strategies/pipeline/transfers.hpp"
 #include "tests/pipeline/shapes.hpp"
 
 using namespace runner;
 using Catch::Matchers::WithinAbs;
+using Catch::Matchers::WithinRel;
 
 namespace {
 
@@ -241,4 +244,27 @@ TEST_CASE("512 ranks with 64 micro-batches are simulated in well under a second"
     CHECK(played.end == 3 * (512 * v + 63));
     CHECK(took.count() < 1);
   }
+}
+
+TEST_CASE("a step with many micro-batches is as long as its play") {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> around(0.7, 1.3);
+  for (int p = 2; p <= 8; ++p)
+    for (const int v : {1, 2, 3})
+      for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zb_h1,
+                                  PipelineSchedule::interleaved_1f1b}) {
+        if ((v > 1) != (schedule == PipelineSchedule::interleaved_1f1b)) continue;
+        for (const int m : {p, 4 * p, 5 * p + 1, 16 * p, 16 * p + 3}) {
+          const PipelineShape shape{.schedule = schedule, .ranks = p, .virtual_stages = v, .micro_batches = m};
+          INFO(describe(shape));
+          CHECK_THAT(step_length(shape, same(shape, 1, 1, 1)), WithinAbs(play(shape, same(shape, 1, 1, 1)).end, 1e-9));
+          PipelineTiming uneven = same(shape, 1, 1, 1);
+          for (auto& time : uneven.stages) {
+            time.forward = around(random);
+            time.backward_input = around(random), time.backward_weight = around(random);
+            time.backward = time.backward_input + time.backward_weight;
+          }
+          CHECK_THAT(step_length(shape, uneven), WithinRel(play(shape, uneven).end, 0.02));
+        }
+      }
 }

@@ -215,7 +215,7 @@ std::map<std::string, std::pair<int64_t, int64_t>> traffic_by_formula(const Job&
   };
   const int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
   for (const auto& unit : plan.units) {
-    const auto layout = make_flat_layout(*job.model, unit.slots, plan.shards());
+    const auto layout = make_flat_layout(job.model->parameters(), unit.slots, plan.shards());
     const int64_t gathered = layout.total * bytes_of(plan.parameter), reduced = layout.total * bytes_of(plan.reduce);
     const bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
     if (unit.resident && plan.gather_by_broadcast)
@@ -233,7 +233,7 @@ HostWork host_work_by_formula(const Job& job, const ParallelPlan& plan) {
   if (!plan.separate_host) return work;
   const int64_t reductions = plan.reduce_every_micro_batch ? job.accumulation : 1;
   for (const auto& unit : plan.units) {
-    const int64_t shard = make_flat_layout(*job.model, unit.slots, plan.shards()).shard;
+    const int64_t shard = make_flat_layout(job.model->parameters(), unit.slots, plan.shards()).shard;
     const bool again = !unit.keep_after_forward && unit.first_needed_in_backward < job.model->blocks.size();
     const bool on_device = unit.resident || unit.tier == Tier::device;
     if (plan.optimizer != Tier::device) {

@@ -82,7 +82,7 @@ TEST_CASE("pinned memory is rounded up to powers of two, as the allocator does")
   int64_t more = 0;
   std::vector<int64_t> casts;
   for (const auto& unit : plan.units) {
-    int64_t shard = make_flat_layout(*pinned.model, unit.slots, plan.shards()).shard;
+    int64_t shard = make_flat_layout(pinned.model->parameters(), unit.slots, plan.shards()).shard;
     auto add = [&](int64_t bytes) { more += ceil(bytes) - bytes; };
     add(4 * shard);                        // master parameters
     add(bytes_of(plan.gradient) * shard);  // gradients for the update

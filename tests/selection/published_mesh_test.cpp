@@ -193,13 +193,13 @@ TEST_CASE("published memory on meshes is predicted", "[meshes]") {
     const auto plan = plan_of(run, one.micro_batch, one.virtual_stages, /*sequence_parallel=*/false);
     // Activations of the first rank, which keeps most. With one micro-batch a step, gradients do not exist at that moment, so states are
     // those of pipelines, on a rank without embedding and head.
-    const double activations = gib(plan.pipeline ? plan.pipeline->memory.front().activations : plan.memory.activations);
+    const double activations = gib(plan.pipeline ? plan.pipeline->memory.of(0).activations : plan.memory.activations);
     INFO(plan.model->parameter_count() << " parameters: " << activations << " GiB of activations, " << one.activations
                                        << " published");
     // Dropout keeps masks: 2 of 10 + 24 / 8 bytes for each of s x b x d values. Here there is no dropout.
     CHECK(std::abs(activations / (one.activations * 11 / 13) - 1) < 0.1);
     if (!plan.pipeline) continue;
-    const auto& middle = plan.pipeline->memory[static_cast<size_t>(one.pipeline / 2)];
+    const auto& middle = plan.pipeline->memory.of(one.pipeline / 2);
     const double states = gib(middle.total() - middle.activations - middle.workspaces);
     INFO(states << " GiB of states, " << one.states << " published");
     CHECK(std::abs(states / one.states - 1) < 0.1);

@@ -147,7 +147,7 @@ TEST_CASE("max_in_cpu keeps the shards of the first blocks in memory, exact to o
     return list;
   };
   auto plan = zero_plan(tiny_job(run, spec));
-  int64_t first = make_flat_layout(spec, plan.units[0].slots, 2).shard;
+  int64_t first = make_flat_layout(spec.parameters(), plan.units[0].slots, 2).shard;
   auto all = on_nvme(0);
   REQUIRE(all.size() >= 3);
   CHECK(all == std::vector<bool>(all.size(), true));
@@ -211,7 +211,7 @@ TEST_CASE("separate host memory is predicted: device plus host memory is the mem
     // Gradients for the update and pages for direct I/O are in host memory only at the peak.
     int64_t waiting = 0, shard_most = 0, elements = 0, part_most = 0;
     for (const auto& unit : plan.units) {
-      const auto layout = make_flat_layout(spec, unit.slots, plan.shards());
+      const auto layout = make_flat_layout(spec.parameters(), unit.slots, plan.shards());
       const int64_t shard = layout.shard;
       for (const auto& item : layout.items) part_most = std::max(part_most, std::min(item.numel, shard));
       if (!form.optimizer.empty()) waiting += shard * bytes_of(plan.gradient);

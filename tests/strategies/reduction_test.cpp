@@ -27,7 +27,8 @@ Sums sums(TinyRun run, const std::vector<double>& values) {
   Sums result;
   run_ranks(run.world_size, [&](World& world) {
     std::vector<FlatLayout> layouts;
-    for (const auto& unit : plan.units) layouts.push_back(make_flat_layout(spec, unit.slots, plan.shards()));
+    for (const auto& unit : plan.units)
+      layouts.push_back(make_flat_layout(spec.parameters(), unit.slots, plan.shards()));
     GradientReduction reduction(spec, plan, bind(plan.mesh, world), layouts, torch::kCPU);
     for (const auto& i : step_program(spec, plan, {}, run.accumulation)) {
       if (i.op == Op::start_reduce) reduction.start_reduce(i.unit, i.axis);
@@ -85,7 +86,8 @@ TEST_CASE("rows that are added to a gradient count as much as a tensor of the pa
   const auto ids = torch::tensor({2, 0, 2}), rows = torch::arange(3 * run.dim).reshape({3, run.dim}).to(type);
   run_ranks(run.world_size, [&](World& world) {
     std::vector<FlatLayout> layouts;
-    for (const auto& each : plan.units) layouts.push_back(make_flat_layout(spec, each.slots, plan.shards()));
+    for (const auto& each : plan.units)
+      layouts.push_back(make_flat_layout(spec.parameters(), each.slots, plan.shards()));
     GradientReduction by_rows(spec, plan, bind(plan.mesh, world), layouts, torch::kCPU),
         whole(spec, plan, bind(plan.mesh, world), layouts, torch::kCPU);
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
