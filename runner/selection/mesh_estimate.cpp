@@ -13,10 +13,10 @@ namespace runner {
 
 namespace {
 
-/// The ranks of one tensor axis alone.
-Topology tensor_axis_alone(Topology topology, int tensor) {
-  topology.sizes = {.data = 1, .tensor = tensor};
-  topology.devices_per_node = tensor;
+/// The ranks of one tensor axis and one context axis alone.
+Topology of_one_sequence(Topology topology, int tensor, int context) {
+  topology.sizes = {.data = 1, .context = context, .tensor = tensor};
+  topology.devices_per_node = tensor * context;
   topology.num_nodes = 1;
   return topology;
 }
@@ -43,13 +43,14 @@ std::vector<std::pair<double, double>> hidden_behind(double part) {
 MeshSizes MeshTrial::sizes() const {
   MeshSizes sizes{.data = data};
   if (pipeline > 1) sizes.pipeline = pipeline;
+  if (context > 1) sizes.context = context;
   if (tensor > 1) sizes.tensor = tensor;
   return sizes;
 }
 
-MeshEstimate::MeshEstimate(const SelectionRequest& request, const Form& form, int tensor)
+MeshEstimate::MeshEstimate(const SelectionRequest& request, const Form& form, int tensor, int context)
     : request_(request), limit_(memory_limit(request.topology, request.recipe.devices.memory_limit.value_or(0))) {
-  const Topology topology = tensor_axis_alone(request.topology, tensor);
+  const Topology topology = of_one_sequence(request.topology, tensor, context);
   part_ = part_of_rank(request.recipe, request.model, topology.mesh());
   job_ = base_job(request.recipe, *part_, topology);
   message_bytes_per_sequence_ = BlockMemory(job_, job_.precision.parameter).output(0);
@@ -110,6 +111,7 @@ MeshEstimate::ShortPass MeshEstimate::short_pass(int64_t layers, int64_t micro_b
   const Entry& alone = *find_strategy("single")->entry;
   job.options = with_defaults(alone.options, nlohmann::json::object());
   pass.load.traffic = alone.traffic(job);
+  std::erase_if(pass.load.traffic, [](const Traffic& one) { return one.axis == Axis::data; });  // traffic_of_data()
   pass.load.work = step_work(job, &plan_, {}, pass.load.traffic);
   const BlockMemory memory(job, plan_.parameter);
   for (size_t b = 0; b < model.blocks.size(); ++b) {
@@ -188,18 +190,18 @@ int64_t MeshEstimate::memory(const MeshTrial& trial) {
   if (trial.pipeline == 1) {
     bytes += one.layers + one.first + one.last;
     const int64_t shared = layers_.bytes.shared + first_.bytes.shared + last_.bytes.shared;
-    if (trial.data == 1) return bytes + shared + layers_.bytes.each + first_.bytes.each + last_.bytes.each;
+    if (trial.sharing() == 1) return bytes + shared + layers_.bytes.each + first_.bytes.each + last_.bytes.each;
     constexpr int gathered_layers = 2;
     const int64_t gathered =
         std::max({gathered_layers * layers_.largest_each, first_.largest_each, last_.largest_each});
-    return bytes + (shared + elements(trial) * bytes_of(DType::float32)) / trial.data + gathered;
+    return bytes + (shared + elements(trial) * bytes_of(DType::float32)) / trial.sharing() + gathered;
   }
   const auto of_rank = [&](const States& end, int64_t kept_by_end, bool first) {
     const double chunks = chunks_in_flight(trial, first), stages = trial.pipeline * trial.virtual_stages;
     const double kept = static_cast<double>(one.layers) * chunks / stages +
                         static_cast<double>(kept_by_end) * (first ? chunks / trial.virtual_stages : 1);
     return layers_.bytes.each / trial.pipeline + end.bytes.each +
-           (layers_.bytes.shared / trial.pipeline + end.bytes.shared) / trial.data + static_cast<int64_t>(kept);
+           (layers_.bytes.shared / trial.pipeline + end.bytes.shared) / trial.sharing() + static_cast<int64_t>(kept);
   };
   const States last{
       .bytes = {.each = last_.bytes.each + copied_.bytes.each, .shared = last_.bytes.shared + copied_.bytes.shared}};
@@ -207,14 +209,15 @@ int64_t MeshEstimate::memory(const MeshTrial& trial) {
 }
 
 std::vector<Traffic> MeshEstimate::traffic_of_data(const MeshTrial& trial) const {
-  if (trial.data == 1) return {};
+  if (trial.sharing() == 1) return {};
   const int64_t gathered = elements(trial) * bytes_of(plan_.parameter),
                 reduced = elements(trial) * bytes_of(plan_.reduce);
   // In a pipeline once a step; otherwise in the forward and in the backward of each micro-batch.
   const int64_t times = trial.pipeline > 1 ? 1 : trial.batch.accumulation, gathers = trial.pipeline > 1 ? 1 : 2;
   const int64_t calls = times * (part_->layers() / trial.pipeline + 1);
-  return {make_traffic(Collective::all_gather, trial.data, gathers * calls, gathers * times * gathered, trial.tensor),
-          make_traffic(Collective::reduce_scatter, trial.data, calls, times * reduced, trial.tensor)};
+  return {
+      make_traffic(Collective::all_gather, trial.sharing(), gathers * calls, gathers * times * gathered, trial.tensor),
+      make_traffic(Collective::reduce_scatter, trial.sharing(), calls, times * reduced, trial.tensor)};
 }
 
 std::optional<double> MeshEstimate::seconds(const MeshTrial& trial, const Rates& rates) {
@@ -227,7 +230,7 @@ std::optional<double> MeshEstimate::seconds(const MeshTrial& trial, const Rates&
   for (auto& amount : load.work) amount *= passes * load.stretch;
   load.work[static_cast<size_t>(Work::steps)] = 1;
   load.work[static_cast<size_t>(Work::updates)] =
-      static_cast<double>(elements(trial)) / trial.data * static_cast<double>(job_.optimizer->passes);
+      static_cast<double>(elements(trial)) / trial.sharing() * static_cast<double>(job_.optimizer->passes);
   for (auto& part : load.traffic) {
     part.calls = std::llround(static_cast<double>(part.calls) * passes);
     part.payload_bytes = std::llround(static_cast<double>(part.payload_bytes) * passes);
@@ -241,7 +244,7 @@ std::optional<double> MeshEstimate::seconds(const MeshTrial& trial, const Rates&
     const int64_t calls = messages * trial.virtual_stages * trial.batch.accumulation;
     const int64_t message = trial.batch.micro_batch_size * message_bytes_per_sequence_;
     load.traffic.push_back(
-        make_traffic(Collective::transfer, 2, calls, calls * message, trial.data * trial.tensor, Axis::pipeline));
+        make_traffic(Collective::transfer, 2, calls, calls * message, trial.sharing() * trial.tensor, Axis::pipeline));
   }
   const auto time = step_time(load, rates);
   return time ? std::optional(time->total()) : std::nullopt;

@@ -14,7 +14,7 @@ namespace runner {
 
 /// A mesh with a batch and recomputation.
 struct MeshTrial {
-  int tensor = 1, pipeline = 1, data = 1;
+  int tensor = 1, context = 1, pipeline = 1, data = 1;
   int virtual_stages = 1;
   BatchChoice batch = {};
   int64_t every = 0;   ///< as Candidate::every
@@ -22,16 +22,17 @@ struct MeshTrial {
   double seconds = 0;  ///< estimate for a sequence; if times are not known, an order of preference
 
   MeshSizes sizes() const;
+  int sharing() const { return data * context; }  ///< ranks that share state, as Job::sharing_ranks()
 };
 
-/// Estimates for meshes whose tensor axis has so many ranks.
+/// Estimates for meshes whose tensor and context axes have so many ranks.
 class MeshEstimate {
  public:
   /// `form`: of the strategy on the data axis, which keeps parameters gathered in a pipeline and shards them otherwise. `request` must
   /// outlive this object.
-  MeshEstimate(const SelectionRequest& request, const Form& form, int tensor);
+  MeshEstimate(const SelectionRequest& request, const Form& form, int tensor, int context);
 
-  /// What a rank has of the matrices, of all blocks.
+  /// What a rank has of the matrices and of the rows, of all blocks.
   const std::shared_ptr<const ModelSpec>& part() const { return part_; }
   /// A job of this kind, for StepClock::rates.
   const Job& job() const { return job_; }

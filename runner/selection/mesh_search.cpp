@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <tuple>
 
 #include "runner/base/text.hpp"
 #include "runner/config/divisors.hpp"
+#include "runner/config/mesh_sizes.hpp"
 #include "runner/models/models.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/mesh_estimate.hpp"
@@ -21,6 +23,7 @@ namespace {
 constexpr int virtual_stages_tried[] = {1, 2, 3, 4, 6, 8};
 /// Every, each second and each fourth layer.
 constexpr int64_t recomputations_tried[] = {0, 4, 2, 1};
+constexpr int64_t least_tokens_of_rank = 8192;
 
 class Search {
  public:
@@ -33,15 +36,15 @@ class Search {
     // An estimate is not exact, so one more than asked for is planned.
     constexpr size_t more = 1, most_plans = 24;
     std::vector<Candidate> found;
-    std::set<std::pair<int, int>> planned;  // sizes of meshes that have a candidate
+    std::set<std::tuple<int, int, int>> planned;  // sizes of meshes that have a candidate
     size_t plans = 0;
     for (const auto& trial : trials_) {
       if (found.size() == most + more || plans == most_plans) break;
-      if (planned.contains({trial.tensor, trial.pipeline})) continue;
+      if (planned.contains({trial.tensor, trial.context, trial.pipeline})) continue;
       ++plans;
       auto candidate = plan(trial);
       if (!candidate || !candidate->fits) continue;
-      planned.insert({trial.tensor, trial.pipeline});
+      planned.insert({trial.tensor, trial.context, trial.pipeline});
       found.push_back(std::move(*candidate));
     }
     std::ranges::stable_sort(
@@ -57,12 +60,25 @@ class Search {
     const auto blocks = static_cast<int64_t>(request_.model->blocks.size());
     for (const int64_t tensor : divisors(topology.devices_per_node, topology.devices_per_node)) {
       if (tensor > 1 && refuse_division(request_.recipe, static_cast<int>(tensor))) continue;
-      for (const int64_t pipeline : divisors(ranks / tensor, blocks))
-        if (tensor > 1 || pipeline > 1)
-          add({.tensor = static_cast<int>(tensor),
-               .pipeline = static_cast<int>(pipeline),
-               .data = static_cast<int>(ranks / tensor / pipeline)});
+      for (const int64_t context : context_sizes(ranks / tensor, static_cast<int>(tensor)))
+        for (const int64_t pipeline : divisors(ranks / tensor / context, blocks))
+          if (tensor > 1 || context > 1 || pipeline > 1)
+            add({.tensor = static_cast<int>(tensor),
+                 .context = static_cast<int>(context),
+                 .pipeline = static_cast<int>(pipeline),
+                 .data = static_cast<int>(ranks / tensor / context / pipeline)});
     }
+  }
+
+  /// 1, and the sizes of context axes that long rows can have.
+  std::vector<int64_t> context_sizes(int64_t ranks, int tensor) const {
+    const Recipe& recipe = request_.recipe;
+    if (!has_long_rows(recipe, *request_.model)) return {1};
+    auto sizes = divisors(ranks, request_.model->seq_len / least_tokens_of_rank);
+    std::erase_if(sizes, [&](int64_t size) {
+      return refuse_context(recipe, static_cast<int>(size), form_of_context(recipe), tensor).has_value();
+    });
+    return sizes;
   }
 
   /// The mesh with all ways to cut the batch and to recompute layers.
@@ -99,24 +115,26 @@ class Search {
     const Rates* rates = clock_.rates(estimate.job());
     const auto seconds = rates ? estimate.seconds(trial, *rates) : std::nullopt;
     const auto sequences = static_cast<double>(trial.batch.micro_batch_size * trial.batch.accumulation) * trial.data;
-    // Without times: as few ranks that divide the model as possible, little recomputation, and rather a tensor axis than a pipeline.
+    // Without times: as few ranks that divide the model or a row as possible, little recomputation, and rather a tensor axis than a
+    // pipeline.
     trial.seconds = seconds ? *seconds / sequences
-                            : trial.tensor * trial.pipeline * 16 + (trial.every > 0 ? 8.0 / trial.every : 0) +
+                            : trial.tensor * trial.context * trial.pipeline * 16 +
+                                  (trial.every > 0 ? 8.0 / trial.every : 0) +
                                   (trial.pipeline + trial.virtual_stages) / 16.0;
     trials_.push_back(trial);
   }
 
   MeshEstimate& estimate_for(const MeshTrial& trial) {
-    auto& estimate = estimates_[trial.tensor];
-    if (!estimate) estimate = std::make_unique<MeshEstimate>(request_, forms_.back(), trial.tensor);
+    auto& estimate = estimates_[{trial.tensor, trial.context}];
+    if (!estimate) estimate = std::make_unique<MeshEstimate>(request_, forms_.back(), trial.tensor, trial.context);
     return *estimate;
   }
 
-  /// The forms for the ranks of the data axis: strategies of one rank only for one rank.
+  /// The forms for the ranks that share state: strategies of one rank only for one rank.
   std::vector<Form> forms_of(const MeshTrial& trial) const {
     std::vector<Form> forms;
     for (const auto& form : forms_)
-      if (find_strategy(form.strategy)->entry->distributed == (trial.data > 1)) forms.push_back(form);
+      if (find_strategy(form.strategy)->entry->distributed == (trial.sharing() > 1)) forms.push_back(form);
     return forms.empty() ? forms_ : forms;
   }
 
@@ -143,7 +161,8 @@ class Search {
   const SelectionRequest& request_;
   const StepClock& clock_;
   const std::vector<Form>& forms_;
-  std::map<int, std::unique_ptr<MeshEstimate>> estimates_;  ///< by the size of the tensor axis
+  /// By the sizes of the tensor and the context axis.
+  std::map<std::pair<int, int>, std::unique_ptr<MeshEstimate>> estimates_;
   std::vector<MeshTrial> trials_;
 };
 
@@ -154,6 +173,10 @@ bool mesh_is_open(const Recipe& recipe, const Topology& topology) {
   const bool says_nothing =
       topology.sizes == MeshSizes() && !keys.pipeline_schedule && !keys.virtual_stages && !keys.stages;
   return says_nothing && topology.world_size() > 1 && !refuse_stages(recipe);
+}
+
+bool has_long_rows(const Recipe& recipe, const ModelSpec& model) {
+  return model.seq_len >= 2 * least_tokens_of_rank && !refuse_context(recipe, 2, ContextForm::gather, 1);
 }
 
 std::vector<Candidate> search_meshes(const SelectionRequest& request, const StepClock& clock,

@@ -368,9 +368,10 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
 
   plan.model = std::make_shared<ModelSpec>(spec_of(plan));
-  // Other meshes have fewer data ranks, but they are considered only for large models.
-  if (!batch_mistakes.empty() && plan.model->parameter_count() < rule_book().mesh.parameters_from)
-    throw RecipeError(batch_mistakes);
+  // Other meshes have fewer data ranks, but they are considered only for large models and long rows.
+  const bool considers_meshes =
+      plan.model->parameter_count() >= rule_book().mesh.parameters_from || has_long_rows(recipe, *plan.model);
+  if (!batch_mistakes.empty() && !considers_meshes) throw RecipeError(batch_mistakes);
   plan.part = part_of_rank(plan.recipe, plan.model, topology.mesh());
   for (const auto& pattern : unmatched_blocks(plan.recipe.activation_checkpointing, *plan.model))
     diagnostics.push_back(

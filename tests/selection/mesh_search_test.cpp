@@ -190,50 +190,104 @@ TEST_CASE("a small model gets a mesh if nothing else fits", "[meshes]") {
   CHECK(small.reason.find(" a rank; nothing fits without a mesh") != std::string::npos);
 }
 
-TEST_CASE("estimates of meshes are near their plans", "[meshes]") {
+/// Compares the estimate for a mesh with its plan.
+void check_estimate(const SelectionRequest& request, const MeshTrial& trial) {
   const auto clock = table_clock("h100-80g");
-  const auto topology = topology_of(h100(), 8, 128);
+  Recipe recipe = request.recipe;
+  recipe.devices.mesh = trial.sizes();
+  if (trial.virtual_stages > 1) recipe.strategy.virtual_stages = trial.virtual_stages;
+  auto on_mesh = request.topology;
+  on_mesh.sizes = trial.sizes();
+  const auto& form = rule_book().form("full_shard");
+  MeshEstimate estimate(request, form, trial.tensor, trial.context);
+  Candidate exact =
+      CandidateSearch(recipe, *estimate.part(), on_mesh, nlohmann::json::object()).at(form, trial.batch, trial.every);
+  REQUIRE(exact.refused.empty());
+  set_time(exact, clock);
+  const double seconds = *estimate.seconds(trial, *clock.rates(exact.job)) / *exact.step_seconds;
+  const double bytes = static_cast<double>(estimate.memory(trial)) / static_cast<double>(exact.bytes);
+  INFO(to_text(exact.job.mesh) << ": time " << seconds << ", memory " << bytes << " of the plan");
+  CHECK(std::abs(seconds - 1) < 0.15);
+  CHECK(std::abs(bytes - 1) < 0.15);
+  // Over slow links, blocks wait for the tensor axis most of the time.
+  auto slow = *clock.rates(exact.job);
+  slow.link_bandwidth /= 16;
+  const double slow_seconds = *estimate.seconds(trial, slow) / step_time(step_load(exact).value(), slow)->total();
+  INFO("over slow links: time " << slow_seconds);
+  CHECK(std::abs(slow_seconds - 1) < 0.08);
+}
+
+TEST_CASE("estimates of meshes are near their plans", "[meshes]") {
   const SelectionRequest request{.recipe = llama_70b(1024),
                                  .model = std::make_shared<ModelSpec>(make_spec(llama_70b(1024), llama_vocab, 8192)),
-                                 .topology = topology};
-  for (const MeshTrial& trial :
-       {MeshTrial{.tensor = 8, .pipeline = 4, .data = 32, .batch = {.micro_batch_size = 1, .accumulation = 32}},
-        MeshTrial{
-            .tensor = 8, .pipeline = 4, .data = 32, .batch = {.micro_batch_size = 2, .accumulation = 16}, .every = 1},
-        MeshTrial{.tensor = 4,
-        .pipeline = 8,
-        .data = 32,
-        .virtual_stages = 2,
-        .batch = {.micro_batch_size = 1, .accumulation = 32},
-        .every = 2},
-        MeshTrial{.tensor = 8,
-        .pipeline = 1,
-        .data = 128,
-        .batch = {.micro_batch_size = 1, .accumulation = 8},
-        .every = 1}}) {
-    Recipe recipe = request.recipe;
-    recipe.devices.mesh = trial.sizes();
-    if (trial.virtual_stages > 1) recipe.strategy.virtual_stages = trial.virtual_stages;
-    auto on_mesh = topology;
-    on_mesh.sizes = trial.sizes();
-    const auto& form = rule_book().form("full_shard");
-    MeshEstimate estimate(request, form, trial.tensor);
-    Candidate exact =
-        CandidateSearch(recipe, *estimate.part(), on_mesh, nlohmann::json::object()).at(form, trial.batch, trial.every);
-    REQUIRE(exact.refused.empty());
-    set_time(exact, clock);
-    const double seconds = *estimate.seconds(trial, *clock.rates(exact.job)) / *exact.step_seconds;
-    const double bytes = static_cast<double>(estimate.memory(trial)) / static_cast<double>(exact.bytes);
-    INFO(to_text(exact.job.mesh) << ": time " << seconds << ", memory " << bytes << " of the plan");
-    CHECK(std::abs(seconds - 1) < 0.15);
-    CHECK(std::abs(bytes - 1) < 0.15);
-    // Over slow links, blocks wait for the tensor axis most of the time.
-    auto slow = *clock.rates(exact.job);
-    slow.link_bandwidth /= 16;
-    const double slow_seconds = *estimate.seconds(trial, slow) / step_time(step_load(exact).value(), slow)->total();
-    INFO("over slow links: time " << slow_seconds);
-    CHECK(std::abs(slow_seconds - 1) < 0.08);
-  }
+                                 .topology = topology_of(h100(), 8, 128)};
+  check_estimate(request,
+                 {.tensor = 8, .pipeline = 4, .data = 32, .batch = {.micro_batch_size = 1, .accumulation = 32}});
+  check_estimate(
+      request,
+      {.tensor = 8, .pipeline = 4, .data = 32, .batch = {.micro_batch_size = 2, .accumulation = 16}, .every = 1});
+  check_estimate(request, {.tensor = 4,
+                           .pipeline = 8,
+                           .data = 32,
+                           .virtual_stages = 2,
+                           .batch = {.micro_batch_size = 1, .accumulation = 32},
+                           .every = 2});
+  check_estimate(
+      request,
+      {.tensor = 8, .pipeline = 1, .data = 128, .batch = {.micro_batch_size = 1, .accumulation = 8}, .every = 1});
+}
+
+namespace {
+
+/// A batch of so many rows of 131,072 tokens.
+Recipe with_long_rows(Recipe recipe, int64_t batch) {
+  recipe.model.max_seq_len = 131072;
+  recipe.train.global_batch_size = batch;
+  return recipe;
+}
+
+}  // namespace
+
+TEST_CASE("estimates of meshes with a context axis are near their plans", "[meshes]") {
+  const auto recipe = with_long_rows(llama_70b(1), 64);
+  const SelectionRequest request{.recipe = recipe,
+                                 .model = std::make_shared<ModelSpec>(make_spec(recipe, llama_vocab, 131072)),
+                                 .topology = topology_of(h100(), 8, 128)};
+  check_estimate(request, {.tensor = 8,
+                           .context = 16,
+                           .pipeline = 1,
+                           .data = 8,
+                           .batch = {.micro_batch_size = 1, .accumulation = 8},
+                           .every = 1});
+  check_estimate(request, {.tensor = 8,
+                           .context = 4,
+                           .pipeline = 4,
+                           .data = 8,
+                           .batch = {.micro_batch_size = 1, .accumulation = 8},
+                           .every = 1});
+}
+
+TEST_CASE("a context axis is considered for long rows only", "[meshes]") {
+  const auto of_context = [](const Plan& plan) { return plan.choice.plan().job.mesh.size(Axis::context); };
+  // 16 rows cannot be divided among 64 data ranks, and a rank cannot keep the activations of one.
+  const auto plan = plan_on(with_long_rows(llama(4096, 14336, 32, 32, 1), 16), 64, table_clock("h100-80g"));
+  CHECK(plan.choice.plan().fits);
+  CHECK(of_context(plan) > 1);
+  CHECK(plan.recipe.devices.mesh->context == of_context(plan));
+  CHECK(plan.job.model->seq_len * of_context(plan) == 131072);
+  CHECK(plan.rule == rule_book().mesh.rule);
+  // A rank has at least 8,192 tokens.
+  for (const auto& candidate : plan.choice.candidates)
+    if (candidate.mesh) CHECK(candidate.job.mesh.size(Axis::context) <= 16);
+  for (const auto& candidate : plan_on(llama_70b(512), 64, table_clock("h100-80g")).choice.candidates)
+    CHECK(candidate.job.mesh.size(Axis::context) == 1);
+
+  const auto resolved = parse_recipe(print_recipe(plan.recipe), "resolved.toml");
+  CHECK(resolved.devices.mesh == plan.choice.plan().mesh->sizes);
+  auto topology = topology_of(h100(), 8, 8);
+  topology.sizes = *resolved.devices.mesh;
+  CHECK(make_plan(resolved, topology_of(h100(), 8, 8), llama_vocab, table_clock("h100-80g")).memory_bytes() ==
+        plan.memory_bytes());
 }
 
 TEST_CASE("the load of a step keeps what its axes add when the ledger stores it", "[meshes]") {
