@@ -10,12 +10,12 @@ using namespace runner;
 namespace {
 
 /// Parameters of several units, two in each.
-struct Parameters {
+struct TrainedTensors {
   std::vector<torch::Tensor> values;
   std::vector<BackgroundUpdate::Unit> units;
   Optimizer optimizer{OptimizerConfig{.lr = 1e-2, .groups = {}}};
 
-  explicit Parameters(size_t count) {
+  explicit TrainedTensors(size_t count) {
     for (size_t u = 0; u < count; ++u) {
       units.push_back({.first = values.size(), .count = 2, .values = {}, .on_device = {}});
       for (int64_t numel : {1000, 37}) {
@@ -44,7 +44,7 @@ TEST_CASE("after waiting for a unit, the rank reads and writes its values while 
           "[offload][threads]") {
   at::set_num_threads(1);
   constexpr size_t count = 8;
-  Parameters background(count), foreground(count);
+  TrainedTensors background(count), foreground(count);
   std::vector<size_t> order;
   for (size_t u = count; u-- > 0;) order.push_back(u);
   int begun = 0, ended = 0;  // of the update's thread; read after wait_all()
