@@ -332,6 +332,8 @@ TEST_CASE("errors in run are reported with their line, and no result in the hist
     INFO(said);
     CHECK(said.starts_with("s.lua:2:1: error: " + what));
   };
+  says("sweep:try{['devices.mesh.tensor'] = 1}",
+       "try: the recipe has no key `devices.mesh.tensor`; did you mean `devices.mesh`?");
   says("sweep:try{['optimizer.lrr'] = 1}", "try: the recipe has no key `optimizer.lrr`; did you mean `optimizer.lr`?");
   says("sweep:try{['optimizer.lr'] = 'x'}", "try: `lr` must be a number, not \"x\"");
   says("sweep:try{['optimizer.lr'] = 0/0}", "try: `optimizer.lr` is not a finite number");

@@ -1,0 +1,63 @@
+// Which plans cannot run on which axes of a mesh.
+#include <fmt/format.h>
+
+#include "runner/base/text.hpp"
+#include "strategies/catalog.hpp"
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+namespace {
+
+std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan) {
+  if (job.mesh.size(Axis::tensor) == 1) return std::nullopt;
+  if (plan.own_reducer)
+    return "a comm hook or a strategy in Lua reduces gradients of complete parameters, so it cannot be combined with a "
+           "tensor axis (tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+  if (job.optimizer->reach != OptimizerSpec::Reach::element)
+    return fmt::format(
+        "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
+        "take {}",
+        job.optimizer->name,
+        job.optimizer->reach == OptimizerSpec::Reach::block ? "blocks of complete parameters" : "complete parameters",
+        join_or(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; })));
+  return std::nullopt;
+}
+
+std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPlan& plan) {
+  if (job.mesh.size(Axis::context) == 1 || !plan.own_reducer) return std::nullopt;
+  return "a comm hook or a strategy in Lua reduces gradients of complete rows, so it cannot be combined with a context "
+         "axis (context_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+}
+
+std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan) {
+  if (job.pipeline.ranks == 1) return std::nullopt;
+  auto shape = job.pipeline;
+  shape.micro_batches = static_cast<int>(job.accumulation);
+  if (auto why = refuse_pipeline(shape)) return why;
+  if (plan.own_reducer)
+    return "a comm hook or a strategy in Lua reduces gradients of the complete model, so it cannot be combined with a "
+           "pipeline (pipeline_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";
+  if (plan.reduce_every_micro_batch)
+    return "gradients cannot be reduced after each micro-batch in a pipeline (pipeline_parallel_size above 1), where "
+           "several micro-batches are between forward and backward: use zero with stage = 1, or fsdp with "
+           "reduce_every_micro_batch = false, its default here";
+  if (job.hooks_in_backward)
+    return "hooks with on_before_backward or on_after_backward cannot be combined with a pipeline "
+           "(pipeline_parallel_size above 1): its ranks are at different micro-batches, but all ranks take part in "
+           "each call of a hook: use on_before_optimizer_step";
+  if (plan.updates_beside())
+    return "an update in host memory that overlaps with the next forward cannot be combined with a pipeline "
+           "(pipeline_parallel_size above 1): use it without offload";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> refuse_mesh(const Job& job, const ParallelPlan& plan) {
+  for (const auto& refuse : {refuse_tensor_axis, refuse_context_axis, refuse_pipeline_axis})
+    if (auto why = refuse(job, plan)) return why;
+  return std::nullopt;
+}
+
+}  // namespace runner
