@@ -58,11 +58,7 @@ std::optional<Diagnostic> unknown_key(const std::string& name) {
   std::string last = dot == std::string::npos ? name : name.substr(name.rfind('.') + 1);
   if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(last, foreign_names());
   const std::string whole = name.substr(0, name.rfind('.'));
-  if (find_key(whole)) {
-    diagnostic.suggestion = whole;
-    diagnostic.other_message =
-        fmt::format("`{}` is a table, which a sweep varies as a whole: [{{ {} = ... }}, ...]", whole, last);
-  }
+  if (find_key(whole)) diagnostic.suggestion = whole;  // for example a part of a table
   if (!diagnostic.suggestion) diagnostic.other_message = "`runner help recipe` lists all keys";
   return diagnostic;
 }

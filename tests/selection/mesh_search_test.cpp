@@ -284,8 +284,6 @@ TEST_CASE("a context axis is considered for long rows only", "[meshes]") {
 
   const auto resolved = parse_recipe(print_recipe(plan.recipe), "resolved.toml");
   CHECK(resolved.devices.mesh == plan.choice.plan().mesh->sizes);
-  auto topology = topology_of(h100(), 8, 8);
-  topology.sizes = *resolved.devices.mesh;
   CHECK(make_plan(resolved, topology_of(h100(), 8, 8), llama_vocab, table_clock("h100-80g")).memory_bytes() ==
         plan.memory_bytes());
 }
