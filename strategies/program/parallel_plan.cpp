@@ -133,23 +133,26 @@ std::vector<std::vector<size_t>> units_of_blocks(const ParallelPlan& plan, size_
 
 namespace {
 
-/// For each block, the units whose parameters it uses, also shared ones, ascending.
-std::vector<std::vector<size_t>> units_used_by_blocks(const ModelSpec& model, const ParallelPlan& plan) {
-  std::vector<std::vector<size_t>> units_of_slot, units_of_block;
+/// For each block, the units whose parameters it uses, also shared ones, ascending: all of them, or only the resident ones.
+std::vector<std::vector<size_t>> units_used_by_blocks(const ModelSpec& model, const ParallelPlan& plan,
+                                                      bool only_resident) {
+  std::vector<std::pair<size_t, size_t>> uses;  // a slot, and a unit that has it
   for (size_t u = 0; u < plan.units.size(); ++u)
-    for (const size_t slot : plan.units[u].slots) {
-      if (units_of_slot.size() <= slot) units_of_slot.resize(slot + 1);
-      units_of_slot[slot].push_back(u);
-    }
+    if (plan.units[u].resident || !only_resident)
+      for (const size_t slot : plan.units[u].slots) uses.emplace_back(slot, u);
+  std::vector<std::vector<size_t>> units_of_block(model.blocks.size());
+  if (uses.empty()) return units_of_block;
+  std::ranges::sort(uses);
   size_t next = 0;
-  for (const auto& block : model.blocks) {
-    auto& units = units_of_block.emplace_back();
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    auto& units = units_of_block[b];
     const auto use = [&](size_t slot) {
-      if (slot < units_of_slot.size())
-        units.insert(units.end(), units_of_slot[slot].begin(), units_of_slot[slot].end());
+      auto found = std::ranges::lower_bound(uses, slot, {}, &std::pair<size_t, size_t>::first);
+      for (; found != uses.end() && found->first == slot; ++found)
+        if (units.empty() || units.back() != found->second) units.push_back(found->second);
     };
-    for (size_t i = 0; i < block.parameters.size(); ++i) use(next++);
-    for (const auto& name : block.shared) use(model.slot(name));
+    for (size_t i = 0; i < model.blocks[b].parameters.size(); ++i) use(next++);
+    for (const auto& name : model.blocks[b].shared) use(model.slot(name));
     std::ranges::sort(units);
     units.erase(std::unique(units.begin(), units.end()), units.end());
   }
@@ -159,9 +162,7 @@ std::vector<std::vector<size_t>> units_used_by_blocks(const ModelSpec& model, co
 }  // namespace
 
 std::vector<std::vector<size_t>> resident_units_of_blocks(const ModelSpec& model, const ParallelPlan& plan) {
-  auto units_of_block = units_used_by_blocks(model, plan);
-  for (auto& units : units_of_block) std::erase_if(units, [&](size_t u) { return !plan.units[u].resident; });
-  return units_of_block;
+  return units_used_by_blocks(model, plan, /*only_resident=*/true);
 }
 
 std::vector<size_t> units_in_forward(const ModelSpec& model, const ParallelPlan& plan) {
@@ -171,36 +172,44 @@ std::vector<size_t> units_in_forward(const ModelSpec& model, const ParallelPlan&
     if (!listed[u]) order.push_back(u);
     listed[u] = true;
   };
-  for (const auto& units : units_used_by_blocks(model, plan))
+  for (const auto& units : units_used_by_blocks(model, plan, /*only_resident=*/false))
     for (size_t u : units) list(u);
   for (size_t u = 0; u < plan.units.size(); ++u) list(u);
   return order;
 }
 
 std::vector<std::vector<size_t>> units_ahead(const ModelSpec& model, const ParallelPlan& plan, bool backward) {
-  size_t count = model.blocks.size();
+  const size_t count = model.blocks.size();
   const auto units_of = units_of_blocks(plan, count);
-  const auto listed = [](const std::vector<size_t>& list, size_t u) {
-    return std::ranges::find(list, u) != list.end();
-  };
+  std::vector<size_t> order;  // blocks that gather units, in the order of the computation
+  for (size_t b = 0; b < count; ++b)
+    if (!units_of[b].empty()) order.push_back(b);
+  if (backward) std::ranges::reverse(order);
   const auto parameters = model.parameters();
   std::vector<int64_t> elements_of_unit;
-  for (const auto& unit : plan.units) elements_of_unit.push_back(elements_of(parameters, unit.slots));
+  for (const auto& unit : plan.units)
+    elements_of_unit.push_back(unit.blocks.empty() ? 0 : elements_of(parameters, unit.slots));
   std::vector<std::vector<size_t>> of_blocks(count);
   for (size_t block = 0; block < count; ++block) {
     auto& ahead = of_blocks[block];
+    const auto listed = [&](size_t u, size_t most) {
+      const auto end = ahead.begin() + static_cast<ptrdiff_t>(most);
+      return std::ranges::find(units_of[block], u) != units_of[block].end() || std::find(ahead.begin(), end, u) != end;
+    };
     int64_t elements = 0;
-    for (size_t step = 1; step <= (backward ? block : count - 1 - block); ++step) {
-      const size_t next = backward ? block - step : block + step;
-      std::vector<size_t> fresh;
-      for (size_t u : units_of[next]) {
-        if (listed(units_of[block], u) || listed(ahead, u)) continue;
-        if (backward && plan.units[u].first_needed_in_backward > next) continue;
+    const auto later =
+        std::ranges::partition_point(order, [&](size_t next) { return backward ? next >= block : next <= block; });
+    for (auto next = later; next != order.end(); ++next) {
+      const size_t before = ahead.size();
+      for (const size_t u : units_of[*next]) {
+        if (listed(u, before) || (backward && plan.units[u].first_needed_in_backward > *next)) continue;
         elements += elements_of_unit[u];
-        fresh.push_back(u);
+        ahead.push_back(u);
       }
-      if (!ahead.empty() && elements > plan.prefetch_elements) break;
-      ahead.insert(ahead.end(), fresh.begin(), fresh.end());
+      if (before > 0 && elements > plan.prefetch_elements) {
+        ahead.resize(before);
+        break;
+      }
     }
   }
   return of_blocks;

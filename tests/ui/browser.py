@@ -166,10 +166,16 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, condition, seconds=15):
-        """Waits until the expression is true, and returns its value. An exception counts as false: what is asked for is not there yet."""
+        """Waits until the expression is true, and returns its value. An exception counts as false: what is asked for is not there yet.
+        So does a page that is replaced by another one during the question."""
         end = time.monotonic() + seconds
         while True:
-            value, problem = self.run(f"(() => {{ try {{ const value = {condition}; return [value instanceof Node ? true : value, '']; }} catch (error) {{ return [false, String(error)]; }} }})()")
+            try:
+                value, problem = self.run(f"(() => {{ try {{ const value = {condition}; return [value instanceof Node ? true : value, '']; }} catch (error) {{ return [false, String(error)]; }} }})()")
+            except BrowserError as error:
+                if "navigated or closed" not in str(error):
+                    raise
+                value, problem = False, str(error)
             if value:
                 return value
             if time.monotonic() > end:
