@@ -10,6 +10,7 @@
 #include "strategies/ddp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/reducers/built_in.hpp"
 #include "strategies/single/entry.hpp"
 #include "strategies/zero/entry.hpp"
 
@@ -36,12 +37,14 @@ std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& p
       job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
 }
 
-/// What all strategies have in common: the pipeline's schedule, and units of their own for parameters in NF4.
+/// What all strategies have in common: the pipeline's schedule, units of their own for parameters in NF4, and the predictions of a
+/// built-in reducer.
 void complete_plans(Entry& entry) {
   entry.plan = [plan = entry.plan](const Job& job) {
     auto made = plan(job);
     made.pipeline = job.pipeline;
     quantize_units(job, made);
+    predict_reducer(job, made);
     return made;
   };
 }

@@ -2,6 +2,7 @@
 #include "runner/base/error.hpp"
 #include "strategies/catalog.hpp"
 #include "strategies/executor/executor.hpp"
+#include "strategies/reducers/base_reducer.hpp"
 
 namespace runner {
 
@@ -9,6 +10,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup s
   const auto named = find_strategy(name);
   RUNNER_CHECK(named && named->entry->plan, "no strategy `{}`", name);
   auto plan = named->entry->plan(setup.job);
+  if (!plan.reducer.name.empty()) setup.reducer = make_reducer(setup.world, plan.reducer, setup.job);
   return make_executor(std::move(setup), std::move(plan));
 }
 

@@ -14,6 +14,7 @@
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/catalog.hpp"
+#include "strategies/reducers/built_in.hpp"
 
 namespace runner {
 
@@ -55,16 +56,36 @@ std::vector<StrategyOption> all_options(const Entry& entry) {
   return options;
 }
 
+nlohmann::json comm_hook_json(const Entry& entry, const BuiltInReducer& hook) {
+  nlohmann::json options = nlohmann::json::array();
+  for (const auto& option : hook.options) options.push_back(option_json(entry, {option}));
+  return {{"name", hook.name}, {"summary", hook.about}, {"options", options}};
+}
+
+bool has_comm_hooks(const Entry& entry) { return find_option(entry.options, comm_hook_option) != nullptr; }
+
 nlohmann::json entry_json(const Entry& entry) {
   nlohmann::json aliases = nlohmann::json::array(), options = nlohmann::json::array();
   for (const auto& alias : entry.aliases) aliases.push_back(alias.name);
   for (const auto& option : all_options(entry)) options.push_back(option_json(entry, option));
+  nlohmann::json hooks = nlohmann::json::array();
+  if (has_comm_hooks(entry))
+    for (const auto& hook : comm_hooks()) hooks.push_back(comm_hook_json(entry, hook));
   return {{"name", entry.name},
           {"aliases", aliases},
+          {"comm_hooks", hooks},
           {"summary", entry.summary},
           {"options", options},
           {"available", entry.unavailable.empty()},
           {"unavailable_reason", entry.unavailable.empty() ? nlohmann::json() : nlohmann::json(entry.unavailable)}};
+}
+
+/// Each line with two spaces before it.
+std::string indented(const std::string& text) {
+  std::string result;
+  for (const auto& line : split(text, '\n'))
+    if (!line.empty()) result += "  " + line + "\n";
+  return result;
 }
 
 std::string describe(const Alias& alias) {
@@ -112,6 +133,27 @@ std::string describe(const Entry& entry, const StrategyOption& option) {
   return text;
 }
 
+/// Hooks with the same options are listed together.
+void print_comm_hooks(const Entry& entry) {
+  if (!has_comm_hooks(entry)) return;
+  std::printf("comm hooks, with their options in `ddp_comm_hook_options`:\n");
+  std::vector<std::string> names;
+  std::string options;
+  const auto print_options = [&] {
+    if (!options.empty()) std::printf("    options of %s:\n%s", join(names, ", ").c_str(), options.c_str());
+    names.clear();
+  };
+  for (const auto& hook : comm_hooks()) {
+    std::string of_hook;
+    for (const auto& option : hook.options) of_hook += indented(describe(entry, {option}));
+    if (of_hook != options) print_options();
+    options = of_hook;
+    names.push_back(hook.name);
+    std::printf("  %s: %s\n", hook.name.c_str(), hook.about.c_str());
+  }
+  print_options();
+}
+
 /// `alias`: the name that the user gave, if it is an alias.
 void print_entry(const Entry& entry, const Alias* alias) {
   if (alias) {
@@ -121,6 +163,7 @@ void print_entry(const Entry& entry, const Alias* alias) {
   std::printf("%s: %s\n", entry.name.c_str(), summary(entry).c_str());
   print_aliases(entry, alias);
   for (const auto& option : all_options(entry)) std::printf("%s", describe(entry, option).c_str());
+  print_comm_hooks(entry);
 }
 
 constexpr const char* about_auto =

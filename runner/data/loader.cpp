@@ -104,7 +104,9 @@ struct Loader::Impl {
     std::vector<int64_t> samples(static_cast<size_t>(step.global_rows));
     for (int64_t row = 0; row < step.global_rows; ++row) {
       samples[static_cast<size_t>(row)] = sample_at(position.sample + row);
-      step.weight += dataset.weight(samples[static_cast<size_t>(row)]);
+      const int64_t weight = dataset.weight(samples[static_cast<size_t>(row)]);
+      step.weight += weight;
+      if (mine.begin <= row && row < mine.begin + mine.count) step.rank_weight += weight;
       step.units += dataset.units(samples[static_cast<size_t>(row)]);
     }
     const int64_t micro_batches = global_batch_size / options.data_ranks / options.micro_batch_size;

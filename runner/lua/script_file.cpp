@@ -270,30 +270,36 @@ bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source
   return Loader(state, kind, source, diagnostics).run(globals);
 }
 
-json complete_options(const ScriptFile& file, const json& given, const std::function<Origin(const std::string&)>& place,
-                      std::vector<Diagnostic>& diagnostics) {
+json complete_options(const OptionOwner& owner, const std::vector<Option>& options, const json& given,
+                      const std::function<Origin(const std::string&)>& place, std::vector<Diagnostic>& diagnostics) {
   json checked = json::object();
   const json none = json::object();
   for (const auto& [name, written] : (given.is_object() ? given : none).items()) {
-    const Option* option = find_option(file.options, name);
+    const Option* option = find_option(options, name);
     if (!option) {
-      Diagnostic diagnostic{.place = place(name), .code = "unknown-key", .section = file.kind->section};
-      diagnostic.message = fmt::format("the {} {} has no option `{}`", file.kind->noun, file.name, name);
-      for (const auto& known : file.options) diagnostic.allowed.push_back(known.name);
+      Diagnostic diagnostic{.place = place(name), .code = "unknown-key", .section = owner.section};
+      diagnostic.message = fmt::format("the {} {} has no option `{}`", owner.noun, owner.name, name);
+      for (const auto& known : options) diagnostic.allowed.push_back(known.name);
       diagnostic.suggestion = nearest(name, diagnostic.allowed);
       diagnostics.push_back(diagnostic);
       continue;
     }
     json value = written;
     if (const auto problem = check_option(*option, value)) {
-      diagnostics.push_back(diagnostic_of(*problem, place(name), file.kind->section));
+      diagnostics.push_back(diagnostic_of(*problem, place(name), owner.section));
       diagnostics.back().code = "wrong-value";
-      diagnostics.back().message += fmt::format(" (an option of the {} {})", file.kind->noun, file.name);
+      diagnostics.back().message += fmt::format(" (an option of the {} {})", owner.noun, owner.name);
     } else {
       checked[name] = value;
     }
   }
-  return with_defaults(file.options, checked);
+  return with_defaults(options, checked);
+}
+
+json complete_options(const ScriptFile& file, const json& given, const std::function<Origin(const std::string&)>& place,
+                      std::vector<Diagnostic>& diagnostics) {
+  const OptionOwner owner{.noun = file.kind->noun, .name = file.name, .section = file.kind->section};
+  return complete_options(owner, file.options, given, place, diagnostics);
 }
 
 StateOptions script_state_options(const Recipe& recipe) {

@@ -51,10 +51,20 @@ std::optional<ScriptFile> read_script(State& state, const ScriptKind& kind, cons
 bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source, const std::vector<Global>& globals,
                 std::vector<Diagnostic>& diagnostics);
 
+/// What options belong to, in messages.
+struct OptionOwner {
+  std::string noun;     ///< "hook"
+  std::string name;     ///< of the hook
+  std::string section;  ///< of the recipe
+};
 /// The complete options: values of the recipe (`given`: {option: value}, may be null), and defaults for the rest.
 /// `place` returns the origin of a given option. Mistakes go to `diagnostics`.
+nlohmann::json complete_options(const OptionOwner& owner, const std::vector<Option>& options,
+                                const nlohmann::json& given, const std::function<Origin(const std::string&)>& place,
+                                std::vector<Diagnostic>& diagnostics);
+/// The same for the options of a file.
 nlohmann::json complete_options(const ScriptFile& file, const nlohmann::json& given,
-                                const std::function<Origin(const std::string& option)>& place,
+                                const std::function<Origin(const std::string&)>& place,
                                 std::vector<Diagnostic>& diagnostics);
 
 /// The limits in [hooks], which apply to every script of a recipe.

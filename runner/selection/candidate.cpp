@@ -77,13 +77,18 @@ nlohmann::json parts_json(const MemoryParts& memory) {
 int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job, const MemoryParts& memory) {
   if (recipe.run.fast_dev_run > 0) return 0;
   const auto& checkpoint = recipe.checkpoint;
-  bool whole = entry.plan(job).saves_whole;
+  const ParallelPlan plan = entry.plan(job);
+  const bool whole = plan.saves_whole;
   bool beside_steps = checkpoint.async && !memory.state_on_disk &&
                       (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
   if (!whole && !beside_steps) return 0;
   int64_t state = job.training_state_bytes(bytes_of(job.precision.parameter));
   if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
-  if (!whole) return state / job.data_ranks();
+  if (!whole) {
+    int64_t own = plan.reducer.replicas_differ ? state : state / job.data_ranks();
+    for (const auto& reducer : plan.reducer.bytes) own += reducer.kept;
+    return own;
+  }
   // `state` is that of a part of the model; at least as much as all of it
   state *= job.model->division.ranks * job.pipeline.ranks;
   if (job.accelerator.own_memory)

@@ -16,8 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-const char* const hook_options_option = "ddp_comm_hook_options";
-
 /// The plan of a strategy in Lua. Its units are as in ddp; sharded parameters and others are in different units.
 ParallelPlan script_plan(const Job& job, const std::function<bool(const ParameterSpec&)>& shard) {
   const auto [first, others] = bucket_bytes(job);
@@ -216,35 +214,8 @@ std::vector<const Entry*> learn_registered_strategies(const std::string& registr
 }
 
 bool has_script_hook(const json& options) {
-  auto found = options.find(script_hook_option);
+  auto found = options.find(comm_hook_option);
   return found != options.end() && found->is_string() && lua::names_script(*found);
-}
-
-json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  const auto& options = recipe.strategy.options;
-  auto given = options.value(hook_options_option, json());
-  auto place = recipe.origin(std::string("strategy.") + hook_options_option);
-  if (!has_script_hook(options)) {
-    if (!given.is_null())
-      diagnostics.push_back({.place = place,
-                             .code = "contradiction",
-                             .message = "`ddp_comm_hook_options` are for a comm hook in a Lua file, and there is none",
-                             .section = "strategy"});
-    return json::object();
-  }
-  lua::State state(lua::script_state_options(recipe));
-  auto file = lua::load_comm_hook_file(state, options[script_hook_option],
-                                       recipe.origin(std::string("strategy.") + script_hook_option), diagnostics);
-  if (!file) return json::object();
-  if (!given.is_null() && !given.is_object()) {
-    diagnostics.push_back({.place = place,
-                           .code = "wrong-type",
-                           .message = fmt::format("`ddp_comm_hook_options` must be a table, not {}", given.dump()),
-                           .section = "strategy"});
-    return json::object();
-  }
-  return lua::complete_options(
-      *file, given, [&](const std::string&) { return place; }, diagnostics);
 }
 
 }  // namespace runner

@@ -22,13 +22,10 @@ const Entry* learn_script_strategy(const std::string& name);
 /// All strategies that a file (strategy.registry) registers, ordered by name. Throws RecipeError.
 std::vector<const Entry*> learn_registered_strategies(const std::string& registry);
 
-/// The option of a strategy whose value may be a Lua file that reduces gradients.
-inline constexpr const char* script_hook_option = "ddp_comm_hook";
+/// The option of a strategy whose value is a comm hook: a built-in one, or a Lua file.
+inline constexpr const char* comm_hook_option = "ddp_comm_hook";
 /// Whether it is a Lua file in `options`.
 bool has_script_hook(const nlohmann::json& options);
-/// The options of that file, with defaults. Mistakes in the file or in the options go to `diagnostics`.
-nlohmann::json script_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
-
 /// Whether memory and traffic are known. A Lua file may lack these functions; its costs are not estimated then.
 inline bool memory_known(const Entry& entry) { return entry.memory != nullptr; }
 inline bool traffic_known(const Entry& entry, const Job& job) {

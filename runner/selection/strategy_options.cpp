@@ -12,6 +12,7 @@
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/recipe_file.hpp"
 #include "runner/lua/strategy_file.hpp"
+#include "runner/selection/comm_hook_options.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/rules.hpp"
@@ -234,6 +235,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   diagnostic.place = recipe.origin("strategy.name");
   if (recipe.strategy.name == "auto") {
     check_given_options(recipe, resolved.options, diagnostics);
+    comm_hook_options(recipe, diagnostics, &resolved.notes);
     return resolved;
   }
   if (!named && (lua::names_script(recipe.strategy.name) || diagnostics.size() > before)) return resolved;
@@ -284,7 +286,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   }
   follow_mesh(recipe, *named->entry, resolved.options, diagnostics);
   if (resolved.options.contains("config")) refuse_configuration(recipe, diagnostics);
-  if (find_option(named->entry->options, script_hook_option)) script_hook_options(recipe, diagnostics);
+  if (find_option(named->entry->options, comm_hook_option)) comm_hook_options(recipe, diagnostics, &resolved.notes);
   return resolved;
 }
 

@@ -269,6 +269,7 @@ class Calibration {
     const std::span<const int64_t> tokens(drawn.data_ptr<int64_t>(), static_cast<size_t>(drawn.numel()));
     input.micro_batches = {token_batch(shape.batch, tokens, tokens)};
     input.weight = drawn.numel() * job.data_ranks();
+    input.rank_weight = drawn.numel();
     const Turn turn = turn_of(budget, [&] { strategy->step(input); });
     strategy->teardown();
     return turn;

@@ -172,6 +172,7 @@ StepInput Trainer::input_of(StepBatch& batch) const {
   StepInput input;
   input.micro_batches = std::move(batch.micro_batches);
   input.weight = batch.weight;
+  input.rank_weight = batch.rank_weight;
   input.lr_factor = learning_rate(recipe_.lr_scheduler, 1.0, step_ + 1, max_steps_);
   input.first_row = batch.first_row;
   input.dropout_key = mix64(name_key(recipe_.run.seed, "dropout") + mix64(static_cast<uint64_t>(step_)));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/bucket_item.hpp"
 
 namespace runner {
 
@@ -17,14 +18,18 @@ class Reducer {
   /// The tensors of a unit of the plan. All are 1-d, exist between steps, and have zeros in the gaps of the unit's layout
   /// (flat_layout.hpp).
   struct Bucket {
-    torch::Tensor parameters;  ///< of all ranks
-    torch::Tensor gradients;   ///< of this rank; after the reduction the sums over ranks
+    std::vector<BucketItem> items = {};  ///< ascending
+    torch::Tensor parameters;            ///< of all ranks
+    torch::Tensor gradients;             ///< of this rank; after the reduction the sums over ranks
     torch::Tensor shard;  ///< defined if the unit is sharded: this rank's part of the sums, which the optimizer uses
   };
   /// Values of the strategy that the reducer can read.
   struct Host {
     std::function<int64_t()> steps;      ///< optimizer steps done
     std::function<double()> loss_scale;  ///< gradients are multiplied by it
+    /// This rank's part of StepInput::weight, in the current step. Its gradients divided by this are those of the mean over its own
+    /// rows.
+    std::function<double()> share;
   };
   virtual ~Reducer() = default;
   /// Called once, before the first step and before a checkpoint is loaded. Buckets are in the order of their reduction.

@@ -225,6 +225,7 @@ StepResult Strategy::step(const StepInput& input) {
   copying.end();
   // If nothing counts in the global batch, its summed loss and its gradients are 0.
   const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
+  share_ = static_cast<double>(input.rank_weight) / weight;
   const double loss_factor = scaler_.scale() / weight;
   const double own_loss = accumulate_gradients(micro_batches, loss_factor).item<double>();
   const double loss_sum = counts_loss() ? own_loss : 0;

@@ -187,6 +187,8 @@ class Strategy : public Engine {
   bool has_loss() const { return !model_.spec.stage || model_.spec.stage->has_last; }
   int64_t optimizer_steps() const { return optimizer_.steps(); }
   double loss_scale() const { return scaler_.scale(); }
+  /// This rank's part of the weight of the current step's loss.
+  double share() const { return share_; }
 
   World& world_;
   Model& model_;
@@ -252,6 +254,7 @@ class Strategy : public Engine {
   /// While the average is in place: the masters of what is trained.
   std::vector<torch::Tensor> set_aside_;
   bool copies_are_average_ = false;
+  double share_ = 1;
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;

@@ -1,7 +1,10 @@
 #include "strategies/ddp/entry.hpp"
 
+#include <fmt/format.h>
+
 #include "runner/base/option_table.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/reducers/built_in.hpp"
 
 namespace runner {
 
@@ -33,14 +36,39 @@ std::vector<Alias> ddp_aliases() {
 }
 
 struct DdpOptions {
-  std::string ddp_comm_hook = "none";
+  std::string ddp_comm_hook = "none", ddp_comm_wrapper = "none";
   nlohmann::json ddp_comm_hook_options = nullptr;
+  std::optional<int64_t> model_averaging_period = {};
 };
 
-/// PowerSGD, by the names of PyTorch's hooks.
-std::string refused_hook(const nlohmann::json& hook) {
-  const bool power = hook.is_string() && lower(hook.get<std::string>()).find("powersgd") != std::string::npos;
-  return power ? "PowerSGD is not implemented; ddp_comm_hook = \"lua:topk\" compresses gradients, too" : "";
+std::vector<std::string> hook_choices() {
+  std::vector<std::string> names{"none"};
+  for (const auto& hook : comm_hooks()) names.push_back(hook.name);
+  return names;
+}
+
+/// The names of PyTorch's functions and of its enumeration DDPCommHookType.
+std::map<std::string, std::string> hook_spellings() {
+  std::map<std::string, std::string> spellings = {{"allreduce_hook", "none"}, {"allreduce", "none"}};
+  for (const auto& hook : comm_hooks()) {
+    for (const auto& name : hook.other_names) spellings[name] = hook.name;
+    if (lower(hook.name) != hook.name) spellings[lower(hook.name)] = hook.name;
+  }
+  return spellings;
+}
+
+/// Members of PyTorch's enumeration that also set an option, and files without their prefix.
+std::string refused_hook(const nlohmann::json& value) {
+  if (!value.is_string()) return "";
+  const auto given = value.get<std::string>();
+  if (given.ends_with(".lua")) return fmt::format("a Lua file is written \"lua:{}\"", given);
+  const auto name = lower(given.substr(given.rfind('.') + 1));
+  for (const std::string of_rank_2 : {"power_sgd_rank2", "batched_power_sgd_rank2"})
+    if (name == of_rank_2)
+      return fmt::format("{} is \"{}\" with ddp_comm_hook_options = {{ matrix_approximation_rank = 2 }}",
+                         given.substr(given.rfind('.') + 1),
+                         name.starts_with("batched") ? "batched_powerSGD_hook" : "powerSGD_hook");
+  return "";
 }
 
 const OptionTable<DdpOptions>& ddp_options() {
@@ -63,23 +91,76 @@ const OptionTable<DdpOptions>& ddp_options() {
                 .help = "The autograd graph is the same in every step.",
                 .note = "no effect: the order of reductions is known before the first step"})
           .add(bucket_cap_option())
-          .add(
-              {.name = "ddp_comm_hook",
-               .type = Type::choice,
-               .help = "fp16_compress and bf16_compress reduce gradients in 16 bits: half the bytes, but rounded sums. "
-                       "\"lua:FILE.lua\": a Lua function reduces them.",
-               .choices = {"none", "fp16_compress", "bf16_compress"},
-               .spellings = {{"fp16_compress_hook", "fp16_compress"},
-                             {"bf16_compress_hook", "bf16_compress"},
-                             {"allreduce_hook", "none"}},
-               .takes_script = true,
-               .refuses = refused_hook},
-              &DdpOptions::ddp_comm_hook)
+          .add({.name = "ddp_comm_hook",
+                .type = Type::choice,
+                .help = "How gradients are communicated; each hook is described below. \"lua:FILE.lua\": by a function "
+                        "in Lua.",
+                .choices = hook_choices(),
+                .spellings = hook_spellings(),
+                .takes_script = true,
+                .refuses = refused_hook},
+               &DdpOptions::ddp_comm_hook)
           .add({.name = "ddp_comm_hook_options",
                 .type = Type::table_or_text,
-                .help = "Options for the comm hook if it is a Lua file."},
-               &DdpOptions::ddp_comm_hook_options);
+                .help = "Options of the comm hook: fields of PyTorch's state, or those of a Lua file."},
+               &DdpOptions::ddp_comm_hook_options)
+          .add({.name = "ddp_comm_wrapper",
+                .type = Type::choice,
+                .help = "Casts gradients to 16 bits before the comm hook gets them.",
+                .choices = {"none", "fp16_compress_wrapper", "bf16_compress_wrapper"},
+                .spellings = {{"fp16_compress", "fp16_compress_wrapper"}, {"bf16_compress", "bf16_compress_wrapper"}}},
+               &DdpOptions::ddp_comm_wrapper)
+          .add({.name = "model_averaging_period",
+                .type = Type::integer,
+                .help = "With post_localSGD_hook: parameters of all ranks are averaged once in so many steps.",
+                .minimum = 1},
+               &DdpOptions::model_averaging_period);
   return table;
+}
+
+bool has_script(const DdpOptions& options) { return options.ddp_comm_hook.starts_with("lua:"); }
+
+/// The dtype to which the wrapper casts gradients, or else `plain`.
+DType wire_dtype(const DdpOptions& options, DType plain) {
+  if (options.ddp_comm_wrapper == "fp16_compress_wrapper") return DType::float16;
+  return options.ddp_comm_wrapper == "bf16_compress_wrapper" ? DType::bfloat16 : plain;
+}
+
+/// Those of the recipe, and the option of ddp that PyTorch gives to a model averager.
+nlohmann::json hook_options(const DdpOptions& options) {
+  auto given = options.ddp_comm_hook_options.is_object() ? options.ddp_comm_hook_options : nlohmann::json::object();
+  if (options.model_averaging_period) given["model_averaging_period"] = *options.model_averaging_period;
+  return given;
+}
+
+/// "ddp", or "ddp with powerSGD_hook".
+std::string label(const Job& job) {
+  const auto hook = ddp_options().read(job.options).ddp_comm_hook;
+  return hook == "none" ? "ddp" : "ddp with " + hook;
+}
+
+std::optional<std::string> refuse_ddp(const Job& job) {
+  constexpr const char* period = "model_averaging_period";
+  const auto options = ddp_options().read(job.options);
+  const auto* hook = find_comm_hook(options.ddp_comm_hook);
+  if (options.ddp_comm_wrapper != "none" && hook && hook->casts_to)
+    return fmt::format("ddp_comm_hook = \"{}\" casts gradients already: remove `ddp_comm_wrapper`", hook->name);
+  if (options.ddp_comm_wrapper != "none" && has_script(options))
+    return "`ddp_comm_wrapper` is for built-in comm hooks; a Lua function casts gradients by itself";
+  if (options.model_averaging_period && options.ddp_comm_hook != "post_localSGD_hook")
+    return "`model_averaging_period` needs ddp_comm_hook = \"post_localSGD_hook\": replicas are equal after each step "
+           "with other hooks";
+  const auto& given = options.ddp_comm_hook_options;
+  if (options.model_averaging_period && given.is_object() && given.contains(period))
+    return "`model_averaging_period` is also in `ddp_comm_hook_options`: keep one";
+  return hook && hook->refuse ? hook->refuse(job, hook_options(options)) : std::nullopt;
+}
+
+std::vector<std::string> notes_of_ddp(const Job& job) {
+  if (ddp_options().read(job.options).ddp_comm_hook != "noop_hook" || job.world_size() == 1) return {};
+  return {
+      "ddp_comm_hook = \"noop_hook\": ranks do not communicate gradients, so this run only measures what "
+      "communication costs"};
 }
 
 }  // namespace
@@ -89,11 +170,15 @@ ParallelPlan ddp_plan(const Job& job) {
   ParallelPlan plan = replicated_plan(job, first, others);
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
-  const auto hook = ddp_options().read(job.options).ddp_comm_hook;
-  const bool compresses = hook == "fp16_compress" || hook == "bf16_compress";
-  plan.own_reducer = hook != "none" && !compresses;
-  if (compresses && job.sharing_ranks() > 1)  // one rank sends nothing
-    plan.reduce = hook == "fp16_compress" ? DType::float16 : DType::bfloat16;
+  const auto options = ddp_options().read(job.options);
+  const auto* hook = find_comm_hook(options.ddp_comm_hook);
+  const DType wire = hook && hook->casts_to ? *hook->casts_to : wire_dtype(options, plan.reduce);
+  if (hook && !hook->casts_to)
+    use_reducer(plan, *hook, hook_options(options), wire);
+  else if (has_script(options))
+    plan.own_reducer = true;
+  else if (job.sharing_ranks() > 1)  // one rank sends nothing
+    plan.reduce = wire;
   return plan;
 }
 
@@ -105,6 +190,9 @@ Entry ddp_entry() {
   entry.aliases = ddp_aliases();
   entry.options = strategy_options(ddp_options().options());
   entry.foreign_names = ddp_foreign_names();
+  entry.refuse = refuse_ddp;
+  entry.notes = notes_of_ddp;
+  entry.label = label;
   entry.plan = ddp_plan;
   return entry;
 }

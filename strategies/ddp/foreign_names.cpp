@@ -1,4 +1,4 @@
-// Arguments of PyTorch's DistributedDataParallel, of Horovod and of Bagua.
+// Arguments of PyTorch's DistributedDataParallel and Join, of Lightning's DDPStrategy, of Horovod and of Bagua.
 #include "runner/base/text.hpp"
 #include "strategies/ddp/entry.hpp"
 
@@ -20,21 +20,25 @@ std::optional<ForeignName::Values> compression(const nlohmann::json& value) {
 
 std::vector<ForeignName> ddp_foreign_names() {
   constexpr const char* grouped = "nothing to do: gradients are reduced in buckets of `bucket_cap_mb` (ddp)";
+  constexpr const char* late =
+      "nothing to do: a bucket is reduced when all of its gradients are there, also those of shared parameters";
   std::vector<ForeignName> names = {
-      ForeignName::refused(
-          "ddp_comm_state",
-          "the options of a comm hook go into `ddp_comm_hook_options`, and a Lua hook keeps its own state"),
-      ForeignName::refused("ddp_comm_wrapper",
-                           "hooks are not wrapped; ddp_comm_hook = \"fp16_compress\" or \"bf16_compress\" sends 16 "
-                           "bits, and a Lua hook can cast by itself"),
-      ForeignName::refused("model_averaging_period",
-                           "name = \"lua:local_sgd\" with `every` = N averages the parameters every N steps"),
+      ForeignName::renamed("ddp_comm_state", "strategy.ddp_comm_hook_options"),
       ForeignName::accepted("broadcast_buffers", "nothing to do: no model here has buffers that training changes"),
       ForeignName::accepted("init_sync",
                             "nothing to do: initial values depend only on the seed and the parameter's name, so they "
                             "are equal on all ranks"),
-      ForeignName::refused("delay_all_reduce_named_params",
-                           "all gradients are reduced in buckets, as soon as a bucket is full"),
+      ForeignName::accepted("delay_all_reduce_named_params", late),
+      ForeignName::accepted("param_to_hook_all_reduce", late),
+      ForeignName::accepted("divide_by_initial_world_size",
+                            "nothing to do: gradients are those of the mean over the global batch, also if some ranks "
+                            "have fewer rows or none"),
+      {.name = "throw_on_early_termination",
+       .meaning = ForeignName::one_of({false}),
+       .note = "ranks with fewer rows, or none, take part in each step",
+       .refusal =
+           "no rank ends early: a short last batch is divided among all ranks, and those without rows add zeros; "
+           "data.drop_last = true leaves such batches out"},
       {.name = "op",
        .meaning = ForeignName::one_of({"average", "sum"}),
        .note = "gradients are those of the mean over all tokens of the global batch",

@@ -19,6 +19,7 @@ struct StepInput {
   /// What the summed loss of the global batch is divided by: the number of targets, images, ... that count in it, over all
   /// ranks and micro-batches. If it is 0, the loss and the gradients are 0; the optimizer still makes its update.
   int64_t weight = 0;
+  int64_t rank_weight = 0;   ///< the same of this rank's micro-batches
   double lr_factor = 1;      ///< from the schedule; multiplies the learning rate of every group
   int64_t first_row = 0;     ///< index of this rank's first row in the global batch; the others follow it
   uint64_t dropout_key = 0;  ///< derived from (seed, step); equal on all ranks

@@ -287,12 +287,18 @@ class Executor : public Strategy {
   }
 
   void prepare_reducer() {
+    const auto parameters = model_.spec.parameters();
     std::vector<Reducer::Bucket> buckets;
-    for (size_t u : trained_units(plan_) | std::views::reverse)
+    for (size_t u : trained_units(plan_) | std::views::reverse) {
       buckets.push_back(
           {.parameters = (*store_)[u].full, .gradients = reduction_->gradients(u), .shard = reduction_->shard(u)});
+      for (const auto& item : (*store_)[u].layout.items)
+        buckets.back().items.push_back({.offset = item.offset, .shape = parameters[item.slot]->shape});
+    }
     reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
-                      {[this] { return optimizer_steps(); }, [this] { return loss_scale(); }});
+                      {.steps = [this] { return optimizer_steps(); },
+                       .loss_scale = [this] { return loss_scale(); },
+                       .share = [this] { return share(); }});
   }
 
   void make_background_update() {

@@ -19,13 +19,20 @@ struct Timed {
   double share = 0;    ///< of all computation, or of all communication
 };
 
-/// The bytes that a rank sends because of an instruction that starts a collective; nullopt for other instructions. What a Reducer
-/// sends is not known. If it communicates during backward, a reduction of the unit's gradients stands for it.
+/// The bytes that a rank sends because of an instruction that starts a collective; nullopt for other instructions. What a Lua file
+/// sends is not known. If it communicates during backward, a reduction of the unit's gradients stands for it. What a built-in reducer
+/// sends in a step is divided among the units by their size.
 std::optional<int64_t> bytes_sent(const UnitCollectives& collectives, const Job& job, const ParallelPlan& plan,
                                   const Instruction& i) {
   if (const auto call = collectives.of(i)) return call->calls * ring_bytes(call->kind, call->bytes, call->ranks);
   const bool stands = plan.own_reducer && plan.reduces_in_backward && i.op == Op::start_reduce;
   if (!stands || job.world_size() == 1) return std::nullopt;
+  if (!plan.reducer.name.empty()) {
+    double sent = 0, elements = 0;
+    for (const auto& traffic : plan.reducer.traffic) sent += static_cast<double>(traffic.wire_bytes);
+    for (const size_t u : trained_units(plan)) elements += static_cast<double>(collectives.layout(u).total);
+    return static_cast<int64_t>(sent * static_cast<double>(collectives.layout(i.unit).total) / std::max(1.0, elements));
+  }
   return ring_bytes(is_sharded(plan, plan.units[i.unit]) ? Collective::reduce_scatter : Collective::all_reduce,
                     collectives.layout(i.unit).total * bytes_of(plan.reduce), job.world_size());
 }

@@ -15,6 +15,7 @@ GradientMemory::GradientMemory(const Job& job, const ParallelPlan& plan, MemoryP
       in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
       unit_of_slot_(job.model->parameters().size()),
       added_(job.model->parameters().size()) {
+  for (const auto& hook : plan.reducer.bytes) peak_.now.gradients += hook.kept;
   const auto parameters = job.model->parameters();
   for (const auto& unit : plan.units) {
     const auto layout = layout_of(parameters, plan, unit);
@@ -67,11 +68,28 @@ void GradientMemory::start_reduce(size_t u, Axis axis) {
     if (!takes_) begin_reduction(unit);
     return;
   }
-  if (plan_.own_reducer || (axis == Axis::replicate && plan_.shards() > 1)) return;
+  if (plan_.own_reducer) return start_hook(u);
+  if (axis == Axis::replicate && plan_.shards() > 1) return;
   begin_reduction(unit);
   if (in_place_) return;
   peak_.now.communication += on_the_way(unit);
   peak_.note();
+}
+
+void GradientMemory::start_hook(size_t u) {
+  if (plan_.reducer.bytes.empty()) return;  // a Lua file
+  const auto& hook = plan_.reducer.bytes[u];
+  peak_.now.communication += hook.held + hook.start;
+  peak_.note();
+  peak_.now.communication -= hook.start;
+}
+
+void GradientMemory::finish_hook(size_t u) {
+  if (plan_.reducer.bytes.empty()) return;
+  const auto& hook = plan_.reducer.bytes[u];
+  peak_.now.communication += hook.finish;
+  peak_.note();
+  peak_.now.communication -= hook.finish + hook.held;
 }
 
 /// Counts the unsharded gradients in the dtype of accumulation, then in that of reduction.
@@ -94,7 +112,9 @@ void GradientMemory::wait_reduce(size_t u, Axis axis) {
   if (axis == Axis::pipeline) return;
   if (axis == Axis::tensor)
     peak_.now.communication -= unit.message;
-  else if (!plan_.own_reducer && (axis != Axis::shard || plan_.copies() == 1))
+  else if (plan_.own_reducer)
+    finish_hook(u);
+  else if ((axis != Axis::shard || plan_.copies() == 1))
     end_reduction(unit);
 }
 

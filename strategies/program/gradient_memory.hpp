@@ -37,6 +37,8 @@ class GradientMemory {
   int64_t on_the_way(const Unit& unit) const { return plan_.shards() > 1 ? unit.sent / plan_.shards() : 0; }
   void begin_reduction(Unit& unit);
   void start_tensor_sum(Unit& unit);
+  void start_hook(size_t u);
+  void finish_hook(size_t u);
   void end_reduction(Unit& unit);
 
   const ParallelPlan& plan_;

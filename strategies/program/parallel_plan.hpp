@@ -29,6 +29,22 @@ struct ShardPlaces {
   Sent sent = Sent::master;
 };
 
+/// A built-in Reducer: which one it is, what it keeps and what it sends.
+struct ReducerPlan {
+  /// Bytes on each rank because of a unit.
+  struct Bytes {
+    int64_t kept = 0;               ///< also between steps
+    int64_t held = 0;               ///< from the start of the reduction to its end
+    int64_t start = 0, finish = 0;  ///< more at these moments
+  };
+  std::string name = "";
+  nlohmann::json options = nlohmann::json::object();
+  DType wire = DType::float32;  ///< dtype of what it sends, if that is not 8 bits
+  bool replicas_differ = false;
+  std::vector<Bytes> bytes = {};  ///< of each unit
+  std::vector<Traffic> traffic = {};
+};
+
 struct ParallelPlan {
   PipelineShape pipeline = {};       ///< its micro-batches are those of a step
   Mesh mesh;                         ///< of the job, with its axis `data` split into `replicate` and `shard`
@@ -58,11 +74,12 @@ struct ParallelPlan {
   int64_t reductions_in_flight = 1;  ///< reductions that overlap with each other at most
   /// A Reducer (reducer.hpp) reduces the gradients. Their buffers exist between steps, because scripts may keep them.
   bool own_reducer = false;
-  bool reduces_in_backward = true;     ///< the Reducer communicates during backward, and not after the update
-  int64_t prefetch_elements = 0;       ///< more units than the next one are prefetched up to this number of elements
-  int64_t alignment = slot_alignment;  ///< shards begin at multiples of this number of elements of a parameter
-  int64_t update_elements = 0;         ///< > 0: the update copies at most this number of elements at a time
-  std::vector<Unit> units;             ///< in the order of their first block
+  bool reduces_in_backward = true;  ///< the Reducer communicates during backward, and not after the update
+  ReducerPlan reducer = {};         ///< the built-in Reducer (reducers/built_in.hpp); without a name: that of a script
+  int64_t prefetch_elements = 0;    ///< more units than the next one are prefetched up to this number of elements
+  int64_t alignment = slot_alignment;         ///< shards begin at multiples of this number of elements of a parameter
+  int64_t update_elements = 0;                ///< > 0: the update copies at most this number of elements at a time
+  std::vector<Unit> units;                    ///< in the order of their first block
   std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
 
   /// Ranks over which one copy of the parameters is sharded, and the number of complete copies: 1 if all data ranks share one

@@ -76,7 +76,8 @@ namespace {
 
 /// The collective that an instruction starts; empty if there is none.
 std::string communication(const Instruction& i, const UnitCollectives& collectives, const ParallelPlan& plan) {
-  if (i.op == Op::start_reduce && plan.own_reducer) return "by the function `reduce`";
+  if (i.op == Op::start_reduce && plan.own_reducer)
+    return plan.reducer.name.empty() ? "by the function `reduce`" : "by " + plan.reducer.name;
   const auto call = collectives.of(i);
   return call ? fmt::format("{} over {}", format_bytes(call->calls * call->bytes), counted(call->ranks, "rank")) : "";
 }

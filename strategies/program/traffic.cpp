@@ -118,7 +118,7 @@ std::vector<Traffic> program_traffic(const Job& job, const ParallelPlan& plan) {
   for (const auto& call : calls_of_update(job, plan))
     sums[{.kind = call.kind, .ranks = plan.shards(), .stride = plan.mesh.stride(Axis::shard), .axis = Axis::data}].add(
         1, call.bytes);
-  std::vector<Traffic> list;
+  std::vector<Traffic> list = plan.reducer.traffic;
   for (const auto& [key, sum] : sums)
     list.push_back(make_traffic(key.kind, key.ranks, sum.calls, sum.bytes, key.stride, key.axis));
   for (const auto& [channel, sum] : messages(job, plan)) {

@@ -91,7 +91,10 @@ TEST_CASE("every minimal recipe trains", "[e2e]") {
     INFO(recipe.filename());
     auto other = curve(recipe);
     REQUIRE(other.size() == single.size());
-    double tolerance = recipe.stem() == "ddp_fp16_compress" ? 1e-3 : 1e-4;
+    const auto name = recipe.stem().string();
+    const bool rounds = name == "ddp_fp16_compress" || name == "ddp_quantization";
+    const bool sends_less = name == "ddp_powersgd" || name == "ddp_post_local_sgd";  // after 4 and 5 of the 6 steps
+    const double tolerance = rounds ? 1e-3 : sends_less ? 1e-2 : 1e-4;
     for (size_t i = 0; i < other.size(); ++i) CHECK_THAT(other[i], Catch::Matchers::WithinRel(single[i], tolerance));
   }
 }

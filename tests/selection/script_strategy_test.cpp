@@ -1,5 +1,6 @@
 // Strategies in Lua in recipes and plans.
 #include "runner/selection/script_strategy.hpp"
+#include "runner/selection/comm_hook_options.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -118,7 +119,7 @@ TEST_CASE("a comm hook in Lua gets its options from ddp_comm_hook_options", "[lu
   Recipe recipe = place.load();
   CHECK(recipe.strategy.options.at("ddp_comm_hook") == "lua:" + (place.folder.path / "hook.lua").string());
   std::vector<Diagnostic> none;
-  CHECK(script_hook_options(recipe, none) == json{{"density", 0.5}});
+  CHECK(comm_hook_options(recipe, none) == json{{"density", 0.5}});
   Plan plan = make_plan(recipe, cpus(2), 256);
   CHECK(plan.entry->name == "ddp");
   CHECK(plan.to_json().at("traffic").is_null());
@@ -128,7 +129,16 @@ TEST_CASE("a comm hook in Lua gets its options from ddp_comm_hook_options", "[lu
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook_options={density=2}"}),
              ContainsSubstring("`density` must be at most 1, not 2"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=none"}),
-             ContainsSubstring("`ddp_comm_hook_options` are for a comm hook in a Lua file, and there is none"));
+             ContainsSubstring("`ddp_comm_hook_options` needs a `ddp_comm_hook`"));
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=noop_hook"}),
+             ContainsSubstring("the comm hook noop_hook has no options: remove `ddp_comm_hook_options`"));
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=powerSGD_hook", "strategy.ddp_comm_hook_options={process_group=1}"}),
+             ContainsSubstring("has no option `process_group`; remove it"));
+  CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=powerSGD_hook", "strategy.ddp_comm_hook_options=PowerSGDState()"}),
+             ContainsSubstring("must be a table such as { matrix_approximation_rank = 1 }, not \"PowerSGDState()\""));
+  CHECK_THAT(place.wrong({"strategy={name=\"auto\",ddp_comm_hook=\"powerSGD_hook\","
+                          "ddp_comm_hook_options={matrix_approximation_rank=\"two\"}}"}),
+             ContainsSubstring("`matrix_approximation_rank` must be an integer"));
   CHECK_THAT(place.wrong({"strategy.ddp_comm_hook=fp16"}), ContainsSubstring("`ddp_comm_hook` cannot be \"fp16\""));
 }
 

@@ -174,8 +174,9 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(problems("auto", {{"max_steps", 10}})[0].suggestion == "train.max_steps");
   CHECK(only_message("ddp", {{"process_group_backend", "mpi"}}) ==
         "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices");
-  CHECK(only_message("ddp", {{"ddp_comm_hook", "powerSGD_hook.powerSGD_hook"}})
-            .starts_with("PowerSGD is not implemented; "));
+  CHECK(problems("ddp", {{"ddp_comm_hook", "powerSGD_hook.powerSGD_hook"}}).empty());
+  CHECK(only_message("ddp", {{"ddp_comm_hook", "DDPCommHookType.POWER_SGD_RANK2"}}) ==
+        "POWER_SGD_RANK2 is \"powerSGD_hook\" with ddp_comm_hook_options = { matrix_approximation_rank = 2 }");
   CHECK(only_message("fsdp", {{"sharding_strategy", "FULL"}}) == "`sharding_strategy` cannot be \"FULL\"");
   CHECK(only_message("fsdp", {{"min_num_params", 1e300}}) == "`min_num_params` must be an integer, not 1e+300");
   CHECK(only_message("fsdp", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");

@@ -269,6 +269,7 @@ inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
     int64_t part = data_rank * run.accumulation + m;
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
     input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
+    input.rank_weight += (end - begin) * run.weight_of_row();
   }
   input.weight = rows * run.weight_of_row();
   input.first_row = rows * data_rank * run.accumulation / parts;

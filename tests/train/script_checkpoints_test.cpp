@@ -8,8 +8,10 @@
 using namespace runner;
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
 
-TEST_CASE("a checkpoint contains the state of Lua strategies: a resumed training is bit-equal", "[lua]") {
+TEST_CASE("a checkpoint contains the state of Lua strategies and comm hooks: a resumed training is bit-equal",
+          "[lua]") {
   at::set_num_threads(1);
   struct Case {
     const char* label;
@@ -21,6 +23,20 @@ TEST_CASE("a checkpoint contains the state of Lua strategies: a resumed training
                              {"gossip", script_run("lua:gossip")},
                              {"top-k", script_run("lua:topk", {{"density", 0.1}})},
                              {"top-k as a comm hook", hook_run("lua:topk", {{"density", 0.1}})}};
+  const auto built_in = [&](const char* hook, json hook_options, json options = json::object()) {
+    TinyRun run;
+    run.strategy = "ddp";
+    options["ddp_comm_hook"] = hook;
+    options["ddp_comm_hook_options"] = std::move(hook_options);
+    run.options = std::move(options);
+    cases.push_back({hook, run});
+  };
+  for (const char* hook : {"powerSGD_hook", "batched_powerSGD_hook"})
+    for (const int start : {0, 5}) built_in(hook, {{"start_powerSGD_iter", start}});
+  built_in("powerSGD_hook", {{"start_powerSGD_iter", 1}, {"warm_start", false}});
+  built_in("post_localSGD_hook", {{"start_localSGD_iter", 2}, {"post_local_gradient_allreduce", false}},
+           {{"model_averaging_period", 3}});
+  built_in("noop_hook", json::object());
   for (auto& [label, run] : cases) {
     INFO(label);
     run.world_size = 3;

@@ -1,0 +1,61 @@
+// The base of the built-in reducers on one rank: the buckets, casts of a wrapper, and sums over ranks.
+#pragma once
+#include "strategies/collective/world.hpp"
+#include "strategies/contract/reducer.hpp"
+#include "strategies/program/parallel_plan.hpp"
+
+namespace runner {
+
+using Work = c10::intrusive_ptr<c10d::Work>;
+
+class BaseReducer : public Reducer {
+ public:
+  BaseReducer(World& world, ReducerPlan plan) : world_(world), plan_(std::move(plan)) {}
+
+  void prepare(std::vector<Bucket> buckets, const torch::TensorOptions& options, Host host) final;
+  void begin(size_t bucket) final;
+  void finish(size_t bucket) final;
+  std::vector<StateTensor> state() override { return {}; }
+  nlohmann::json scalars() const override { return nullptr; }
+  void load_scalars(const nlohmann::json&) override {}
+
+ protected:
+  virtual void prepared() {}
+  /// The dtype in which the derived class gets gradients: that of the wire, unless it casts its messages.
+  virtual torch::ScalarType dtype_of_values() const;
+  /// Starts the exchange of a bucket's gradients.
+  virtual void start(size_t bucket, torch::Tensor& values) = 0;
+  /// Completes it: `values` are then the sums.
+  virtual void complete(size_t bucket, torch::Tensor& values) = 0;
+
+  /// Starts the sum of a tensor over a group; null if the group has one rank.
+  static Work start_sum(const torch::Tensor& tensor, const ProcessGroup& group);
+  Work start_sum(const torch::Tensor& tensor) const { return start_sum(tensor, world_.group); }
+  static void wait(Work& work) {
+    if (work) std::exchange(work, {})->wait();
+  }
+  torch::Tensor& values(size_t bucket) { return values_[bucket]; }
+  /// A tensor that each rank has, with other values: "reducer/NAME".
+  StateTensor own_piece(const std::string& name, const torch::Tensor& tensor) const;
+  /// A tensor that is equal on all ranks.
+  StateTensor shared_piece(const std::string& name, const torch::Tensor& tensor) const;
+
+  World& world_;
+  ReducerPlan plan_;
+  std::vector<Bucket> buckets_;
+  Host host_;
+
+ private:
+  std::vector<torch::Tensor> values_;  ///< of each bucket, during its exchange
+};
+
+/// Makes the Reducer of a plan with ParallelPlan::reducer.
+std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, const Job& job);
+
+// Each is in a file of its own.
+std::shared_ptr<Reducer> make_quantization(World& world, const ReducerPlan& plan, int64_t row);
+std::shared_ptr<Reducer> make_power_sgd(World& world, const ReducerPlan& plan, bool batched);
+std::shared_ptr<Reducer> make_local_sgd(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_noop(World& world, const ReducerPlan& plan);
+
+}  // namespace runner

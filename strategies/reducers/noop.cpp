@@ -1,0 +1,27 @@
+// noop_hook: gradients are not communicated. They become those of the mean over the rank's own rows.
+#include "strategies/contract/state_tensor.hpp"
+#include "strategies/reducers/base_reducer.hpp"
+
+namespace runner {
+
+namespace {
+
+class Noop : public BaseReducer {
+ public:
+  using BaseReducer::BaseReducer;
+  bool replicas_differ() const override { return world_.size > 1; }
+
+ protected:
+  void start(size_t, torch::Tensor&) override {}
+  void complete(size_t, torch::Tensor& values) override {
+    if (const double share = host_.share(); share > 0) values.div_(share);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Reducer> make_noop(World& world, const ReducerPlan& plan) {
+  return std::make_shared<Noop>(world, plan);
+}
+
+}  // namespace runner
