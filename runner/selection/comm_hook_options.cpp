@@ -72,7 +72,8 @@ json comm_hook_options(const Recipe& recipe, std::vector<Diagnostic>& diagnostic
   const auto place = recipe.origin(std::string("strategy.") + options_option);
   const auto hook = hook_of(recipe, diagnostics);
   if (!hook) return json::object();
-  if (given.is_null()) return with_defaults(hook->options, json::object());
+  const bool other_type = given.is_number() || given.is_array();  // which the check of the option says
+  if (given.is_null() || other_type) return with_defaults(hook->options, json::object());
   const bool nothing = given.is_object() && given.empty();
   if (auto message = mistake(*hook, given, key_in(recipe)); !message.empty() && !nothing) {
     diagnostics.push_back({.place = place, .code = "wrong-value", .message = message, .section = "strategy"});

@@ -106,13 +106,13 @@ const OptionTable<DdpOptions>& ddp_options() {
                &DdpOptions::ddp_comm_hook_options)
           .add({.name = "ddp_comm_wrapper",
                 .type = Type::choice,
-                .help = "Casts gradients to 16 bits before the comm hook gets them.",
+                .help = "Casts gradients, or the factors of powerSGD_hook, to 16 bits before they are sent.",
                 .choices = {"none", "fp16_compress_wrapper", "bf16_compress_wrapper"},
                 .spellings = {{"fp16_compress", "fp16_compress_wrapper"}, {"bf16_compress", "bf16_compress_wrapper"}}},
                &DdpOptions::ddp_comm_wrapper)
           .add({.name = "model_averaging_period",
                 .type = Type::integer,
-                .help = "With post_localSGD_hook: parameters of all ranks are averaged once in so many steps.",
+                .help = "With post_localSGD_hook: steps from one average of the parameters of all ranks to the next.",
                 .minimum = 1},
                &DdpOptions::model_averaging_period);
   return table;
@@ -120,7 +120,7 @@ const OptionTable<DdpOptions>& ddp_options() {
 
 bool has_script(const DdpOptions& options) { return options.ddp_comm_hook.starts_with("lua:"); }
 
-/// The dtype to which the wrapper casts gradients, or else `plain`.
+/// The dtype to which the wrapper casts, or else `plain`.
 DType wire_dtype(const DdpOptions& options, DType plain) {
   if (options.ddp_comm_wrapper == "fp16_compress_wrapper") return DType::float16;
   return options.ddp_comm_wrapper == "bf16_compress_wrapper" ? DType::bfloat16 : plain;

@@ -67,7 +67,7 @@ std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, con
       {"post_localSGD_hook", [&] { return make_local_sgd(world, plan, job); }},
       {"noop_hook", [&] { return make_noop(world, plan); }}};
   const auto maker = makers.find(plan.name);
-  RUNNER_CHECK(maker != makers.end(), "no comm hook `{}`", plan.name);
+  RUNNER_CHECK(maker != makers.end(), "no reducer `{}`", plan.name);
   return maker->second();
 }
 

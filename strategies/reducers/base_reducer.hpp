@@ -1,4 +1,4 @@
-// The base of the built-in reducers on one rank: the buckets, casts of a wrapper, and sums over ranks.
+// The base class of the built-in reducers: the buckets of one rank, casts of gradients, and sums over ranks.
 #pragma once
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/reducer.hpp"
@@ -15,6 +15,7 @@ class BaseReducer : public Reducer {
   void prepare(std::vector<Bucket> buckets, const torch::TensorOptions& options, Host host) final;
   void begin(size_t bucket) final;
   void finish(size_t bucket) final;
+  bool replicas_differ() const final { return plan_.replicas_differ && world_.size > 1; }
   std::vector<StateTensor> state() override { return {}; }
   nlohmann::json scalars() const override { return nullptr; }
   void load_scalars(const nlohmann::json&) override {}
@@ -33,6 +34,10 @@ class BaseReducer : public Reducer {
   Work start_sum(const torch::Tensor& tensor) const { return start_sum(tensor, world_.group); }
   static void wait(Work& work) {
     if (work) std::exchange(work, {})->wait();
+  }
+  /// The dtype in which values of a tensor are summed: its own, but float32 for 16 bits.
+  static torch::ScalarType wide(const torch::Tensor& tensor) {
+    return at::promote_types(tensor.scalar_type(), at::kFloat);
   }
   torch::Tensor& values(size_t bucket) { return values_[bucket]; }
   /// A tensor that each rank has, with other values: "reducer/NAME".

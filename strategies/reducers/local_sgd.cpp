@@ -33,7 +33,6 @@ class LocalSgd : public BaseReducer {
         group_size_(world.size == 1 ? 1 : gradient_group(options_, job)),
         periods_(averagings(options_, world.size)) {}
 
-  bool replicas_differ() const override { return world_.size > 1; }
   nlohmann::json scalars() const override { return {{"updates", updates_}}; }
   void load_scalars(const nlohmann::json& scalars) override {
     if (scalars.is_object()) updates_ = scalars.value("updates", int64_t{0});
@@ -90,8 +89,7 @@ class LocalSgd : public BaseReducer {
     if (!group) return;
     torch::NoGradGuard no_grad;
     for (const auto& bucket : buckets_) {
-      const auto wide = at::promote_types(bucket.parameters.scalar_type(), at::kFloat);
-      auto sum = bucket.parameters.to(wide);
+      auto sum = bucket.parameters.to(wide(bucket.parameters));
       auto work = start_sum(sum, group);
       wait(work);
       bucket.parameters.copy_(sum.div_(static_cast<double>(size)));

@@ -9,7 +9,6 @@ namespace {
 class Noop : public BaseReducer {
  public:
   using BaseReducer::BaseReducer;
-  bool replicas_differ() const override { return world_.size > 1; }
 
  protected:
   void start(size_t, torch::Tensor&) override {}

@@ -1,7 +1,8 @@
 // quantization_pertensor_hook and quantization_perchannel_hook: each rank sends a byte for each gradient, and sums what it gets.
 //
 // A row of x becomes bytes: lo = min(x, 0), hi = max(x, 0), s = (hi - lo) / 255, z = -round(lo / s), q = round(x / s) + z, and back
-// x = s (q - z). PyTorch's s is at least 2^-23, which is too much for gradients that are parts of a mean over many ranks. Source: quantization_hooks.py and MinMaxObserver in torch/ao/quantization/observer.py.
+// x = s (q - z). In PyTorch s is at least 2^-23. That is too coarse here, where a gradient is a part of the mean over all ranks. Source:
+// quantization_hooks.py, and MinMaxObserver in torch/ao/quantization/observer.py.
 #include "strategies/contract/state_tensor.hpp"
 #include "strategies/reducers/base_reducer.hpp"
 #include "strategies/reducers/quantization_plan.hpp"
