@@ -7,8 +7,13 @@
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
+#include "strategies/bagua/entry.hpp"
 #include "strategies/ddp/entry.hpp"
+#include "strategies/dp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
+#include "strategies/horovod/entry.hpp"
+#include "strategies/hpu/entry.hpp"
+#include "strategies/ipu/entry.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/reducers/built_in.hpp"
 #include "strategies/single/entry.hpp"
@@ -37,6 +42,16 @@ std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& p
       job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
 }
 
+/// Replicas exchange parameters. The average of an optimizer follows from states that they do not exchange.
+std::optional<std::string> refuse_averages(const Job& job, const ParallelPlan& plan) {
+  if (!job.optimizer->averages || !plan.reducer.replicas_differ || job.world_size() == 1) return std::nullopt;
+  return fmt::format(
+      "optimizer.name = \"{}\" evaluates an average that follows from its state, and with `{}` each rank has state of "
+      "its "
+      "own: take another optimizer",
+      job.optimizer->name, plan.reducer.name);
+}
+
 /// What all strategies have in common: the pipeline's schedule, units of their own for parameters in NF4, and the predictions of a
 /// built-in reducer.
 void complete_plans(Entry& entry) {
@@ -54,6 +69,7 @@ void predict_from_plan(Entry& entry) {
     if (auto why = own ? own(job) : std::nullopt) return why;
     const ParallelPlan planned = plan(job);
     if (auto why = refuse_mesh(job, planned)) return why;
+    if (auto why = refuse_averages(job, planned)) return why;
     return refuse_matrices(job, planned);
   };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
@@ -62,13 +78,10 @@ void predict_from_plan(Entry& entry) {
 }
 
 std::vector<Entry> make_catalog() {
-  const std::string replicated = "ddp trains a copy of the model on each device and sums the gradients";
   const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism use ddp or fsdp";
-  std::vector<Entry> list{single_entry(),         ddp_entry(),     fsdp_entry(), zero_entry(),
-                          model_parallel_entry(), pipeline_entry()};
-  list.push_back(
-      planned("dp", "One process drives several devices.", {"data_parallel", "DataParallelStrategy"}, replicated));
-  list.push_back(planned("ddp2", "DP inside a node, DDP across nodes.", {"DDP2Strategy"}, replicated));
+  std::vector<Entry> list{single_entry(),         ddp_entry(),      fsdp_entry(), zero_entry(),
+                          model_parallel_entry(), pipeline_entry(), dp_entry(),   ddp2_entry(),
+                          horovod_entry(),        bagua_entry(),    hpu_entry(),  ipu_entry()};
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
                          {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
                           "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},
@@ -78,9 +91,6 @@ std::vector<Entry> make_catalog() {
                          "lua:gossip averages parameters with neighbours, with a fixed set of ranks"));
   list.push_back(planned("colossalai", "ZeRO-3 with chunks that move between CPU and GPU.", {"ColossalAIStrategy"},
                          "deepspeed_stage_3_offload shards the same state, but offloads all of it"));
-  list.push_back(planned("hpu", "Gaudi devices.",
-                         {"hpu_single", "hpu_parallel", "SingleHPUStrategy", "HPUParallelStrategy"}, cpu_and_cuda));
-  list.push_back(planned("ipu", "Graphcore devices.", {"ipu_strategy", "IPUStrategy"}, cpu_and_cuda));
   for (auto& entry : list)
     if (entry.plan) {
       complete_plans(entry);

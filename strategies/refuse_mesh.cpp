@@ -9,11 +9,18 @@ namespace runner {
 
 namespace {
 
+/// "powerSGD_hook", "bytegrad".
+std::string reducer_of(const ParallelPlan& plan) {
+  return plan.reducer.name.empty() ? "a comm hook or a strategy in Lua" : "`" + plan.reducer.name + "`";
+}
+
 std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan) {
   if (job.mesh.size(Axis::tensor) == 1) return std::nullopt;
   if (plan.own_reducer)
-    return "a comm hook or a strategy in Lua reduces gradients of complete parameters, so it cannot be combined with a "
-           "tensor axis (tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+    return reducer_of(plan) +
+           " reduces gradients of complete parameters, so it cannot be combined with a tensor axis "
+           "(tensor_parallel_size "
+           "above 1): use ddp without ddp_comm_hook, fsdp or zero";
   if (job.optimizer->reach != OptimizerSpec::Reach::element)
     return fmt::format(
         "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
@@ -26,8 +33,10 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
 
 std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPlan& plan) {
   if (job.mesh.size(Axis::context) == 1 || !plan.own_reducer) return std::nullopt;
-  return "a comm hook or a strategy in Lua reduces gradients of complete rows, so it cannot be combined with a context "
-         "axis (context_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
+  return reducer_of(plan) +
+         " reduces gradients of complete rows, so it cannot be combined with a context axis (context_parallel_size "
+         "above 1): "
+         "use ddp without ddp_comm_hook, fsdp or zero";
 }
 
 std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan) {
@@ -36,8 +45,10 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   shape.micro_batches = static_cast<int>(job.accumulation);
   if (auto why = refuse_pipeline(shape)) return why;
   if (plan.own_reducer)
-    return "a comm hook or a strategy in Lua reduces gradients of the complete model, so it cannot be combined with a "
-           "pipeline (pipeline_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";
+    return reducer_of(plan) +
+           " reduces gradients of the complete model, so it cannot be combined with a pipeline (pipeline_parallel_size "
+           "above "
+           "1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";
   if (plan.reduce_every_micro_batch)
     return "gradients cannot be reduced after each micro-batch in a pipeline (pipeline_parallel_size above 1), where "
            "several micro-batches are between forward and backward: use zero with stage = 1, or fsdp with "

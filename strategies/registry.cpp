@@ -10,6 +10,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup s
   const auto named = find_strategy(name);
   RUNNER_CHECK(named && named->entry->plan, "no strategy `{}`", name);
   auto plan = named->entry->plan(setup.job);
+  setup.optimizer.qadam_warmup = plan.reducer.qadam_warmup;
   if (!plan.reducer.name.empty()) setup.reducer = make_reducer(setup.world, plan.reducer, setup.job);
   return make_executor(std::move(setup), std::move(plan));
 }

@@ -95,6 +95,7 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& 
   group.worker = worker;
   group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
   runner::place(group, place.placement);
+  if (plan.entry->ranks_are_threads) group.ranks_of_worker = group.local_world_size;
   group.master_port = 0;  // the supervisor chooses a free port for all ranks
   group.cuda_indices = place.cuda_indices;
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
@@ -122,6 +123,14 @@ void set_attempt(WorkerGroup& group, int64_t attempt, const StartPoint& start) {
 /// Resolves every `auto` and prints the plan.
 Plan plan_run(const Recipe& recipe, const Place& place) {
   Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
+  if (plan.entry->ranks_are_threads && place.placement.launched)
+    throw usage_error(
+        "strategy `{}` has one process for all devices of a node, and {} starts one for each device: set "
+        "devices.cluster = "
+        "\"local\", and start `runner run` once on each node (with --node-rank and --master-addr if there are "
+        "several); or use "
+        "ddp",
+        plan.entry->name, place.placement.cluster);
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
   for (const auto& note : plan.notes) log::info("note: {}", note);
   log::info("{}", describe(plan));

@@ -49,31 +49,28 @@ nlohmann::json option_json(const Entry& entry, const StrategyOption& option) {
 
 std::vector<StrategyOption> all_options(const Entry& entry) {
   auto options = entry.options;
-  if (!entry.unavailable.empty()) return options;
+  if (!entry.plan) return options;
   if (entry.distributed) options.insert(options.end(), common_options().begin(), common_options().end());
   for (const auto& key : key_table())
     if (key.section == "strategy" && key.name != "name") options.push_back({key});
   return options;
 }
 
-nlohmann::json comm_hook_json(const Entry& entry, const BuiltInReducer& hook) {
+nlohmann::json reducer_json(const Entry& entry, const BuiltInReducer& hook) {
   nlohmann::json options = nlohmann::json::array();
   for (const auto& option : hook.options) options.push_back(option_json(entry, {option}));
   return {{"name", hook.name}, {"summary", hook.about}, {"options", options}};
 }
 
-bool has_comm_hooks(const Entry& entry) { return find_option(entry.options, comm_hook_option) != nullptr; }
-
 nlohmann::json entry_json(const Entry& entry) {
   nlohmann::json aliases = nlohmann::json::array(), options = nlohmann::json::array();
   for (const auto& alias : entry.aliases) aliases.push_back(alias.name);
   for (const auto& option : all_options(entry)) options.push_back(option_json(entry, option));
-  nlohmann::json hooks = nlohmann::json::array();
-  if (has_comm_hooks(entry))
-    for (const auto& hook : comm_hooks()) hooks.push_back(comm_hook_json(entry, hook));
+  nlohmann::json reducers = nlohmann::json::array();
+  for (const auto& reducer : reducers_of(entry.name).reducers) reducers.push_back(reducer_json(entry, reducer));
   return {{"name", entry.name},
           {"aliases", aliases},
-          {"comm_hooks", hooks},
+          {"reducers", reducers},
           {"summary", entry.summary},
           {"options", options},
           {"available", entry.unavailable.empty()},
@@ -133,17 +130,18 @@ std::string describe(const Entry& entry, const StrategyOption& option) {
   return text;
 }
 
-/// Hooks with the same options are listed together.
-void print_comm_hooks(const Entry& entry) {
-  if (!has_comm_hooks(entry)) return;
-  std::printf("comm hooks, with their options in `ddp_comm_hook_options`:\n");
+/// Those with the same options are listed together.
+void print_reducers(const Entry& entry) {
+  const auto [heading, reducers] = reducers_of(entry.name);
+  if (reducers.empty()) return;
+  std::printf("%s:\n", heading.c_str());
   std::vector<std::string> names;
   std::string options;
   const auto print_options = [&] {
     if (!options.empty()) std::printf("    options of %s:\n%s", join(names, ", ").c_str(), options.c_str());
     names.clear();
   };
-  for (const auto& hook : comm_hooks()) {
+  for (const auto& hook : reducers) {
     std::string of_hook;
     for (const auto& option : hook.options) of_hook += indented(describe(entry, {option}));
     if (of_hook != options) print_options();
@@ -163,7 +161,7 @@ void print_entry(const Entry& entry, const Alias* alias) {
   std::printf("%s: %s\n", entry.name.c_str(), summary(entry).c_str());
   print_aliases(entry, alias);
   for (const auto& option : all_options(entry)) std::printf("%s", describe(entry, option).c_str());
-  print_comm_hooks(entry);
+  print_reducers(entry);
 }
 
 constexpr const char* about_auto =

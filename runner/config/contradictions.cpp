@@ -1,4 +1,5 @@
 #include "runner/config/contradictions.hpp"
+#include "runner/base/other_devices.hpp"
 
 #include <algorithm>
 #include <set>
@@ -302,6 +303,11 @@ class Finder {
   /// On CPU, both keys are the number of ranks. cpu_processes = 1 is the default, which a printed recipe contains.
   void devices() {
     const auto& devices = recipe_.devices;
+    const auto& kind = devices.accelerator;
+    if (!devices.simulate && std::ranges::find(other_devices(), kind) != other_devices().end())
+      report("devices.accelerator",
+             fmt::format("this program has no backend for accelerator \"{}\"; cpu and cuda have one, and {}", kind,
+                         under_simulation));
     const auto& request = devices.devices;
     bool both = request.kind == DeviceRequest::Kind::count && request.count > 0 && devices.cpu_processes != 1;
     if (devices.accelerator != "cpu" || !both || request.count == devices.cpu_processes) return;

@@ -1,4 +1,6 @@
 // The keys of [precision], [devices] and [activation_checkpointing]: how the devices compute.
+#include "runner/base/other_devices.hpp"
+#include "runner/base/text.hpp"
 #include "runner/config/device_request.hpp"
 #include "runner/config/key_adder.hpp"
 #include "runner/config/mesh_sizes.hpp"
@@ -15,14 +17,21 @@ namespace {
 /// Why a device or a backend that PyTorch has is not supported here.
 std::string refused_accelerator(const json& value) {
   const auto word = value.is_string() ? lower(value.get<std::string>()) : "";
-  const bool other = word == "tpu" || word == "hpu" || word == "ipu" || word == "mps";
-  return other ? fmt::format("accelerator \"{}\" is not supported yet; cpu and cuda are", word) : "";
+  return word == "mps" ? "accelerator \"mps\" is not supported; cpu and cuda are" : "";
 }
 std::string refused_backend(const json& value) {
   const auto word = value.is_string() ? lower(value.get<std::string>()) : "";
   if (word == "mpi")
     return "LibTorch is built without the \"mpi\" backend; \"gloo\" connects CPU ranks, \"nccl\" CUDA devices";
-  return word == "hccl" ? "the \"hccl\" backend is for Gaudi devices, which are not supported yet" : "";
+  return word == "hccl" ? "the \"hccl\" backend is for Gaudi devices, which this program cannot use; \"gloo\" connects CPU "
+                          "ranks, \"nccl\" CUDA devices"
+                        : "";
+}
+
+std::vector<std::string> accelerators() {
+  std::vector<std::string> names = {"auto", "cpu", "cuda", "gpu"};
+  names.insert(names.end(), other_devices().begin(), other_devices().end());
+  return names;
 }
 
 const char* const devices_wanted = "a number of devices, \"auto\", indices such as \"1,3\" or [1, 3], or \"free:2\"";
@@ -50,8 +59,9 @@ void add_devices(std::vector<Key>& keys) {
   Adder add(keys, "devices", &Recipe::devices);
   using D = Recipe::Devices;
   add({.name = "accelerator", .type = T::choice,
-       .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu.",
-       .choices = {"auto", "cpu", "cuda", "gpu"}, .spellings = {{"gpu", "cuda"}}, .refuses = refused_accelerator},
+       .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu. " + join(other_devices(), ", ") +
+               ": with devices.simulate only.",
+       .choices = accelerators(), .spellings = {{"gpu", "cuda"}}, .refuses = refused_accelerator},
       &D::accelerator);
   add.add({.name = "devices", .type = T::other,
            .help = "Devices on each node: a number, -1 (all), \"1,3\" or [1, 3] (indices), \"free:2\", \"auto\".",
@@ -83,9 +93,9 @@ void add_devices(std::vector<Key>& keys) {
       &D::simulate);
   add({.name = "cluster", .type = T::choice,
        .help = "Launcher that started the ranks. auto: detected from the environment.",
-       .choices = {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"},
+       .choices = {"auto", "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "horovod", "bagua", "kubeflow"},
        .spellings = {{"torchelastic", "torchrun"}, {"torchelasticenvironment", "torchrun"}, {"slurmenvironment", "slurm"},
-                     {"lsfenvironment", "lsf"}, {"kubeflowenvironment", "kubeflow"}, {"lightning", "local"},
+                     {"lsfenvironment", "lsf"}, {"kubeflowenvironment", "kubeflow"}, {"baguaenvironment", "bagua"}, {"lightning", "local"},
                      {"lightningenvironment", "local"}}}, &D::cluster);
   add({.name = "rendezvous_timeout", .type = T::duration,
        .help = "How long to wait for the other nodes at the start."}, &D::rendezvous_timeout);

@@ -47,6 +47,11 @@ std::optional<Values> several_devices(const json& value) {
   return indices.size() == value.size() ? std::optional(Values{{"devices.devices", indices}}) : std::nullopt;
 }
 
+/// Several devices of DataParallel. DistributedDataParallel has the one of the rank.
+std::optional<Values> devices_of_replicas(const json& value) {
+  return value.is_array() && value.size() > 1 ? several_devices(value) : Values{};
+}
+
 std::optional<Values> recomputed_or_not(const json& value) {
   if (!value.is_boolean()) return std::nullopt;
   return Values{{"activation_checkpointing.mode", value == true ? "all" : "none"}};
@@ -89,7 +94,7 @@ Names device_names() {
       accepted("start_method",
                "nothing to do: it is about how Python starts processes; this program starts one process per rank"),
       accepted("device_id", device_of_rank),
-      accepted("device_ids", device_of_rank),
+      {.name = "device_ids", .key = "devices.devices", .meaning = devices_of_replicas, .note = device_of_rank},
       accepted("output_device", device_of_rank),
       refused("tpu_cores", "strategies run on CPUs and CUDA devices: devices.devices"),
   };

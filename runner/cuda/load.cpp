@@ -30,14 +30,17 @@ const CudaModule& open_module() {
 }  // namespace
 
 const CudaModule& load_cuda_module() {
-  static const CudaModule& module = open_module();
+  static const CudaModule& module = [&]() -> const CudaModule& {
+    const CudaModule& opened = open_module();
+    register_nccl(opened.make_nccl);
+    return opened;
+  }();
   return module;
 }
 
 const CudaModule& use_cuda(int device) {
   const CudaModule& module = load_cuda_module();
   module.set_device(device);
-  register_nccl(module.make_nccl);
   return module;
 }
 

@@ -41,9 +41,9 @@ Environment process_environment() {
 }
 
 const std::vector<ClusterEnvironment>& cluster_environments() {
-  static const std::vector<ClusterEnvironment> all{torchrun_environment, slurm_environment, lsf_environment,
-                                                   openmpi_environment,  mpich_environment, kubeflow_environment,
-                                                   local_environment};
+  static const std::vector<ClusterEnvironment> all{torchrun_environment, slurm_environment,    lsf_environment,
+                                                   openmpi_environment,  mpich_environment,    horovod_environment,
+                                                   bagua_environment,    kubeflow_environment, local_environment};
   return all;
 }
 

@@ -10,7 +10,7 @@ namespace runner {
 
 /// The ranks of this process in the job, read from its environment variables.
 struct Placement {
-  std::string cluster;           ///< "local", "torchrun", "slurm", "openmpi", "mpich", "lsf", "kubeflow"
+  std::string cluster;           ///< ClusterEnvironment::name
   bool simulated = false;        ///< this supervisor starts the ranks of all nodes
   bool launched = false;         ///< a launcher started one `runner` process for each rank; each supervises one worker
   int rank = 0, world_size = 1;  ///< rank: if not launched, the first rank of this node
@@ -36,10 +36,10 @@ struct ClusterEnvironment {
   Placement (*read)(
       const Environment&);  ///< throws Error(usage/environment) with the variable that is missing or invalid
 };
-/// All environments in order of detection: torchrun, slurm, lsf, openmpi, mpich, kubeflow (selected by name only), local.
+/// All environments in order of detection: torchrun, slurm, lsf, openmpi, mpich, horovod, bagua, kubeflow (selected by name only), local.
 const std::vector<ClusterEnvironment>& cluster_environments();
 extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_environment, openmpi_environment,
-    mpich_environment, kubeflow_environment, local_environment;
+    mpich_environment, horovod_environment, bagua_environment, kubeflow_environment, local_environment;
 
 /// `wanted` is devices.cluster; "auto" selects the first environment that is detected. Throws Error(usage) for an unknown
 /// name.

@@ -35,11 +35,11 @@ int fd_from_environment(const char* variable) {
 }  // namespace
 
 struct EventSink::Impl {
-  int rank, fd, settled_fd;
-  std::atomic<double> saved{0};
+  int fd, settled_fd;
   std::mutex mutex;
   std::condition_variable wake, drained;
   struct Event {
+    int rank;
     std::string kind;
     double time;
     std::function<json()> fields;
@@ -48,10 +48,20 @@ struct EventSink::Impl {
   bool writing = false, hurry = false, closing = false, gone = false;
   std::thread writer;
 
-  Impl(int rank, int fd, int settled_fd) : rank(rank), fd(fd), settled_fd(settled_fd) {
+  Impl(int fd, int settled_fd) : fd(fd), settled_fd(settled_fd) {
     if (fd < 0) return;
     BlockedSignals blocked;
     writer = std::thread([this] { run(); });
+  }
+
+  ~Impl() {
+    if (!writer.joinable()) return;
+    {
+      std::lock_guard lock(mutex);
+      closing = true;
+    }
+    wake.notify_one();
+    writer.join();
   }
 
   void run() {
@@ -77,7 +87,7 @@ struct EventSink::Impl {
   std::string line_of(const Event& event) const {
     json fields = event.fields();
     fields["event"] = event.kind;
-    fields["rank"] = rank;
+    fields["rank"] = event.rank;
     fields["time"] = event.time;
     return to_line(std::move(fields));
   }
@@ -110,35 +120,28 @@ struct EventSink::Impl {
 };
 
 EventSink::EventSink(int rank)
-    : impl_(std::make_unique<Impl>(rank, fd_from_environment("RUNNER_EVENT_FD"),
-                                   fd_from_environment("RUNNER_SETTLED_FD"))) {}
-EventSink::EventSink(int rank, int fd) : impl_(std::make_unique<Impl>(rank, fd, -1)) {}
+    : rank_(rank),
+      impl_(std::make_shared<Impl>(fd_from_environment("RUNNER_EVENT_FD"), fd_from_environment("RUNNER_SETTLED_FD"))) {}
+EventSink::EventSink(int rank, int fd) : rank_(rank), impl_(std::make_shared<Impl>(fd, -1)) {}
+EventSink::EventSink(int rank, const EventSink& first) : rank_(rank), impl_(first.impl_) {}
 
-EventSink::~EventSink() {
-  if (!impl_->writer.joinable()) return;
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->closing = true;
-  }
-  impl_->wake.notify_one();
-  impl_->writer.join();
-}
+EventSink::~EventSink() = default;
 
 void EventSink::emit(const std::string& kind, json fields) {
   auto given = [fields = std::move(fields)]() mutable { return std::move(fields); };
-  impl_->add({kind, wall_seconds(), std::move(given)}, /*in_hurry=*/true);
+  impl_->add({rank_, kind, wall_seconds(), std::move(given)}, /*in_hurry=*/true);
 }
 
 void EventSink::emit_soon(const std::string& kind, std::function<json()> fields) {
-  impl_->add({kind, wall_seconds(), std::move(fields)}, /*in_hurry=*/false);
+  impl_->add({rank_, kind, wall_seconds(), std::move(fields)}, /*in_hurry=*/false);
 }
 
 void EventSink::record(const std::string& kind, json fields) {
-  fields["saved"] = impl_->saved.load();
+  fields["saved"] = saved_.load();
   emit(kind, std::move(fields));
 }
 
-void EventSink::snapshot_taken(double step) { impl_->saved = step; }
+void EventSink::snapshot_taken(double step) { saved_ = step; }
 
 void EventSink::settle() {
   if (impl_->fd < 0 || impl_->settled_fd < 0) return;
@@ -163,7 +166,9 @@ json EventReader::parse(std::string_view line) const {
     event = {{"event", "note"}, {"message", "not an event: " + quoted}};
   }
   if (!event.contains("time") || !event["time"].is_number()) event["time"] = wall_seconds();
-  event["rank"] = rank_;
+  const auto rank = event.find("rank");
+  const bool own = rank != event.end() && rank->is_number_integer() && *rank >= rank_ && *rank < rank_ + ranks_;
+  if (!own) event["rank"] = rank_;
   return event;
 }
 

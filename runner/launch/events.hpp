@@ -58,6 +58,7 @@
 //
 // lines.hpp describes the encoding of non-finite numbers and of text that is not UTF-8.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -77,7 +78,9 @@ class EventSink {
   explicit EventSink(int rank);
   /// Writes to `fd`, which the caller owns; -1 drops all events.
   EventSink(int rank, int fd);
-  ~EventSink();  ///< flushes
+  /// For another rank that is a thread of this process: writes to the pipe of `first`.
+  EventSink(int rank, const EventSink& first);
+  ~EventSink();  ///< the last sink of a pipe flushes
   EventSink(const EventSink&) = delete;
   EventSink& operator=(const EventSink&) = delete;
   /// `fields` is an object. Its entries "event", "rank" and "time" are replaced.
@@ -98,21 +101,24 @@ class EventSink {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  int rank_;
+  std::atomic<double> saved_{0};
+  std::shared_ptr<Impl> impl_;
 };
 
 /// The supervisor's end of the pipe: converts bytes to events. A line that is not an event (not JSON, without "event",
-/// or too long) becomes a note that quotes it. The field "rank" is always replaced by the rank that owns the pipe.
+/// or too long) becomes a note that quotes it. The field "rank" is kept if it is one of the worker's ranks; otherwise it
+/// becomes the first of them.
 class EventReader {
  public:
-  explicit EventReader(int rank) : rank_(rank) {}
+  explicit EventReader(int first_rank, int ranks = 1) : rank_(first_rank), ranks_(ranks) {}
   std::vector<nlohmann::json> feed(std::string_view bytes);
   /// Called at the end of the pipe. Returns the incomplete line, as a note, if the worker died while it wrote one.
   std::vector<nlohmann::json> finish();
 
  private:
   nlohmann::json parse(std::string_view line) const;
-  int rank_;
+  int rank_, ranks_;
   LineReader lines_;
 };
 

@@ -110,6 +110,7 @@ void Following::start(const json& message) {
   workers_.clear();
   message.at("arguments").get_to(group_.arguments);
   message.at("environment").get_to(group_.environment);
+  group_.ranks_of_worker = message.value("ranks_of_worker", 1);
   message.at("log_dir").get_to(group_.log_dir);
   Handout handout;
   message.at("store_port").get_to(handout.master_port);
@@ -141,7 +142,7 @@ void Following::require_shared_folder(const std::string& proof) const {
 /// Reports to the leader that all workers of this group failed at once.
 void Following::fail_start(const Error& error) {
   const char* kind = error.code() == ExitCode::usage ? "usage" : "environment";
-  for (int rank = group_.first_rank; rank < group_.first_rank + group_.local_size; ++rank) {
+  for (int rank = group_.first_rank; rank < group_.first_rank + group_.local_size; rank += group_.ranks_of_worker) {
     leader_.send(
         {{"event", "failed"}, {"rank", rank}, {"time", wall_seconds()}, {"kind", kind}, {"message", error.what()}});
     leader_.send({{"say", "exit"},

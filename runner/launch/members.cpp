@@ -49,8 +49,9 @@ struct Members::Member {
 
   MessageSocket socket;
   Introduction introduction;
-  std::string address;  ///< at which other hosts reach it
-  std::map<int, Inbox> inboxes;
+  std::string address;           ///< at which other hosts reach it
+  std::map<int, Inbox> inboxes;  ///< by the first rank of a worker
+  int ranks_of_worker = 1;
   std::vector<int> signals;
 
   void receive() {
@@ -63,7 +64,8 @@ struct Members::Member {
 
   void sort(json& message) {
     if (message.contains("event")) {
-      inboxes[message.at("rank").get<int>()].events.push_back(std::move(message));
+      const int rank = message.at("rank").get<int>();
+      inboxes[rank - rank % ranks_of_worker].events.push_back(std::move(message));
       return;
     }
     std::string said = message.at("say");
@@ -266,15 +268,17 @@ std::vector<std::unique_ptr<Worker>> Members::start(const WorkerGroup& group, in
   std::vector<std::unique_ptr<Worker>> workers;
   for (auto& member : members_) {
     member->inboxes.clear();
+    member->ranks_of_worker = group.ranks_of_worker;
     member->socket.send({{"say", "start"},
                          {"arguments", group.arguments},
                          {"environment", group.environment},
+                         {"ranks_of_worker", group.ranks_of_worker},
                          {"log_dir", group.log_dir},
                          {"proof", proof},
                          {"store_port", store_port},
                          {"node_address", member->address}});
     const Introduction& who = member->introduction;
-    for (int rank = who.first_rank(); rank < who.first_rank() + who.rank_count(); ++rank)
+    for (int rank = who.first_rank(); rank < who.first_rank() + who.rank_count(); rank += group.ranks_of_worker)
       workers.push_back(std::make_unique<RemoteWorker>(*member, rank, log_file_of(group, rank)));
   }
   return workers;

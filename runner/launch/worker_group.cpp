@@ -2,6 +2,7 @@
 #include "runner/launch/worker_group.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -26,8 +27,11 @@ std::map<std::string, std::string> rank_environment(const WorkerGroup& group, co
   variables["NODE_RANK"] = std::to_string(group.node_rank + local_rank / local_world);
   variables["MASTER_ADDR"] = group.master_addr;
   variables["MASTER_PORT"] = std::to_string(handout.master_port);
-  if (!group.cuda_indices.empty())
-    variables["RUNNER_CUDA_INDEX"] = std::to_string(group.cuda_indices.at(static_cast<size_t>(local)));
+  if (group.ranks_of_worker > 1) variables["RUNNER_RANKS_OF_WORKER"] = std::to_string(group.ranks_of_worker);
+  if (!group.cuda_indices.empty()) {
+    const auto first = group.cuda_indices.begin() + local;
+    variables["RUNNER_CUDA_INDEX"] = fmt::format("{}", fmt::join(first, first + group.ranks_of_worker, ","));
+  }
   if (!handout.node_address.empty()) variables["RUNNER_NODE_ADDRESS"] = handout.node_address;
   if (local == 0 && handout.listen_fd >= 0) variables["RUNNER_LISTEN_FD"] = std::to_string(handout.listen_fd);
   if (handout.shm_fd >= 0) variables["RUNNER_SHM_FD"] = std::to_string(handout.shm_fd);
@@ -61,9 +65,10 @@ std::vector<std::unique_ptr<Worker>> start_workers(const WorkerGroup& group, con
   const auto option = std::ranges::find(group.arguments, "--attempt");
   const bool numbered = option != group.arguments.end() && option + 1 != group.arguments.end();
   const std::string heading = numbered ? log_heading(*(option + 1), format_time(wall_seconds())) : "";
-  for (int local = 0; local < group.local_size; ++local) {
+  for (int local = 0; local < group.local_size; local += group.ranks_of_worker) {
     WorkerCommand command;
     command.rank = group.first_rank + local;
+    command.ranks = group.ranks_of_worker;
     command.program = group.worker;
     command.arguments = group.arguments;
     command.environment = rank_environment(group, handout, local);

@@ -16,6 +16,7 @@ struct WorkerGroup {
   std::string worker;                  ///< path of runner-worker
   std::vector<std::string> arguments;  ///< the same for every rank, e.g. {"--run-dir", RUN_DIR, ...}
   int first_rank = 0, local_size = 1, world_size = 1;
+  int ranks_of_worker = 1;    ///< ranks in each worker process; each is a thread
   int local_rank_offset = 0;  ///< local rank of the first worker; > 0 only under a launcher
   int local_world_size = 0;   ///< ranks of all supervisors on this node; 0 = local_size
   int node_rank = 0, num_nodes = 1;

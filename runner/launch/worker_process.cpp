@@ -36,7 +36,7 @@ std::optional<long> oom_kill_count() {
 
 WorkerProcess::WorkerProcess(const WorkerCommand& command)
     : rank_(command.rank),
-      reader_(command.rank),
+      reader_(command.rank, command.ranks),
       log_(command.log_file, command.log_heading),
       log_bytes_max_(command.log_bytes_max),
       stopped_limit_(std::chrono::duration<double>(command.stopped_limit).count()) {

@@ -18,7 +18,8 @@ namespace runner {
 
 /// The settings of a worker process.
 struct WorkerCommand {
-  int rank = 0;
+  int rank = 0;   ///< the first one
+  int ranks = 1;  ///< ranks in the process; each is a thread
   std::string program;
   std::vector<std::string> arguments;
   std::map<std::string, std::string> environment;  ///< added to this process's environment

@@ -57,7 +57,8 @@ SystemWatch::~SystemWatch() {
 
 std::vector<int64_t> SystemWatch::processes() const {
   std::vector<int64_t> list = {::getpid()};
-  for (const auto& [rank, process] : processes_) list.push_back(process);
+  for (const auto& [rank, process] : processes_)  // ranks may be threads of one process
+    if (std::ranges::find(list, process) == list.end()) list.push_back(process);
   return list;
 }
 

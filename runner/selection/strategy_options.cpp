@@ -22,11 +22,11 @@ namespace runner {
 
 namespace {
 
-/// Strategies that have an option of this name.
+/// Strategies that can run here and have an option of this name.
 std::vector<std::string> owners(const std::string& option) {
   std::vector<std::string> names;
   for (const auto& entry : catalog())
-    if (find_option(entry.options, option)) names.push_back("`" + entry.name + "`");
+    if (entry.unavailable.empty() && find_option(entry.options, option)) names.push_back("`" + entry.name + "`");
   return names;
 }
 
@@ -259,12 +259,16 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     return resolved;
   }
   resolved.entry = named->entry;
-  if (!named->entry->unavailable.empty()) {
+  const bool simulated = recipe.devices.simulate && named->entry->plan;
+  if (!named->entry->unavailable.empty() && !simulated) {
     diagnostic.code = "unavailable";
     diagnostic.message = fmt::format("strategy `{}` is {}", recipe.strategy.name, named->entry->unavailable);
     diagnostics.push_back(diagnostic);
     return resolved;
   }
+  if (!named->entry->unavailable.empty())
+    resolved.notes.push_back(
+        fmt::format("strategy `{}` is simulated: CPU processes train replicas, as with `ddp`", recipe.strategy.name));
   if (named->alias && !named->alias->difference.empty())
     resolved.notes.push_back(
         fmt::format("`{}` runs as `{}`: {}", named->alias->name, named->entry->name, named->alias->difference));

@@ -85,12 +85,13 @@ void Trainer::check_replicas(const Checkpoint& checkpoint) {
   if (std::none_of(tensors.begin(), tensors.end(), of_replica)) return;
   int64_t wrote = checkpoint.world_size();
   if (!setup_.engine.replicas_differ()) {
-    report_.note(
-        fmt::format("the checkpoint's {} ranks each trained a copy of the model; {} continues with rank 0's copy",
-                    wrote, recipe_.strategy.name));
+    report_.note(fmt::format(
+        "each of the checkpoint's {} ranks had parameters or optimizer state of its own; {} continues with those "
+        "of rank 0",
+        wrote, recipe_.strategy.name));
   } else if (wrote != setup_.world.size) {
     throw environment_error(
-        "the checkpoint contains a copy of the model for each of {} ranks, and this run has {}: {} can continue only "
+        "the checkpoint contains the training state of each of {} ranks, and this run has {}: {} can continue only "
         "with the same number of ranks",
         wrote, setup_.world.size, recipe_.strategy.name);
   }

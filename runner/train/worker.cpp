@@ -1,7 +1,11 @@
 #include "runner/train/worker.hpp"
 
 #include <unistd.h>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
+#include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
@@ -55,14 +59,18 @@ void install_signals() {
 /// Returns the peak of tensor bytes on the training device.
 using PeakMemory = std::function<int64_t()>;
 
-/// Prepares this process for its device. On CUDA, call it before anything queries LibTorch about CUDA.
+/// Prepares this process, and this rank's thread, for the device. On CUDA, call it before anything queries LibTorch about CUDA. Ranks that
+/// are threads share a count of host memory: each reports an equal part.
 PeakMemory prepare_device(const Recipe& recipe, const WorldOptions& world) {
   if (recipe.devices.accelerator == "cuda")
     return
         [module = &use_cuda(world.cuda_index), device = world.cuda_index] { return module->peak_memory_bytes(device); };
-  tune_malloc();
-  install_counting_allocator();
-  return [] { return process_account().peak(); };
+  static std::once_flag once;
+  std::call_once(once, [] {
+    tune_malloc();
+    install_counting_allocator();
+  });
+  return [ranks = world.ranks_of_process] { return process_account().peak() / ranks; };
 }
 
 Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
@@ -75,8 +83,7 @@ Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
   return topology;
 }
 
-WorldOptions world_options(const Recipe& recipe) {
-  WorldOptions options = world_options_from_environment();
+WorldOptions with_settings_of(const Recipe& recipe, WorldOptions options) {
   options.backend = recipe.devices.process_group_backend.value_or("");
   options.accelerator = find_accelerator(recipe.devices.accelerator);
   options.timeout = recipe.train.timeout;
@@ -175,7 +182,15 @@ void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
   events.emit("resumed", {{"step", checkpoint.step()}, {"bytes_read", checkpoint.bytes_read()}});
 }
 
-ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world, EventSink& events,
+/// Multiplies the recipe's learning rates by Entry::rate_factor.
+void scale_rates(Recipe& recipe, const Entry& entry, const Job& job) {
+  const double factor = entry.rate_factor ? entry.rate_factor(job) : 1;
+  recipe.optimizer.lr *= factor;
+  for (auto& group : recipe.optimizer.groups)
+    if (group.lr) *group.lr *= factor;
+}
+
+ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& place, World& world, EventSink& events,
                const FailureReport& failures, const PeakMemory& peak_memory, double started) {
   int64_t vocab = outputs_of(recipe.model).value(), seq_len = recipe.data.seq_len.value_or(1);
   std::optional<Checkpoint> checkpoint;  // the supervisor has verified it
@@ -185,7 +200,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   auto training =
       with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir, learned), recipe);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir, learned);
-  const Topology topology = topology_of(recipe, world_options(recipe));
+  const Topology topology = topology_of(recipe, place);
   const auto whole = std::make_shared<const ModelSpec>(make_spec(recipe, vocab, seq_len));
   const ModelSpec& spec = *whole;
   const Mesh mesh = topology.mesh();
@@ -199,12 +214,15 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
     stage = stage_of_rank(recipe, *first, mesh, world.rank);
     job = job_of_stage(std::move(job), *stage);
   }
-  const auto& clip = recipe.train;
-  bool by_norm = clip.gradient_clip_algorithm == "norm";
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
-  const auto profile = Profile::make(recipe, world, options.run_dir);
+  scale_rates(recipe, entry, job);
+  const auto& clip = recipe.train;
+  bool by_norm = clip.gradient_clip_algorithm == "norm";
+  // The profiler of operators is one for the process, so that of ranks which are threads records the first one.
+  const bool is_first = !entry.ranks_are_threads || world.rank % job.local_size == 0;
+  const auto profile = is_first ? Profile::make(recipe, world, options.run_dir) : nullptr;
   StrategySetup setup{.world = world,
                       .model = *model,
                       .job = job,
@@ -265,7 +283,7 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
     const Contention before = read_contention();
     out_of_memory.during([&] { result = trainer.run(); });
     events.emit("memory", {{"peak_bytes", peak_memory()},
-                           {"rss_peak_bytes", peak_resident_bytes()},
+                           {"rss_peak_bytes", peak_resident_bytes() / place.ranks_of_process},
                            {"lost_share", lost_share(before, read_contention())}});
     strategy->barrier();
     strategy->teardown();
@@ -273,20 +291,16 @@ ExitCode train(const WorkerOptions& options, const Recipe& recipe, World& world,
   });
 }
 
-}  // namespace
-
-ExitCode run_worker(const WorkerOptions& options) {
-  double started = steady_seconds();
-  install_signals();
-  WorldOptions place = world_options_from_environment();
-  EventSink events(place.rank);
+/// One rank of this process.
+ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, EventSink& events, double started) {
   World world;
   FailureReport failures(events, world);
   return failures.during([&] {
-    keep_plugin_descriptions(options.cache_dir);
+    static std::once_flag once;
+    std::call_once(once, keep_plugin_descriptions, options.cache_dir);
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     lua::restore_hook_places(recipe, options.run_dir);
-    WorldOptions options_of_world = world_options(recipe);
+    WorldOptions options_of_world = with_settings_of(recipe, place);
     PeakMemory peak_memory = prepare_device(recipe, options_of_world);
     at::set_num_threads(static_cast<int>(recipe.devices.threads_per_rank.value_or(1)));
     at::globalContext().setDeterministicAlgorithms(recipe.run.deterministic, /*warn_only=*/false);
@@ -296,8 +310,44 @@ ExitCode run_worker(const WorkerOptions& options) {
     };
     options_of_world.on_late = [&](const std::string& text) { events.emit("note", {{"message", text}}); };
     world = make_world(options_of_world);
-    return train(options, recipe, world, events, failures, peak_memory, started);
+    return train(options, recipe, options_of_world, world, events, failures, peak_memory, started);
   });
+}
+
+/// All ranks of this process, each in a thread. If one rank fails, others may wait for it in a collective. So its thread ends the process,
+/// after a time in which others that have failed too can report it.
+ExitCode run_threads(const WorkerOptions& options, const std::vector<WorldOptions>& places, const EventSink& events,
+                     double started) {
+  constexpr auto patience = std::chrono::milliseconds(1500);
+  std::vector<ExitCode> codes(places.size(), ExitCode::done);
+  std::mutex mutex;
+  std::condition_variable ended;
+  size_t running = places.size();
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < places.size(); ++i)
+    threads.emplace_back([&, i] {
+      EventSink own(places[i].rank, events);
+      codes[i] = run_rank(options, places[i], own, started);
+      std::unique_lock lock(mutex);
+      --running;
+      ended.notify_all();
+      if (codes[i] == ExitCode::done || codes[i] == ExitCode::preempted) return;
+      ended.wait_for(lock, patience, [&] { return running == 0; });
+      std::_Exit(static_cast<int>(codes[i]));
+    });
+  for (auto& thread : threads) thread.join();
+  return codes.front();
+}
+
+}  // namespace
+
+ExitCode run_worker(const WorkerOptions& options) {
+  const double started = steady_seconds();
+  install_signals();
+  const auto places = world_options_of_threads();
+  EventSink events(places.front().rank);
+  if (places.size() == 1) return run_rank(options, places.front(), events, started);
+  return run_threads(options, places, events, started);
 }
 
 }  // namespace runner

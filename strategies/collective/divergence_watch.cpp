@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+#include <vector>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
@@ -22,15 +25,37 @@ constexpr int64_t has_left = INT64_MAX;
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
+/// The watches of this process, one for each rank.
+struct Watches {
+  std::mutex mutex;
+  std::vector<DivergenceWatch*> list;
+  std::terminate_handler otherwise = nullptr;
+};
+Watches& watches() {
+  static Watches all;
+  return all;
+}
+
 /// Gloo terminates the process, from one of its threads, when it receives more bytes than it expects. This happens when ranks
 /// called a collective with different sizes.
-std::atomic<DivergenceWatch*> last_question{nullptr};
-std::terminate_handler terminate_otherwise = nullptr;
-
 [[noreturn]] void ask_and_terminate() {
-  if (auto* watch = last_question.exchange(nullptr)) watch->ask();
-  terminate_otherwise();
+  std::unique_lock lock(watches().mutex);
+  const auto asked = std::exchange(watches().list, {});
+  lock.unlock();
+  if (!asked.empty()) asked.front()->ask();
+  watches().otherwise();
   std::abort();
+}
+
+void add_watch(DivergenceWatch* watch) {
+  const std::lock_guard lock(watches().mutex);
+  if (!watches().otherwise) watches().otherwise = std::set_terminate(ask_and_terminate);
+  watches().list.push_back(watch);
+}
+
+void remove_watch(DivergenceWatch* watch) {
+  const std::lock_guard lock(watches().mutex);
+  std::erase(watches().list, watch);
 }
 
 }  // namespace
@@ -41,14 +66,12 @@ DivergenceWatch::DivergenceWatch(std::shared_ptr<const CollectiveTrace> trace,
       store_(c10::make_intrusive<c10d::PrefixStore>("divergence", store->clone())),
       options_(std::move(options)),
       unchanged_since_(steady_seconds()) {
-  last_question = this;
-  terminate_otherwise = std::set_terminate(ask_and_terminate);
+  add_watch(this);
   thread_ = std::thread([this] { run(); });
 }
 
 DivergenceWatch::~DivergenceWatch() {
-  last_question = nullptr;
-  std::set_terminate(terminate_otherwise);
+  remove_watch(this);
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

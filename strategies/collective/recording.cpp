@@ -1,5 +1,7 @@
 #include "strategies/collective/recording.hpp"
 
+#include <algorithm>
+
 namespace runner {
 
 namespace {
@@ -10,6 +12,12 @@ size_t bytes_of_all(const std::vector<at::Tensor>& tensors) {
   size_t bytes = 0;
   for (const auto& tensor : tensors) bytes += tensor.nbytes();
   return bytes;
+}
+
+/// Whether a rank sends to one other rank only.
+bool is_exchange(const std::vector<int64_t>& splits, int rank) {
+  const auto count = std::ranges::count_if(splits, [](int64_t elements) { return elements > 0; });
+  return count == 1 && splits[static_cast<size_t>(rank)] == 0;
 }
 
 }  // namespace
@@ -70,7 +78,8 @@ WorkPtr RecordingBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
 
 WorkPtr RecordingBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
-  note(Collective::all_to_all, input.scalar_type(), input.nbytes());
+  const bool to_one = is_exchange(input_splits, getRank());
+  note(Collective::all_to_all, input.scalar_type(), input.nbytes(), to_one ? exchange_root : 0);
   return inner_->alltoall_base(output, input, output_splits, input_splits, options);
 }
 

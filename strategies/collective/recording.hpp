@@ -8,6 +8,9 @@
 
 namespace runner {
 
+/// Operation::root of an all-to-all in which each rank sends all of its payload to one other rank; of another one it is 0.
+inline constexpr int64_t exchange_root = 1;
+
 /// Work, futures and errors are those of the inner backend. Operations that are not forwarded here are refused, so nothing is
 /// sent without being recorded.
 class RecordingBackend : public c10d::Backend {

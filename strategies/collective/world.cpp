@@ -28,13 +28,23 @@ NcclMaker& nccl_slot() {
   return maker;
 }
 
-int variable(const char* name, int otherwise) {
+/// The numbers of a list "0,1". Without the variable, none.
+std::vector<int> numbers(const char* name) {
+  std::vector<int> list;
   const char* text = std::getenv(name);
-  if (!text || !*text) return otherwise;
-  char* end = nullptr;
-  long value = std::strtol(text, &end, 10);
-  if (*end) throw environment_error("the environment variable {} is \"{}\", which is not a number", name, text);
-  return static_cast<int>(value);
+  for (const char* begin = text; begin && *begin;) {
+    char* end = nullptr;
+    list.push_back(static_cast<int>(std::strtol(begin, &end, 10)));
+    if (end == begin || (*end && *end != ','))
+      throw environment_error("the environment variable {} is \"{}\", which is not a number", name, text);
+    begin = *end ? end + 1 : end;
+  }
+  return list;
+}
+
+int variable(const char* name, int otherwise) {
+  const auto list = numbers(name);
+  return list.empty() ? otherwise : list.front();
 }
 
 std::vector<int> all_ranks(int size) {
@@ -85,7 +95,9 @@ StorePtr meet(const WorldOptions& options) {
 std::string purpose(const WorldOptions& options) { return fmt::format("rank {} of {}", options.rank, options.size); }
 
 /// Files of a rank without connections to other ranks. Rank 0 hosts the store, to which each rank has up to four connections.
-int64_t base_descriptors(const WorldOptions& options) { return 256 + (options.rank == 0 ? 4 * options.size : 0); }
+int64_t base_descriptors(const WorldOptions& options) {
+  return 256 * options.ranks_of_process + (options.rank < options.ranks_of_process ? 4 * options.size : 0);
+}
 
 /// The planner has refused backends that do not suit the devices and hosts (resolve_backend).
 std::string choose_backend(const WorldOptions& options) {
@@ -142,7 +154,7 @@ class GroupMaker {
     int rank = static_cast<int>(where - ranks.begin()), size = static_cast<int>(ranks.size());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     if (backend == "nccl") return nccl_maker()(store, rank, size, options_.timeout);
-    descriptors_ += size;
+    descriptors_ += size * options_.ranks_of_process;
     raise_descriptor_limit(descriptors_, purpose(options_));
     return make_gloo(store, rank, size, options_.node_address, options_.timeout);
   }
@@ -206,6 +218,19 @@ WorldOptions world_options_from_environment() {
   options.cuda_index = variable("RUNNER_CUDA_INDEX", variable("LOCAL_RANK", 0));
   if (const char* address = std::getenv("RUNNER_NODE_ADDRESS")) options.node_address = address;
   return options;
+}
+
+std::vector<WorldOptions> world_options_of_threads() {
+  std::vector<WorldOptions> list(static_cast<size_t>(variable("RUNNER_RANKS_OF_WORKER", 1)),
+                                 world_options_from_environment());
+  const auto devices = numbers("RUNNER_CUDA_INDEX");
+  for (size_t i = 0; i < list.size(); ++i) {
+    list[i].rank += static_cast<int>(i);
+    list[i].ranks_of_process = static_cast<int>(list.size());
+    if (i > 0) list[i].listen_fd = -1;
+    if (i < devices.size()) list[i].cuda_index = devices[i];
+  }
+  return list;
 }
 
 World make_world(const WorldOptions& options) {

@@ -44,6 +44,7 @@ void barrier(const ProcessGroup& group);
 /// Options of make_world.
 struct WorldOptions {
   int rank = 0, size = 1, local_size = 1, num_nodes = 1;
+  int ranks_of_process = 1;  ///< ranks that are threads of this process
   std::string backend;  ///< shm | gloo | nccl; empty: nccl on CUDA, shm if all ranks are on one host, otherwise gloo
   Accelerator accelerator;
   int cuda_index = 0;
@@ -64,6 +65,9 @@ struct WorldOptions {
 /// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD,
 /// RUNNER_SHM_FD, RUNNER_NODE_ADDRESS, RUNNER_CUDA_INDEX (default: the local rank).
 WorldOptions world_options_from_environment();
+/// The options of each rank of this process; every rank is a thread. The first rank is RANK, RUNNER_RANKS_OF_WORKER (default: 1) is their
+/// number, and RUNNER_CUDA_INDEX lists one device for each.
+std::vector<WorldOptions> world_options_of_threads();
 
 /// Waits for the other ranks and makes the groups. Throws Error(environment); if the deadline passes, the error names the ranks and
 /// nodes that did not join.

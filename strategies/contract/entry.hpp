@@ -228,14 +228,18 @@ struct Entry {
   /// The axis whose size is "auto" unless the recipe gives one: `tensor` (the devices of a node) or `pipeline` (the ranks that other axes
   /// leave over).
   Axis own_axis = Axis::none;
-  bool distributed = true;       ///< useful with two or more ranks; one is allowed
-  std::string unavailable = "";  ///< if not implemented: the reason and an alternative; the functions are empty then
+  bool ranks_are_threads = false;  ///< the ranks of a node are threads of one process
+  bool distributed = true;         ///< useful with two or more ranks; one is allowed
+  /// Set if it cannot run on this machine: the reason and an alternative. With a plan, it runs under devices.simulate.
+  std::string unavailable = "";
   /// Why the job cannot run, and the nearest alternative; nullopt if it can run.
   std::function<std::optional<std::string>(const Job&)> refuse = {};
   /// Notes for a job that can run: an option without effect, traffic that another choice would save.
   std::function<std::vector<std::string>(const Job&)> notes = {};
   /// The strategy with the options that matter most, for lists of candidates: "fsdp FULL_SHARD". Empty: its name.
   std::function<std::string(const Job&)> label = {};
+  /// What the recipe's learning rates are multiplied by. Empty: 1.
+  std::function<double(const Job&)> rate_factor = {};
   /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
   /// `memory`, `traffic` and `host_work` from it. For a strategy in Lua, the results of its functions
   /// `memory` and `traffic` are added.

@@ -1,4 +1,5 @@
-// The size of the buckets of gradients that are reduced together during backward, as in DistributedDataParallel.
+// Options of DistributedDataParallel: the size of the buckets of gradients that are reduced together during backward, and those without
+// effect.
 #pragma once
 #include "strategies/contract/entry.hpp"
 
@@ -6,6 +7,9 @@ namespace runner {
 
 /// The option for their size.
 const Option& bucket_cap_option();
+
+/// Options of DistributedDataParallel that change nothing here.
+const std::vector<Option>& options_without_effect();
 
 struct BucketBytes {
   int64_t first, others;

@@ -31,6 +31,14 @@ Coefficients coefficients(const UpdateSettings& s) {
   c.beta1_rest = static_cast<float>(1 - s.beta1);
   c.beta2 = static_cast<float>(s.beta2);
   c.beta2_rest = static_cast<float>(1 - s.beta2);
+  if (s.moments !=
+      Moments::from_gradient) {  // the kernel computes m + rest (g - m): m is kept, or replaced by the gradient
+    c.keep = 1;
+    c.decay = 0;
+    c.beta1_rest = s.moments == Moments::first_given ? 1.0f : 0.0f;
+    c.beta2 = 1;
+    c.beta2_rest = 0;
+  }
   c.root_of_correction = static_cast<float>(std::sqrt(correction2));
   c.eps = static_cast<float>(s.eps);
   c.step_size = static_cast<float>(s.lr / correction1);

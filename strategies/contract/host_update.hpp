@@ -8,13 +8,21 @@
 
 namespace runner {
 
+/// What an update does to the moments of Adam.
+enum class Moments {
+  from_gradient,  ///< takes the gradient into both
+  kept,           ///< changes none; the gradient is not used
+  first_given     ///< the gradient is the new first moment, up to rounding; the second one is kept
+};
+
 struct UpdateSettings {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = true;          ///< true: AdamW, decay applies to the parameter; false: Adam, to the gradient
   double gradient_divisor = 1.0;  ///< loss scale and clipping
   int64_t step = 1;               ///< number of this update, from 1, for the bias corrections
   UpdateRule rule = UpdateRule::adam;
-  double average_share = 0;  ///< schedule-free: share of this update in the average of the weights
+  Moments moments = Moments::from_gradient;  ///< of the rule adam; weights decay only with from_gradient
+  double average_share = 0;                  ///< schedule-free: share of this update in the average of the weights
 };
 
 /// `count` elements of one parameter. The arrays do not overlap.

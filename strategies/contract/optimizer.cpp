@@ -149,7 +149,7 @@ Optimizer::Path Optimizer::path_of(const Slot& slot) const {
       slot.states, [](const OptimizerState& state) { return state.type == OptimizerState::Type::code; });
   if (quantised) return host ? Path::blocks : Path::operators;
   if (host && spec.has_host_kernel()) return Path::host;
-  return spec.has_fused_kernel ? Path::fused : Path::operators;
+  return spec.has_fused_kernel && !config_.qadam_warmup ? Path::fused : Path::operators;
 }
 
 void Optimizer::share(std::vector<SharedParameter> shared, ShardGroup group) {
@@ -197,6 +197,11 @@ torch::Tensor Optimizer::average(size_t index) {
   return parameter.lerp(state(index).front().to(parameter.scalar_type()), 1 - 1 / config_.beta1);
 }
 
+Moments Optimizer::moments_at(int64_t step) const {
+  if (!config_.qadam_warmup || step < *config_.qadam_warmup) return Moments::from_gradient;
+  return step == *config_.qadam_warmup ? Moments::kept : Moments::first_given;
+}
+
 UpdateSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
   return {.lr = group.lr * update.lr_factor,
           .beta1 = config_.beta1,
@@ -207,6 +212,7 @@ UpdateSettings Optimizer::settings_of(const Update& update, const GroupSettings&
           .gradient_divisor = update.gradient_divisor,
           .step = update.step,
           .rule = config_.spec().rule,
+          .moments = moments_at(update.step),
           .average_share = update.average_share};
 }
 

@@ -30,6 +30,9 @@ struct OptimizerConfig {
   bool scale_parameter = false;                 ///< adafactor
   bool match_rms = true;                        ///< muon: lr has the scale of AdamW's
   int64_t ns_steps = 5;                         ///< muon
+  /// qadam: updates up to this one are a warm-up with gradients, and the last of them changes no moment. Later updates are given the first
+  /// moment instead of gradients, and keep the second. Nullopt: plain Adam.
+  std::optional<int64_t> qadam_warmup = {};
   struct Group {
     std::string pattern;  ///< glob over parameter names; the first match is used
     std::optional<double> lr, weight_decay;
@@ -185,6 +188,7 @@ class Optimizer {
   void step_by_operators(const Update& update, const GroupSettings& group, Members members, const Part& part);
   /// Streams the file's arrays through memory, tile by tile.
   void step_swapped(const Update& update, const std::vector<torch::Tensor>& gradients);
+  Moments moments_at(int64_t step) const;
   UpdateSettings settings_of(const Update& update, const GroupSettings& group) const;
   void step_batch(const Update& update, const GroupSettings& group, const Batch& batch);
   /// How a parameter is updated.

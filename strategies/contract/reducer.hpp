@@ -30,6 +30,8 @@ class Reducer {
     /// This rank's part of StepInput::weight, in the current step. Its gradients divided by this are those of the mean over its own
     /// rows.
     std::function<double()> share;
+    /// Turns the gradients of a bucket into what Adam's first moment would become with them: beta1 m + (1 - beta1) g.
+    std::function<void(size_t bucket, torch::Tensor& gradients)> to_momentum = {};
   };
   virtual ~Reducer() = default;
   /// Called once, before the first step and before a checkpoint is loaded. Buckets are in the order of their reduction.

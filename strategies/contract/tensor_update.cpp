@@ -27,6 +27,24 @@ double share_kept(const UpdateSettings& settings) {
   return settings.decoupled ? 1 - settings.lr * settings.weight_decay : 1.0;
 }
 
+void adam(const TensorUpdate& update, torch::ScalarType type) {
+  const auto& s = update.settings;
+  Wide parameter(update.parameter, type), average(update.states[0], type), squares(update.states[1], type);
+  auto gradient = wide_gradient(update, type);
+  if (s.moments == Moments::first_given) average.values.copy_(gradient);
+  if (s.moments == Moments::from_gradient) {
+    if (!s.decoupled && s.weight_decay != 0) gradient.add_(parameter.values, s.weight_decay);
+    average.values.lerp_(gradient, 1 - s.beta1);
+    squares.values.mul_(s.beta2).addcmul_(gradient, gradient, 1 - s.beta2);
+    parameter.values.mul_(share_kept(s));
+  }
+  const auto step = static_cast<double>(s.step);
+  torch::sqrt_out(gradient, squares.values);
+  gradient.div_(std::sqrt(1 - std::pow(s.beta2, step))).add_(s.eps);
+  parameter.values.addcdiv_(average.values, gradient, -s.lr / (1 - std::pow(s.beta1, step)));
+  for (const auto* tensor : {&parameter, &average, &squares}) tensor->store();
+}
+
 void lion(const TensorUpdate& update, torch::ScalarType type) {
   const auto& s = update.settings;
   auto gradient = wide_gradient(update, type);
@@ -99,6 +117,8 @@ void tensor_update(const TensorUpdate& update) {
   switch (update.settings.rule) {
     case UpdateRule::schedule_free:
       return schedule_free(update, type);
+    case UpdateRule::adam:
+      return adam(update, type);
     case UpdateRule::lion:
       return lion(update, type);
     default:

@@ -24,14 +24,6 @@ std::vector<Alias> ddp_aliases() {
                          base == "ddp" ? "" : native});
   aliases.push_back({"DDPStrategy"});
   aliases.push_back({"DDPSpawnStrategy", nlohmann::json::object(), native});
-  const std::string horovod =
-      "the same average of gradients, without Horovod's background thread and fusion buffer; unlike Lightning with "
-      "Horovod, it does not multiply the learning rate by the number of ranks";
-  for (const char* name : {"horovod", "HorovodStrategy"}) aliases.push_back({name, nlohmann::json::object(), horovod});
-  const std::string bagua =
-      "only Bagua's gradient_allreduce; similar to its other algorithms are lua:topk (compresses gradients), "
-      "lua:gossip (averages parameters with neighbours) and lua:local_sgd (averages parameters every few steps)";
-  for (const char* name : {"bagua", "BaguaStrategy"}) aliases.push_back({name, nlohmann::json::object(), bagua});
   return aliases;
 }
 
@@ -75,21 +67,6 @@ const OptionTable<DdpOptions>& ddp_options() {
   using Type = Option::Type;
   static const auto table =
       OptionTable<DdpOptions>()
-          .add({.name = "find_unused_parameters",
-                .type = Type::boolean,
-                .default_value = false,
-                .help = "Find the parameters that a step did not use.",
-                .note = "no effect: gradients that a step did not compute count as zeros in any case"})
-          .add({.name = "gradient_as_bucket_view",
-                .type = Type::boolean,
-                .default_value = true,
-                .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients.",
-                .note = "no effect: gradients are views of the buckets in any case"})
-          .add({.name = "static_graph",
-                .type = Type::boolean,
-                .default_value = false,
-                .help = "The autograd graph is the same in every step.",
-                .note = "no effect: the order of reductions is known before the first step"})
           .add(bucket_cap_option())
           .add({.name = "ddp_comm_hook",
                 .type = Type::choice,
@@ -166,10 +143,7 @@ std::vector<std::string> notes_of_ddp(const Job& job) {
 }  // namespace
 
 ParallelPlan ddp_plan(const Job& job) {
-  const auto [first, others] = bucket_bytes(job);
-  ParallelPlan plan = replicated_plan(job, first, others);
-  plan.overlap = true;
-  plan.reductions_in_flight = std::ssize(plan.units);
+  ParallelPlan plan = bucketed_plan(job);
   const auto options = ddp_options().read(job.options);
   const auto* hook = find_comm_hook(options.ddp_comm_hook);
   const DType wire = hook && hook->casts_to ? *hook->casts_to : wire_dtype(options, plan.reduce);
@@ -188,7 +162,8 @@ Entry ddp_entry() {
   entry.summary =
       "Every rank has a full copy of the model; gradients are all-reduced in buckets, overlapped with backward.";
   entry.aliases = ddp_aliases();
-  entry.options = strategy_options(ddp_options().options());
+  entry.options = strategy_options(options_without_effect());
+  for (const auto& option : ddp_options().options()) entry.options.push_back({option});
   entry.foreign_names = ddp_foreign_names();
   entry.refuse = refuse_ddp;
   entry.notes = notes_of_ddp;

@@ -115,7 +115,7 @@ class Executor : public Strategy {
       const auto& instruction = program[i];
       const uint32_t m = instruction.micro_batch;
       if (!begun[m])
-        graphs_.begin(place(m), micro_batches[m].context, loss_factor);
+        graphs_.begin(place(m), micro_batches[m].context, loss_factor * plan_.gradient_factor);
       else
         graphs_.select(place(m));
       begun[m] = true;
@@ -298,7 +298,17 @@ class Executor : public Strategy {
     reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
                       {.steps = [this] { return optimizer_steps(); },
                        .loss_scale = [this] { return loss_scale(); },
-                       .share = [this] { return share(); }});
+                       .share = [this] { return share(); },
+                       .to_momentum = [this](size_t bucket, torch::Tensor& values) { to_momentum(bucket, values); }});
+  }
+
+  void to_momentum(size_t bucket, torch::Tensor& values) {
+    const auto trained = trained_units(plan_);
+    const size_t unit = trained[trained.size() - 1 - bucket];
+    const double beta = optimizer_.config().beta1;
+    for (size_t i = 0; i < trained_; ++i)
+      if (places_[i].unit == unit)
+        values.narrow(0, places_[i].begin, places_[i].length).mul_(1 - beta).add_(optimizer_.state(i).front(), beta);
   }
 
   void make_background_update() {

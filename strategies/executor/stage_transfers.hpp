@@ -37,7 +37,8 @@ class StageTransfers {
   Line& gradients_after(int stage) { return gradients_.at(stage % ranks_); }
 
   int ranks_;
-  std::map<int, Line> activations_, gradients_;  ///< by the rank of the lower stage, of those that this rank sends or receives
+  std::map<int, Line> activations_,
+      gradients_;  ///< by the rank of the lower stage, of those that this rank sends or receives
 };
 
 }  // namespace runner

@@ -248,35 +248,6 @@ std::optional<std::string> refuse_fsdp(const Job& job, const FsdpOptions& option
   return refuse_wrap_policy(job, options);
 }
 
-/// Lightning's device_mesh of FSDP.
-std::optional<ForeignName::Values> mesh_of_pair(const nlohmann::json& value) {
-  const auto is_size = [](const nlohmann::json& size) { return size.is_number_integer() && size > 0; };
-  if (!value.is_array() || value.size() != 2 || !std::ranges::all_of(value, is_size)) return std::nullopt;
-  return ForeignName::Values{{"devices.mesh", {{"replicate", value[0]}, {"shard", value[1]}}}};
-}
-
-std::vector<ForeignName> fsdp_foreign_names() {
-  constexpr const char* whole_model = "every parameter is sharded; model.frozen names those that are not trained";
-  constexpr const char* one_group =
-      "the group is made of all ranks; `hybrid_group_size` (fsdp) and `mics_shard_size` (zero) make groups";
-  const std::vector<std::string> own = {"", "train", "strategy"};
-  return {
-      {.name = "process_group", .refusal = one_group},
-      {.name = "process_set", .refusal = one_group},
-      {.name = "device_mesh",
-       .key = "devices.mesh",
-       .meaning = mesh_of_pair,
-       .refusal =
-           "it is [replicas, ranks of a copy], and devices.mesh is a table such as { replicate = 2, shard = 4 }"},
-      {.name = "reshard_after_forward", .key = "strategy.sharding_strategy", .only_suggested = true},
-      {.name = "ignored_modules", .refusal = whole_model, .sections = own},
-      {.name = "ignored_states", .refusal = whole_model, .sections = own},
-      {.name = "param_init_fn",
-       .refusal = "each rank creates only its shards; model.init_std and model.init_from determine their values",
-       .sections = own},
-  };
-}
-
 ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
   ParallelPlan plan;
   const auto& sharding = options.sharding_strategy;

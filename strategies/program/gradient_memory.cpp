@@ -15,7 +15,7 @@ GradientMemory::GradientMemory(const Job& job, const ParallelPlan& plan, MemoryP
       in_place_(plan.shards() == 1 && plan.accumulate == plan.reduce && plan.reduce == plan.gradient && on_device_),
       unit_of_slot_(job.model->parameters().size()),
       added_(job.model->parameters().size()) {
-  for (const auto& hook : plan.reducer.bytes) peak_.now.gradients += hook.kept;
+  for (const auto& hook : plan.reducer.bytes) peak_.now.gradients += hook.kept + hook.unsaved;
   const auto parameters = job.model->parameters();
   for (const auto& unit : plan.units) {
     const auto layout = layout_of(parameters, plan, unit);

@@ -345,9 +345,11 @@ class Replay {
     peak_.now.communication -= on_device_ ? norm_copy() : 0;
     const int64_t copied = on_device_ ? update_copies() : 0;
     if (!plan_.separate_host) peak_.now.gathered -= read_ahead_;
-    peak_.now.communication += copied;
+    int64_t exchanged = 0;  // by a reducer, after the update
+    for (const auto& unit : plan_.reducer.bytes) exchanged = std::max(exchanged, unit.after_update);
+    peak_.now.communication += std::max(copied, exchanged);
     peak_.note();
-    peak_.now.communication -= copied;
+    peak_.now.communication -= std::max(copied, exchanged);
   }
 
   // ---- parameters

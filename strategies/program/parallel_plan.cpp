@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "runner/base/other_devices.hpp"
+#include "strategies/contract/gradient_buckets.hpp"
+
 namespace runner {
 
 ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
@@ -27,6 +30,25 @@ ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_b
   sort_by_slot(plan.units);
   plan.mesh = mesh_with_shards(job, sharded.empty() ? 1 : job.sharing_ranks());
   return plan;
+}
+
+ParallelPlan bucketed_plan(const Job& job) {
+  const auto [first, others] = bucket_bytes(job);
+  ParallelPlan plan = replicated_plan(job, first, others);
+  plan.overlap = true;
+  plan.reductions_in_flight = std::ssize(plan.units);
+  return plan;
+}
+
+Entry simulated_entry(std::string name, std::string summary, const std::string& needs, const std::string& instead) {
+  Entry entry;
+  entry.name = std::move(name);
+  entry.summary = std::move(summary);
+  entry.unavailable = fmt::format("{}, which LibTorch does not contain; {} on CPUs and CUDA devices, and {}", needs,
+                                  instead, under_simulation);
+  entry.label = [label = entry.name + " (simulated)"](const Job&) { return label; };
+  entry.plan = bucketed_plan;
+  return entry;
 }
 
 int64_t alignment_of(const Job& job) {

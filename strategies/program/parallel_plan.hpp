@@ -33,15 +33,18 @@ struct ShardPlaces {
 struct ReducerPlan {
   /// Bytes on each rank because of a unit.
   struct Bytes {
-    int64_t kept = 0;               ///< also between steps
+    int64_t kept = 0;               ///< also between steps, and in checkpoints
+    int64_t unsaved = 0;            ///< also between steps, but not in checkpoints
     int64_t held = 0;               ///< from the start of the reduction to its end
     int64_t start = 0, finish = 0;  ///< more at these moments
+    int64_t after_update = 0;       ///< at most, while after_update() works on this unit; units follow one another
   };
   std::string name = "";
   nlohmann::json options = nlohmann::json::object();
   DType wire = DType::float32;  ///< dtype of what it sends, if that is not 8 bits
   bool replicas_differ = false;
-  std::vector<Bytes> bytes = {};  ///< of each unit
+  std::optional<int64_t> qadam_warmup = {};  ///< OptimizerConfig::qadam_warmup
+  std::vector<Bytes> bytes = {};             ///< of each unit
   std::vector<Traffic> traffic = {};
 };
 
@@ -58,6 +61,7 @@ struct ParallelPlan {
   bool reduce_every_micro_batch = false;
   bool reduce_by_all_reduce = false;  ///< instead of reduce-scatter: every rank gets all sums and keeps its shard
   bool gather_by_broadcast = false;   ///< resident units: each rank broadcasts its shard, instead of an all-gather
+  double gradient_factor = 1.0;       ///< factor on all gradients; the number of ranks if they are summed
   double predivide = 1.0;             ///< gradients are divided by it before their sum and multiplied after
   /// The device has separate memory (CUDA). If it is false, the plan does not contain Tier::host.
   bool separate_host = false;
@@ -109,6 +113,13 @@ struct ParallelPlan {
 /// `shard` (optional) selects parameters whose optimizer state is sharded over all ranks; they are in units of their own.
 ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                              const std::function<bool(const ParameterSpec&)>& shard = {});
+
+/// The same with units of the size of DistributedDataParallel's buckets (gradient_buckets.hpp), which are reduced during backward.
+ParallelPlan bucketed_plan(const Job& job);
+
+/// An entry for devices that this program cannot use. Under devices.simulate, CPU processes with bucketed_plan() take their place. `needs`:
+/// "for Gaudi devices, and needs ...". `instead`: strategies that run here.
+Entry simulated_entry(std::string name, std::string summary, const std::string& needs, const std::string& instead);
 
 /// ParallelPlan::alignment: blocks of an optimizer's quantised state are not cut.
 int64_t alignment_of(const Job& job);

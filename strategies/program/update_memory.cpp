@@ -149,7 +149,8 @@ int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElem
   if (job.optimizer->needs_matrix) return matrix_update_bytes(job, plan, elements.largest_part);
   const int64_t tiles = tile_bytes(job, plan, elements.shards);
   if (has_host_kernel(job, plan)) return tiles;
-  if (!job.optimizer->has_fused_kernel || job.optimizer->reach == OptimizerSpec::Reach::block)
+  if (!job.optimizer->has_fused_kernel || plan.reducer.qadam_warmup ||
+      job.optimizer->reach == OptimizerSpec::Reach::block)
     return operator_update_bytes(job, plan, elements.largest_part, updates_on_host(job, plan));
   int64_t cast = elements.all;
   if (plan.updates_beside()) {  // the update casts one unit at a time

@@ -1,5 +1,7 @@
 #include "strategies/reducers/base_reducer.hpp"
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <map>
 
@@ -38,6 +40,15 @@ Work BaseReducer::start_sum(const torch::Tensor& tensor, const ProcessGroup& gro
   return group->allreduce(tensors, {c10d::ReduceOp::SUM});
 }
 
+Work BaseReducer::start_exchange(const ProcessGroup& group, int64_t to, const torch::Tensor& sent, int64_t from,
+                                 const torch::Tensor& received) {
+  std::vector<int64_t> input(static_cast<size_t>(group->getSize())), output = input;
+  input[static_cast<size_t>(to)] = sent.numel();
+  output[static_cast<size_t>(from)] = received.numel();
+  auto in = sent, out = received;
+  return group->alltoall_base(out, in, output, input);
+}
+
 torch::ScalarType BaseReducer::dtype_of_values() const { return scalar_type(plan_.wire); }
 
 StateTensor BaseReducer::own_piece(const std::string& name, const torch::Tensor& tensor) const {
@@ -58,6 +69,17 @@ StateTensor BaseReducer::shared_piece(const std::string& name, const torch::Tens
           .optional = true};
 }
 
+ProcessGroup neighbours(World& world, int64_t size, const std::string& name) {
+  if (size == world.size) return world.group;
+  ProcessGroup own;
+  for (int64_t first = 0; first < world.size; first += size) {
+    std::vector<int> ranks;
+    for (int64_t rank = first; rank < first + size; ++rank) ranks.push_back(static_cast<int>(rank));
+    if (auto group = world.make_subgroup(ranks, fmt::format("{}_{}", name, first / size))) own = std::move(group);
+  }
+  return own;
+}
+
 std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, const Job& job) {
   const std::map<std::string, std::function<std::shared_ptr<Reducer>()>> makers = {
       {"quantization_pertensor_hook", [&] { return make_quantization(world, plan, 0); }},
@@ -65,7 +87,13 @@ std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, con
       {"powerSGD_hook", [&] { return make_power_sgd(world, plan, false); }},
       {"batched_powerSGD_hook", [&] { return make_power_sgd(world, plan, true); }},
       {"post_localSGD_hook", [&] { return make_local_sgd(world, plan, job); }},
-      {"noop_hook", [&] { return make_noop(world, plan); }}};
+      {"noop_hook", [&] { return make_noop(world, plan); }},
+      {"adasum", [&] { return make_adasum(world, plan, job); }},
+      {"bytegrad", [&] { return make_bytegrad(world, plan, job); }},
+      {"qadam", [&] { return make_qadam(world, plan, job); }},
+      {"async", [&] { return make_async_average(world, plan); }},
+      {"decentralized", [&] { return make_decentralized(world, plan, job); }},
+      {"low_precision_decentralized", [&] { return make_low_precision_decentralized(world, plan, job); }}};
   const auto maker = makers.find(plan.name);
   RUNNER_CHECK(maker != makers.end(), "no reducer `{}`", plan.name);
   return maker->second();

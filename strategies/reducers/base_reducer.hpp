@@ -32,6 +32,14 @@ class BaseReducer : public Reducer {
   /// Starts the sum of a tensor over a group; null if the group has one rank.
   static Work start_sum(const torch::Tensor& tensor, const ProcessGroup& group);
   Work start_sum(const torch::Tensor& tensor) const { return start_sum(tensor, world_.group); }
+  /// Sends elements of `sent` to one rank of a group, and receives from another one, or the same. All ranks of the group call it, with as
+  /// many elements.
+  static Work start_exchange(const ProcessGroup& group, int64_t to, const torch::Tensor& sent, int64_t from,
+                             const torch::Tensor& received);
+  /// Gradients of the mean over the global batch become those of the mean over this rank's rows.
+  void to_own_mean(torch::Tensor& gradients) const {
+    if (const double share = host_.share(); share > 0) gradients.div_(share);
+  }
   static void wait(Work& work) {
     if (work) std::exchange(work, {})->wait();
   }
@@ -54,6 +62,9 @@ class BaseReducer : public Reducer {
   std::vector<torch::Tensor> values_;  ///< of each bucket, during its exchange
 };
 
+/// Divides the ranks into groups of `size` neighbours, and returns the group of this rank. All ranks call it. `size` divides the world.
+ProcessGroup neighbours(World& world, int64_t size, const std::string& name);
+
 /// Makes the Reducer of a plan with ParallelPlan::reducer.
 std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, const Job& job);
 
@@ -61,6 +72,12 @@ std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, con
 std::shared_ptr<Reducer> make_quantization(World& world, const ReducerPlan& plan, int64_t row);
 std::shared_ptr<Reducer> make_power_sgd(World& world, const ReducerPlan& plan, bool batched);
 std::shared_ptr<Reducer> make_local_sgd(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_adasum(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_bytegrad(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_qadam(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_async_average(World& world, const ReducerPlan& plan);
+std::shared_ptr<Reducer> make_decentralized(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_low_precision_decentralized(World& world, const ReducerPlan& plan, const Job& job);
 std::shared_ptr<Reducer> make_noop(World& world, const ReducerPlan& plan);
 
 }  // namespace runner

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ranges>
 
+#include "strategies/reducers/adasum_plan.hpp"
+#include "strategies/reducers/bagua_plan.hpp"
 #include "strategies/reducers/local_sgd_plan.hpp"
 #include "strategies/reducers/power_sgd_plan.hpp"
 #include "strategies/reducers/quantization_plan.hpp"
@@ -47,6 +49,27 @@ const BuiltInReducer* find_comm_hook(const std::string& name) {
   return found == comm_hooks().end() ? nullptr : &*found;
 }
 
+const std::vector<BuiltInReducer>& bagua_algorithms() {
+  static const std::vector<BuiltInReducer> algorithms = {bytegrad(), qadam(), decentralized(),
+                                                         low_precision_decentralized(), async_average()};
+  return algorithms;
+}
+
+ReducerList reducers_of(const std::string& strategy) {
+  if (strategy == "ddp") return {"comm hooks, with their options in `ddp_comm_hook_options`", comm_hooks()};
+  if (strategy == "bagua") return {"algorithms", bagua_algorithms()};
+  if (strategy == "horovod") return {"values of `op` that do not sum gradients", {adasum()}};
+  return {};
+}
+
+const BuiltInReducer* find_reducer(const std::string& name) {
+  static const std::vector<BuiltInReducer> of_horovod = reducers_of("horovod").reducers;
+  for (const auto* list : {&comm_hooks(), &bagua_algorithms(), &of_horovod})
+    for (const auto& one : *list)
+      if (one.name == name) return &one;
+  return nullptr;
+}
+
 std::vector<FlatLayout> buckets_of(const Job& job, const ParallelPlan& plan) {
   const auto parameters = job.model->parameters();
   std::vector<FlatLayout> buckets;
@@ -55,20 +78,28 @@ std::vector<FlatLayout> buckets_of(const Job& job, const ParallelPlan& plan) {
   return buckets;
 }
 
+int64_t elements_of(const std::vector<FlatLayout>& buckets) {
+  int64_t elements = 0;
+  for (const auto& bucket : buckets) elements += bucket.total;
+  return elements;
+}
+
 int64_t cast_bytes(const FlatLayout& bucket, const ParallelPlan& plan) {
   return plan.reducer.wire == plan.gradient ? 0 : bucket.total * bytes_of(plan.reducer.wire);
 }
 
 void use_reducer(ParallelPlan& plan, const BuiltInReducer& kind, const nlohmann::json& given, DType wire) {
   plan.own_reducer = true;
+  plan.reduces_in_backward = kind.reduces_in_backward;
   plan.reducer = {.name = kind.name,
                   .options = with_defaults(kind.options, given),
                   .wire = wire,
                   .replicas_differ = kind.replicas_differ};
+  if (kind.qadam_warmup) plan.reducer.qadam_warmup = kind.qadam_warmup(plan.reducer.options);
 }
 
 void predict_reducer(const Job& job, ParallelPlan& plan) {
-  const auto* kind = find_comm_hook(plan.reducer.name);
+  const auto* kind = find_reducer(plan.reducer.name);
   if (!kind) return;
   const auto parameters = job.model->parameters();
   for (const auto& unit : plan.units)

@@ -1,6 +1,7 @@
 // Built-in ways to communicate gradients or parameters that differ from a sum: their options, what each keeps, and what it sends. This
 // header is torch-free; base_reducer.hpp makes them.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,7 +18,11 @@ struct BuiltInReducer {
   std::vector<Option> options = {};
   /// The reducer only casts gradients: the plan sums them in this dtype, and the functions below are empty.
   std::optional<DType> casts_to = {};
-  bool replicas_differ = false;  ///< each rank trains a replica of its own
+  bool replicas_differ =
+      false;  ///< each rank has parameters or optimizer state of its own; checkpoints have all of them
+  bool reduces_in_backward = true;  ///< ParallelPlan::reduces_in_backward
+  /// ReducerPlan::qadam_warmup, from the options.
+  std::function<std::optional<int64_t>(const nlohmann::json& options)> qadam_warmup = {};
   /// Of a bucket with this layout. `plan` has the options.
   std::function<ReducerPlan::Bytes(const Job& job, const ParallelPlan& plan, const FlatLayout& bucket)> bytes = {};
   /// What a rank sends in a step, averaged over steps if they differ.
@@ -34,8 +39,36 @@ const std::vector<BuiltInReducer>& comm_hooks();
 /// By name; nullptr if there is none.
 const BuiltInReducer* find_comm_hook(const std::string& name);
 
+/// The algorithms of Bagua that do not sum gradients as ddp does, under Bagua's names.
+///
+/// Source: bagua/torch_api/algorithms and bagua-core (BaguaSys/bagua, 3e480d29).
+const std::vector<BuiltInReducer>& bagua_algorithms();
+
+/// The ways to communicate that an option of a strategy chooses among, under a heading for their list. Empty for most strategies.
+struct ReducerList {
+  std::string heading = "";
+  std::vector<BuiltInReducer> reducers = {};
+};
+ReducerList reducers_of(const std::string& strategy);
+
+/// Of all strategies, by name; nullptr if there is none.
+const BuiltInReducer* find_reducer(const std::string& name);
+
 /// The layouts of the buckets of a plan, in the order of their reduction.
 std::vector<FlatLayout> buckets_of(const Job& job, const ParallelPlan& plan);
+/// All-to-all collectives in which each rank sends all of its payload to one other rank. stride: as of make_traffic().
+inline Traffic exchange_traffic(int64_t ranks, int64_t calls, int64_t payload_bytes, int64_t stride = 1) {
+  auto traffic =
+      make_traffic(Collective::all_to_all, static_cast<int>(ranks), calls, payload_bytes, static_cast<int>(stride));
+  traffic.wire_bytes = payload_bytes;
+  return traffic;
+}
+/// Elements of all buckets.
+int64_t elements_of(const std::vector<FlatLayout>& buckets);
+/// Bytes of a parameter in a sum of parameters, which is computed in float32 at least.
+inline int64_t wide_bytes(const ParallelPlan& plan) {
+  return std::max(bytes_of(plan.master), bytes_of(DType::float32));
+}
 /// Bytes of a bucket's gradients in ReducerPlan::wire, if they are stored in another dtype.
 int64_t cast_bytes(const FlatLayout& bucket, const ParallelPlan& plan);
 

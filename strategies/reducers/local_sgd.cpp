@@ -13,18 +13,6 @@ namespace runner {
 
 namespace {
 
-/// Groups of neighbouring ranks; this rank's. Collective.
-ProcessGroup neighbours(World& world, int64_t size, const std::string& name) {
-  if (size == world.size) return world.group;
-  ProcessGroup own;
-  for (int64_t first = 0; first < world.size; first += size) {
-    std::vector<int> ranks;
-    for (int64_t rank = first; rank < first + size; ++rank) ranks.push_back(static_cast<int>(rank));
-    if (auto group = world.make_subgroup(ranks, fmt::format("{}_{}", name, first / size))) own = std::move(group);
-  }
-  return own;
-}
-
 class LocalSgd : public BaseReducer {
  public:
   LocalSgd(World& world, const ReducerPlan& plan, const Job& job)

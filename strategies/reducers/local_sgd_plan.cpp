@@ -58,17 +58,11 @@ std::optional<std::string> refuse_local_sgd(const Job& job, const json& given) {
   return std::nullopt;
 }
 
-int64_t total_of(const std::vector<FlatLayout>& buckets) {
-  int64_t elements = 0;
-  for (const auto& bucket : buckets) elements += bucket.total;
-  return elements;
-}
-
 /// After start_localSGD_iter, as an average over steps: sums of gradients in subgroups, and averages of parameters.
 std::vector<Traffic> traffic_of_local_sgd(const Job& job, const ParallelPlan& plan) {
   const auto options = local_sgd_options().read(plan.reducer.options);
   const auto buckets = buckets_of(job, plan);
-  const int64_t elements = total_of(buckets), calls = std::ssize(buckets);
+  const int64_t elements = elements_of(buckets), calls = std::ssize(buckets);
   std::vector<Traffic> list;
   if (const int64_t group = gradient_group(options, job); group > 1) {
     list.push_back(make_traffic(Collective::all_reduce, static_cast<int>(group),
@@ -84,8 +78,7 @@ std::vector<Traffic> traffic_of_local_sgd(const Job& job, const ParallelPlan& pl
     const auto times = [&](int64_t count) { return static_cast<int64_t>(part * static_cast<double>(count)); };
     if (periods[i].group_size > 1)
       list.push_back(make_traffic(Collective::all_reduce, static_cast<int>(periods[i].group_size),
-                                  std::max<int64_t>(1, times(calls)),
-                                  times(elements * std::max(bytes_of(plan.master), bytes_of(DType::float32)))));
+                                  std::max<int64_t>(1, times(calls)), times(elements * wide_bytes(plan))));
   }
   return list;
 }
@@ -100,7 +93,9 @@ BuiltInReducer post_local_sgd() {
       "steps (Lin et al., ICLR 2020).";
   hook.options = local_sgd_options().options();
   hook.bytes = [](const Job&, const ParallelPlan& plan, const FlatLayout& bucket) {
-    return ReducerPlan::Bytes{.held = cast_bytes(bucket, plan)};
+    const bool copies = bytes_of(plan.master) < bytes_of(DType::float32);
+    return ReducerPlan::Bytes{.held = cast_bytes(bucket, plan),
+                              .after_update = copies ? bucket.total * bytes_of(DType::float32) : 0};
   };
   hook.traffic = traffic_of_local_sgd;
   hook.refuse = refuse_local_sgd;

@@ -12,9 +12,7 @@ class Noop : public BaseReducer {
 
  protected:
   void start(size_t, torch::Tensor&) override {}
-  void complete(size_t, torch::Tensor& values) override {
-    if (const double share = host_.share(); share > 0) values.div_(share);
-  }
+  void complete(size_t, torch::Tensor& values) override { to_own_mean(values); }
 };
 
 }  // namespace

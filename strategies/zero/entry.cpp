@@ -204,7 +204,7 @@ Entry zero_entry() {
        {"ddp_sharded_spawn", "ddp_sharded_spawn_find_unused_parameters_false", "DDPSpawnShardedStrategy"})
     entry.aliases.push_back({name, {{"stage", 2}}, spawned});
   entry.options = options_with_needs();
-  entry.foreign_names = {{.name = "zero_stage", .key = "strategy.name", .only_suggested = true}};
+  entry.foreign_names = zero_foreign_names();
   entry.refuse = with_options(zero_option_table, refuse);
   entry.notes = with_options(zero_option_table, notes);
   entry.label = with_options(zero_option_table, label);

@@ -93,9 +93,67 @@ TEST_CASE("every minimal recipe trains", "[e2e]") {
     REQUIRE(other.size() == single.size());
     const auto name = recipe.stem().string();
     const bool rounds = name == "ddp_fp16_compress" || name == "ddp_quantization";
-    const bool sends_less = name == "ddp_powersgd" || name == "ddp_post_local_sgd";  // after 4 and 5 of the 6 steps
-    const double tolerance = rounds ? 1e-3 : sends_less ? 1e-2 : 1e-4;
+    // The first two send less after 4 and 5 of the 6 steps.
+    const bool sends_less = name == "ddp_powersgd" || name == "ddp_post_local_sgd" || name.starts_with("bagua_");
+    const double tolerance = rounds ? 1e-3 : sends_less ? 2e-2 : name == "horovod_adasum" ? 0.1 : 1e-4;
     for (size_t i = 0; i < other.size(); ++i) CHECK_THAT(other[i], Catch::Matchers::WithinRel(single[i], tolerance));
+  }
+}
+
+TEST_CASE("dp has the losses of ddp in one process, and ddp2 in one for each node", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  for (const std::string ranks : {"2", "3"}) {
+    INFO(ranks);
+    const auto expected = train(place, {"strategy=ddp", "devices=" + ranks});
+    CHECK(train(place, {"strategy=dp", "devices=" + ranks}) == expected);
+    const auto folder = fs::path(place.run({"show", "last", "--json"}).json().at("run_dir").get<std::string>());
+    CHECK(fs::exists(folder / "logs" / "rank-0.log"));
+    CHECK_FALSE(fs::exists(folder / "logs" / "rank-1.log"));  // one process
+  }
+  const auto four = train(place, {"strategy=ddp", "devices=4"});
+  CHECK(train(place, {"strategy=ddp2", "devices=2", "devices.num_nodes=2", "devices.simulate=true"}) == four);
+  const auto refused = place.run(
+      {"run", "tiny.toml", "--set", "strategy=dp", "devices=2", "devices.num_nodes=2", "devices.simulate=true"});
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("dp drives the devices of one node; ddp2 has a process on each node") != std::string::npos);
+}
+
+TEST_CASE("a rank of dp that fails ends the run, and the message names the rank; a restart continues", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("fails.lua",
+              "return { on_train_batch_end = function(ctx, state)\n  if ctx.step == 5 and ctx.world.rank == 1 then "
+              "error('boom') end\n"
+              "end }\n");
+  const auto failed = place.run({"run", "tiny.toml", "--set", "strategy=dp", "devices=3", "hooks.files=[\"fails.lua\"]",
+                                 "hooks.on_error=stop", "checkpoint.every_n_steps=2"});
+  CHECK(failed.code == 1);
+  CHECK(failed.err.find("boom") != std::string::npos);
+  CHECK(failed.err.find("rank 1") != std::string::npos);
+  const auto resumed = place.run({"resume", "last", "--json", "--unset", "hooks"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  const auto curve = losses(place);
+  Workplace other;
+  write_tiny_recipe(other);
+  CHECK(curve == train(other, {"strategy=ddp", "devices=3"}));
+}
+
+TEST_CASE("simulated accelerators have the losses of ddp, and the output says that they are simulated", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const auto expected = train(place, {"strategy=ddp", "devices=2"});
+  for (const auto& [strategy, accelerator] : {std::pair{"hpu_parallel", "hpu"}, {"ipu", "ipu"}}) {
+    const std::vector<std::string> names = {std::string("strategy=") + strategy,
+                                            std::string("devices.accelerator=") + accelerator, "devices=2"};
+    auto refused = place.run({"run", "tiny.toml", "--set", names[0], names[1], names[2]});
+    CHECK(refused.code == 2);
+    CHECK(refused.err.find("CPU processes take the place of the devices") != std::string::npos);
+    CHECK(train(place, {names[0], names[1], names[2], "devices.simulate=true"}) == expected);
+    auto result = place.run({"check", "tiny.toml", "--set", names[0], names[1], names[2], "devices.simulate=true"});
+    CHECK(result.code == 0);
+    CHECK((result.out + result.err).find("is simulated: CPU processes train replicas") != std::string::npos);
   }
 }
 

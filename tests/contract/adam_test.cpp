@@ -8,6 +8,7 @@
 
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/host_update.hpp"
+#include "strategies/contract/tensor_update.hpp"
 
 using namespace runner;
 
@@ -119,4 +120,26 @@ TEST_CASE("reading 16-bit gradients and writing 16-bit copies converts exactly a
   CHECK(torch::equal(copy.isnan(), is_nan));
   CHECK(torch::equal(copy.view(torch::kInt16).masked_select(~is_nan),
                      expected.view(torch::kInt16).masked_select(~is_nan)));
+}
+
+TEST_CASE("an update that keeps the moments, or is given the first one, does the same by LibTorch's operators",
+          "[adam]") {
+  constexpr int64_t count = 10'007;
+  const auto moments = GENERATE(Moments::from_gradient, Moments::kept, Moments::first_given);
+  const State before = random_state(count);
+  State ours = before.clone(), theirs = before.clone();
+  const auto gradient = torch::randn({count}) * 0.1;
+  UpdateSettings settings{.lr = 1e-2, .weight_decay = 0.1, .decoupled = false, .gradient_divisor = 2, .step = 7};
+  settings.moments = moments;
+  host_update(settings, span_of(ours, gradient));
+  tensor_update({settings, theirs.parameter, gradient, {theirs.exp_avg, theirs.exp_avg_sq}});
+  CHECK(torch::allclose(ours.parameter, theirs.parameter, 1e-6, 1e-7));
+  CHECK(torch::allclose(ours.exp_avg, theirs.exp_avg, 1e-6, 1e-8));
+  CHECK(torch::allclose(ours.exp_avg_sq, theirs.exp_avg_sq, 1e-6, 1e-12));
+  if (moments == Moments::from_gradient) return;
+  CHECK(torch::equal(ours.exp_avg_sq, before.exp_avg_sq));
+  CHECK(torch::allclose(ours.exp_avg, moments == Moments::kept ? before.exp_avg : gradient / 2, 1e-6, 1e-8));
+  const auto roots = (before.exp_avg_sq / (1 - std::pow(0.999, 7))).sqrt() + 1e-8;
+  CHECK(torch::allclose(ours.parameter, before.parameter - 1e-2 / (1 - std::pow(0.9, 7)) * ours.exp_avg / roots, 1e-5,
+                        1e-6));
 }

@@ -126,7 +126,8 @@ TEST_CASE("launchers are detected in the order torchrun, Slurm, MPI") {
   CHECK(find_placement("slurm", from(all)).cluster == "slurm");
   CHECK(find_placement("local", from(all)).launched == false);
   CHECK(refusal_of({}, "slrum") ==
-        "2: unknown devices.cluster \"slrum\": expected auto, torchrun, slurm, lsf, openmpi, mpich, kubeflow or local; "
+        "2: unknown devices.cluster \"slrum\": expected auto, torchrun, slurm, lsf, openmpi, mpich, horovod, bagua, "
+        "kubeflow or local; "
         "did you mean \"slurm\"?");
 }
 
@@ -179,6 +180,40 @@ TEST_CASE("Kubeflow: one rank per pod, detected only if the recipe names it") {
   CHECK(refusal_of(with(pod, {{"MASTER_ADDR", "(unset)"}}), "kubeflow") ==
         "2: Kubeflow started 4 ranks on 4 nodes but gives no rendezvous address: set MASTER_ADDR to the host of rank 0 "
         "for every rank");
+}
+
+TEST_CASE("horovodrun: ranks and nodes; its rendezvous host, with another port") {
+  const Map rank{{"HOROVOD_RANK", "3"},
+                 {"HOROVOD_SIZE", "4"},
+                 {"HOROVOD_LOCAL_RANK", "1"},
+                 {"HOROVOD_LOCAL_SIZE", "2"},
+                 {"HOROVOD_CROSS_RANK", "1"},
+                 {"HOROVOD_CROSS_SIZE", "2"},
+                 {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
+                 {"HOROVOD_GLOO_RENDEZVOUS_PORT", "3456"}};
+  const Placement p = find_placement("auto", from(rank));
+  CHECK(p.cluster == "horovod");
+  CHECK(p.launched);
+  CHECK(std::vector{p.rank, p.world_size, p.local_rank, p.local_size, p.node_rank, p.num_nodes} ==
+        std::vector{3, 4, 1, 2, 1, 2});
+  CHECK(p.master_addr == "10.0.0.1");
+  CHECK(p.master_port != 3456);
+  CHECK(p.master_port == find_placement("auto", from(with(rank, {{"HOROVOD_RANK", "0"}}))).master_port);
+  check_placement(p, 2, 2);
+  CHECK(refusal_of(with(rank, {{"HOROVOD_SIZE", "(unset)"}})) ==
+        "4: HOROVOD_SIZE is not set; horovodrun sets it for every rank: is this process started by it?");
+}
+
+TEST_CASE("Bagua's launcher: ranks and nodes, detected by the port of its service") {
+  const Map rank{
+      {"RANK", "5"},      {"WORLD_SIZE", "8"},       {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "4"},
+      {"NODE_RANK", "1"}, {"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "2345"}, {"BAGUA_SERVICE_PORT", "6789"}};
+  const Placement p = find_placement("auto", from(rank));
+  CHECK(p.cluster == "bagua");
+  CHECK(std::vector{p.rank, p.world_size, p.local_rank, p.local_size, p.node_rank, p.num_nodes} ==
+        std::vector{5, 8, 1, 4, 1, 2});
+  CHECK(p.master_addr == "node-a");
+  CHECK(p.master_port == 2345);
 }
 
 TEST_CASE("LSF: ranks from jsrun, hosts from the rank file without the launch node") {

@@ -43,8 +43,12 @@ TEST_CASE("every name, alias and class of Lightning's strategies maps to one of 
       {"single", {"single", "single_device", "SingleDeviceStrategy"}},
       {"ddp",
        {"ddp", "DDP", "DDPStrategy", "ddp_spawn", "DDPSpawnStrategy", "ddp_fork", "ddp_notebook",
-        "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false", "ddp_spawn_find_unused_parameters_true",
-        "horovod", "HorovodStrategy", "bagua", "Bagua", "BaguaStrategy"}},
+        "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false",
+        "ddp_spawn_find_unused_parameters_true"}},
+      {"dp", {"dp", "data_parallel", "DataParallelStrategy"}},
+      {"ddp2", {"ddp2", "DDP2Strategy"}},
+      {"horovod", {"horovod", "HorovodStrategy"}},
+      {"bagua", {"bagua", "Bagua", "BaguaStrategy"}},
       {"fsdp",
        {"fsdp", "FSDPStrategy", "fsdp_cpu_offload", "fsdp_native", "DDPFullyShardedNativeStrategy", "ddp_fully_sharded",
         "DDPFullyShardedStrategy"}},
@@ -75,28 +79,10 @@ TEST_CASE("an option must not contradict what the name of the strategy means") {
 }
 
 TEST_CASE("strategies that are not built are refused under all their names, and never suggested") {
-  for (const char* name : {"dp",
-                           "DataParallelStrategy",
-                           "ddp2",
-                           "xla",
-                           "xla_debug",
-                           "single_xla",
-                           "tpu_spawn",
-                           "single_tpu",
-                           "XLAStrategy",
-                           "SingleDeviceXLAStrategy",
-                           "SingleXLAStrategy",
-                           "xla_fsdp",
-                           "XLAFSDPStrategy",
-                           "hivemind",
-                           "colossalai",
-                           "ColossalAI",
-                           "hpu_single",
-                           "hpu_parallel",
-                           "HPUParallelStrategy",
-                           "SingleHPUStrategy",
-                           "ipu_strategy",
-                           "IPUStrategy"}) {
+  for (const char* name :
+       {"xla", "xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy", "SingleDeviceXLAStrategy",
+        "SingleXLAStrategy", "xla_fsdp", "XLAFSDPStrategy", "hivemind", "colossalai", "ColossalAI", "hpu_single",
+        "hpu_parallel", "HPUParallelStrategy", "SingleHPUStrategy", "ipu_strategy", "IPUStrategy"}) {
     auto list = problems(name, nlohmann::json::object());
     INFO(name);
     REQUIRE(list.size() == 1);
@@ -108,6 +94,21 @@ TEST_CASE("strategies that are not built are refused under all their names, and 
   CHECK(problems("xl", {})[0].suggestion == std::nullopt);
 }
 
+TEST_CASE("strategies for devices without a backend run if CPU processes take the place of the devices") {
+  for (const char* name : {"hpu_parallel", "HPUParallelStrategy", "ipu", "IPUStrategy"}) {
+    INFO(name);
+    Recipe recipe;
+    recipe.strategy.name = name;
+    recipe.devices.simulate = true;
+    std::vector<Diagnostic> diagnostics;
+    const auto resolved = resolve_strategy(recipe, diagnostics);
+    CHECK(diagnostics.empty());
+    REQUIRE(resolved.notes.size() == 1);
+    CHECK(resolved.notes[0] ==
+          fmt::format("strategy `{}` is simulated: CPU processes train replicas, as with `ddp`", name));
+  }
+}
+
 TEST_CASE("an alias of another system gives a note with the differences") {
   auto notes = [](const std::string& name) {
     Recipe recipe;
@@ -117,8 +118,6 @@ TEST_CASE("an alias of another system gives a note with the differences") {
     REQUIRE(resolved.notes.size() == 1);
     return resolved.notes[0];
   };
-  CHECK(notes("horovod").starts_with("`horovod` runs as `ddp`: the same average of gradients, without"));
-  CHECK(notes("Bagua").starts_with("`bagua` runs as `ddp`: only Bagua's gradient_allreduce; "));
   CHECK(notes("ddp_sharded").starts_with("`ddp_sharded` runs as `zero`: FairScale's OSS with ShardedDataParallel is "));
   CHECK(notes("ddp_sharded_spawn").ends_with("calls it \"optimizer sharded\", which is stage = 1"));
   CHECK(notes("ddp_fully_sharded").starts_with("`ddp_fully_sharded` runs as `fsdp`: FairScale's FSDP became"));
@@ -160,13 +159,16 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
       "= { pipeline = 2, shard = 2, tensor = 2 }");
   CHECK(only_message("sequence-parallel", {}).find("strategy.sequence_parallel = true") != std::string::npos);
   CHECK(only_message("hsdp", {}).find("devices.mesh = { replicate = 2, shard = 4 }") != std::string::npos);
-  CHECK(only_message("ipu", {}).starts_with("strategy `ipu` is not built yet; "));
+  CHECK(only_message("ipu", {}).starts_with("strategy `ipu` is for Graphcore devices, and needs Poplar, "));
   for (const char* stage : {"1", "2", "3"})
     for (const char* word : {"zero", "zero_", "ZeRO-", "zero_stage_", "stage", "deepspeed_zero_"})
       CHECK(problems(word + std::string(stage), {})[0].suggestion == std::string("deepspeed_stage_") + stage);
   CHECK(problems("zero3_offload", {})[0].suggestion == "deepspeed_stage_3_offload");
   CHECK(only_message("ddp", {{"sharding_strategy", "FULL_SHARD"}}) ==
         "`sharding_strategy` is an option of `fsdp`, not of `ddp`");
+  CHECK(only_message("ddp", {{"algorithm", "bytegrad"}}) == "`algorithm` is an option of `bagua`, not of `ddp`");
+  CHECK(problems("horovod", {{"op", "Average"}, {"compression", "Compression.fp16"}}).empty());
+  CHECK(problems("horovod", {{"op", "hvd.Adasum"}}).empty());
   CHECK(only_message("fsdp", {{"shading_strategy", "FULL_SHARD"}}) ==
         "strategy `fsdp` has no option `shading_strategy`");
   CHECK(problems("fsdp", {{"shading_strategy", "FULL_SHARD"}})[0].suggestion == "sharding_strategy");
@@ -189,8 +191,6 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("auto", {{"cpu_offload", 3}}) == "`cpu_offload` must be true or false, not 3");
   CHECK(only_message("auto", {{"cpu_offload", true}, {"stage", 2}}) ==
         "no strategy takes `cpu_offload` and `stage` together");
-  CHECK(only_message("dp", {}) ==
-        "strategy `dp` is not built yet; ddp trains a copy of the model on each device and sums the gradients");
   CHECK(problems("fsdp", {{"min_num_params", 2e8}, {"timeout", "30m"}, {"auto_wrap_policy", {"blocks.0"}}}).empty());
 }
 
@@ -296,7 +296,11 @@ TEST_CASE("the condition of every option is met by some job") {
                                                   {"offload_optimizer", true},
                                                   {"offload_optimizer_device", "nvme"},
                                                   {"offload_parameters", true},
-                                                  {"offload_params_device", "nvme"}});
+                                                  {"offload_params_device", "nvme"},
+                                                  {"op", "adasum"},
+                                                  {"algorithm", "decentralized"}});
+      if (option.name == "warmup_steps" || option.name == "sync_interval_ms") job.options["algorithm"] = "async";
+      if (option.name == "average") job.options["algorithm"] = "bytegrad";
       CHECK(option.only_with.holds(job));
       CHECK(!option.only_with.what.empty());
     }

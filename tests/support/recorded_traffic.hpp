@@ -3,6 +3,7 @@
 #include <compare>
 #include <map>
 
+#include "strategies/collective/recording.hpp"
 #include "tests/support/ring.hpp"
 #include "tests/support/tiny_training.hpp"
 
@@ -29,7 +30,8 @@ class Tally {
     auto payload = static_cast<int64_t>(call.operation.bytes);
     ++sum.calls;
     sum.payload += payload;
-    sum.sent += sent_on_a_ring(call.operation.kind, payload, call.group_size);
+    const bool exchange = call.operation.kind == Collective::all_to_all && call.operation.root == exchange_root;
+    sum.sent += exchange ? payload * call.group_size : sent_on_a_ring(call.operation.kind, payload, call.group_size);
   }
   Wire wire(const std::vector<CollectiveTrace::Group>& groups) const {
     Wire wire;

@@ -30,7 +30,8 @@ struct TinyRun {
   std::string strategy = "single";
   nlohmann::json options = nlohmann::json::object();
   int world_size = 1;
-  int tensor = 1;  ///< ranks that share each matrix; the others have different data
+  int local_size = 0;  ///< ranks of a node; 0: all
+  int tensor = 1;      ///< ranks that share each matrix; the others have different data
   bool sequence_parallel = true;
   int context = 1;  ///< ranks that share each row
   ContextForm context_form = ContextForm::gather;
@@ -238,7 +239,8 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.precision = precision_policy(run.precision);
   job.mesh = tiny_mesh(run);
   job.pipeline = {.schedule = run.schedule, .ranks = run.pipeline, .virtual_stages = run.virtual_stages};
-  job.local_size = run.world_size;
+  job.local_size = run.local_size > 0 ? run.local_size : run.world_size;
+  job.num_nodes = run.world_size / job.local_size;
   job.accumulation = run.accumulation;
   job.micro_batch_size = run.global_batch / job.data_ranks() / run.accumulation;
   job.optimizer = &run.optimizer.spec();

@@ -111,7 +111,7 @@ TEST_CASE("replicas of another number of ranks are rejected, or ignored with a n
   for (int ranks : {1, 2}) {
     run.tiny.world_size = ranks;
     CHECK_THROWS_WITH(run.go(run.checkpoint(2)),
-                      ContainsSubstring(fmt::format("the checkpoint contains a copy of the model for each of 3 ranks, "
+                      ContainsSubstring(fmt::format("the checkpoint contains the training state of each of 3 ranks, "
                                                     "and this run has {}: lua:local_sgd can continue only with",
                                                     ranks)));
   }
@@ -121,7 +121,8 @@ TEST_CASE("replicas of another number of ranks are rejected, or ignored with a n
   run.go(run.checkpoint(2));
   REQUIRE(run.events_of("note").size() == 1);
   CHECK(run.events_of("note")[0].at("message") ==
-        "the checkpoint's 3 ranks each trained a copy of the model; ddp continues with rank 0's copy");
+        "each of the checkpoint's 3 ranks had parameters or optimizer state of its own; ddp continues with those of "
+        "rank 0");
 }
 
 TEST_CASE("hooks read, count and keep parameters that ranks divide, and another mesh continues with them", "[mesh]") {

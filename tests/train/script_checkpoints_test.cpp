@@ -14,7 +14,7 @@ TEST_CASE("a checkpoint contains the state of Lua strategies and comm hooks: a r
           "[lua]") {
   at::set_num_threads(1);
   struct Case {
-    const char* label;
+    std::string label;
     TinyRun run;
   };
   std::vector<Case> cases = {{"ddp", script_run("lua:ddp")},
@@ -37,9 +37,28 @@ TEST_CASE("a checkpoint contains the state of Lua strategies and comm hooks: a r
   built_in("post_localSGD_hook", {{"start_localSGD_iter", 2}, {"post_local_gradient_allreduce", false}},
            {{"model_averaging_period", 3}});
   built_in("noop_hook", json::object());
+  const auto of_strategy = [&](const char* strategy, json options, int local_size = 0) {
+    TinyRun run;
+    run.strategy = strategy;
+    run.world_size = 4;  // Adasum needs a power of two, and pairs an even number
+    run.local_size = local_size;
+    if (options.value("algorithm", "") == "qadam") run.optimizer.kind = OptimizerConfig::Kind::adam;
+    cases.push_back({options.dump(), run});
+    cases.back().run.options = std::move(options);
+  };
+  for (const bool hierarchical : {false, true}) {
+    const int local_size = hierarchical ? 2 : 0;
+    of_strategy("horovod", {{"op", "adasum"}, {"hierarchical", hierarchical}}, local_size);
+    of_strategy("bagua", {{"algorithm", "qadam"}, {"warmup_steps", 2}, {"hierarchical", hierarchical}}, local_size);
+    of_strategy("bagua", {{"algorithm", "qadam"}, {"warmup_steps", 5}, {"hierarchical", hierarchical}}, local_size);
+    for (const char* algorithm : {"bytegrad", "decentralized", "low_precision_decentralized"})
+      of_strategy("bagua",
+                  {{"algorithm", algorithm}, {"hierarchical", hierarchical}, {"peer_selection_mode", "shift_one"}},
+                  local_size);
+  }
   for (auto& [label, run] : cases) {
     INFO(label);
-    run.world_size = 3;
+    if (run.world_size == 1) run.world_size = 3;
     run.steps = 7;
     auto whole = train_tiny(run);
     TemporaryFolder folder;
@@ -69,6 +88,51 @@ TEST_CASE("a checkpoint contains the state of Lua strategies and comm hooks: a r
     CHECK(resumed.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
     CHECK(resumed.state == whole.state);
   }
+}
+
+TEST_CASE("low_precision_decentralized that starts from other replicas knows what its neighbours have") {
+  at::set_num_threads(1);
+  TinyRun before, after;
+  before.strategy = after.strategy = "bagua";
+  before.world_size = GENERATE(1, 4);
+  const std::string algorithm = GENERATE("low_precision_decentralized", "decentralized");
+  // On one node rank 0 publishes alone.
+  before.options = {
+      {"algorithm", algorithm}, {"hierarchical", algorithm != "decentralized"}, {"communication_interval", 3}};
+  after.options = {{"algorithm", "low_precision_decentralized"}, {"hierarchical", false}};
+  after.world_size = 4;
+  INFO(algorithm << " on " << before.world_size << " ranks");
+  TemporaryFolder folder;
+  run_ranks(before.world_size, [&](World& world) {
+    with_strategy(before, world, [&](Strategy& strategy) {
+      for (int64_t step = 0; step < 2; ++step) strategy.step(tiny_input(before, world.rank, step));
+      Checkpointer::Options options;
+      options.folder = folder.path;
+      options.async = false;
+      Checkpointer(world, options, {}).save(strategy, 2, {{"strategy", strategy.scalars()}});
+    });
+  });
+  std::mutex mutex;
+  std::map<std::string, std::vector<float>> state;
+  run_ranks(after.world_size, [&](World& world) {
+    with_strategy(after, world, [&](Strategy& strategy) {
+      Checkpoint checkpoint(folder.path / checkpoint_name(2));
+      load_state(strategy, checkpoint);
+      strategy.load_scalars(checkpoint.state().at("strategy"));
+      for (int64_t step = 2; step < 5; ++step) strategy.step(tiny_input(after, world.rank, step));
+      collect_state(strategy, state, mutex);
+    });
+  });
+  const auto row = [&](const std::string& name, size_t rank) {
+    const auto& all = state.at("reducer/" + name);
+    const auto each = static_cast<ptrdiff_t>(all.size() / 4), first = static_cast<ptrdiff_t>(rank) * each;
+    return std::vector<float>(all.begin() + first, all.begin() + first + each);
+  };
+  for (size_t rank = 0; rank < 4; ++rank) {
+    CHECK(row("left/0", rank) == row("published/0", (rank + 3) % 4));
+    CHECK(row("right/0", rank) == row("published/0", (rank + 1) % 4));
+  }
+  CHECK(row("published/0", 0) != row("published/0", 1));
 }
 
 TEST_CASE("a Lua strategy starts from another strategy's checkpoint, and rejects rank-specific state of other ranks",

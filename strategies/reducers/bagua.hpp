@@ -1,0 +1,33 @@
+// The base class of Bagua's reducers: sums within a node, and exchanges between nodes.
+#pragma once
+#include "strategies/reducers/bagua_plan.hpp"
+#include "strategies/reducers/base_reducer.hpp"
+
+namespace runner {
+
+class BaguaReducer : public BaseReducer {
+ public:
+  BaguaReducer(World& world, const ReducerPlan& plan, const Job& job)
+      : BaseReducer(world, plan), options_(bagua_options().read(plan.options)), groups_(groups_of(options_, job)) {}
+
+ protected:
+  void prepared() override;
+
+  /// Whether this rank exchanges with those of other nodes.
+  bool exchanges() const { return world_.rank % groups_.node == 0; }
+  /// Its node.
+  int64_t node() const { return world_.rank / groups_.node; }
+  /// The sum over the node's ranks, on its first rank; null if a node has one rank.
+  Work start_node_sum(const torch::Tensor& tensor) const;
+  /// From the first rank of the node to the others.
+  Work start_node_broadcast(const torch::Tensor& tensor) const;
+  /// Sends to the rank that exchanges for the node `by` nodes further, and receives from that of the node `by` nodes before.
+  Work start_shift(const torch::Tensor& received, const torch::Tensor& sent, int64_t by) const;
+
+  BaguaOptions options_;
+  NodeGroups groups_;
+  ProcessGroup node_;      ///< of this rank; null if it has one rank
+  ProcessGroup exchange_;  ///< null if this rank does not exchange, or there is one node
+};
+
+}  // namespace runner
