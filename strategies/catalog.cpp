@@ -37,8 +37,7 @@ std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& p
   if (!job.optimizer->needs_matrix || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
   return fmt::format(
       "optimizer.name = \"{}\" needs sums over the ranks that share a parameter, which an update in host memory does "
-      "not make: use it "
-      "without offload, or take \"{}\"",
+      "not make: use it without offload, or take \"{}\"",
       job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
 }
 
@@ -47,8 +46,7 @@ std::optional<std::string> refuse_averages(const Job& job, const ParallelPlan& p
   if (!job.optimizer->averages || !plan.reducer.replicas_differ || job.world_size() == 1) return std::nullopt;
   return fmt::format(
       "optimizer.name = \"{}\" evaluates an average that follows from its state, and with `{}` each rank has state of "
-      "its "
-      "own: take another optimizer",
+      "its own: take another optimizer",
       job.optimizer->name, plan.reducer.name);
 }
 

@@ -19,8 +19,7 @@ std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan
   if (plan.own_reducer)
     return reducer_of(plan) +
            " reduces gradients of complete parameters, so it cannot be combined with a tensor axis "
-           "(tensor_parallel_size "
-           "above 1): use ddp without ddp_comm_hook, fsdp or zero";
+           "(tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
   if (job.optimizer->reach != OptimizerSpec::Reach::element)
     return fmt::format(
         "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
@@ -35,8 +34,7 @@ std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPla
   if (job.mesh.size(Axis::context) == 1 || !plan.own_reducer) return std::nullopt;
   return reducer_of(plan) +
          " reduces gradients of complete rows, so it cannot be combined with a context axis (context_parallel_size "
-         "above 1): "
-         "use ddp without ddp_comm_hook, fsdp or zero";
+         "above 1): use ddp without ddp_comm_hook, fsdp or zero";
 }
 
 std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPlan& plan) {
@@ -47,8 +45,7 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   if (plan.own_reducer)
     return reducer_of(plan) +
            " reduces gradients of the complete model, so it cannot be combined with a pipeline (pipeline_parallel_size "
-           "above "
-           "1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";
+           "above 1): use ddp without ddp_comm_hook, fsdp or zero with stage = 1";
   if (plan.reduce_every_micro_batch)
     return "gradients cannot be reduced after each micro-batch in a pipeline (pipeline_parallel_size above 1), where "
            "several micro-batches are between forward and backward: use zero with stage = 1, or fsdp with "

@@ -126,10 +126,7 @@ Plan plan_run(const Recipe& recipe, const Place& place) {
   if (plan.entry->ranks_are_threads && place.placement.launched)
     throw usage_error(
         "strategy `{}` has one process for all devices of a node, and {} starts one for each device: set "
-        "devices.cluster = "
-        "\"local\", and start `runner run` once on each node (with --node-rank and --master-addr if there are "
-        "several); or use "
-        "ddp",
+        "devices.cluster = \"local\" and start `runner run` once on each node, or use ddp",
         plan.entry->name, place.placement.cluster);
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
   for (const auto& note : plan.notes) log::info("note: {}", note);

@@ -1,10 +1,10 @@
 #include "runner/config/contradictions.hpp"
-#include "runner/base/other_devices.hpp"
 
 #include <algorithm>
 #include <set>
 
 #include "runner/base/metric_names.hpp"
+#include "runner/base/other_devices.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"

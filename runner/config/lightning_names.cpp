@@ -94,7 +94,10 @@ Names device_names() {
       accepted("start_method",
                "nothing to do: it is about how Python starts processes; this program starts one process per rank"),
       accepted("device_id", device_of_rank),
-      {.name = "device_ids", .key = "devices.devices", .meaning = devices_of_replicas, .note = device_of_rank},
+      {.name = "device_ids",
+       .key = "devices.devices",
+       .meaning = devices_of_replicas,
+       .note = "each rank has one device; devices.devices chooses the devices"},
       accepted("output_device", device_of_rank),
       refused("tpu_cores", "strategies run on CPUs and CUDA devices: devices.devices"),
   };

@@ -33,8 +33,7 @@ std::vector<std::string> notes_of_bagua(const Job& job, const BaguaOptions& opti
   if (options.algorithm == "qadam")
     notes.push_back(
         fmt::format("qadam: from step {} on, train.gradient_clip_val and the logged norm apply to the first moment, "
-                    "and weight_decay "
-                    "has no effect",
+                    "and weight_decay has no effect",
                     warmup_steps(options) + 1));
   const bool one_node = job.world_size() > 1 && is_hierarchical(options) && groups_of(options, job).nodes == 1;
   if (one_node && is_decentralized(options))
@@ -44,8 +43,7 @@ std::vector<std::string> notes_of_bagua(const Job& job, const BaguaOptions& opti
   if (one_node && (options.algorithm == "bytegrad" || options.algorithm == "qadam"))
     notes.push_back(
         "hierarchical = true and one node: gradients are rounded to 8 bits, but ranks send 32 bits; hierarchical = "
-        "false "
-        "sends 8 bits");
+        "false sends 8 bits");
   if (exchanges_parameters(options) && job.world_size() > 1)
     notes.push_back(
         fmt::format("{}: each rank trains a replica; a checkpoint has all of them, and that of rank 0 is the model",

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "runner/base/text.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/contract/with_options.hpp"
 #include "strategies/reducers/adasum_plan.hpp"
@@ -49,8 +48,7 @@ std::vector<std::string> notes_of_horovod(const Job& job, const HorovodOptions& 
   if (options.op != "adasum" || job.world_size() == 1) return notes;
   notes.push_back(
       "op = \"adasum\": parameters are equal on all ranks, but each rank has optimizer state of its own; a checkpoint "
-      "has "
-      "that of all ranks, and resumes with the same number of ranks only");
+      "has that of all ranks, and resumes with the same number of ranks only");
   if (options.hierarchical && adasum_groups(options, job).nodes == 1)
     notes.push_back("op = \"adasum\", hierarchical = true and one node: updates are averaged, not combined");
   return notes;
@@ -67,7 +65,6 @@ std::vector<ForeignName> horovod_foreign_names() {
       ForeignName::accepted("num_groups", grouped),
       ForeignName::accepted("strategy.groups", grouped),
       ForeignName::accepted("named_parameters", "nothing to do: parameters always have names here"),
-      ForeignName::refused("process_set", "the group is made of all ranks"),
       ForeignName::accepted("sparse_as_dense", "nothing to do: gradients of embeddings are reduced as dense ones"),
   };
   for (auto& name : names) name.sections = {"", "train", "strategy"};

@@ -26,8 +26,7 @@ std::optional<ForeignName::Values> profile(const nlohmann::json& on) {
 std::vector<ForeignName> ipu_foreign_names() {
   constexpr const char* options =
       "options of PopTorch need its compiler; train.accumulate_grad_batches, precision and devices.mesh = { pipeline = "
-      "2 } "
-      "say the same here";
+      "2 } say the same here";
   std::vector<ForeignName> names = {
       {.name = "device_iterations",
        .key = "train.log_every_n_steps",

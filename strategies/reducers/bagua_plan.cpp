@@ -33,33 +33,42 @@ std::vector<Traffic> traffic_of_bytegrad(const Job& job, const ParallelPlan& pla
   return list;
 }
 
+/// The exchanges of parameters in a step, averaged over steps without one.
+struct Exchanges {
+  NodeGroups groups;
+  std::vector<FlatLayout> buckets;
+  int64_t every = 1, calls = 1;
+  std::vector<Traffic> within_nodes = {};
+
+  Exchanges(const Job& job, const ParallelPlan& plan)
+      : groups(groups_of(bagua_options_of(plan), job)),
+        buckets(buckets_of(job, plan)),
+        every(bagua_options_of(plan).communication_interval),
+        calls(std::max<int64_t>(1, std::ssize(buckets) / every)) {
+    add_node(within_nodes, groups, calls, elements_of(buckets) * wide_bytes(plan) / every);
+  }
+};
+
 std::vector<Traffic> traffic_of_decentralized(const Job& job, const ParallelPlan& plan) {
-  const auto options = bagua_options_of(plan);
-  const auto groups = groups_of(options, job);
-  const auto buckets = buckets_of(job, plan);
-  const int64_t every = options.communication_interval, calls = std::max<int64_t>(1, std::ssize(buckets) / every);
-  const int64_t bytes = elements_of(buckets) * wide_bytes(plan) / every;
-  std::vector<Traffic> list;
-  add_node(list, groups, calls, bytes);
-  if (groups.nodes == 1) return list;
-  if (options.peer_selection_mode == "all")
-    list.push_back(make_traffic(Collective::all_reduce, static_cast<int>(groups.nodes), calls, bytes,
-                                static_cast<int>(groups.node)));
+  const Exchanges step(job, plan);
+  auto list = step.within_nodes;
+  if (step.groups.nodes == 1) return list;
+  const int64_t bytes = elements_of(step.buckets) * wide_bytes(plan) / step.every;
+  if (bagua_options_of(plan).peer_selection_mode == "all")
+    list.push_back(make_traffic(Collective::all_reduce, static_cast<int>(step.groups.nodes), step.calls, bytes,
+                                static_cast<int>(step.groups.node)));
   else
-    list.push_back(exchange_traffic(groups.nodes, calls, bytes, groups.node));
+    list.push_back(exchange_traffic(step.groups.nodes, step.calls, bytes, step.groups.node));
   return list;
 }
 
 std::vector<Traffic> traffic_of_low_precision(const Job& job, const ParallelPlan& plan) {
-  const auto options = bagua_options_of(plan);
-  const auto groups = groups_of(options, job);
-  const auto buckets = buckets_of(job, plan);
-  const int64_t every = options.communication_interval, calls = std::max<int64_t>(1, std::ssize(buckets) / every);
-  std::vector<Traffic> list;
-  add_node(list, groups, calls, elements_of(buckets) * wide_bytes(plan) / every);
+  const Exchanges step(job, plan);
+  auto list = step.within_nodes;
+  if (step.groups.nodes == 1) return list;
   int64_t bytes = 0;
-  for (const auto& bucket : buckets) bytes += min_max_bytes(bucket.total);
-  if (groups.nodes > 1) list.push_back(exchange_traffic(groups.nodes, 2 * calls, 2 * bytes / every, groups.node));
+  for (const auto& bucket : step.buckets) bytes += min_max_bytes(bucket.total);
+  list.push_back(exchange_traffic(step.groups.nodes, 2 * step.calls, 2 * bytes / step.every, step.groups.node));
   return list;
 }
 
@@ -115,8 +124,7 @@ const OptionTable<BaguaOptions>& bagua_options() {
           .add({.name = "average",
                 .type = Type::boolean,
                 .help = "Gradients are averaged. false: they are summed, so they are multiplied by the number of "
-                        "ranks; clipping "
-                        "sees the larger gradients, and with Adam the update hardly changes."},
+                        "ranks; clipping sees the larger gradients, and with Adam the update hardly changes."},
                &Options::average)
           .add({.name = "peer_selection_mode",
                 .type = Type::choice,
@@ -131,14 +139,14 @@ const OptionTable<BaguaOptions>& bagua_options() {
           .add({.name = "warmup_steps",
                 .type = Type::integer,
                 .help = "With qadam and async: steps that sum gradients at first. With qadam the last of them changes "
-                        "no moment, "
-                        "as in Bagua. Default: 100 for qadam, 0 for async.",
+                        "no moment, as in Bagua. Default: 100 for qadam, 0 for async.",
                 .minimum = 0},
                &Options::warmup_steps)
           .add({.name = "sync_interval_ms",
                 .type = Type::integer,
                 .help = "With async: milliseconds from the end of an average to the next one.",
-                .minimum = 0},
+                .minimum = 0,
+                .maximum = 86'400'000},
                &Options::sync_interval_ms);
   return table;
 }
@@ -175,8 +183,7 @@ BuiltInReducer decentralized() {
   BuiltInReducer reducer{.name = "decentralized", .replicas_differ = true};
   reducer.about =
       "Each rank trains a replica. New parameters are the average of those of several ranks before the step, plus the "
-      "rank's own "
-      "update.";
+      "rank's own update.";
   reducer.bytes = [](const Job& job, const ParallelPlan& plan, const FlatLayout& bucket) {
     const auto options = bagua_options_of(plan);
     const int64_t copies = job.world_size() == 1 ? 0 : options.peer_selection_mode == "all" ? 1 : 2;

@@ -34,13 +34,13 @@ const OptionTable<HorovodOptions>& horovod_options() {
                 .type = Type::boolean,
                 .help = "Updates are averaged in each node, and adasum combines nodes."},
                &Options::hierarchical)
-          .add({.name = "scale_learning_rate",
-                .type = Type::boolean,
-                .help =
-                    "Multiplies learning rates by the number of ranks, as Lightning does. With adasum: by the ranks of "
-                    "a "
-                    "node if it is hierarchical, and otherwise not. With sum: not, because gradients are multiplied."},
-               &Options::scale_learning_rate);
+          .add(
+              {.name = "scale_learning_rate",
+               .type = Type::boolean,
+               .help =
+                   "Multiplies learning rates by the number of ranks, as Lightning does. With adasum: by the ranks of "
+                   "a node if it is hierarchical, and otherwise not. With sum: not, because gradients are multiplied."},
+              &Options::scale_learning_rate);
   return table;
 }
 

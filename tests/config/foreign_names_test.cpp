@@ -259,6 +259,14 @@ TEST_CASE("options of Horovod and Bagua are read as our options") {
   CHECK(wrong("groups = 2\n") == "unknown key `groups`");
 }
 
+TEST_CASE("several device_ids are those of DataParallel, and one is that of a rank") {
+  const auto devices = [](const std::string& strategy, const std::string& ids) {
+    return read_foreign("[strategy]\nname = \"" + strategy + "\"\ndevice_ids = " + ids + "\n").devices.devices;
+  };
+  CHECK(devices("dp", "[0, 2]").indices == std::vector{0, 2});
+  CHECK(devices("ddp", "[1]").kind == DeviceRequest::Kind::automatic);
+}
+
 TEST_CASE("options of FairScale are read as our options") {
   const auto sharded =
       read_foreign("[strategy]\nname = \"ddp_sharded\"\nreduce_fp16 = true\nreduce_buffer_size = 8388608\n");

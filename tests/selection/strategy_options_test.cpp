@@ -169,6 +169,7 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("ddp", {{"algorithm", "bytegrad"}}) == "`algorithm` is an option of `bagua`, not of `ddp`");
   CHECK(problems("horovod", {{"op", "Average"}, {"compression", "Compression.fp16"}}).empty());
   CHECK(problems("horovod", {{"op", "hvd.Adasum"}}).empty());
+  CHECK(only_message("bagua", {{"sync_interval_ms", 9e15}}).starts_with("`sync_interval_ms` must be"));
   CHECK(only_message("fsdp", {{"shading_strategy", "FULL_SHARD"}}) ==
         "strategy `fsdp` has no option `shading_strategy`");
   CHECK(problems("fsdp", {{"shading_strategy", "FULL_SHARD"}})[0].suggestion == "sharding_strategy");
