@@ -3,14 +3,17 @@
 #include <cctype>
 #include <list>
 #include <mutex>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
 #include "strategies/bagua/entry.hpp"
+#include "strategies/colossalai/entry.hpp"
 #include "strategies/ddp/entry.hpp"
 #include "strategies/dp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
+#include "strategies/hivemind/entry.hpp"
 #include "strategies/horovod/entry.hpp"
 #include "strategies/hpu/entry.hpp"
 #include "strategies/ipu/entry.hpp"
@@ -32,24 +35,6 @@ Entry planned(std::string name, std::string summary, std::vector<std::string> al
   return entry;
 }
 
-/// An update that overlaps with the next forward runs in another thread, which calls no collectives.
-std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& plan) {
-  if (!job.optimizer->needs_matrix || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
-  return fmt::format(
-      "optimizer.name = \"{}\" needs sums over the ranks that share a parameter, which an update in host memory does "
-      "not make: use it without offload, or take \"{}\"",
-      job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
-}
-
-/// Replicas exchange parameters. The average of an optimizer follows from states that they do not exchange.
-std::optional<std::string> refuse_averages(const Job& job, const ParallelPlan& plan) {
-  if (!job.optimizer->averages || !plan.reducer.replicas_differ || job.world_size() == 1) return std::nullopt;
-  return fmt::format(
-      "optimizer.name = \"{}\" evaluates an average that follows from its state, and with `{}` each rank has state of "
-      "its own: take another optimizer",
-      job.optimizer->name, plan.reducer.name);
-}
-
 /// What all strategies have in common: the pipeline's schedule, units of their own for parameters in NF4, and the predictions of a
 /// built-in reducer.
 void complete_plans(Entry& entry) {
@@ -65,10 +50,7 @@ void complete_plans(Entry& entry) {
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
-    const ParallelPlan planned = plan(job);
-    if (auto why = refuse_mesh(job, planned)) return why;
-    if (auto why = refuse_averages(job, planned)) return why;
-    return refuse_matrices(job, planned);
+    return refuse_plan(job, plan(job));
   };
   entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
   entry.traffic = [plan = entry.plan](const Job& job) { return program_traffic(job, plan(job)); };
@@ -77,18 +59,14 @@ void predict_from_plan(Entry& entry) {
 
 std::vector<Entry> make_catalog() {
   const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism use ddp or fsdp";
-  std::vector<Entry> list{single_entry(),         ddp_entry(),      fsdp_entry(), zero_entry(),
-                          model_parallel_entry(), pipeline_entry(), dp_entry(),   ddp2_entry(),
-                          horovod_entry(),        bagua_entry(),    hpu_entry(),  ipu_entry()};
+  std::vector<Entry> list{single_entry(),   ddp_entry(),      fsdp_entry(), zero_entry(),       model_parallel_entry(),
+                          pipeline_entry(), dp_entry(),       ddp2_entry(), colossalai_entry(), horovod_entry(),
+                          bagua_entry(),    hivemind_entry(), hpu_entry(),  ipu_entry()};
   list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
                          {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
                           "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},
                          cpu_and_cuda));
   list.push_back(planned("xla_fsdp", "FSDP on XLA devices.", {"XLAFSDPStrategy"}, cpu_and_cuda));
-  list.push_back(planned("hivemind", "Peers average their models; they may join or leave.", {"HivemindStrategy"},
-                         "lua:gossip averages parameters with neighbours, with a fixed set of ranks"));
-  list.push_back(planned("colossalai", "ZeRO-3 with chunks that move between CPU and GPU.", {"ColossalAIStrategy"},
-                         "deepspeed_stage_3_offload shards the same state, but offloads all of it"));
   for (auto& entry : list)
     if (entry.plan) {
       complete_plans(entry);
@@ -109,6 +87,7 @@ namespace {
 struct Learnt {
   std::mutex mutex;
   std::list<Entry> entries;  ///< the newest first
+  std::set<const Entry*> forgotten;
 };
 
 Learnt& learnt() {
@@ -122,6 +101,12 @@ const Entry* learn_strategy(Entry entry) {
   std::lock_guard lock(learnt().mutex);
   learnt().entries.push_front(std::move(entry));
   return &learnt().entries.front();
+}
+
+void forget_strategy(const std::string& name) {
+  std::lock_guard lock(learnt().mutex);
+  for (const auto& entry : learnt().entries)
+    if (entry.name == name) learnt().forgotten.insert(&entry);
 }
 
 MemoryParts claimed_memory(const Entry& entry, const Job& job) {
@@ -139,8 +124,12 @@ std::optional<Named> find_strategy(const std::string& given) {
   {
     std::lock_guard lock(learnt().mutex);
     for (const auto& entry : learnt().entries)
-      if (entry.name == given) return Named{&entry};
+      if (entry.name == given && !learnt().forgotten.contains(&entry)) return Named{&entry};
   }
+  return find_listed_strategy(given);
+}
+
+std::optional<Named> find_listed_strategy(const std::string& given) {
   std::string name = lower(given);
   for (const auto& entry : catalog()) {
     if (entry.name == name) return Named{&entry};

@@ -13,9 +13,11 @@ const std::vector<Entry>& catalog();
 /// Adds an entry that is not in the list (a user's strategy). find_strategy() then finds it by its name, and it replaces an
 /// earlier entry with that name. The pointer is valid until the end of the process.
 const Entry* learn_strategy(Entry entry);
+/// find_strategy() does not find an added entry of that name any more. Its pointer stays valid.
+void forget_strategy(const std::string& name);
 
-/// Why the strategy with this plan cannot run the job on a mesh with a tensor axis, a context axis or a pipeline axis; nullopt if it can.
-std::optional<std::string> refuse_mesh(const Job& job, const ParallelPlan& plan);
+/// Why a strategy with this plan cannot run the job, on its mesh and with its optimizer; nullopt if it can.
+std::optional<std::string> refuse_plan(const Job& job, const ParallelPlan& plan);
 
 /// The predicted memory of the strategy and of the job's hooks. If the optimizer is offloaded, the hooks' memory is in host
 /// memory.
@@ -29,6 +31,8 @@ struct Named {
 };
 /// nullopt for an unknown name. Names in the list are compared in lower case.
 std::optional<Named> find_strategy(const std::string& name);
+/// The same for a name in the list. Added entries are left out.
+std::optional<Named> find_listed_strategy(const std::string& name);
 /// All names and aliases of implemented strategies.
 std::vector<std::string> strategy_names();
 /// The one of `names` that an unknown name was probably meant to be: "ZeRO-3" and "stage3" are deepspeed_stage_3.

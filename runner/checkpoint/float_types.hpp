@@ -8,8 +8,6 @@
 
 namespace runner {
 
-/// Rounds to nearest, ties to even. Magnitudes from 65520 on become infinity.
-uint16_t float_to_half(float value);
 /// Rounds to nearest, ties to even.
 uint16_t float_to_bfloat16(float value);
 

@@ -12,6 +12,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep_loading.hpp"
 #include "runner/data/data_check.hpp"
+#include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/report/pipeline_text.hpp"
 #include "runner/selection/script_strategy.hpp"

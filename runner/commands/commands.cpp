@@ -7,6 +7,7 @@ Action setup_run(CLI::App& app);
 Action setup_resume(CLI::App& app);
 Action setup_rerun(CLI::App& app);
 Action setup_sweep(CLI::App& app);
+Action setup_submit(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_recommend(CLI::App& app);
 Action setup_data(CLI::App& app);
@@ -50,6 +51,10 @@ const std::vector<Command>& commands() {
       {"resume", "Continue a run from its newest checkpoint", setup_resume, {"continue", "restart"}},
       {"rerun", "Train a run again from what the ledger recorded", setup_rerun, {"reproduce", "repeat"}},
       {"sweep", "Run, resume and look at sweeps: many trials of one recipe", setup_sweep, {"tune", "search", "hpo"}},
+      {"submit",
+       "Submit a recipe or a sweep to Slurm, as a job that resumes",
+       setup_submit,
+       {"sbatch", "slurm", "queue"}},
       {"check", "Read a recipe and report its mistakes, without starting anything", setup_check, {"validate", "lint"}},
       {"recommend",
        "Say which strategy fits a recipe best, here or on other devices, and why",

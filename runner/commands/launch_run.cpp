@@ -7,15 +7,15 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
-#include "runner/base/hang_limit.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/commands/attempts.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/disk_space.hpp"
+#include "runner/commands/elastic_nodes.hpp"
 #include "runner/commands/place.hpp"
-#include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/commands/run.hpp"
@@ -23,23 +23,21 @@
 #include "runner/commands/run_record.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/start_point.hpp"
-#include "runner/commands/step_clock.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/data/background_tokenizing.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/launch/elastic_members.hpp"
 #include "runner/launch/follower.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
-#include "runner/launch/supervisor.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "strategies/collective/shm_layout.hpp"
 
 namespace runner {
 
@@ -52,15 +50,30 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
                      {"resumes", options.resume_run},
                      {"from_checkpoint", options.resume_checkpoint},
                      {"from_beginning", options.from_beginning}};
+  // The leader of an elastic run decides it, and a node may join a run that has been resumed long ago.
+  if (place.placement.elastic) alike["train"].erase("micro_batch_size");
   alike["devices here"] = {{"accelerator", place.topology.cuda ? "cuda" : "cpu"}, {"bf16", place.topology.bf16}};
   return {place.placement, read_facts().hostname, alike};
+}
+
+/// The number of sequences of a step that an elastic run keeps when it is resumed: if other nodes than num_nodes trained last, resolved.toml
+/// has it as the global batch. Empty if the user sets another size, now or in the recipe.
+std::optional<int64_t> kept_step_size(const Recipe& recipe, const LaunchOptions& options) {
+  const fs::path file = fs::path(options.recipe_file).parent_path() / "resolved.toml";
+  if (options.resume_run.empty() || !recipe.devices.elastic() || recipe.train.global_batch_size || !fs::exists(file))
+    return std::nullopt;
+  if (std::ranges::count(unset_keys(options.overrides), "train.global_batch_size")) return std::nullopt;
+  const auto before = load_recipe(options.recipe_file).train;  // without the overrides
+  if (before.global_batch_size || before.accumulate_grad_batches != recipe.train.accumulate_grad_batches)
+    return std::nullopt;
+  return load_recipe(file.string()).train.global_batch_size;
 }
 
 /// Keeps the number of sequences per step of a resumed run if it depends on an automatically chosen micro-batch. A run
 /// that was killed before its plan was written has made no step.
 void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
   if (options.resume_run.empty() || recipe.train.micro_batch_size != Recipe::automatic ||
-      recipe.train.global_batch_size)
+      recipe.train.global_batch_size || kept_step_size(recipe, options))
     return;
   const fs::path file = fs::path(options.recipe_file).parent_path() / "plan.json";
   if (!fs::exists(file)) return;
@@ -70,69 +83,23 @@ void keep_micro_batch(Recipe& recipe, const LaunchOptions& options) {
       decided("the size that the run began with, so that a step keeps its number of sequences");
 }
 
+/// The recipe of an elastic run with kept_step_size(). Only the leader needs it: it is not compared between nodes, and the run's
+/// recipe.toml, which nodes that join later read, does not have it.
+Recipe keep_step_size(Recipe recipe, const LaunchOptions& options) {
+  const auto kept = kept_step_size(recipe, options);
+  if (!kept) return recipe;
+  recipe.train.global_batch_size = kept;
+  recipe.train.accumulate_grad_batches.reset();
+  recipe.origins.erase("train.accumulate_grad_batches");
+  recipe.origins["train.global_batch_size"] = decided("the sequences of a step with which the run trained before");
+  return recipe;
+}
+
 /// Labels of a resumed run keep their order, also if model.init_from, which may have decided it, is gone.
 void keep_label_order(Recipe& recipe, const LaunchOptions& options) {
   const fs::path file = fs::path(options.recipe_file).parent_path() / "resolved.toml";
   if (options.resume_run.empty() || !fs::exists(file)) return;
   recipe.model.label_order = load_recipe(file.string()).model.labels;
-}
-
-/// Why CPU ranks of several supervisors cannot communicate through shared memory; empty if no note is needed.
-std::string transport_note(const Place& place) {
-  const auto& placement = place.placement;
-  if (place.topology.cuda || placement.local_size == 1) return "";
-  if (placement.num_nodes > 1) return "CPU ranks on several nodes communicate over Gloo, also within a node";
-  return fmt::format(
-      "{} started one supervisor for each rank of this node, so the ranks communicate over Gloo; a single `runner run` "
-      "that starts all ranks lets them use shared memory",
-      placement.cluster);
-}
-
-WorkerGroup make_group(const Plan& plan, const Place& place, const std::string& worker, const fs::path& run_dir,
-                       const std::string& cache_dir) {
-  const auto& recipe = plan.recipe;
-  WorkerGroup group;
-  group.worker = worker;
-  group.arguments = {"--run-dir", run_dir.string(), "--cache-dir", cache_dir};
-  runner::place(group, place.placement);
-  if (plan.entry->ranks_are_threads) group.ranks_of_worker = group.local_world_size;
-  group.master_port = 0;  // the supervisor chooses a free port for all ranks
-  group.cuda_indices = place.cuda_indices;
-  auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
-  group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
-  group.log_dir = (run_dir / "logs").string();
-  bool shared_memory =
-      !place.topology.cuda && !place.several_supervisors() && group.world_size > 1 && shares_memory(recipe);
-  if (shared_memory) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(group.local_size));
-  group.grace_time = recipe.train.grace_time;
-  group.max_restarts = recipe.train.max_restarts;
-  group.stopped_limit = hang_limit(recipe.train.timeout);
-  return group;
-}
-
-/// Sets the worker arguments of an attempt: --attempt, and --resume if it starts from a checkpoint.
-void set_attempt(WorkerGroup& group, int64_t attempt, const StartPoint& start) {
-  auto& arguments = group.arguments;
-  for (const char* option : {"--attempt", "--resume"})
-    if (auto found = std::find(arguments.begin(), arguments.end(), option); found != arguments.end())
-      arguments.erase(found, found + 2);
-  arguments.insert(arguments.end(), {"--attempt", std::to_string(attempt)});
-  if (!start.checkpoint.empty()) arguments.insert(arguments.end(), {"--resume", start.checkpoint});
-}
-
-/// Resolves every `auto` and prints the plan.
-Plan plan_run(const Recipe& recipe, const Place& place) {
-  Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
-  if (plan.entry->ranks_are_threads && place.placement.launched)
-    throw usage_error(
-        "strategy `{}` has one process for all devices of a node, and {} starts one for each device: set "
-        "devices.cluster = \"local\" and start `runner run` once on each node, or use ddp",
-        plan.entry->name, place.placement.cluster);
-  if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
-  for (const auto& note : plan.notes) log::info("note: {}", note);
-  log::info("{}", describe(plan));
-  if (plan.rule != "named") log::info("strategy {}: {}", plan.entry->name, plan.reason);
-  return plan;
 }
 
 /// Throws RecipeError for mistakes that `runner check` would report. A run that starts from a checkpoint does not read
@@ -208,55 +175,6 @@ ExitCode tell_nothing_left(const LaunchOptions& options, const Recipe& recipe) {
   return ExitCode::done;
 }
 
-/// Runs the workers and records their events. A restart continues from the newest checkpoint of this command's attempts
-/// (numbers from `attempt` on), otherwise from `start`.
-Outcome supervise_recorded(const WorkerGroup& group, RunRecord& record, StopSignals& signals, Members* members,
-                           const StartPoint& start, int64_t attempt) {
-  SupervisorHooks hooks;
-  hooks.signals = &signals;
-  hooks.on_event = [&](const nlohmann::json& event) { record.on_event(event); };
-  hooks.on_settle = [&](std::function<void()> answer) { record.on_settle(std::move(answer)); };
-  hooks.on_tick = [&] { record.on_tick(); };
-  hooks.on_restart = [&](WorkerGroup& again, int restart, const std::string& why) {
-    StartPoint newest = newest_start(record.run_dir(), record.attempts());
-    const StartPoint& from = newest.attempt >= attempt ? newest : start;
-    set_attempt(again, record.on_restart(restart, why, from), from);
-  };
-  return supervise(group, hooks, members);
-}
-
-/// The next smaller micro-batch to try if micro_batch_size is "auto" and the first step ran out of memory. Empty
-/// otherwise, or if there is no smaller size.
-std::optional<int64_t> smaller_micro_batch(const Recipe& recipe, const Plan& plan, const Outcome& outcome,
-                                           const RunRecord& record) {
-  if (outcome.kind != "oom" || record.made_step() || recipe.train.micro_batch_size != Recipe::automatic) return {};
-  for (const auto& choice : batch_choices(recipe, {.data = plan.job.data_ranks(), .pipeline = plan.job.pipeline.ranks}))
-    if (choice.micro_batch_size < plan.job.micro_batch_size) return choice.micro_batch_size;
-  return {};
-}
-
-/// Runs the workers, again with smaller micro-batches as long as smaller_micro_batch() has one. `attempt`: the number of the first attempt,
-/// which has begun. `plan` becomes that of the last one.
-Outcome supervise_attempts(WorkerGroup& group, int64_t attempt, const Recipe& recipe, const Place& place, Plan& plan,
-                           RunRecord& record, const RunFolder& folder, StopSignals& signals, Members* members,
-                           const StartPoint& start) {
-  while (true) {
-    set_attempt(group, attempt, start);
-    const auto outcome = supervise_recorded(group, record, signals, members, start, attempt);
-    const auto size = smaller_micro_batch(recipe, plan, outcome, record);
-    if (!size) return outcome;
-    log::warning("the first step ran out of memory with micro-batches of {}; trying the next smaller size, {}",
-                 plan.job.micro_batch_size, *size);
-    Recipe smaller = recipe;
-    smaller.train.micro_batch_size = *size;
-    smaller.origins["train.micro_batch_size"] = decided("larger ones ran out of memory in their first step");
-    plan = plan_run(smaller, place);
-    folder.write(recipe, plan);
-    record.replan(recipe, plan, outcome);
-    attempt = record.begin(start);
-  }
-}
-
 void note_edited_recipe(const LaunchOptions& options) {
   for (const auto& file : changed_recipe_files(options.resumed.value("recipe_files", nlohmann::json::object())))
     log::info("note: {} has changed since the run began; the run keeps its own copy (--set changes it)", file);
@@ -305,7 +223,7 @@ std::unique_ptr<ScratchFolder> scratch_of(const Recipe& recipe, bool several_sup
 /// Runs rank 0's supervisor, which plans the run and records it. Mistakes are reported before the record changes.
 /// Tokenizing comes last, because it may take long.
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
-                 double started) {
+                 ElasticNodes* elastic, double started) {
   check_fast_dev_run(options, recipe);
   CodeReader code(fs::current_path());
   const auto scratch = scratch_of(recipe, members != nullptr);
@@ -313,7 +231,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   const std::string cache_dir = data_cache();
   const StartPoint start = choose_start(options, home);
   refuse_bad_inputs(recipe, start);
-  Plan plan = plan_run(recipe, place);
+  Plan plan = plan_run(elastic ? elastic->recipe() : recipe, place);
   const std::string worker = worker_binary();
   const bool resumes = !options.resume_run.empty();
   auto notes = check_start(options, start, plan);
@@ -340,11 +258,20 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (!record.taken_up()) folder->keep_tokenizer(plan.recipe.data, cache_dir);
     if (resumes) log::info("{}", where_it_starts(options, start));
     record.on_data(amount, data_seconds);
-    WorkerGroup group = make_group(plan, place, worker, run_dir, cache_dir);
-    if (options.accept_changed_data) group.arguments.push_back("--accept-changed-data");
     const int64_t attempt = record.begin(start);
     for (const auto& note : notes) record.on_event({{"event", "note"}, {"message", note}});
-    outcome = supervise_attempts(group, attempt, recipe, place, plan, record, *folder, signals, members, start);
+    outcome = supervise_attempts({.recipe = recipe,
+                                  .place = place,
+                                  .start = start,
+                                  .record = record,
+                                  .folder = *folder,
+                                  .signals = signals,
+                                  .members = members,
+                                  .elastic = elastic,
+                                  .worker = worker,
+                                  .cache_dir = cache_dir,
+                                  .accept_changed_data = options.accept_changed_data},
+                                 attempt, std::move(plan));
   } catch (const std::exception& error) {
     record.fail(failure_of(error));
     if (resumes && folder) drop_unused_settings(*folder, record);
@@ -368,7 +295,27 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
             counted(placement.num_nodes, "node"), counted(placement.local_size, "rank"));
   Members members(introduce(recipe, place, options), recipe.devices.rendezvous_timeout);
   try {
-    Outcome outcome = lead_run(options, recipe, place, &members, started);
+    Outcome outcome = lead_run(options, recipe, place, &members, nullptr, started);
+    members.end(outcome);
+    return outcome.code;
+  } catch (const std::exception& error) {
+    members.end(failure_of(error));
+    throw;
+  }
+}
+
+/// Runs the leader of an elastic run, as lead_several() does.
+ExitCode lead_elastic(const LaunchOptions& options, const Recipe& given, const Place& place, double started) {
+  const auto& placement = place.placement;
+  const Recipe recipe = keep_step_size(given, options);
+  log::info("rendezvous at {}:{}: {} to {} x {}", placement.master_addr, placement.master_port,
+            recipe.devices.least_nodes(), counted(recipe.devices.most_nodes(), "node"),
+            counted(placement.local_size, "rank"));
+  ElasticMembers members(introduce(given, place, options));
+  try {
+    ElasticNodes nodes(members, recipe, place);
+    nodes.gather();
+    Outcome outcome = lead_run(options, given, nodes.place(), &members, &nodes, started);
     members.end(outcome);
     return outcome.code;
   } catch (const std::exception& error) {
@@ -380,13 +327,19 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
 /// Runs a follower. Under a launcher, which shows the leader's output, it prints nothing but its own errors.
 ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Place& place) {
   Introduction self = introduce(recipe, place, options);
+  if (place.placement.elastic && options.node.node_rank)
+    log::info(
+        "note: --node-rank {} does not number this node: node 0 numbers the others in the order in which they join",
+        *options.node.node_rank);
   WorkerGroup group;
   group.worker = worker_binary();
   runner::place(group, place.placement);
   group.cuda_indices = place.cuda_indices;
   MessageSocket leader = join_leader(self, recipe.devices.rendezvous_timeout);
   const auto& placement = place.placement;
-  if (!placement.launched)
+  if (placement.elastic)
+    log::info("joined {}:{}; node 0 shows the progress", placement.master_addr, placement.master_port);
+  else if (!placement.launched)
     log::info("joined {}:{} as node {} of {}; node 0 shows the progress", placement.master_addr, placement.master_port,
               placement.node_rank, placement.num_nodes);
   Outcome outcome = follow(leader, self, group);
@@ -417,8 +370,9 @@ ExitCode launch_run(const LaunchOptions& options) {
   if (place.placement.rank != 0) return follow_run(options, recipe, place);
   if (auto warning = explicit_indices_warning(place.placement, recipe.devices.devices.indices); !warning.empty())
     log::warning("{}", warning);
+  if (place.placement.elastic) return lead_elastic(options, recipe, place, started);
   if (place.several_supervisors()) return lead_several(options, recipe, place, started);
-  return lead_run(options, recipe, place, nullptr, started).code;
+  return lead_run(options, recipe, place, nullptr, nullptr, started).code;
 }
 
 }  // namespace runner

@@ -9,6 +9,7 @@
 #include "runner/base/csv.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/readings.hpp"

@@ -132,10 +132,12 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   Facts facts = read_facts();
   DeviceChoice choice = choose_devices_here(recipe, facts, placement);
   bool cuda = choice.accelerator == "cuda";
-  apply_node_options(placement, options.node, choice.count, static_cast<int>(recipe.devices.num_nodes));
+  const auto num_nodes = static_cast<int>(recipe.devices.num_nodes);
+  const auto apply = recipe.devices.elastic() ? apply_elastic_options : apply_node_options;
+  apply(placement, options.node, choice.count, num_nodes);
   bool resuming = !options.resume_run.empty();
   check_placement(placement, asked_devices(recipe, choice, resuming),
-                  asked(recipe, "devices.num_nodes", resuming) ? static_cast<int>(recipe.devices.num_nodes) : 0);
+                  asked(recipe, "devices.num_nodes", resuming) ? num_nodes : 0);
   if (placement.launched && cuda)
     place.cuda_indices = {launched_device(placement, choice.cuda_indices)};
   else
@@ -151,6 +153,13 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   topology.cores = facts.cores;
   topology.device_reason =
       placement.launched ? fmt::format("{} started {} here", placement.cluster, placement.local_size) : choice.reason;
+  return place;
+}
+
+Place with_nodes(Place place, int nodes) {
+  place.placement.num_nodes = nodes;
+  place.placement.world_size = nodes * place.placement.local_size;
+  place.topology.num_nodes = nodes;
   return place;
 }
 

@@ -29,4 +29,7 @@ Topology topology_here(const Recipe& recipe, const Facts& facts);
 /// they contradict the recipe or each other.
 Place find_place(const Recipe& recipe, const LaunchOptions& options);
 
+/// The place of this node if the run has so many nodes like it.
+Place with_nodes(Place place, int nodes);
+
 }  // namespace runner

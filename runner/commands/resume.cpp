@@ -6,11 +6,22 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/needed_folder.hpp"
 #include "runner/commands/recorded_secrets.hpp"
+#include "runner/commands/requeued_job.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 
 namespace runner {
+
+namespace {
+
+/// Waits for the processes with which a requeued job trained the run before, if they are on another host.
+void wait_for_earlier(const std::string& run) {
+  wait_if_requeued("run " + run,
+                   [&] { return Ledger(ledger_home(), Ledger::Mode::read).row(run).status != "running"; });
+}
+
+}  // namespace
 
 Action setup_resume(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
@@ -26,6 +37,10 @@ Action setup_resume(CLI::App& app) {
     {
       Ledger ledger(ledger_home(), Ledger::Mode::read);
       options->resume_run = ledger.find_run(*wanted);
+    }
+    wait_for_earlier(options->resume_run);
+    {
+      Ledger ledger(ledger_home(), Ledger::Mode::read);
       options->resumed = ledger.show(options->resume_run);
       needed_folder(ledger, options->resume_run, "resumed");
     }

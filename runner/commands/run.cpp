@@ -16,7 +16,9 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
   add_json_option(app, options.json);
   app.add_flag("--accept-changed-data", options.accept_changed_data,
                "Continue from a checkpoint although the training data, their order or the tokenizer have changed");
-  app.add_option("--node-rank", options.node.node_rank, "Several nodes without a launcher: this node's number, from 0");
+  app.add_option(
+      "--node-rank", options.node.node_rank,
+      "Several nodes without a launcher: this node's number, from 0. In an elastic run, only node 0 needs it");
   app.add_option("--master-addr", options.node.master_addr, "Several nodes without a launcher: address of node 0");
   app.add_option("--master-port", options.node.master_port,
                  "Several nodes without a launcher: a free port on node 0; default 29500");

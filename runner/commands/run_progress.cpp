@@ -20,7 +20,10 @@ RunProgress::RunProgress(const Recipe& recipe, const Plan& plan, std::function<s
   options_.print_every_n_steps = recipe.train.print_every_n_steps;
 }
 
-void RunProgress::replan(const Plan& plan) { confirms_bytes_ = plan.memory.total(); }
+void RunProgress::replan(const Plan& plan) {
+  world_size_ = plan.job.world_size();
+  if (confirms_bytes_ > 0) confirms_bytes_ = plan.memory.total();
+}
 
 void RunProgress::begin(const AttemptStart& attempt) {
   ready_ = 0;

@@ -123,9 +123,9 @@ int64_t RunRecord::begin_attempt(const std::string& reason, int restart, const S
   return ledger_.attempt();
 }
 
-int64_t RunRecord::begin(const StartPoint& start) {
-  const int64_t attempt =
-      begin_attempt(start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint, 0, start);
+int64_t RunRecord::begin(const StartPoint& start, const std::string& why) {
+  const std::string from = start.checkpoint.empty() ? "start" : "resume from " + start.checkpoint;
+  const int64_t attempt = begin_attempt(why.empty() ? from : why + "; " + from, 0, start);
   // These change when an attempt has begun, as the settings do.
   for (const char* key : {"scripts", "predicted"})
     ledger_.ledger().annotate(ledger_.run(), key, row_.annotations.at(key));

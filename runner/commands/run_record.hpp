@@ -27,8 +27,8 @@ class RunRecord {
 
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.ledger().attempts(ledger_.run()); }
-  /// Begins an attempt. Returns its number, from 1.
-  int64_t begin(const StartPoint& start);
+  /// Begins an attempt. `why`: why it follows another one that did not fail. Returns its number, from 1.
+  int64_t begin(const StartPoint& start, const std::string& why = "");
   /// Prints and records the amount of data, as data_summary() returns it, and the seconds that tokenising and opening them took.
   void on_data(const std::string& summary, double seconds);
   void on_event(const nlohmann::json& event);

@@ -44,7 +44,13 @@ RunResult::RunResult(std::string run, std::string run_dir, const Recipe& recipe,
       unit_(unit_of(plan)),
       timed_step_rows_(rows_if_steps_differ(plan)) {}
 
-void RunResult::replan(const Plan& plan) { timed_step_rows_ = rows_if_steps_differ(plan); }
+void RunResult::replan(const Plan& plan) {
+  timed_step_rows_ = rows_if_steps_differ(plan);
+  const auto gone = [&](const auto& entry) { return entry.first >= plan.job.world_size(); };
+  std::erase_if(peak_bytes_, gone);
+  std::erase_if(peak_resident_, gone);
+  std::erase_if(wait_shares_, gone);
+}
 
 void RunResult::begin(const AttemptStart& attempt) {
   steps_ = attempt.from_step;

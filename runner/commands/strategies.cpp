@@ -197,17 +197,26 @@ Action setup_strategies(CLI::App& app) {
     }
     std::vector<const Entry*> shown, registered;
     const Alias* alias = nullptr;
-    if (!registry->empty()) registered = learn_registered_strategies(*registry);
+    std::vector<std::string> removed;
+    if (!registry->empty()) registered = learn_registered_strategies(*registry, &removed);
+    const auto is_removed = [&](const std::string& one) {
+      return std::ranges::any_of(removed, [&](const auto& gone) { return lower(gone) == lower(one); });
+    };
+    const auto is_registered = [&](const std::string& one) {
+      return std::ranges::any_of(registered, [&](const Entry* entry) { return entry->name == one; });
+    };
     if (name->empty()) {
-      for (const auto& entry : catalog()) shown.push_back(&entry);
+      for (const auto& entry : catalog())
+        if (!is_removed(entry.name) && !is_registered(entry.name)) shown.push_back(&entry);
       for (const auto& [shipped, text] : lua::shipped_strategies())
         shown.push_back(learn_script_strategy("lua:" + shipped));
       shown.insert(shown.end(), registered.begin(), registered.end());
     } else {
       if (lua::names_script(*name)) learn_script_strategy(*name);
       auto found = find_strategy(*name);
-      if (!found) {
+      if (!found || (is_removed(*name) && !is_registered(*name))) {
         auto names = strategy_names();
+        std::erase_if(names, is_removed);
         for (const auto* entry : registered) names.push_back(entry->name);
         auto near = nearest_strategy(*name, names);
         throw usage_error("unknown strategy `{}`{}", *name, near ? "; did you mean `" + *near + "`?" : "");

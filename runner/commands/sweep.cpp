@@ -13,11 +13,13 @@
 #include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/option_checks.hpp"
+#include "runner/commands/requeued_job.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep_loading.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/secret_texts.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/launch/cluster.hpp"
 #include "runner/logging/notifier.hpp"
 #include "runner/report/sweep_progress.hpp"
 #include "runner/report/table.hpp"
@@ -26,6 +28,7 @@
 #include "runner/sweep/executor.hpp"
 #include "runner/sweep/lua_sweep.hpp"
 #include "runner/sweep/methods.hpp"
+#include "runner/sweep/sweep_lock.hpp"
 
 namespace runner {
 
@@ -34,7 +37,7 @@ namespace {
 using nlohmann::json;
 
 struct SweepOptions {
-  std::string file, sweep = "last", repaired;
+  std::string file, name, sweep = "last", repaired;
   std::optional<int> parallel;
   int64_t shown = 8;
   bool json = false;
@@ -58,6 +61,8 @@ SweepCounts count(const sweep::Search& search, size_t running) {
   return counts;
 }
 
+}  // namespace
+
 std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& trial, double seconds,
                          const std::string& message) {
   std::string what = fmt::format("trial {} {} after {}", trial.trial.number, trial.status, format_duration(seconds));
@@ -65,6 +70,40 @@ std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& 
     return fmt::format("{}: {}{}", what, trial.reason, message.empty() ? "" : ": " + first_line(message));
   return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
 }
+
+std::vector<sweep::Slot> trial_slots(const Recipe& recipe, std::optional<int> parallel) {
+  auto slots = sweep::device_slots(recipe, read_facts(), parallel);
+  if (recipe.devices.cluster == "local") return slots;
+  const Placement placement = find_placement(recipe.devices.cluster, process_environment());
+  if (!placement.launched) return slots;
+  if (placement.world_size > 1)
+    throw usage_error(
+        "{} started this command {} times, and one process runs the trials: start it once (`runner submit` does, under "
+        "Slurm)",
+        placement.cluster, placement.world_size);
+  for (auto& slot : slots) slot.overrides.emplace_back("devices.cluster=local");
+  return slots;
+}
+
+NewSweep new_sweep(const sweep::SweepFile& file, const std::string& path, const std::string& name) {
+  NewSweep sweep;
+  sweep.name = name.empty() ? file.name : name;
+  sweep.seed = file.seed;
+  sweep.space = {{"source", file.source},
+                 {"file", fs::absolute(path).lexically_normal().string()},
+                 {"recipe", file.recipe},
+                 {"set", file.overrides},
+                 {"method", file.method},
+                 {"metric", file.metric},
+                 {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
+                 {"trials", or_null(file.make_search().count())}};
+  sweep.recipe = print_given(load_whole_recipe(file.recipe, file.overrides));
+  Secrets secrets;
+  sweep.recorded_recipe = recipe_without_secrets(sweep.recipe, secrets);
+  return sweep;
+}
+
+namespace {
 
 sweep::ExecutorHooks hooks_of(const sweep::SweepFile& file, SweepProgress& progress) {
   sweep::ExecutorHooks hooks;
@@ -101,7 +140,8 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
   if (row.status != "finished") log::info("continue with: runner sweep resume {}", row.id);
 }
 
-/// Tells the targets of logging.notify that the sweep has ended.
+}  // namespace
+
 void notify_end(const Recipe& recipe, const SweepRow& row, const std::vector<TrialRow>& trials,
                 const sweep::SweepFile& file, ExitCode code) {
   SweepEnd end{.sweep = row.id,
@@ -120,6 +160,8 @@ void notify_end(const Recipe& recipe, const SweepRow& row, const std::vector<Tri
   }
 }
 
+namespace {
+
 /// Executes a sweep that this process owns, until its end or an interruption.
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
                          const SweepOptions& options, std::vector<int64_t> again = {}) {
@@ -129,7 +171,7 @@ ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::stri
   Recipe recipe;
   try {
     recipe = load_whole_recipe(file.recipe, {});
-    execution.slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
+    execution.slots = trial_slots(recipe, options.parallel ? options.parallel : file.parallel);
     SweepProgress progress;
     execution.hooks = hooks_of(file, progress);
     end = sweep::execute(file, store, execution);
@@ -160,25 +202,12 @@ sweep::SweepFile ready_sweep(const std::string& name) {
 ExitCode run(const SweepOptions& options) {
   ignore_closed_output();
   sweep::SweepFile file = ready_sweep(options.file);
-  Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
-  sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);  // may throw
+  const Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
+  trial_slots(recipe, options.parallel ? options.parallel : file.parallel);  // may throw
   const std::string home = fs::absolute(ledger_home()).lexically_normal().string();
   Sweeps store(home, Ledger::Mode::write);
-  NewSweep sweep;
-  sweep.name = file.name;
-  sweep.seed = file.seed;
-  sweep.space = {{"source", file.source},
-                 {"file", fs::absolute(options.file).lexically_normal().string()},
-                 {"recipe", file.recipe},
-                 {"set", file.overrides},
-                 {"method", file.method},
-                 {"metric", file.metric},
-                 {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
-                 {"trials", or_null(file.make_search().count())}};
-  sweep.recipe = print_given(recipe);
-  Secrets secrets;
-  sweep.recorded_recipe = recipe_without_secrets(sweep.recipe, secrets);
-  const std::string id = store.begin(sweep);
+  const std::string id = store.begin(new_sweep(file, options.file, options.name));
+  const auto lock = sweep::SweepLock::whole(store.find(id).folder);
   log::info("sweep {} in {}", id, store.find(id).folder);
   return execute_claimed(store, home, id, sweep_file_of(store.find(id)), options);
 }
@@ -235,6 +264,10 @@ ExitCode resume(const SweepOptions& options, bool retry) {
       return ExitCode::done;
     }
   }
+  wait_if_requeued("sweep " + id, [&] { return store.find(id).status != "running"; });
+  std::optional<sweep::SweepLock> lock;
+  if (const auto row = store.find(id); fs::is_directory(row.folder) && row.status != "running")
+    lock = sweep::SweepLock::whole(row.folder);  // otherwise claim() throws
   store.claim(id);
   if (options.repaired.empty()) {
     warn_if_changed(store.find(id));
@@ -346,6 +379,7 @@ Action setup_sweep(CLI::App& app) {
   };
   auto* start = verb("run", "Run the trials that a sweep's file describes", run);
   start->add_option("file", options->file, "The sweep's file: TOML with a section [sweep], or Lua")->required();
+  start->add_option("--name", options->name, "The sweep's name; default: that of the file");
   add_json_option(*start, options->json);
   add_parallel(*start, *options);
   auto* look = verb("plan", "Show the number of trials and the first ones, without starting any", plan);
@@ -363,6 +397,7 @@ Action setup_sweep(CLI::App& app) {
     add_parallel(*sub, *options);
   }
   again->add_option("--file", options->repaired, "For a sweep in Lua: continue with this repaired file");
+  setup_sweep_trial(app, chosen);
   setup_sweep_reading(app, chosen);
   return [chosen] { return (*chosen)(); };
 }

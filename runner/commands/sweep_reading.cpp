@@ -10,6 +10,7 @@
 #include "runner/base/csv.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/shell_word.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
@@ -17,6 +18,7 @@
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/sweep/importance.hpp"
+#include "runner/sweep/sweep_lock.hpp"
 
 namespace runner {
 
@@ -28,17 +30,6 @@ struct SweepReadingOptions {
   std::string sweep = "last";
   bool json = false, all = false, toml = false, csv = false;
 };
-
-/// The text quoted as one word of a shell command.
-std::string shell_word(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_not_of(
-                                          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                          "0123456789_-+=./:,@%") == std::string::npos;
-  if (plain) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
 
 /// The command that first started the trial's run, without the options that only its sweep needs.
 std::vector<std::string> words_of_trial(const json& run) {
@@ -160,12 +151,15 @@ void print_trials_csv(const std::vector<TrialRow>& trials) {
   }
 }
 
-/// The trials of a sweep. If the sweep's process is gone, so are its running trials.
+/// Whether each trial has a process of its own (runner sweep trial).
+bool is_shared(const SweepRow& row) { return row.space.value("shared", false); }
+
+/// The trials of a sweep. If the sweep's process is gone, so are its running trials. Those of a shared sweep go one by one.
 std::vector<TrialRow> trials_of(const Sweeps& store, const SweepRow& row) {
   auto trials = store.trials(row.id);
-  if (row.status == "lost")
-    for (auto& trial : trials)
-      if (trial.status == "running") trial.status = "lost";
+  for (auto& trial : trials)
+    if (trial.status == "running" && (row.status == "lost" || (is_shared(row) && trial.run_status == "lost")))
+      trial.status = "lost";
   return trials;
 }
 
@@ -253,6 +247,9 @@ ExitCode stop(const SweepReadingOptions& options) {
     log::info("sweep {} is not running: {}", row.id, row.status);
     return ExitCode::done;
   }
+  if (is_shared(row) && !sweep::SweepLock::is_held_whole(row.folder))
+    throw usage_error(
+        "the trials of sweep {} are trained by several processes: stop each of them (jobs of Slurm: scancel)", row.id);
   const ProcessIdentity me = this_process();
   if (row.owner.host != me.host || row.owner.machine != me.machine || row.owner.boot_id != me.boot_id)
     throw usage_error("sweep {} runs as process {} on {}: stop it there", row.id, row.owner.pid, row.owner.host);

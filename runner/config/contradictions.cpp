@@ -11,6 +11,7 @@
 #include "runner/config/key_table.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/config/model_families.hpp"
+#include "runner/config/node_conflicts.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/config/streaming_conflicts.hpp"
@@ -243,6 +244,9 @@ class Finder {
     if (find_key("optimizer.nesterov")->needs_met(recipe_) && optimizer.nesterov && optimizer.momentum == 0)
       report("optimizer.nesterov", "nesterov = true needs momentum above 0", "optimizer.momentum",
              "momentum is set here");
+    for (const char* key : {"adascale_scale", "adascale_smoothing"})
+      if (!optimizer.adascale && given(fmt::format("optimizer.{}", key)))
+        report(fmt::format("optimizer.{}", key), fmt::format("{} is for adascale = true", key));
     const auto* kind = find_optimizer(optimizer.name);
     if (kind && kind->averages && optimizer.betas.at(0) == 0)
       report("optimizer.betas",
@@ -302,6 +306,8 @@ class Finder {
 
   /// On CPU, both keys are the number of ranks. cpu_processes = 1 is the default, which a printed recipe contains.
   void devices() {
+    for (const auto& [key, message, other] : node_conflicts(recipe_))
+      report("devices." + key, message, other, other + " is set here");
     const auto& devices = recipe_.devices;
     const auto& kind = devices.accelerator;
     if (!devices.simulate && std::ranges::find(other_devices(), kind) != other_devices().end())

@@ -75,8 +75,16 @@ void add_devices(std::vector<Key>& keys) {
           [](const Recipe::Devices& devices) { return json::parse(write_devices(devices.devices)); });
   add({.name = "cpu_processes", .type = T::integer, .help = "Number of ranks on each node when training on CPU. Without it, a mesh determines it.",
        .minimum = 1, .maximum = 1024}, &D::cpu_processes);
-  add({.name = "num_nodes", .type = T::integer, .help = "Number of nodes.", .minimum = 1,
+  add({.name = "num_nodes", .type = T::integer,
+       .help = "Number of nodes. In an elastic run: of those with which it starts; default min_nodes.", .minimum = 1,
        .maximum = 100000}, &D::num_nodes);
+  add({.name = "min_nodes", .type = T::integer,
+       .help = "Makes the run elastic: nodes may leave and join while it trains, and it goes on from its newest "
+               "checkpoint with the nodes that are there, at least this many. Default with max_nodes: 1.",
+       .minimum = 1, .maximum = 100000}, &D::min_nodes);
+  add({.name = "max_nodes", .type = T::integer,
+       .help = "Most nodes of an elastic run; others wait until one leaves. Default with min_nodes: num_nodes.",
+       .minimum = 1, .maximum = 100000}, &D::max_nodes);
   add({.name = "mesh", .type = T::table,
        .help = "{ pipeline, data, replicate, shard, context, tensor }: ranks along each axis, for example "
                "{ shard = 4, tensor = 2 }. Ranks of a tensor axis divide the matrices of the model, those of a pipeline its blocks, those of a "
@@ -98,7 +106,8 @@ void add_devices(std::vector<Key>& keys) {
                      {"lsfenvironment", "lsf"}, {"kubeflowenvironment", "kubeflow"}, {"baguaenvironment", "bagua"}, {"lightning", "local"},
                      {"lightningenvironment", "local"}}}, &D::cluster);
   add({.name = "rendezvous_timeout", .type = T::duration,
-       .help = "How long to wait for the other nodes at the start."}, &D::rendezvous_timeout);
+       .help = "How long to wait for the other nodes at the start; in an elastic run also when too few nodes are "
+               "left."}, &D::rendezvous_timeout);
   add({.name = "process_group_backend", .type = T::choice,
        .help = "Backend of collectives. Default: nccl on CUDA, shm between CPU ranks of one host, otherwise gloo.",
        .choices = {"shm", "gloo", "nccl"}, .refuses = refused_backend}, &D::process_group_backend);

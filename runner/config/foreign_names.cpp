@@ -192,7 +192,6 @@ constexpr std::pair<const char*, const char*> suggested_names[] = {
     {"seq_length", "data.seq_len"},
     {"gpus", "devices.devices"},
     {"nproc_per_node", "devices.devices"},
-    {"nnodes", "devices.num_nodes"},
     {"save_interval", "checkpoint.every_n_steps"},
     {"every_n_train_steps", "checkpoint.every_n_steps"},
     {"epochs", "train.max_epochs"},
@@ -249,6 +248,7 @@ const ForeignName* find_foreign_name(const std::string& name, const ForeignNames
       all.emplace(name, ForeignName{.name = name, .key = key, .only_suggested = true});
     for (auto& entry : lightning_names()) all.emplace(entry.name, entry);
     for (auto& entry : parallel_names()) all.emplace(entry.name, entry);
+    for (auto& entry : elastic_names()) all.emplace(entry.name, entry);
     return all;
   }();
   for (const auto* names : {&table, &more})

@@ -17,6 +17,9 @@ std::vector<ForeignName> lightning_names();
 /// Of other tools for the axes of a mesh.
 std::vector<ForeignName> parallel_names();
 
+/// Of torchrun and Horovod for the nodes of an elastic run.
+std::vector<ForeignName> elastic_names();
+
 /// Looks up a name among those that mean keys of recipes and then in `more`: the names that strategies and importers know.
 /// nullptr if it is in neither.
 const ForeignName* find_foreign_name(const std::string& name, const ForeignNames& more = {});

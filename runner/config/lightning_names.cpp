@@ -253,7 +253,9 @@ Names checkpoint_names() {
 Names early_stopping_names() {
   constexpr const char* no_threshold = "a hook can end the run at a threshold: ctx:stop(REASON)";
   return {
-      refused("verbose", "leave it out: an early end and its reason are always reported"),
+      {.name = "verbose",
+       .in_strategy = false,
+       .refusal = "leave it out: an early end and its reason are always reported"},
       refused("strict", "leave it out: a metric that does not exist always ends the run with an error"),
       refused("check_finite", "leave it out: train.on_nonfinite determines what happens when a loss is not finite"),
       refused("stopping_threshold", no_threshold),

@@ -128,6 +128,15 @@ void add_optimizer(std::vector<Key>& keys) {
        .help = "The learning rate of each layer, relative to that of the layer above it: the head has lr, the last layer lr * "
                "layer_decay, and the embedding the lowest rate (BEiT, timm).", .minimum = 0, .maximum = 1, .above_minimum = true},
       &O::layer_decay);
+  add({.name = "adascale", .type = T::boolean,
+       .help = "AdaScale: an update of several ranks multiplies the learning rate by a gain, which is larger the more their gradients "
+               "differ, and counts as that many steps of the schedule and of train.max_steps."}, &O::adascale);
+  add({.name = "adascale_scale", .type = T::number,
+       .help = "adascale: the largest gain. Default: the number of gradients, one for each rank and reduction.",
+       .minimum = 1}, &O::adascale_scale);
+  add({.name = "adascale_smoothing", .type = T::number,
+       .help = "adascale: weight of earlier steps in the moving averages. Default: 1 - N / 1000, at least 0, for N gradients.",
+       .minimum = 0, .maximum = 0.9999999}, &O::adascale_smoothing);
 }
 
 void add_lr_scheduler(std::vector<Key>& keys) {

@@ -294,14 +294,18 @@ struct Recipe {
     std::string accelerator = "auto";
     DeviceRequest devices;
     int64_t cpu_processes = 1;
-    int64_t num_nodes = 1;
-    std::optional<MeshSizes> mesh;            ///< default: all ranks read different data
-    std::optional<int64_t> memory_limit;      ///< bytes per device
-    std::optional<int64_t> threads_per_rank;  ///< CPU threads; default cores / local ranks
-    bool simulate = false;                    ///< CPU processes on this machine stand for all devices of all nodes
+    int64_t num_nodes = 1;                        ///< in an elastic run: with which it starts
+    std::optional<int64_t> min_nodes, max_nodes;  ///< either makes the run elastic: nodes may leave and join
+    std::optional<MeshSizes> mesh;                ///< default: all ranks read different data
+    std::optional<int64_t> memory_limit;          ///< bytes per device
+    std::optional<int64_t> threads_per_rank;      ///< CPU threads; default cores / local ranks
+    bool simulate = false;                        ///< CPU processes on this machine stand for all devices of all nodes
     std::string cluster = "auto";
     std::chrono::seconds rendezvous_timeout{300};      ///< how long to wait for all nodes
     std::optional<std::string> process_group_backend;  ///< default: automatic
+    bool elastic() const { return min_nodes || max_nodes; }
+    int64_t least_nodes() const { return elastic() ? min_nodes.value_or(1) : num_nodes; }
+    int64_t most_nodes() const { return max_nodes.value_or(std::max(num_nodes, least_nodes())); }
   } devices;
 
   struct Optimizer {
@@ -329,6 +333,8 @@ struct Recipe {
     int64_t ns_steps = 5;                       ///< muon: Newton-Schulz iterations
     double layer_decay = 1.0;                   ///< factor on lr from each layer to the one below it
     bool decay_norms_and_biases = false;        ///< weight decay also on 1-d parameters
+    bool adascale = false;                      ///< strategies/contract/adascale.hpp
+    std::optional<double> adascale_scale, adascale_smoothing;
   } optimizer;
 
   struct LrScheduler {

@@ -151,6 +151,8 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
     recipe.optimizer.betas = {optimizer->betas.begin(), optimizer->betas.end()};
   if (optimizer && !value_of(layer, "optimizer.momentum")) recipe.optimizer.momentum = optimizer->momentum;
   if (optimizer && !value_of(layer, "optimizer.nesterov")) recipe.optimizer.nesterov = optimizer->nesterov;
+  if (recipe.devices.elastic() && !value_of(layer, "devices.num_nodes"))
+    recipe.devices.num_nodes = recipe.devices.least_nodes();
   if (recipe.train.loss && recipe.data.target_type == "auto")
     recipe.data.target_type = target_of_loss(*recipe.train.loss);
   recipe.data.image_size = recipe.model.image_size;

@@ -20,6 +20,12 @@ const ClusterEnvironment* find_environment(const std::string& name) {
 
 std::string with_number(const char* option, int number) { return fmt::format(fmt::runtime(option), number); }
 
+void set_port(Placement& placement, const NodeOptions& options) {
+  placement.master_port = options.master_port.value_or(default_master_port);
+  if (placement.master_port < 1 || placement.master_port > 65535)
+    throw usage_error("--master-port {} is not a port: 1 to 65535", placement.master_port);
+}
+
 /// Throws if this process is one of several ranks of a launcher that is not detected. Otherwise each would train alone.
 void refuse_unknown_launcher(const Environment& environment) {
   const auto ranks = environment("WORLD_SIZE");
@@ -91,10 +97,31 @@ void apply_node_options(Placement& placement, const NodeOptions& options, int de
                         num_nodes);
     placement.node_rank = *options.node_rank;
     placement.master_addr = *options.master_addr;
-    placement.master_port = options.master_port.value_or(default_master_port);
-    if (placement.master_port < 1 || placement.master_port > 65535)
-      throw usage_error("--master-port {} is not a port: 1 to 65535", placement.master_port);
+    set_port(placement, options);
   }
+  placement.num_nodes = num_nodes;
+  placement.local_size = devices_per_node;
+  placement.rank = placement.node_rank * devices_per_node;
+  placement.world_size = num_nodes * devices_per_node;
+}
+
+void apply_elastic_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes) {
+  if (placement.launched)
+    throw usage_error(
+        "devices.min_nodes and max_nodes under {}: it starts one `runner` for each rank and decides which nodes there "
+        "are; set devices.cluster = \"local\" and start `runner run` once on each node, or remove the two keys",
+        find_environment(placement.cluster)->title);
+  if (!options.master_addr)
+    throw usage_error(
+        "an elastic run (devices.min_nodes, max_nodes) needs --master-addr HOST on each node, the host of node 0, and "
+        "--node-rank 0 there");
+  if (options.node_rank && *options.node_rank < 0)
+    throw usage_error("--node-rank {}: in an elastic run it is 0 on the first node, and the others need none",
+                      *options.node_rank);
+  placement.elastic = true;
+  placement.node_rank = options.node_rank == 0 ? 0 : 1;
+  placement.master_addr = *options.master_addr;
+  set_port(placement, options);
   placement.num_nodes = num_nodes;
   placement.local_size = devices_per_node;
   placement.rank = placement.node_rank * devices_per_node;

@@ -12,6 +12,7 @@ namespace runner {
 struct Placement {
   std::string cluster;           ///< ClusterEnvironment::name
   bool simulated = false;        ///< this supervisor starts the ranks of all nodes
+  bool elastic = false;          ///< nodes may leave and join; the leader numbers the others
   bool launched = false;         ///< a launcher started one `runner` process for each rank; each supervises one worker
   int rank = 0, world_size = 1;  ///< rank: if not launched, the first rank of this node
   int local_rank = 0, local_size = 1;
@@ -54,6 +55,10 @@ struct NodeOptions {
 /// Completes a placement without a launcher: `devices_per_node` local ranks on each of `num_nodes` nodes. Throws Error(usage)
 /// if several nodes lack --node-rank or --master-addr, or if options are given under a launcher or for a single node.
 void apply_node_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
+
+/// The same for an elastic run that starts with `num_nodes` nodes. `--node-rank 0` makes this node the leader; the leader numbers the
+/// others, which have the place of node 1 until then. Throws Error(usage) under a launcher, or without --master-addr.
+void apply_elastic_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
 /// Checks that a launcher's placement agrees with the recipe (tasks per node = devices, WORLD_SIZE = nodes x devices, ...)
 /// and that its ranks are consistent. 0 for devices or nodes means that the launcher decides. Throws Error(usage) with both

@@ -18,6 +18,7 @@ struct Failure {
   std::string kind;          ///< as in `failed` events; "crash" for an exit without such an event
   bool consequence = false;  ///< caused by another rank's failure, or by the supervisor stopping the rank
   std::string message;       ///< includes the rank
+  bool node_lost = false;    ///< its supervisor is gone
 
   ExitCode code() const;  ///< usage 2, environment 4, else 1
   /// Whether a restart would fail in the same way: usage errors and non-finite losses.

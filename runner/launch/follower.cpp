@@ -10,7 +10,10 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/launch/first_cause.hpp"
+#include "runner/launch/member.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
 
@@ -23,6 +26,7 @@ namespace {
 constexpr double follower_tick_seconds = 0.1;
 constexpr double attempt_seconds = 5;        ///< for one attempt to connect
 constexpr double shared_folder_seconds = 2;  ///< network file systems may show a new file late
+constexpr double silent_seconds = 5;  ///< how long a node of an elastic run tries before it says for what it waits
 
 void wait_readable(const std::vector<int>& fds, double seconds) {
   std::vector<pollfd> watched;
@@ -70,6 +74,7 @@ class Following {
   void require_shared_folder(const std::string& proof) const;
   void fail_start(const Error& error);
   void handle_signals();
+  void leave(int signal);
   void suspend();
   void report(Worker& worker);
 
@@ -79,6 +84,7 @@ class Following {
   StopSignals signals_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::optional<Outcome> outcome_;
+  int leaving_ = 0;  ///< the signal for which this node leaves an elastic run
 };
 
 Outcome Following::run() {
@@ -99,6 +105,7 @@ Outcome Following::run() {
 void Following::obey(const json& message) {
   std::string said = message.value("say", "");
   if (said == "start") start(message);
+  if (said == "tell") log::info("{}", message.value("text", ""));
   if (said == "end") outcome_ = outcome_from_json(message);
   if (said != "send") return;
   for (auto& worker : workers_)
@@ -112,6 +119,10 @@ void Following::start(const json& message) {
   message.at("environment").get_to(group_.environment);
   group_.ranks_of_worker = message.value("ranks_of_worker", 1);
   message.at("log_dir").get_to(group_.log_dir);
+  group_.first_rank = message.value("first_rank", group_.first_rank);
+  group_.world_size = message.value("world_size", group_.world_size);
+  group_.node_rank = message.value("node_rank", group_.node_rank);
+  group_.num_nodes = message.value("num_nodes", group_.num_nodes);
   Handout handout;
   message.at("store_port").get_to(handout.master_port);
   message.at("node_address").get_to(handout.node_address);
@@ -119,6 +130,13 @@ void Following::start(const json& message) {
     require_shared_folder(message.at("proof"));
     workers_ = start_workers(group_, handout);
   } catch (const Error& error) {
+    if (self_.placement.elastic) {  // the run goes on without this node
+      leader_.send({{"event", "note"},
+                    {"rank", group_.first_rank},
+                    {"time", wall_seconds()},
+                    {"message", fmt::format("{} cannot start: {}", describe(self_), error.what())}});
+      throw;
+    }
     fail_start(error);
   }
 }
@@ -158,9 +176,25 @@ void Following::handle_signals() {
   for (int signal : signals_.take()) {
     if (signal == SIGTSTP)
       suspend();
+    else if (self_.placement.elastic)
+      leave(signal);
     else
       leader_.send({{"say", "signal"}, {"signal", signal}});
   }
+}
+
+/// The leader stops all workers with a checkpoint and then sends the end. A second Ctrl-C does not wait for that, and neither does a node
+/// that has not had workers: the leader may be busy with the data.
+void Following::leave(int signal) {
+  const bool again = std::exchange(leaving_, leaving_ == 0 ? signal : leaving_) != 0;
+  if (again && signal != SIGINT) return;
+  if (!again) leader_.send({{"say", "leave"}, {"signal", signal}});
+  if (again || workers_.empty()) outcome_ = outcome_of_leaving(signal);
+  if (!again)
+    log::info("{}: leaving the run{}", signal_name(signal),
+              outcome_           ? ""
+              : signal == SIGINT ? " after a checkpoint (Ctrl-C again leaves at once)"
+                                 : " after a checkpoint");
 }
 
 /// Handles Ctrl-Z. The workers are in other process groups, so the terminal has not stopped them.
@@ -190,11 +224,14 @@ void Following::report(Worker& worker) {
 
 MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadline) {
   const Placement& place = self.placement;
-  double until = steady_seconds() + static_cast<double>(deadline.count());
+  const double begun = steady_seconds(), until = begun + static_cast<double>(deadline.count());
   std::string problem;
-  while (true) {
+  for (bool told = !place.elastic;;) {
     double left = until - steady_seconds();
     if (left <= 0) break;
+    if (steady_seconds() - begun > silent_seconds && !std::exchange(told, true))
+      log::info("no answer at {}:{} ({}): waiting up to {} for node 0; start the same command there with --node-rank 0",
+                place.master_addr, place.master_port, problem, write_duration(deadline));
     MessageSocket leader =
         MessageSocket::connect(place.master_addr, place.master_port, std::min(left, attempt_seconds), problem);
     if (leader.is_open()) {
@@ -206,9 +243,10 @@ MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadlin
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   throw environment_error(
-      "{}: the supervisor of rank 0 did not answer at {}:{} within {} ({}): start it there, or allow more time "
+      "{}: the supervisor of rank 0 did not answer at {}:{} within {} ({}): start {}, or allow more time "
       "(devices.rendezvous_timeout)",
-      describe(self), place.master_addr, place.master_port, write_duration(deadline), problem);
+      describe(self), place.master_addr, place.master_port, write_duration(deadline), problem,
+      place.elastic ? "the same command there with --node-rank 0" : "it there");
 }
 
 Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group) {

@@ -15,8 +15,10 @@ namespace runner {
 MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadline);
 
 /// Runs the workers of `group` with the arguments, environment and log folder that the leader sends. Returns the
-/// outcome that the leader sends. Forwards SIGINT and SIGTERM to the leader, which decides for all ranks. If the
-/// connection to the leader is lost, kills the workers and throws Error(run_failed).
+/// outcome that the leader sends. Forwards SIGINT and SIGTERM to the leader, which decides for all ranks. In an elastic run they mean
+/// that this node leaves; the outcome is then that of this node (interrupted or preempted). A node that has not had workers leaves at
+/// once, and a second Ctrl-C kills the workers. If the workers of an elastic run cannot be started here, throws that error, and the
+/// leader goes on without this node. If the connection to the leader is lost, kills the workers and throws Error(run_failed).
 Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group);
 
 }  // namespace runner

@@ -39,6 +39,7 @@ json to_json(const Introduction& introduction) {
   const Placement& p = introduction.placement;
   return {{"job", p.job_id},
           {"launched", p.launched},
+          {"elastic", p.elastic},
           {"rank", p.rank},
           {"world_size", p.world_size},
           {"local_size", p.local_size},
@@ -53,6 +54,7 @@ Introduction introduction_from_json(const json& json) {
   Placement& p = introduction.placement;
   json.at("job").get_to(p.job_id);
   json.at("launched").get_to(p.launched);
+  p.elastic = json.value("elastic", false);
   json.at("rank").get_to(p.rank);
   json.at("world_size").get_to(p.world_size);
   json.at("local_size").get_to(p.local_size);
@@ -64,12 +66,18 @@ Introduction introduction_from_json(const json& json) {
 }
 
 std::string describe(const Introduction& introduction) {
+  if (introduction.placement.elastic) return fmt::format("the node {}", introduction.host);
   return fmt::format("rank {} (node {}, host {})", introduction.first_rank(), introduction.placement.node_rank,
                      introduction.host);
 }
 
 std::string misplacement(const Introduction& leader, const Introduction& other) {
   const Placement &here = leader.placement, &there = other.placement;
+  if (here.elastic != there.elastic)
+    return fmt::format(
+        "{} was started for {} run, rank 0 for {} one: every node needs the same devices.min_nodes and max_nodes",
+        describe(other), there.elastic ? "an elastic" : "a fixed", here.elastic ? "an elastic" : "a fixed");
+  if (here.elastic && here.local_size == there.local_size) return "";
   if (here.num_nodes != there.num_nodes || here.local_size != there.local_size || here.world_size != there.world_size)
     return fmt::format(
         "{} was started for {} x {}, rank 0 for {} x {}: every node needs the same number of ranks (devices.devices, "

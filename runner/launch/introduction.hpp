@@ -27,7 +27,7 @@ std::string misplacement(const Introduction& leader, const Introduction& other);
 /// The settings that differ between `leader` and `other`; "" if there are none.
 std::string disagreement(const Introduction& leader, const Introduction& other);
 
-/// "rank 2 (node 1, host gpu07)".
+/// "rank 2 (node 1, host gpu07)"; in an elastic run "the node gpu07".
 std::string describe(const Introduction& introduction);
 
 }  // namespace runner

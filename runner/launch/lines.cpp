@@ -15,6 +15,8 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t line_bytes_max = 1 << 20;
+/// Functions that call themselves for each level, here and in the JSON library, would need too much stack for a line of brackets.
+constexpr int depth_max = 64;
 
 json encode(json value) {
   if (value.is_object())
@@ -40,8 +42,10 @@ std::string to_line(json object) {
 }
 
 std::optional<json> from_line(std::string_view line) {
-  json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return std::nullopt;
+  bool deep = false;
+  const auto shallow = [&](int depth, json::parse_event_t, json&) { return !(deep = deep || depth > depth_max); };
+  json object = json::parse(line, shallow, /*allow_exceptions=*/false);
+  if (deep || !object.is_object()) return std::nullopt;
   for (auto& field : object) field = decode(std::move(field));
   return object;
 }

@@ -13,7 +13,7 @@ namespace runner {
 
 /// The line includes its newline.
 std::string to_line(nlohmann::json object);
-/// Empty if the line is not a JSON object.
+/// Empty if the line is not a JSON object, or if it has more than 64 levels.
 std::optional<nlohmann::json> from_line(std::string_view line);
 
 /// Splits a stream of bytes into lines and keeps an incomplete line until the rest arrives. Of a line longer than 1 MiB,

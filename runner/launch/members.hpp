@@ -9,8 +9,11 @@
 //                     an event of events.hpp                   from one of its workers
 //                     {say: "exit", rank, ...}                 a worker has ended (WorkerExit)
 //                     {say: "signal", signal}                  this supervisor received a signal
+//                     {say: "leave", signal}                   the same in an elastic run: its node leaves
 //   to the followers  {say: "welcome"}                         accepts a hello
-//                     {say: "start", ...}                      starts an attempt: arguments, environment, the store's port
+//                     {say: "tell", text}                      a text for the user
+//                     {say: "start", ...}                      starts an attempt: arguments, environment, the store's port,
+//                                                              ranks and number of the node
 //                     {say: "send", rank, signal, group}       signals a worker, or its process group
 //                     {say: "end", code, status, first_cause}  ends the run; the last message
 #pragma once
@@ -25,6 +28,8 @@
 #include "runner/launch/worker_group.hpp"
 
 namespace runner {
+
+struct Member;
 
 /// The leader's connections to the other supervisors.
 class Members {
@@ -48,16 +53,18 @@ class Members {
   /// Sends the run's outcome to all members, which then end with the same outcome.
   void end(const Outcome& outcome);
 
-  struct Member;
+ protected:
+  Members();  ///< without members
+  /// Decides at which addresses the members reach each other.
+  void settle_addresses();
+
+  std::vector<std::unique_ptr<Member>> members_;  ///< they have ranks in the attempt
+  std::string own_address_, proof_file_;
 
  private:
   void meet(const Introduction& leader, std::chrono::seconds deadline);
   void admit(MessageSocket& socket, const Introduction& leader, const nlohmann::json& hello);
   std::vector<int> missing_ranks(const Introduction& leader) const;
-  void settle_addresses();
-
-  std::vector<std::unique_ptr<Member>> members_;
-  std::string own_address_, proof_file_;
 };
 
 /// A file with random content in the run's log folder. Members read it to check that the folder is shared.

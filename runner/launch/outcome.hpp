@@ -13,6 +13,8 @@ struct Outcome {
   std::string first_cause;
   std::string kind = "";  ///< kind of the failure, as in its `failed` event (events.hpp)
   int restarts = 0;
+  /// The attempt of an elastic run has ended because nodes leave, join or are lost: training goes on with those that are there.
+  bool regroup = false;
 };
 
 }  // namespace runner

@@ -5,7 +5,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <set>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
@@ -21,6 +23,7 @@ using nlohmann::json;
 
 constexpr double tick_seconds = 0.1;
 constexpr double failure_grace_seconds = 2;
+constexpr double no_deadline = std::numeric_limits<double>::infinity();
 /// A launcher may forward a Ctrl-C that the terminal has already delivered. Only a later SIGINT counts as a second
 /// Ctrl-C.
 constexpr double second_interrupt_seconds = 0.5;
@@ -28,7 +31,8 @@ constexpr double second_interrupt_seconds = 0.5;
 /// From the start of the workers to the end of the last one.
 class Attempt {
  public:
-  Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSignals& signals, Members* members);
+  Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSignals& signals, Members* members,
+          bool is_restart);
   Outcome run();
   /// After run(): whether it failed in a way that a restart may fix, and no stop was requested.
   bool worth_restarting() const;
@@ -38,6 +42,8 @@ class Attempt {
   void wait() const;
   void handle_signals();
   void handle_interrupt(int signal);
+  void regroup_if_nodes_change();
+  double end_of_grace() const;
   void suspend();
   void handle_events(Worker& worker);
   void handle_exit(Worker& worker, const WorkerExit& exit);
@@ -47,6 +53,8 @@ class Attempt {
   void note(const std::string& message) const;
   bool failed_already(int rank) const;
   bool anyone_running() const;
+  bool failed_at_start() const { return !is_restart_ && std::ssize(ready_) < group_.world_size; }
+  std::optional<std::string> why_regroup(const Failure* cause) const;
   std::string running_ranks() const;
   Outcome outcome() const;
 
@@ -54,20 +62,24 @@ class Attempt {
   const SupervisorHooks& hooks_;
   StopSignals& signals_;
   Members* members_;  ///< null if this supervisor runs all ranks
+  bool is_restart_;
   std::vector<std::unique_ptr<Worker>> workers_;
 
   int asked_by_ = 0;         ///< the first SIGINT, SIGTERM or SIGHUP received; 0 = none
   double asked_at_ = 0;      ///< steady seconds
   bool stopping_ = false;    ///< SIGTERM was sent to the workers, after a signal or a failure
   bool killed_ = false;      ///< SIGKILL was sent to the workers
-  double kill_at_ = 0;       ///< when to send SIGKILL, in steady seconds; valid if stopping_
+  double kill_at_ = 0;       ///< when to send SIGKILL, in steady seconds, or no_deadline; valid if stopping_
+  std::string changed_;      ///< why the workers were asked to stop for other nodes; "" = they were not
   std::string kill_reason_;  ///< the ranks that did not stop in time, for the outcome
   std::vector<Failure> failures_;
+  std::set<int> ready_;       ///< ranks that have sent `ready`
   bool all_finished_ = true;  ///< no worker exited with a code other than 0
 };
 
-Attempt::Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSignals& signals, Members* members)
-    : group_(group), hooks_(hooks), signals_(signals), members_(members) {
+Attempt::Attempt(const WorkerGroup& group, const SupervisorHooks& hooks, StopSignals& signals, Members* members,
+                 bool is_restart)
+    : group_(group), hooks_(hooks), signals_(signals), members_(members), is_restart_(is_restart) {
   RUNNER_CHECK(group.first_rank == 0, "the supervisor of rank {} follows that of rank 0", group.first_rank);
   start_workers();
 }
@@ -99,10 +111,10 @@ Outcome Attempt::run() {
         handle_exit(*worker, *exit);
       }
     enforce_deadline();
-    if (hooks_.on_tick && steady_seconds() >= next_tick) {
-      hooks_.on_tick();
-      next_tick = steady_seconds() + tick_seconds;
-    }
+    if (steady_seconds() < next_tick) continue;
+    next_tick = steady_seconds() + tick_seconds;
+    if (hooks_.on_tick) hooks_.on_tick();
+    regroup_if_nodes_change();
   }
   return outcome();
 }
@@ -137,13 +149,33 @@ void Attempt::handle_interrupt(int signal) {
   }
   asked_by_ = signal;
   asked_at_ = now;
-  if (stopping_) return;  // a failure was first and remains the cause, but there is no restart
-  stopping_ = true;
-  kill_at_ = now + static_cast<double>(group_.grace_time.count());
-  for (auto& worker : workers_) worker->send(SIGTERM);
+  // A failure that was first remains the cause, but there is no restart.
+  if (stopping_ && (changed_.empty() || !failures_.empty())) return;
+  kill_at_ = stopping_ ? std::min(kill_at_, end_of_grace()) : end_of_grace();
+  if (!std::exchange(stopping_, true))
+    for (auto& worker : workers_) worker->send(SIGTERM);
   note(fmt::format("{}: stopping {} with a checkpoint within {} (Ctrl-C {}kills at once)", signal_name(signal),
                    running_ranks(), write_duration(group_.grace_time), signal == SIGINT ? "again " : ""));
 }
+
+/// Stops the workers with a checkpoint, so that the next attempt has the nodes that are there then. A node may also leave while they stop
+/// for one that joined.
+void Attempt::regroup_if_nodes_change() {
+  if (!hooks_.nodes_changed || (stopping_ && kill_at_ < no_deadline)) return;
+  const NodeChange change = hooks_.nodes_changed();
+  if (change.why.empty() || (stopping_ && !change.leaving)) return;
+  kill_at_ = change.leaving ? end_of_grace() : no_deadline;
+  if (!std::exchange(stopping_, true)) {
+    changed_ = change.why;
+    for (auto& worker : workers_) worker->send(SIGTERM);
+  }
+  note(fmt::format("{}: stopping {} with a checkpoint {}, to go on with the nodes that are there", change.why,
+                   running_ranks(),
+                   change.leaving ? "within " + write_duration(group_.grace_time) : "at the next step boundary"));
+}
+
+/// When workers that are asked now to stop with a checkpoint are killed.
+double Attempt::end_of_grace() const { return steady_seconds() + static_cast<double>(group_.grace_time.count()); }
 
 /// Handles Ctrl-Z. The workers are in other process groups, so the terminal has not stopped them.
 void Attempt::suspend() {
@@ -163,6 +195,7 @@ void Attempt::handle_events(Worker& worker) {
       continue;
     }
     bool failed = event["event"] == "failed";
+    if (event["event"] == "ready") ready_.insert(event["rank"].get<int>());
     if (failed) failures_.push_back(failure_from_event(event, steady_seconds()));
     if (hooks_.on_event) hooks_.on_event(event);
     if (failed) stop_for_failure();
@@ -173,15 +206,19 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   if (exit.signal == 0 && exit.code == static_cast<int>(ExitCode::done)) return;
   all_finished_ = false;
   if ((exit.signal == 0 && exit.code == static_cast<int>(ExitCode::preempted)) || failed_already(worker.rank())) return;
-  // Slurm signals every process of a step. This worker had no handler yet, and the supervisor's SIGTERM arrives soon.
-  if (exit.signal == SIGTERM && !stopping_) handle_interrupt(SIGTERM);
+  // Slurm signals every process of a step. This worker had no handler yet, and the supervisor's SIGTERM arrives soon. On another node
+  // of an elastic run, it means that the node leaves.
+  const bool may_leave = hooks_.nodes_changed && worker.rank() >= group_.first_rank + group_.local_size;
+  if (exit.signal == SIGTERM && !stopping_ && !may_leave) handle_interrupt(SIGTERM);
   if ((stopping_ && exit.signal == SIGTERM) || (killed_ && exit.signal == SIGKILL)) return;
 
   Failure failure;
   failure.seen = steady_seconds();
   failure.rank = worker.rank();
   failure.kind = "crash";
-  failure.consequence = stopping_ && exit.signal == 0 && exit.gone_with.empty();
+  const bool ended_itself = exit.signal == 0 && exit.gone_with.empty();
+  failure.consequence = stopping_ ? ended_itself : may_leave && exit.signal == SIGTERM;
+  failure.node_lost = !exit.gone_with.empty();
   failure.message = describe_exit(worker.rank(), exit, worker.log_file());
   failures_.push_back(failure);
   stop_for_failure();
@@ -200,9 +237,12 @@ void Attempt::stop_for_failure() {
 
 void Attempt::enforce_deadline() {
   if (!stopping_ || killed_ || steady_seconds() < kill_at_ || !anyone_running()) return;
-  if (asked_by_ != 0 && failures_.empty())
-    kill_reason_ = fmt::format("killed {}, still running {} after the signal (grace_time)", running_ranks(),
-                               write_duration(group_.grace_time));
+  if (failures_.empty())
+    kill_reason_ =
+        fmt::format("killed {}, still running {} after {}", running_ranks(), write_duration(group_.grace_time),
+                    asked_by_ != 0 ? "the signal (grace_time)"
+                                   : "they were asked to stop (grace_time); the steps since the newest "
+                                     "checkpoint are repeated");
   kill_workers();
 }
 
@@ -233,15 +273,37 @@ std::string Attempt::running_ranks() const {
   return describe_ranks(ranks);
 }
 
+/// The reason for which an elastic run goes on with other nodes after this attempt; empty if it does not.
+std::optional<std::string> Attempt::why_regroup(const Failure* cause) const {
+  if (!hooks_.nodes_changed || asked_by_ != 0 || all_finished_) return std::nullopt;
+  if (cause && (cause->node_lost || (cause->consequence && members_ && members_->anyone_gone()))) return cause->message;
+  if (cause && !cause->consequence) return std::nullopt;
+  if (!changed_.empty()) return changed_;
+  // A node that leaves may have stopped its workers itself.
+  const NodeChange change = hooks_.nodes_changed();
+  if (change.why.empty() || (cause && !change.leaving)) return std::nullopt;
+  return change.why;
+}
+
+/// The outcome of an attempt of an elastic run after which other nodes go on.
+Outcome go_on_after(std::string why) {
+  Outcome result{ExitCode::preempted, "preempted", std::move(why)};
+  result.regroup = true;
+  return result;
+}
+
 Outcome Attempt::outcome() const {
   Outcome result;
   const Failure* cause = first_cause(failures_);
+  if (auto why = why_regroup(cause)) return go_on_after(std::move(*why));
   bool own_failure = cause && !(asked_by_ != 0 && cause->consequence);
   if (own_failure) {
     result.code = cause->code();
     result.status = "failed";
     result.first_cause = cause->message;
     result.kind = cause->kind;
+    if (hooks_.end_newcomer && asked_by_ == 0 && failed_at_start() && hooks_.end_newcomer(cause->rank, result))
+      return go_on_after(cause->message);
   } else if (all_finished_) {
     result.status = "finished";
   } else {
@@ -258,7 +320,8 @@ Outcome Attempt::outcome() const {
 
 bool Attempt::worth_restarting() const {
   const Failure* cause = first_cause(failures_);
-  return cause && asked_by_ == 0 && !cause->hopeless() && !(members_ && members_->anyone_gone());
+  const bool gone = members_ && members_->anyone_gone();
+  return cause && asked_by_ == 0 && !cause->hopeless() && (!gone || hooks_.nodes_changed);
 }
 
 }  // namespace
@@ -267,10 +330,15 @@ Outcome supervise(WorkerGroup group, const SupervisorHooks& hooks, Members* memb
   std::optional<StopSignals> own;
   StopSignals& signals = hooks.signals ? *hooks.signals : own.emplace();
   for (int restarts = 0;; ++restarts) {
-    Attempt attempt(group, hooks, signals, members);
+    Attempt attempt(group, hooks, signals, members, /*is_restart=*/restarts > 0);
     Outcome outcome = attempt.run();
     outcome.restarts = restarts;
-    if (restarts >= group.max_restarts || !attempt.worth_restarting()) return outcome;
+    if (outcome.regroup || restarts >= group.max_restarts || !attempt.worth_restarting()) return outcome;
+    if (members && members->anyone_gone()) {  // in an elastic run
+      outcome.regroup = true;
+      outcome.restarts = restarts + 1;
+      return outcome;
+    }
     if (hooks.on_restart) hooks.on_restart(group, restarts + 1, outcome.first_cause);
   }
 }

@@ -16,6 +16,12 @@ namespace runner {
 
 class StopSignals;
 
+/// Why the workers of an elastic run should stop at the next step boundary: nodes leave or join.
+struct NodeChange {
+  std::string why;       ///< "" = they go on
+  bool leaving = false;  ///< a node leaves, and may not wait longer than grace_time
+};
+
 /// Callbacks, called from the thread that called supervise(). If one throws, the workers are killed and supervise()
 /// throws that exception.
 struct SupervisorHooks {
@@ -24,7 +30,11 @@ struct SupervisorHooks {
   /// Called when the worker of rank 0 waits until all earlier events are in the ledger. The hook calls `answer` at that
   /// time, on any thread. Without this hook, the supervisor answers at once.
   std::function<void(std::function<void()> answer)> on_settle;
-  std::function<void()> on_tick;  ///< at least 5 times a second
+  std::function<void()> on_tick;              ///< at least 5 times a second
+  std::function<NodeChange()> nodes_changed;  ///< makes the run elastic; called with on_tick
+  /// In an elastic run: called if a rank fails before all are ready, with that rank and the outcome that the run would have. Whether its
+  /// node has joined a run that trained before without it: then the hook has ended the node, and the run goes on with the others.
+  std::function<bool(int rank, const Outcome& failure)> end_newcomer;
   /// Where signals to the supervisor arrive, if the caller received some before; otherwise supervise() makes its own.
   StopSignals* signals = nullptr;
   /// Called before each restart with its number (1 = first restart) and the reason. May change the group's arguments,
@@ -47,7 +57,11 @@ struct SupervisorHooks {
 ///   a worker failed, of kind usage / environment / any other       failed       2 / 4 / 1
 ///
 /// A failure after a stop signal also counts as failed, because the last checkpoint may be missing. There is no restart
-/// after usage errors and non-finite losses. Throws Error(environment) if the workers cannot be started. A process may
+/// after usage errors and non-finite losses.
+///
+/// In an elastic run (hooks.nodes_changed), the outcome has `regroup` if nodes change: the attempt was stopped with a checkpoint for
+/// that, or a member is lost, or hooks.end_newcomer has ended one. If nodes only join, the workers have no deadline, because their training is healthy. The status is then preempted. A failure of another kind with a lost member counts as a restart. The
+/// caller begins the next attempt with the nodes that are there. Throws Error(environment) if the workers cannot be started. A process may
 /// run only one call at a time. Restores the signal handlers on return.
 Outcome supervise(WorkerGroup group, const SupervisorHooks& hooks, Members* members = nullptr);
 

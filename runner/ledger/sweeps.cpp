@@ -16,6 +16,8 @@ struct Sweeps::Impl {
   fs::path home;
   std::unique_ptr<sqlite::Database> database;  ///< null while there is no file
   std::optional<ProcessIdentity> owner;        ///< this process, once it has begun or claimed a sweep
+  std::optional<int64_t> shared_trial;         ///< after join()
+  bool completed = false;                      ///< of Sweeps::completed()
 
   /// Row number of an existing sweep.
   int64_t number(const std::string& id) const {
@@ -29,13 +31,22 @@ struct Sweeps::Impl {
         "1 + (SELECT ifnull(max(sequence), 0) FROM sweep_history WHERE sweep = ?1), ?2, ?3, ?4)",
         sweep, trial, wall_seconds(), entry.dump());
   }
-  void own(int64_t sweep) {
-    const ProcessIdentity me = owner.emplace(this_process());
+  /// Records this process as the one that runs the sweep.
+  void sign(int64_t sweep, const ProcessIdentity& me) const {
     database->run(
         "UPDATE sweep SET status = 'running', ended = NULL, message = NULL, host = ?, machine = ?, boot_id = ?, "
         "pid_namespace = ?, pid = ?, process_start = ?, heartbeat = ? WHERE sweep = ?",
         me.host, me.machine, me.boot_id, me.pid_namespace, me.pid, me.start_time, wall_seconds(), sweep);
   }
+  void own(int64_t sweep) { sign(sweep, owner.emplace(this_process())); }
+  /// Inserts the row and makes the folder. Returns the id.
+  std::string insert(const NewSweep& sweep) const;
+  void insert_trial(int64_t sweep, int64_t trial, const json& parameters, const json& entry) const {
+    database->run("INSERT INTO trial (sweep, number, draw, status, parameters) VALUES (?1, ?2, ?2, 'waiting', ?3)",
+                  sweep, trial, parameters.dump());
+    keep(sweep, trial, entry);
+  }
+  void end_shared(int64_t sweep, const std::string& status, const std::string& message);
   /// Throws Error(environment) if another process has claimed the sweep since this one did, because this one seemed
   /// lost.
   void check_owner(int64_t sweep) const {
@@ -147,32 +158,64 @@ Sweeps::Sweeps(const std::string& home, Ledger::Mode mode) : impl_(std::make_uni
 
 Sweeps::~Sweeps() = default;
 
-std::string Sweeps::begin(const NewSweep& sweep) {
-  auto& database = *impl_->database;
-  sqlite::Transaction transaction(database);
-  const std::string id = unused_id(database, "sweep", wall_seconds());
+std::string Sweeps::Impl::insert(const NewSweep& sweep) const {
+  const std::string id = unused_id(*database, "sweep", wall_seconds());
   const fs::path relative = fs::path("sweeps") / id;
   std::error_code error;
-  fs::create_directories(impl_->home / relative / "logs", error);
-  if (error)
-    throw environment_error("cannot make the folder {}: {}", (impl_->home / relative).string(), error.message());
-  const fs::path recipe = impl_->home / relative / "recipe.toml";
+  fs::create_directories(home / relative / "logs", error);
+  if (error) throw environment_error("cannot make the folder {}: {}", (home / relative).string(), error.message());
+  const fs::path recipe = home / relative / "recipe.toml";
   write_file_atomic(recipe, sweep.recipe);
   if (sweep.recorded_recipe != sweep.recipe)
     fs::permissions(recipe, fs::perms::owner_read | fs::perms::owner_write, error);
-  database.run(
+  database->run(
       "INSERT INTO sweep (id, name, status, seed, started, space, recipe, folder) VALUES (?, ?, 'running', ?, ?, ?, ?, "
       "?)",
-      id, sweep.name, static_cast<int64_t>(sweep.seed), wall_seconds(), keep_text(database, sweep.space.dump()),
-      keep_text(database, sweep.recorded_recipe), relative.string());
-  impl_->own(database.last_insert_rowid());
+      id, sweep.name, static_cast<int64_t>(sweep.seed), wall_seconds(), keep_text(*database, sweep.space.dump()),
+      keep_text(*database, sweep.recorded_recipe), relative.string());
+  return id;
+}
+
+std::string Sweeps::begin(const NewSweep& sweep) {
+  sqlite::Transaction transaction(*impl_->database);
+  const std::string id = impl_->insert(sweep);
+  impl_->own(impl_->database->last_insert_rowid());
   transaction.commit();
   return id;
+}
+
+std::optional<std::string> Sweeps::named(const std::string& name) const {
+  auto row = impl_->database->query(
+      "SELECT id FROM sweep WHERE name = ? AND folder IS NOT NULL ORDER BY started DESC, sweep DESC LIMIT 1", name);
+  return row.step() ? std::optional(row.text(0)) : std::nullopt;
+}
+
+std::string Sweeps::begin_shared(const NewSweep& sweep, const std::vector<FirstTrial>& trials) {
+  sqlite::Transaction transaction(*impl_->database);
+  if (auto known = named(sweep.name)) return *known;
+  const std::string id = impl_->insert(sweep);
+  const int64_t number = impl_->database->last_insert_rowid();
+  for (const auto& trial : trials) impl_->insert_trial(number, trial.number, trial.parameters, trial.entry);
+  impl_->sign(number, this_process());
+  transaction.commit();
+  return id;
+}
+
+void Sweeps::join(const std::string& sweep, int64_t trial) {
+  sqlite::Transaction transaction(*impl_->database);
+  impl_->sign(impl_->number(sweep), this_process());
+  impl_->shared_trial = trial;
+  transaction.commit();
 }
 
 void Sweeps::claim(const std::string& sweep) {
   sqlite::Transaction transaction(*impl_->database);
   const SweepRow row = find(sweep);
+  if (row.status == "running" && row.space.value("shared", false))
+    throw usage_error(
+        "sweep {} is still running, as process {} on {} and perhaps others: wait for them, or stop them first (jobs of "
+        "Slurm: scancel)",
+        row.id, row.owner.pid, row.owner.host);
   if (row.status == "running")
     throw usage_error("sweep {} is still running, as process {} on {}: stop it first (runner sweep stop {})", row.id,
                       row.owner.pid, row.owner.host, row.id);
@@ -193,14 +236,44 @@ void Sweeps::set_space(const std::string& sweep, const json& space) {
 
 void Sweeps::heartbeat(const std::string& sweep, double seconds) {
   sqlite::Transaction transaction(*impl_->database);
-  impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE sweep = ?", wall_seconds(), seconds,
-                       impl_->owned(sweep));
+  const int64_t number = impl_->owned(sweep);
+  if (impl_->shared_trial) {
+    auto row = impl_->database->query(std::string(sweep_columns) + "WHERE sweep = ?", number);
+    RUNNER_CHECK(row.step(), "sweep {}", sweep);
+    const auto me = this_process();
+    const SweepRow shared = read_row(row, impl_->home, me);
+    if (shared.status != "running") impl_->sign(number, me);  // the owner has ended, and its trial with it
+    seconds = wall_seconds() - shared.started;
+  }
+  impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE sweep = ?", wall_seconds(), seconds, number);
   transaction.commit();
 }
+
+void Sweeps::Impl::end_shared(int64_t sweep, const std::string& status, const std::string& message) {
+  database->run("UPDATE trial SET status = 'waiting' WHERE sweep = ? AND number = ? AND status = 'running'", sweep,
+                *shared_trial);
+  auto row = database->query(
+      "SELECT count(*) FILTER (WHERE status = 'running'), count(*) FILTER (WHERE status = 'waiting') FROM trial "
+      "WHERE sweep = ?",
+      sweep);
+  RUNNER_CHECK(row.step(), "sweep {}", sweep);
+  const int64_t running = row.integer(0), waiting = row.integer(1);
+  if (running > 0) return;  // the process of one of them becomes the owner
+  completed = waiting == 0;
+  const std::string left = status == "finished" ? counted(waiting, "trial") + " to begin" : message;
+  database->run("UPDATE sweep SET status = ?1, message = ?2, ended = ?3, seconds = ?3 - started WHERE sweep = ?4",
+                completed ? "finished" : "interrupted", completed ? "" : left, wall_seconds(), sweep);
+}
+
+bool Sweeps::completed() const { return impl_->completed; }
 
 void Sweeps::end(const std::string& sweep, const std::string& status, const std::string& message, double seconds) {
   sqlite::Transaction transaction(*impl_->database);
   const int64_t number = impl_->owned(sweep);
+  if (impl_->shared_trial) {
+    impl_->end_shared(number, status, message);
+    return transaction.commit();
+  }
   impl_->database->run("UPDATE trial SET status = 'waiting' WHERE sweep = ? AND status = 'running'", number);
   impl_->database->run("UPDATE sweep SET status = ?, message = ?, ended = ?, seconds = ? WHERE sweep = ?", status,
                        message, wall_seconds(), seconds, number);
@@ -209,10 +282,7 @@ void Sweeps::end(const std::string& sweep, const std::string& status, const std:
 
 void Sweeps::propose(const std::string& sweep, int64_t trial, const json& parameters, const json& entry) {
   sqlite::Transaction transaction(*impl_->database);
-  const int64_t number = impl_->owned(sweep);
-  impl_->database->run("INSERT INTO trial (sweep, number, draw, status, parameters) VALUES (?1, ?2, ?2, 'waiting', ?3)",
-                       number, trial, parameters.dump());
-  impl_->keep(number, trial, entry);
+  impl_->insert_trial(impl_->owned(sweep), trial, parameters, entry);
   transaction.commit();
 }
 

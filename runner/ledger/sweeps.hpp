@@ -62,6 +62,12 @@ struct TrialEnd {
   std::string reason, message;
 };
 
+/// A trial that is proposed when its sweep begins.
+struct FirstTrial {
+  int64_t number = 0;
+  nlohmann::json parameters, entry;  ///< entry: of the history
+};
+
 /// Reads and writes sweeps over a separate connection. Each change is one transaction, and transactions keep their order:
 /// after a kill or a power failure, the file contains an earlier consistent state. Throws Error(environment) with the file.
 class Sweeps {
@@ -71,6 +77,14 @@ class Sweeps {
 
   /// Commits the row, owned by this process, creates sweeps/<id> with recipe.toml in it, and returns the id.
   std::string begin(const NewSweep& sweep);
+  /// The id of the newest sweep of this name; nothing if there is none.
+  std::optional<std::string> named(const std::string& name) const;
+  /// Like begin(), for a sweep that several processes share: it begins with all its trials, and others may write it, too. Returns the
+  /// id of the sweep of this name if there is one, so that only the first of several processes that call this begins a sweep.
+  std::string begin_shared(const NewSweep& sweep, const std::vector<FirstTrial>& trials);
+  /// From now on this process trains a trial of a shared sweep, and others train other trials; a SweepLock keeps them apart. One of
+  /// them is recorded as the owner: heartbeat() replaces one that is gone. end() ends the trial, and the sweep with its last trial.
+  void join(const std::string& sweep, int64_t trial);
   /// Makes this process the owner. Throws Error(usage) if another process runs the sweep.
   void claim(const std::string& sweep);
   /// Replaces the stored content of the sweep's file, after the user has repaired it.
@@ -79,6 +93,8 @@ class Sweeps {
   void heartbeat(const std::string& sweep, double seconds);
   /// `status`: finished | failed | interrupted. The status of running trials becomes `waiting`.
   void end(const std::string& sweep, const std::string& status, const std::string& message, double seconds);
+  /// Whether end() of this process has ended a shared sweep with its last trial. Of the processes that share it, only one has.
+  bool completed() const;
 
   void propose(const std::string& sweep, int64_t trial, const nlohmann::json& parameters, const nlohmann::json& entry);
   /// Records that the trial is about to run.

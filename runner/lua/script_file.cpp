@@ -203,6 +203,10 @@ class Loader {
   void read_option(const std::string& name, const json& description) {
     static const std::vector<std::string> fields = {"type", "default", "min", "max", "choices", "help"};
     auto wrong = [&](const std::string& what) { report(0, code_, fmt::format("option `{}`: {}", name, what)); };
+    if (file_.fields.contains("base") && !(description.is_object() && description.contains("type"))) {
+      file_.base_options[name] = description;
+      return;
+    }
     if (!description.is_object()) return wrong("must be a table of type, default, min, max, choices and help");
     Option option{.name = name, .may_be_infinite = true};
     for (const auto& [field, value] : description.items())

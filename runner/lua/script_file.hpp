@@ -37,6 +37,8 @@ struct ScriptFile {
   std::vector<Option> options;  ///< in alphabetical order
   std::map<std::string, Reference> functions;
   std::map<std::string, Value> fields;
+  /// If the file has a field `base`: values for options of what it extends, by name. Not checked.
+  nlohmann::json base_options = nlohmann::json::object();
 };
 
 /// Runs the file in `state` and reads its table. Mistakes go to `diagnostics`; then there is no result.

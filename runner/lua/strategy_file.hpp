@@ -12,28 +12,44 @@ namespace runner::lua {
 /// "lua:FILE.lua", or "lua:NAME" for a shipped file (recipes/strategies_lua).
 inline bool names_script(const std::string& name) { return name.starts_with("lua:"); }
 
+/// A strategy that is part of the program, as Lua files can name it.
+struct BuiltInStrategy {
+  std::string name;  ///< or an alias
+  std::string about = "";
+  std::vector<std::string> options = {};  ///< names
+};
+
 /// A strategy as [strategy] specifies it.
 struct StrategyRequest {
   std::string name;  ///< "lua:..." or a name that `registry` registers
   Origin asked_at;
   std::string registry = "";  ///< a file that registers strategies (strategy_registry.hpp), or empty
   Origin registry_at = {};
-  std::vector<std::string> built_in = {};  ///< names of built-in strategies, which cannot be registered
+  std::vector<BuiltInStrategy> built_in = {};  ///< that can be extended
 };
 /// The request of a recipe.
-StrategyRequest strategy_request(const Recipe& recipe, std::vector<std::string> built_in);
+StrategyRequest strategy_request(const Recipe& recipe, std::vector<BuiltInStrategy> built_in);
 
-/// Functions of a strategy: setup, shard, reduce, after_update, memory, traffic. Functions of a comm hook: setup and
-/// reduce (memory and traffic are allowed, because the same file can be a strategy). recipes/strategies_lua/README.md
-/// describes their arguments.
+/// Functions of a strategy: setup, setup_module, setup_optimizer, units, shard, reduce, after_update, memory, traffic. Functions of a comm
+/// hook: setup and reduce (memory and traffic are allowed, because the same file can be a strategy).
+/// recipes/strategies_lua/README.md describes their arguments.
 struct StrategyFile : ScriptFile {
   bool replicas_differ = false;  ///< parameters differ between ranks after a step
+  std::string base = "";         ///< the built-in strategy that it extends; empty: none
+  /// Whether its function `reduce` (without a base: its lack) replaces the sum of gradients.
+  bool reduces() const { return base.empty() || functions.contains("reduce"); }
 };
 
-/// nullopt without a diagnostic if the registry has no strategy `name`. `registered` gets all names in the registry.
+/// What a registry did to names. `removed`: names of built-in strategies.
+struct RegisteredNames {
+  std::vector<std::string> registered = {}, removed = {};
+};
+
+/// nullopt without a diagnostic if the registry has no strategy `name`. `names`: receives those of the registry.
 std::optional<StrategyFile> load_strategy_file(State& state, const StrategyRequest& request,
-                                               std::vector<Diagnostic>& diagnostics,
-                                               std::vector<std::string>* registered = nullptr);
+                                               std::vector<Diagnostic>& diagnostics, RegisteredNames* names = nullptr);
+/// Adds a mistake of a file that has no line.
+void report_strategy_mistake(const ScriptFile& file, const std::string& message, std::vector<Diagnostic>& diagnostics);
 std::optional<ScriptFile> load_comm_hook_file(State& state, const std::string& name, const Origin& asked_at,
                                               std::vector<Diagnostic>& diagnostics);
 

@@ -61,6 +61,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.optimizer = find_optimizer(recipe.optimizer.name);
   job.optimizer_states = static_cast<int>(job.optimizer->state_names(recipe.optimizer.momentum).size());
   job.ns_steps = recipe.optimizer.ns_steps;
+  job.adascale = recipe.optimizer.adascale;
   job.validates = recipe.data.validates() || !recipe.hooks.files.empty();
   describe_hooks(recipe, job);
   if (const auto& schedule = recipe.train.accumulate_grad_batches; schedule && !recipe.train.global_batch_size)
@@ -209,6 +210,25 @@ int64_t CandidateSearch::largest_every(const Form& form, const Candidate& none, 
 
 Candidate CandidateSearch::smallest(const Form& form) const {
   return at(form, batches_.back(), recipe_.activation_checkpointing.mode == "none" ? 1 : 0);
+}
+
+Candidate fit_named(const Recipe& recipe, const ModelSpec& model, const Topology& topology, const nlohmann::json& given,
+                    const Entry& entry) {
+  // Only "auto" adds checkpointing. For a named strategy, only the micro-batch is chosen, and options that say "auto".
+  const auto fit = [&](const nlohmann::json& options) {
+    return CandidateSearch(recipe, model, topology, options).largest({entry.name, entry.name}, 0);
+  };
+  const auto variants =
+      entry.variants ? entry.variants(with_defaults(entry.options, given)) : std::vector<nlohmann::json>();
+  if (variants.empty()) return fit(given);
+  Candidate found;
+  for (const auto& variant : variants) {
+    auto options = given;
+    options.update(variant);
+    found = fit(options);
+    if (found.fits || !found.refused.empty()) break;
+  }
+  return found;
 }
 
 }  // namespace runner

@@ -113,4 +113,9 @@ class CandidateSearch {
   std::vector<BatchChoice> batches_;  ///< the largest micro-batch first
 };
 
+/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits, and with the first
+/// of Entry::variants that fits. Arguments as for CandidateSearch.
+Candidate fit_named(const Recipe& recipe, const ModelSpec& model, const Topology& topology, const nlohmann::json& given,
+                    const Entry& entry);
+
 }  // namespace runner

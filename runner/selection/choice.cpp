@@ -442,9 +442,4 @@ void set_time(Candidate& candidate, const StepClock& clock) {
 
 Choice choose(const SelectionRequest& request, const StepClock& clock) { return Chooser(request, clock).choose(); }
 
-Candidate fit_named(const SelectionRequest& request, const Entry& entry, const ModelSpec& part) {
-  // Only "auto" adds checkpointing. For a named strategy, only the micro-batch is chosen.
-  return CandidateSearch(request.recipe, part, request.topology, request.given).largest({entry.name, entry.name}, 0);
-}
-
 }  // namespace runner

@@ -58,8 +58,4 @@ class SpeedNotKnown : public Error {
 /// Chooses by recipe.selection, among the forms that have all the given options. Throws SpeedNotKnown.
 Choice choose(const SelectionRequest& request, const StepClock& clock);
 
-/// The candidate of a strategy that the recipe names, with the largest micro-batch that the recipe allows and that fits. Its job points
-/// into `part`, which is what a rank has of the model.
-Candidate fit_named(const SelectionRequest& request, const Entry& entry, const ModelSpec& part);
-
 }  // namespace runner

@@ -18,6 +18,7 @@
 #include "runner/selection/parameter_patterns.hpp"
 #include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/recompute.hpp"
+#include "runner/selection/script_optimizer.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/selection/what_if.hpp"
@@ -126,8 +127,13 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
             fmt::format("train.micro_batch_size = \"auto\" needs the memory of a step, and the file of `{}` has no "
                         "function `memory`: set a number",
                         recipe.strategy.name)}});
-    Candidate candidate = fit_named(request, *resolved.entry, *plan.part);
-    if (!candidate.refused.empty()) return;  // reported later, with the complete job
+    Candidate candidate = fit_named(request.recipe, *plan.part, request.topology, request.given, *resolved.entry);
+    if (!candidate.refused.empty()) return;                  // reported later, with the complete job
+    if (candidate.job.options != recipe.strategy.options) {  // one of Entry::variants
+      recipe.strategy.options = candidate.job.options;
+      if (candidate.fits)
+        plan.notes.push_back(plan.entry->label(candidate.job) + ": the first placement with which a step fits");
+    }
     auto before = recipe.train.micro_batch_size;
     take_batch(recipe, candidate, limit);
     if (candidate.fits && recipe.train.micro_batch_size < before)
@@ -392,7 +398,14 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
     diagnostics.push_back({refused_at(recipe, *refusal), "refused", *refusal});
   else if (auto split = refuse_data_axis(topology.sizes, *plan.entry, plan.job))
     diagnostics.push_back({recipe.origin("devices.mesh"), "refused", *split});
+  else if (recipe.devices.elastic() && plan.entry->plan(plan.job).reducer.replicas_differ)
+    diagnostics.push_back(
+        {recipe.origin(recipe.devices.min_nodes ? "devices.min_nodes" : "devices.max_nodes"), "refused",
+         fmt::format("with `{}` each rank has parameters or optimizer state of its own, so a run cannot go on with "
+                     "another number of nodes: remove min_nodes and max_nodes, or use ddp, fsdp or zero",
+                     plan.entry->label ? plan.entry->label(plan.job) : plan.entry->name)});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  with_script_optimizer(plan.recipe, *plan.entry, plan.job.options, *plan.model);  // reports mistakes before a run
   if (plan.job.pipeline.ranks > 1) resolve_stages(plan, plan.recipe, topology);
   add_notes(plan, recipe, topology, /*named=*/resolved.entry != nullptr);
   predict(plan, clock);

@@ -6,21 +6,28 @@
 #include <vector>
 
 #include "runner/config/diagnostics.hpp"
+#include "runner/lua/strategy_file.hpp"
 #include "strategies/catalog.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
 /// If [strategy] takes its strategy from a Lua file, makes it known to find_strategy(), under the name in the recipe.
-/// Mistakes in the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `registered`: receives the
-/// names in the registry.
+/// Mistakes in the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `names`: receives those of the registry.
 const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
-                                   std::vector<std::string>* registered = nullptr);
+                                   lua::RegisteredNames* names = nullptr);
+/// The strategies that files can extend, and their aliases.
+std::vector<lua::BuiltInStrategy> built_in_strategies();
 
 /// The same for a name "lua:FILE.lua" without a recipe. Throws RecipeError.
 const Entry* learn_script_strategy(const std::string& name);
-/// All strategies that a file (strategy.registry) registers, ordered by name. Throws RecipeError.
-std::vector<const Entry*> learn_registered_strategies(const std::string& registry);
+/// Calls the functions of the recipe's strategy in Lua, if it has one, without a training, and reports names that do not exist
+/// (lua/strategy_dry_run.hpp). `options`: complete.
+void check_script_calls(const Recipe& recipe, const nlohmann::json& options, std::vector<Diagnostic>& diagnostics);
+/// All strategies that a file (strategy.registry) registers, ordered by name. `removed`: receives the names of built-in strategies that it
+/// removes. Throws RecipeError.
+std::vector<const Entry*> learn_registered_strategies(const std::string& registry,
+                                                      std::vector<std::string>* removed = nullptr);
 
 /// The option of a strategy whose value is a comm hook: a built-in one, or a Lua file.
 inline constexpr const char* comm_hook_option = "ddp_comm_hook";

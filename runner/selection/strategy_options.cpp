@@ -85,6 +85,17 @@ Diagnostic against_name(const Recipe& recipe, const Named& named, const std::str
   return diagnostic;
 }
 
+/// Reports required options that the recipe lacks.
+void require_options(const Recipe& recipe, const Entry& entry, std::vector<Diagnostic>& diagnostics) {
+  for (const auto& option : entry.options)
+    if (option.required && !recipe.strategy.options.contains(option.name))
+      diagnostics.push_back(
+          {.place = recipe.origin("strategy.name"),
+           .code = "missing-key",
+           .message = fmt::format("strategy `{}` needs `{}`: {}", entry.name, option.name, option.help),
+           .section = "strategy"});
+}
+
 /// Adds the options that devices.mesh asks for. Reports those of the recipe that differ.
 void follow_mesh(const Recipe& recipe, const Entry& entry, nlohmann::json& options,
                  std::vector<Diagnostic>& diagnostics) {
@@ -168,20 +179,55 @@ bool lengths_are_sound(const std::vector<Diagnostic>& diagnostics) {
 
 /// A strategy of the built-in catalog.
 std::optional<Named> find_built_in(const std::string& name) {
-  auto named = find_strategy(name);
-  bool listed = named && std::any_of(catalog().begin(), catalog().end(),
-                                     [&](const Entry& entry) { return &entry == named->entry; });
-  return listed ? named : std::nullopt;
+  auto named = find_listed_strategy(name);
+  if (named) forget_strategy(name);  // what another recipe's registry put in its place
+  return named;
+}
+
+/// Reports built-in strategies that the registry replaces or removes: "auto" chooses among all of them, as they are built in.
+void refuse_changed_choices(const Recipe& recipe, const lua::RegisteredNames& names,
+                            std::vector<Diagnostic>& diagnostics) {
+  const auto refuse = [&](const std::vector<std::string>& changed, const char* verb) {
+    for (const auto& name : changed) {
+      const auto known = find_listed_strategy(name);
+      if (!known || !known->entry->unavailable.empty()) continue;
+      Diagnostic diagnostic{
+          .place = recipe.origin("strategy.name"),
+          .code = "contradiction",
+          .message = fmt::format("strategy.name = \"auto\" chooses among the built-in strategies, and "
+                                 "{} {} `{}`: name a strategy, or remove strategy.registry",
+                                 recipe.strategy.options.at("registry").get<std::string>(), verb, name),
+          .section = "strategy"};
+      diagnostic.other = recipe.origin("strategy.registry");
+      diagnostic.other_message = "the registry is named here";
+      diagnostics.push_back(diagnostic);
+    }
+  };
+  refuse(names.registered, "replaces");
+  refuse(names.removed, "removes");
 }
 
 /// The strategy that the recipe names: a built-in one, one in a Lua file, or one that a Lua file registers.
 std::optional<Named> find_named(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                 std::vector<std::string>& registered) {
+  lua::RegisteredNames names;
   const auto& name = recipe.strategy.name;
   bool registry = recipe.strategy.options.contains("registry");
-  if (!lua::names_script(name) && !registry) return find_built_in(name);
-  if (name == "auto") return {};
-  if (const auto* entry = learn_script_strategy(recipe, diagnostics, &registered)) return Named{entry};
+  if (!lua::names_script(name) && !registry) return name == "auto" ? std::nullopt : find_built_in(name);
+  const auto* entry = learn_script_strategy(recipe, diagnostics, &names);
+  registered = names.registered;
+  if (name == "auto") {
+    refuse_changed_choices(recipe, names, diagnostics);
+    return {};
+  }
+  if (entry) return Named{entry};
+  const auto is_removed = [&](const std::string& removed) { return lower(removed) == lower(name); };
+  if (std::ranges::any_of(names.removed, is_removed)) {
+    diagnostics.push_back({recipe.origin("strategy.name"), "unknown-strategy",
+                           fmt::format("the strategy `{}` is removed by {} (strategy.registry)", name,
+                                       recipe.strategy.options.at("registry").get<std::string>())});
+    return {};
+  }
   return lua::names_script(name) ? std::nullopt : find_built_in(name);
 }
 
@@ -288,6 +334,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
     if (!option->note.empty()) resolved.notes.push_back(fmt::format("`{}`: {}", name, option->note));
     resolved.options[name] = value;
   }
+  require_options(recipe, *named->entry, diagnostics);
   follow_mesh(recipe, *named->entry, resolved.options, diagnostics);
   if (resolved.options.contains("config")) refuse_configuration(recipe, diagnostics);
   if (find_option(named->entry->options, comm_hook_option)) comm_hook_options(recipe, diagnostics, &resolved.notes);
@@ -306,6 +353,19 @@ std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& 
   return notes;
 }
 
+namespace {
+
+/// Also calls the functions of a strategy in Lua. Trusted scripts are not called without need: they could write files.
+void check_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  const size_t before = diagnostics.size();
+  const auto resolved = resolve_strategy(recipe, diagnostics);
+  const bool scripted = lua::names_script(recipe.strategy.name) || recipe.strategy.options.contains("registry");
+  if (!scripted || !resolved.entry || diagnostics.size() > before || recipe.hooks.trusted) return;
+  check_script_calls(recipe, with_defaults(resolved.entry->options, resolved.options), diagnostics);
+}
+
+}  // namespace
+
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further) {
   return load_whole_layered_recipe(file, {overrides}, further);
@@ -315,7 +375,7 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
   auto check = [&](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
-    resolve_strategy(recipe, diagnostics);
+    check_strategy(recipe, diagnostics);
     if (lengths_are_sound(diagnostics)) check_division(recipe, given_mesh(recipe), diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <deque>
 #include <thread>
+#include <utility>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
@@ -14,6 +15,7 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/launch/stop_signals.hpp"
+#include "runner/ledger/process_identity.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/failure.hpp"
 #include "runner/sweep/trial_process.hpp"
@@ -84,13 +86,16 @@ class Executor {
   void restore() {
     replay_history(search_, store_, execution_.sweep);
     for (const auto& [number, state] : search_.trials())
-      if (state.status == "running") pick_up(number);
+      if (state.status == "running" && is_mine(number)) pick_up(number);
     for (int64_t number : execution_.again) pending_.push_back(number);
     for (const auto& row : store_.trials(execution_.sweep))  // was being tried again when that was interrupted
-      if (search_.trials().at(row.number).status == "failed" && row.status != "failed") pending_.push_back(row.number);
+      if (search_.trials().at(row.number).status == "failed" && row.status != "failed" && is_mine(row.number))
+        pending_.push_back(row.number);
     std::sort(pending_.begin(), pending_.end());
     pending_.erase(std::unique(pending_.begin(), pending_.end()), pending_.end());
   }
+
+  bool is_mine(int64_t number) const { return !execution_.only || *execution_.only == number; }
 
   /// Handles a trial that had been proposed and had not ended. Its run may have ended without this process.
   void pick_up(int64_t number) {
@@ -105,15 +110,23 @@ class Executor {
       pending_.push_back(number);
   }
 
-  /// The trial's row, once no process of an earlier sweep uses its run. Such processes end shortly after their sweep.
-  TrialRow settled(int64_t number) const {
-    const double deadline = steady_seconds() + 60;
+  /// The trial's row, once no process of an earlier sweep uses its run, or a signal stops this sweep. Such processes end shortly after
+  /// their sweep; of those on a host that was lost, only the age of the heartbeat says that they are gone.
+  TrialRow settled(int64_t number) {
+    constexpr double soon = 5, most = heartbeat_lease_seconds + 60;
+    const double begun = steady_seconds();
+    bool told = false;
     while (true) {
       TrialRow row = store_.trial(execution_.sweep, number);
-      if (row.run_status != "running") return row;
-      if (steady_seconds() > deadline)
-        throw environment_error("run {} of trial {} is still running; stop it first", row.run, number);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      handle_signals();
+      if (row.run_status != "running" || stopping()) return row;
+      const double waited = steady_seconds() - begun;
+      if (waited > most) throw environment_error("run {} of trial {} is still running; stop it first", row.run, number);
+      if (waited > soon && !std::exchange(told, true))
+        note(fmt::format("waiting, at most {}, for run {} of trial {}, which an earlier process trains",
+                         format_duration(most), row.run, number));
+      beat();
+      std::this_thread::sleep_for(std::chrono::milliseconds(waited > soon ? 1000 : 20));
       Ledger marks_lost(execution_.home, Ledger::Mode::read);
     }
   }
@@ -135,7 +148,7 @@ class Executor {
       pending_.pop_front();
       return number;
     }
-    if (sweep_.time_s && seconds() >= *sweep_.time_s) return std::nullopt;
+    if (execution_.only || (sweep_.time_s && seconds() >= *sweep_.time_s)) return std::nullopt;
     Proposal proposal;
     ask_method([&] { proposal = search_.propose(); });
     if (proposal.kind != Proposal::Kind::trial) return std::nullopt;
@@ -235,8 +248,12 @@ class Executor {
   }
 
   void tick() {
-    double now = steady_seconds();
     if (execution_.hooks.on_tick) execution_.hooks.on_tick(search_, running_.size());
+    beat();
+  }
+
+  void beat() {
+    const double now = steady_seconds();
     if (now - last_heartbeat_ < heartbeat_seconds) return;
     last_heartbeat_ = now;
     store_.heartbeat(execution_.sweep, seconds());

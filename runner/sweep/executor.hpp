@@ -1,6 +1,7 @@
 // Runs a sweep: starts trials on device slots, and writes every decision to the ledger before acting on it.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct Execution {
   std::vector<int64_t> again = {};  ///< failed trials to try again
   std::vector<Slot> slots = {};
   ExecutorHooks hooks = {};
+  /// The only trial that this process trains, of a sweep that several processes share (Sweeps::join()). It has been proposed.
+  std::optional<int64_t> only = {};
 };
 
 struct ExecutionEnd {

@@ -76,6 +76,11 @@ std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::op
   const auto devices = recipe.devices.simulate ? devices_of(recipe) : devices_of(recipe, facts.cuda.size());
   if (recipe.devices.simulate)
     return cpu_slots(recipe, facts, parallel, simulated_devices(devices) * static_cast<int>(devices.num_nodes));
+  if (recipe.devices.elastic())
+    throw usage_error(
+        "trials of a sweep run on this node only, but the recipe is for an elastic run of {} to {} nodes: remove "
+        "devices.min_nodes and devices.max_nodes",
+        recipe.devices.least_nodes(), recipe.devices.most_nodes());
   if (recipe.devices.num_nodes > 1)
     throw usage_error("trials of a sweep run on this node only, but the recipe has devices.num_nodes = {}",
                       recipe.devices.num_nodes);

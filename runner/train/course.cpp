@@ -32,7 +32,9 @@ std::string ending(const Recipe& recipe) {
 
 TrainingStart start_of(const TrainerState& state) {
   const auto& data = state.at("data");
-  return {.step = state.at("step"), .position = {data.at("epoch"), data.at("sample")}};
+  TrainingStart start{.step = state.at("step"), .position = {data.at("epoch"), data.at("sample")}};
+  if (const auto steps = state.find("schedule_step"); steps != state.end()) start.schedule_step = steps->get<double>();
+  return start;
 }
 
 json stop_to_json(const std::string& reason, const Recipe& recipe) {

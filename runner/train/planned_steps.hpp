@@ -1,6 +1,7 @@
 // Number of optimizer steps of a recipe. Torch-free.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "runner/config/recipe.hpp"
 #include "runner/data/loader.hpp"
@@ -12,6 +13,8 @@ namespace runner {
 struct TrainingStart {
   int64_t step = 0;
   DataPosition position = {};
+  std::optional<double> schedule_step =
+      {};  ///< the steps of the schedule that these count as, if they are not one each
 };
 
 /// The number of the last step. With max_epochs: the steps taken before, and the steps for the samples that remain

@@ -50,6 +50,7 @@ Trainer::Trainer(TrainerSetup setup)
 
 void Trainer::start_at(const TrainingStart& start) {
   step_ = start.step;
+  schedule_step_ = start.schedule_step.value_or(static_cast<double>(step_));
   checkpointer_.continue_from(step_);
   position_ = start.position;
   if (setup_.accept_changed_data && position_.sample > setup_.train.size_up_to(position_.sample))
@@ -139,7 +140,7 @@ void Trainer::continue_course(const TrainerState& state) {
   trained_before_ = state.at("train_seconds");
   unfinished_ = unfinished_step(state);
   if (const auto stop = standing_stop(state, recipe_); !stop.empty()) setup_.hooks.restore_stop(stop);
-  if (const auto note = rate_note(state, recipe_, step_, max_steps_); !note.empty()) report_.note(note);
+  if (const auto note = rate_note(state, recipe_, schedule_step(), max_steps_); !note.empty()) report_.note(note);
 }
 
 TrainerState Trainer::trainer_state() const {
@@ -147,7 +148,7 @@ TrainerState Trainer::trainer_state() const {
       {"step", step_},
       {"run", setup_.run_dir.filename().string()},
       {"attempt", setup_.attempt},
-      {"rates", rates_to_json(recipe_, step_, max_steps_)},
+      {"rates", rates_to_json(recipe_, schedule_step(), max_steps_)},
       {"tokens", tokens_},
       {"loss", loss_},
       {"train_seconds", trained_before_ + seconds_trained()},
@@ -156,6 +157,7 @@ TrainerState Trainer::trainer_state() const {
       {"strategy_name", recipe_.strategy.name},
       {"world_size", setup_.world.size},
       {"model", setup_.model_sizes}};
+  if (schedule_step_ != static_cast<double>(step_)) state["schedule_step"] = schedule_step_;
   if (!setup_.settings.is_null()) state["settings"] = setup_.settings;
   if (report_.skipped() > 0) state["skipped_steps"] = report_.skipped();
   if (setup_.world.rank == 0) state["health"] = health_.state();
@@ -174,7 +176,8 @@ StepInput Trainer::input_of(StepBatch& batch) const {
   input.micro_batches = std::move(batch.micro_batches);
   input.weight = batch.weight;
   input.rank_weight = batch.rank_weight;
-  input.lr_factor = learning_rate(recipe_.lr_scheduler, 1.0, step_ + 1, max_steps_);
+  input.lr_factor_at = [this](int64_t step) { return learning_rate(recipe_.lr_scheduler, 1.0, step, max_steps_); };
+  input.lr_factor = input.lr_factor_at(schedule_step() + 1);
   input.first_row = batch.first_row;
   input.dropout_key = mix64(name_key(recipe_.run.seed, "dropout") + mix64(static_cast<uint64_t>(step_)));
   input.votes = votes();
@@ -402,11 +405,12 @@ void Trainer::take_step(Loader& loader) {
     end_by_nonfinite(result);
   }
   progress_.step = ++step_;
+  schedule_step_ += result.gain;
   progress_.lr_factor = result.lr_factor;
   position_ = batch.after;
   tokens_ += batch.units;
   loss_ = result.loss;
-  course_ = step_ >= max_steps_ ? Course::complete : (result.votes & vote_time_over) ? Course::max_time : Course::going;
+  course_ = all_steps_done() ? Course::complete : (result.votes & vote_time_over) ? Course::max_time : Course::going;
   report_.count(step_, result);
   health_.step_ends(step_, result);
   checkpointer_.look();
@@ -427,14 +431,14 @@ TrainerResult Trainer::train() {
   loader.set_batch_size_of_epoch(
       [this](int64_t epoch) { return global_batch_size(recipe_, setup_.engine.data_ranks(), epoch); });
   loop_started_ = last_save_ = steady_seconds();
-  course_ = step_ >= max_steps_ ? Course::complete : time_over(0) ? Course::max_time : Course::going;
+  course_ = all_steps_done() ? Course::complete : time_over(0) ? Course::max_time : Course::going;
   progress_.step = step_;
   progress_.epoch = position_.epoch;
   call_hooks(lua::Moment::on_train_start);
   if (hooks_stop()) course_ = Course::hook;
   complete_step();
   while (course_ == Course::going) take_step(loader);
-  report_.early_end(step_, course_, setup_.hooks.stop_reason());
+  report_.early_end(step_, schedule_step_, course_, setup_.hooks.stop_reason());
   call_hooks(lua::Moment::on_train_end);
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);

@@ -98,6 +98,11 @@ class Trainer {
   [[noreturn]] void end_by_nonfinite(const StepResult& result);
   /// Whether train.max_time is over, `seconds` after this attempt began to train.
   bool time_over(double seconds) const;
+  int64_t schedule_step() const { return static_cast<int64_t>(schedule_step_); }
+  bool all_steps_done() const {
+    const double done = recipe_.run.fast_dev_run > 0 ? static_cast<double>(step_) : schedule_step_;
+    return done >= static_cast<double>(max_steps_);
+  }
   double seconds_trained() const { return steady_seconds() - loop_started_; }
 
   // ---- the end of a step
@@ -126,7 +131,8 @@ class Trainer {
   Course course_ = Course::going;
   TrainingProgress progress_;
   int64_t step_ = 0, max_steps_ = 0;
-  int64_t tokens_ = 0;  ///< the sum of StepBatch::units
+  double schedule_step_ = 0;  ///< the steps of the schedule that the updates count as; step_ without AdaScale
+  int64_t tokens_ = 0;        ///< the sum of StepBatch::units
   DataPosition position_;
   double loss_ = std::nan(""), val_loss_ = 0;                ///< val_loss_ belongs to validated_step_
   std::vector<std::pair<std::string, double>> val_metrics_;  ///< the same for those beside the loss

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 
@@ -54,7 +55,7 @@ void TrainingReport::emit_kept() {
   if (!kept_.is_null()) events_.emit("step", std::exchange(kept_, nullptr));
 }
 
-void TrainingReport::early_end(int64_t step, Course course, const std::string& reason_of_hook) {
+void TrainingReport::early_end(int64_t step, double schedule_step, Course course, const std::string& reason_of_hook) {
   if (rank_ != 0) return;
   if (course == Course::hook) {
     events_.record("stopping", {{"step", step}, {"reason", reason_of_hook}});
@@ -62,6 +63,9 @@ void TrainingReport::early_end(int64_t step, Course course, const std::string& r
   }
   if (course == Course::max_time) events_.emit("stopping", {{"step", step}, {"reason", "train.max_time"}});
   if (course == Course::asked) events_.emit("stopping", {{"step", step}, {"reason", "asked to stop"}});
+  if (course == Course::complete && schedule_step != static_cast<double>(step))
+    events_.record("note", {{"message", fmt::format("{} count as {:.0f} of the schedule (optimizer.adascale)",
+                                                    counted(step, "update"), schedule_step)}});
   if (first_step_s_ > 0 && !updated_)
     events_.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
 }

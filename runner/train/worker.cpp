@@ -31,6 +31,7 @@
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/plan.hpp"
+#include "runner/selection/script_optimizer.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/course.hpp"
 #include "runner/train/failure_report.hpp"
@@ -108,6 +109,8 @@ OptimizerConfig optimizer_config(const Recipe& recipe) {
   config.scale_parameter = optimizer.scale_parameter;
   config.match_rms = optimizer.adjust_lr == "match_rms_adamw";
   config.ns_steps = optimizer.ns_steps;
+  if (optimizer.adascale)
+    config.adascale = {.scale = optimizer.adascale_scale, .smoothing = optimizer.adascale_smoothing};
   config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
   config.layer_decay = optimizer.layer_decay;
   for (const auto& group : optimizer.groups)
@@ -218,6 +221,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
   scale_rates(recipe, entry, job);
+  recipe = with_script_optimizer(recipe, entry, job.options, spec);
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
   // The profiler of operators is one for the process, so that of ranks which are threads records the first one.
@@ -232,6 +236,10 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
                       .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,
                       .skip_nonfinite = clip.on_nonfinite == "skip",
                       .reducer = make_script_comm_hook(recipe, world),
+                      .note =
+                          [&events](const std::string& text) {
+                            events.emit("note", {{"message", text}});
+                          },
                       .spans = profile ? &profile->spans() : nullptr};
   auto strategy =
       script ? make_script_strategy(recipe, std::move(setup)) : make_strategy(recipe.strategy.name, std::move(setup));

@@ -77,6 +77,7 @@ struct Job {
   const OptimizerSpec* optimizer = &optimizers().front();
   int optimizer_states = 2;        ///< kinds of state tensors that the optimizer keeps (Adam 2, momentum 1, SGD 0)
   int64_t ns_steps = 5;            ///< iterations of muon
+  bool adascale = false;           ///< optimizer.adascale
   bool validates = false;          ///< the run validates, or its hooks use the model, between steps
   std::vector<bool> recompute;     ///< one per block: activation checkpointing
   bool host_checkpoints = false;   ///< inputs of recomputed blocks are kept in host memory (host_checkpoints.hpp)
@@ -84,6 +85,8 @@ struct Job {
   bool own_loss = false;           ///< a hook computes the loss from a copy of the logits
   bool hooks_in_backward = false;  ///< hooks are called before or after the backward of each micro-batch
   nlohmann::json options = nlohmann::json::object();  ///< options of the strategy, with defaults filled in
+  /// For each parameter of the model the number of its unit, from 0 (Lua's function `units`). Empty: the strategy makes its own units.
+  std::vector<size_t> unit_of_parameter = {};
 
   /// What the optimizer keeps for a parameter.
   std::vector<OptimizerState> states_of(const ParameterSpec& parameter) const {
@@ -238,12 +241,17 @@ struct Entry {
   std::function<std::vector<std::string>(const Job&)> notes = {};
   /// The strategy with the options that matter most, for lists of candidates: "fsdp FULL_SHARD". Empty: its name.
   std::function<std::string(const Job&)> label = {};
+  /// Values for options that say "auto", in the order in which they are tried until a step fits the memory. Empty: there are no such options.
+  std::function<std::vector<nlohmann::json>(const nlohmann::json& options)> variants = {};
   /// What the recipe's learning rates are multiplied by. Empty: 1.
   std::function<double(const Job&)> rate_factor = {};
   /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
   /// `memory`, `traffic` and `host_work` from it. For a strategy in Lua, the results of its functions
   /// `memory` and `traffic` are added.
   std::function<ParallelPlan(const Job&)> plan = {};
+  bool own_units = false;  ///< `plan` does not follow Job::unit_of_parameter
+  /// For a strategy in Lua with a function `setup_optimizer`: what it makes of the groups of the optimizer (selection/script_optimizer.hpp).
+  std::function<nlohmann::json(const nlohmann::json& groups, const nlohmann::json& options)> setup_optimizer = {};
   std::function<MemoryParts(const Job&)> memory = {};  ///< without the hooks; claimed_memory() adds them
   std::function<std::vector<Traffic>(const Job&)> traffic = {};
   std::function<HostWork(const Job&)> host_work = {};  ///< empty: none

@@ -18,6 +18,8 @@ struct LossScalePolicy {
   /// An overflow at this scale is an error. The default is fp16's smallest normal number: gradients that overflow even at this
   /// scale are not finite in any case.
   double minimum = 0x1p-14;
+  double maximum = 0x1p126;  ///< of ColossalAI; by default, no scale is larger in practice
+  double growth = 2, backoff = 0.5;
 };
 
 class LossScaler {
@@ -39,14 +41,14 @@ class LossScaler {
       if (patience_ > 1)
         --patience_;
       else
-        scale_ = std::max(scale_ * 0.5, policy_.minimum);
+        scale_ = std::max(scale_ * policy_.backoff, policy_.minimum);
       return;
     }
     if (policy_.consecutive_hysteresis) patience_ = policy_.hysteresis;
     if (++good_steps_ < policy_.window) return;
     good_steps_ = 0;
     patience_ = policy_.hysteresis;
-    scale_ *= 2.0;
+    scale_ = std::min(scale_ * policy_.growth, policy_.maximum);
   }
 
   nlohmann::json state() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/adascale.hpp"
 #include "strategies/contract/host_update.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/offload/swapped_arrays.hpp"
@@ -26,10 +27,11 @@ struct OptimizerConfig {
   double momentum = 0.0;
   bool nesterov = false;
   bool decay_norms_and_biases = false;
-  double decay_rate = 0.8, clip_threshold = 1;  ///< adafactor
-  bool scale_parameter = false;                 ///< adafactor
-  bool match_rms = true;                        ///< muon: lr has the scale of AdamW's
-  int64_t ns_steps = 5;                         ///< muon
+  double decay_rate = 0.8, clip_threshold = 1;   ///< adafactor
+  bool scale_parameter = false;                  ///< adafactor
+  bool match_rms = true;                         ///< muon: lr has the scale of AdamW's
+  int64_t ns_steps = 5;                          ///< muon
+  std::optional<AdaScaleOptions> adascale = {};  ///< multiplies the rates of each update
   /// qadam: updates up to this one are a warm-up with gradients, and the last of them changes no moment. Later updates are given the first
   /// moment instead of gradients, and keep the second. Nullopt: plain Adam.
   std::optional<int64_t> qadam_warmup = {};

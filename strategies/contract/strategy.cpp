@@ -54,12 +54,14 @@ Strategy::Strategy(StrategySetup setup)
       model_(setup.model),
       job_(std::move(setup.job)),
       optimizer_(std::move(setup.optimizer)),
+      additions_{.reducer = std::move(setup.reducer), .extension = std::move(setup.extension)},
       source_(std::move(setup.source)),
       spans_(setup.spans),
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
       skip_nonfinite_(setup.skip_nonfinite),
       scaler_(job_.precision.loss_scaling, setup.loss_scale) {
+  if (const auto& adascale = optimizer_.config().adascale) adascale_.emplace(*adascale);
   const auto& division = model_.spec.division;
   const auto& stage = model_.spec.stage;
   const int stages = stage ? stage->ranks : 1;
@@ -184,6 +186,14 @@ double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const
   return squared;
 }
 
+double Strategy::adascale_gain(const OwnSquares& own, double squared_norm) {
+  const int64_t count = own.gradients * job_.data_ranks();
+  // The summed loss was divided by the weight of all gradients, so that they add up to the mean.
+  const double factor = static_cast<double>(count) / scaler_.scale();
+  const double squares = sum_over_ranks(own.sum) * factor * factor;
+  return adascale_->gain(squares, squared_norm / (scaler_.scale() * scaler_.scale()), count);
+}
+
 void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
   // Slots of the complete model: those of the stages of a pipeline are different parameters.
   const auto& stage = model_.spec.stage;
@@ -226,13 +236,21 @@ StepResult Strategy::step(const StepInput& input) {
   // If nothing counts in the global batch, its summed loss and its gradients are 0.
   const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
   share_ = static_cast<double>(input.rank_weight) / weight;
+  weight_ = input.weight;
+  rows_ = 0;
+  for (const auto& batch : input.micro_batches) rows_ += batch.rows;
   const double loss_factor = scaler_.scale() / weight;
+  if (additions_.reducer) additions_.reducer->before_step();
   const double own_loss = accumulate_gradients(micro_batches, loss_factor).item<double>();
   const double loss_sum = counts_loss() ? own_loss : 0;
   auto gradients = timed({Phase::update, "wait for gradients"}, [&] { return finish_gradients(); });
   torch::NoGradGuard no_grad;
-  auto decision =
-      timed({Phase::hooks, "before_optimizer_step"}, [&] { return ask_observer(gradients, input.lr_factor); });
+  const bool collects = additions_.reducer && !additions_.reducer->makes_update();
+  const auto number = additions_.reducer ? additions_.reducer->update_number() : std::nullopt;
+  const double lr_factor = number && input.lr_factor_at ? input.lr_factor_at(*number) : input.lr_factor;
+  StepObserver::Decision decision{.lr_factor = lr_factor};
+  if (!collects)
+    decision = timed({Phase::hooks, "before_optimizer_step"}, [&] { return ask_observer(gradients, lr_factor); });
   const double squared = timed({Phase::update, "norm"}, [&] { return squared_norm(gradients); });
   const Control control =
       timed({Phase::collective, "exchange of loss and norm"}, [&] { return exchange(loss_sum, squared, input.votes); });
@@ -247,15 +265,18 @@ StepResult Strategy::step(const StepInput& input) {
   result.lr_factor = decision.lr_factor;
   result.finite = control.finite;
   result.votes = control.votes;
-  const bool updates = control.finite && !decision.skip;
+  const bool updates = control.finite && !decision.skip && !collects;
   result.skipped = !updates;
+  const auto own = adascale_ ? take_own_squares() : OwnSquares();
+  if (adascale_ && updates) result.gain = adascale_gain(own, control.squared_norm);
+  result.lr_factor *= result.gain;
   if (updates) {
     double divisor = scaler_.scale();
     if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
     if (clip_value_) clip_by_value(gradients, *clip_value_ * divisor);
-    timed({Phase::update, "optimizer"}, [&] { update(std::move(gradients), decision.lr_factor, divisor); });
+    timed({Phase::update, "optimizer"}, [&] { update(std::move(gradients), result.lr_factor, divisor); });
   } else if (control.finite) {
-    // The observer has skipped the update.
+    // The observer has skipped the update, or the reducer collects gradients.
   } else if (scaler_.adapts() && std::isfinite(control.loss)) {
     if (scaler_.at_floor()) fail_at_floor(gradients);
     result.rescaled = true;
@@ -266,7 +287,10 @@ StepResult Strategy::step(const StepInput& input) {
   move_buffers(control.finite);
   if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
   gradients.clear();
-  timed({Phase::collective, "gather updated"}, [&] { after_update(updates); });
+  timed({Phase::collective, "gather updated"}, [&] {
+    after_update(updates);
+    if (updates) additions_.each([](Extension& addition) { addition.after_update(); });
+  });
   return result;
 }
 

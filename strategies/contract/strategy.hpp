@@ -20,13 +20,13 @@
 #include "runner/base/span_recorder.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/collective/world.hpp"
+#include "strategies/contract/additions.hpp"
 #include "strategies/contract/context_axis.hpp"
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/loss_scaler.hpp"
 #include "strategies/contract/module.hpp"
 #include "strategies/contract/optimizer.hpp"
-#include "strategies/contract/reducer.hpp"
 #include "strategies/contract/state_tensor.hpp"
 #include "strategies/contract/tensor_axis.hpp"
 
@@ -40,10 +40,12 @@ struct StrategySetup {
   OptimizerConfig optimizer;
   ParameterSource source;
   std::optional<double> clip_norm = {}, clip_value = {};
-  bool skip_nonfinite = false;            ///< train.on_nonfinite = "skip"
-  LossScalePolicy loss_scale = {};        ///< used if precision.loss_scaling is set
-  std::shared_ptr<Reducer> reducer = {};  ///< null: gradients are summed according to the plan
-  SpanRecorder* spans = nullptr;          ///< records what each part of a step takes; null: nothing is recorded
+  bool skip_nonfinite = false;                ///< train.on_nonfinite = "skip"
+  LossScalePolicy loss_scale = {};            ///< used if precision.loss_scaling is set
+  std::shared_ptr<Reducer> reducer = {};      ///< null: gradients are summed according to the plan
+  std::shared_ptr<Extension> extension = {};  ///< what a strategy in Lua adds without reducing gradients, or null
+  std::function<void(const std::string&)> note = {};  ///< tells the user something; may be empty
+  SpanRecorder* spans = nullptr;  ///< records what each part of a step takes; null: nothing is recorded
 };
 
 /// Callbacks during a step. They are called at the same points on every rank, in the thread that called step().
@@ -87,6 +89,7 @@ class Strategy : public Engine {
   double sum_over_ranks(double value) override { return sums_over_ranks({value}).front(); }
   std::vector<double> sums_over_ranks(std::vector<double> values) override;
   void barrier() override;
+  bool replicas_differ() const override { return additions_.replicas_differ(); }
 
   // ---- what hooks need of LibTorch
   /// The tensors behind state_views().
@@ -123,6 +126,8 @@ class Strategy : public Engine {
   virtual torch::Tensor accumulate_gradients(const std::vector<TrainedBatch>& micro_batches, double loss_factor) = 0;
   /// Waits for the reductions. Returns one gradient for each trained local parameter, in order, in the shape of that parameter.
   virtual std::vector<torch::Tensor> finish_gradients() = 0;
+  /// Since the last call, if OptimizerConfig::adascale is set.
+  virtual OwnSquares take_own_squares() = 0;
   /// Whether the gradient of a local parameter on this rank is added to the norm over all ranks (only one replica must be
   /// added). Replicas on the tensor axis are counted here already.
   virtual bool counts_in_norm(size_t local) const = 0;
@@ -140,11 +145,6 @@ class Strategy : public Engine {
   /// Whether a checkpoint is one file of unsharded tensors (state_dict_type = "full") instead of one file for each
   /// rank.
   virtual bool saves_whole() const = 0;
-  /// State of a Reducer: tensors, which state() lists after parameters and optimizer state, and scalars, which must be
-  /// equal on all ranks (null: none).
-  virtual std::vector<StateTensor> own_state() = 0;
-  virtual nlohmann::json own_scalars() const = 0;
-  virtual void load_own_scalars(const nlohmann::json& scalars) = 0;
 
   // ---- for derived classes
   /// Registers a local tensor with the optimizer. `copy` (optional) is a tensor of another dtype to which each update
@@ -175,7 +175,7 @@ class Strategy : public Engine {
   StateTensor optimizer_piece(size_t local, const OptimizerState& state) const;
   /// Allocates Model::buffers and writes the initial values.
   void make_buffers();
-  /// state() without buffers and own_state().
+  /// state() without buffers and additions.
   std::vector<StateTensor> trained_state();
   /// Calls `work` in a span.
   template <typename Work>
@@ -185,15 +185,14 @@ class Strategy : public Engine {
   }
   /// Whether this rank has the last block of the model.
   bool has_loss() const { return !model_.spec.stage || model_.spec.stage->has_last; }
-  int64_t optimizer_steps() const { return optimizer_.steps(); }
-  double loss_scale() const { return scaler_.scale(); }
-  /// This rank's part of the weight of the current step's loss.
-  double share() const { return share_; }
+  /// What additions can use, without `to_momentum` and `shapes`.
+  Extension::Host host_of_additions();
 
   World& world_;
   Model& model_;
   Job job_;
   Optimizer optimizer_;
+  Additions additions_;  ///< their scalars are fields of scalars()
   ParameterSource source_;
   std::vector<LocalParameter> locals_;  ///< the trained ones, in the order of their gradients, and then the frozen ones
   size_t trained_ = 0;                  ///< number of trained ones
@@ -244,20 +243,26 @@ class Strategy : public Engine {
   Control exchange(double loss, double squared_norm, uint32_t votes);
   /// Sum of the squares of this rank's gradients for which counts_in_norm() is true.
   double squared_norm(const std::vector<torch::Tensor>& gradients) const;
+  /// Collective. The gain of an update whose gradients have that squared norm, over all ranks.
+  double adascale_gain(const OwnSquares& own, double squared_norm);
   /// Collective. Moves the buffers towards the mean of what the forward passes of the step handed over: momentum 0.1, as in PyTorch.
   /// Without `takes`, drops it.
   void move_buffers(bool takes);
   std::vector<StateTensor> buffer_state() const;
+  /// Of the additions, and with differing replicas all of this rank's replica.
+  std::vector<StateTensor> own_state();
   /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);
 
   /// While the average is in place: the masters of what is trained.
   std::vector<torch::Tensor> set_aside_;
   bool copies_are_average_ = false;
-  double share_ = 1;
+  double share_ = 1;               ///< this rank's part of the weight of the current step's loss
+  int64_t weight_ = 0, rows_ = 0;  ///< of the step: StepInput::weight, and the rows of this rank
   std::optional<double> clip_norm_, clip_value_;
   bool skip_nonfinite_;
   LossScaler scaler_;
+  std::optional<AdaScale> adascale_;
   TokenLoss token_loss_;
   std::optional<TensorAxis> tensor_;
   std::optional<ContextAxis> context_;

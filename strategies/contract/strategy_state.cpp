@@ -1,4 +1,4 @@
-// The state of a strategy in pieces: what checkpoints contain, and the parameters that validation uses.
+// The state of a strategy in pieces: what checkpoints contain, what reducers read, and the parameters that validation uses.
 #include <set>
 #include <utility>
 
@@ -157,13 +157,21 @@ std::vector<StateView> Strategy::views_to_save() {
   return whole;
 }
 
+std::vector<StateTensor> Strategy::own_state() {
+  auto list = additions_.state();
+  if (replicas_differ() && world_.rank > 0)
+    for (const auto& piece : trained_state()) list.push_back(replica_piece(world_, piece.name, piece.local));
+  return list;
+}
+
 nlohmann::json Strategy::scalars() const {
   nlohmann::json all = {{"optimizer_steps", optimizer_.steps()}, {"loss_scaler", scaler_.state()}};
   if (optimizer_.config().spec().averages) {
     const auto& average = optimizer_.average_state();
     all["average"] = {{"weight_sum", average.weight_sum}, {"largest_factor", average.largest_factor}};
   }
-  if (auto own = own_scalars(); !own.is_null()) all["own"] = own;
+  if (adascale_) all["adascale"] = adascale_->state();
+  all.update(additions_.scalars());
   return all;
 }
 
@@ -172,7 +180,25 @@ void Strategy::load_scalars(const nlohmann::json& scalars) {
   scaler_.load(scalars.at("loss_scaler"));
   if (const auto average = scalars.find("average"); average != scalars.end())
     optimizer_.set_average_state({average->at("weight_sum"), average->at("largest_factor")});
-  load_own_scalars(scalars.value("own", nlohmann::json()));
+  if (const auto adascale = scalars.find("adascale"); adascale_ && adascale != scalars.end())
+    adascale_->load(*adascale);
+  additions_.load_scalars(scalars);
+}
+
+Extension::Host Strategy::host_of_additions() {
+  return {.steps = [this] { return optimizer_.steps(); },
+          .loss_scale = [this] { return scaler_.scale(); },
+          .share = [this] { return share_; },
+          .parameters = [this] { return parameters(); },
+          .rows = [this] { return rows_; },
+          .weight = [this] { return weight_; },
+          .trained_state = [this] { return trained_state(); },
+          .state_written =
+              [this](int64_t steps) {
+                optimizer_.set_steps(steps);
+                state_loaded();
+              },
+          .local_size = job_.local_size};
 }
 
 void Strategy::use_average() {

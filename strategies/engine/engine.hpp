@@ -19,8 +19,10 @@ struct StepInput {
   /// What the summed loss of the global batch is divided by: the number of targets, images, ... that count in it, over all
   /// ranks and micro-batches. If it is 0, the loss and the gradients are 0; the optimizer still makes its update.
   int64_t weight = 0;
-  int64_t rank_weight = 0;   ///< the same of this rank's micro-batches
-  double lr_factor = 1;      ///< from the schedule; multiplies the learning rate of every group
+  int64_t rank_weight = 0;  ///< the same of this rank's micro-batches
+  double lr_factor = 1;     ///< from the schedule; multiplies the learning rate of every group
+  /// The schedule: `lr_factor` of optimizer step `step`, from 1 on. For reducers that count other steps than the trainer; may be empty.
+  std::function<double(int64_t step)> lr_factor_at = {};
   int64_t first_row = 0;     ///< index of this rank's first row in the global batch; the others follow it
   uint64_t dropout_key = 0;  ///< derived from (seed, step); equal on all ranks
   uint32_t votes = 0;        ///< requests of this rank after this step, one bit each; defined by the trainer
@@ -30,11 +32,12 @@ struct StepResult {
   double loss = 0;        ///< of the global batch: summed loss / weight; equal on all ranks
   double grad_norm = 0;   ///< L2 over all parameters, before clipping; equal on all ranks
   bool finite = true;     ///< false: loss or norm is not finite, and this is an error (no intended skip)
-  bool skipped = false;   ///< no update was made (loss scaler, skip_nonfinite, or the observer)
+  bool skipped = false;   ///< no update was made (loss scaler, skip_nonfinite, the observer, or the reducer)
   bool rescaled = false;  ///< no update was made, because gradients overflowed; the loss scaler counts the overflow
   uint32_t votes = 0;     ///< bitwise OR of the votes of all ranks; equal on all ranks
   double loss_scale = 1.0;
-  double lr_factor = 1;  ///< of the update: StepInput's, or the observer's
+  double lr_factor = 1;  ///< of the update: StepInput's, or the observer's; includes the gain
+  double gain = 1;       ///< of AdaScale: the steps of the schedule that the update counts as
 };
 
 /// Values in host memory.

@@ -32,10 +32,9 @@ namespace {
 
 class Executor : public Strategy {
  public:
-  Executor(StrategySetup setup, ParallelPlan plan, std::shared_ptr<Reducer> reducer, ShardEvents events)
+  Executor(StrategySetup setup, ParallelPlan plan, ShardEvents events)
       : Strategy(std::move(setup)),
         plan_(std::move(plan)),
-        reducer_(std::move(reducer)),
         events_(with_spans(std::move(events), spans_)),
         forward_program_(forward_program(*job_.model, plan_)),
         graphs_(
@@ -70,9 +69,10 @@ class Executor : public Strategy {
     source_ = {};  // frees the files of initial values
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
     if (optimizer_.config().spec().needs_matrix && plan_.shards() > 1) share_matrices();
-    reduction_.emplace(model_.spec, plan_, mesh_, layouts, world_.device, reducer_);
+    reduction_.emplace(model_.spec, plan_, mesh_, layouts, world_.device, additions_.reducer);
+    if (optimizer_.config().adascale) reduction_->measure_own();
     spread(false);
-    if (reducer_) prepare_reducer();
+    additions_.each([this](Extension& addition) { prepare(addition); });
     if (plan_.updates_beside()) make_background_update();
   }
 
@@ -86,7 +86,7 @@ class Executor : public Strategy {
     std::exception_ptr error;
     try {
       settle();
-      if (reducer_) reducer_->teardown();
+      additions_.each([](Extension& addition) { addition.teardown(); });
     } catch (...) {
       error = std::current_exception();
     }
@@ -139,7 +139,7 @@ class Executor : public Strategy {
     return gradients;
   }
 
-  bool replicas_differ() const override { return reducer_ && reducer_->replicas_differ(); }
+  OwnSquares take_own_squares() override { return reduction_->take_own_squares(); }
   bool counts_in_norm(size_t local) const override {
     if (replicas_differ()) return true;
     return mesh_.coordinate(Axis::replicate) == 0 &&
@@ -167,19 +167,6 @@ class Executor : public Strategy {
   void after_update(bool updated) override {
     reduction_->drop();
     if (updated && !update_) spread(true);
-    if (updated && reducer_) reducer_->after_update();
-  }
-
-  std::vector<StateTensor> own_state() override {
-    if (!reducer_) return {};
-    auto list = reducer_->state();
-    if (replicas_differ() && world_.rank > 0)
-      for (const auto& piece : trained_state()) list.push_back(replica_piece(world_, piece.name, piece.local));
-    return list;
-  }
-  nlohmann::json own_scalars() const override { return reducer_ ? reducer_->scalars() : nlohmann::json(); }
-  void load_own_scalars(const nlohmann::json& scalars) override {
-    if (reducer_ && !scalars.is_null()) reducer_->load_scalars(scalars);
   }
 
   bool saves_whole() const override { return plan_.saves_whole; }
@@ -286,20 +273,22 @@ class Executor : public Strategy {
              }});
   }
 
-  void prepare_reducer() {
+  void prepare(Extension& addition) {
     const auto parameters = model_.spec.parameters();
-    std::vector<Reducer::Bucket> buckets;
+    std::vector<Extension::Bucket> buckets;
     for (size_t u : trained_units(plan_) | std::views::reverse) {
-      buckets.push_back(
-          {.parameters = (*store_)[u].full, .gradients = reduction_->gradients(u), .shard = reduction_->shard(u)});
+      auto& bucket = buckets.emplace_back();
+      const auto places = plan_.places(plan_.units[u]);
+      if (places.sent == ShardPlaces::Sent::shared || places.master == ShardPlaces::Master::whole)
+        bucket.parameters = (*store_)[u].full;
+      if (additions_.reducer) bucket.gradients = reduction_->gradients(u), bucket.shard = reduction_->shard(u);
       for (const auto& item : (*store_)[u].layout.items)
         buckets.back().items.push_back({.offset = item.offset, .shape = parameters[item.slot]->shape});
     }
-    reducer_->prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device),
-                      {.steps = [this] { return optimizer_steps(); },
-                       .loss_scale = [this] { return loss_scale(); },
-                       .share = [this] { return share(); },
-                       .to_momentum = [this](size_t bucket, torch::Tensor& values) { to_momentum(bucket, values); }});
+    auto host = host_of_additions();
+    host.to_momentum = [this](size_t bucket, torch::Tensor& values) { to_momentum(bucket, values); };
+    host.shapes = shapes_in_checkpoints(parameters);
+    addition.prepare(std::move(buckets), torch::dtype(torch::kFloat32).device(world_.device), std::move(host));
   }
 
   void to_momentum(size_t bucket, torch::Tensor& values) {
@@ -418,7 +407,6 @@ class Executor : public Strategy {
   }
 
   ParallelPlan plan_;
-  std::shared_ptr<Reducer> reducer_;
   ShardEvents events_;
   Program forward_program_;
   std::map<size_t, Step> steps_;  ///< by the number of micro-batches
@@ -437,9 +425,8 @@ class Executor : public Strategy {
 
 std::unique_ptr<Strategy> make_executor(StrategySetup setup, ParallelPlan plan, ShardEvents events) {
   if (plan.loss_scale) setup.loss_scale = *plan.loss_scale;
-  auto reducer = std::move(setup.reducer);
-  RUNNER_CHECK(plan.own_reducer == (reducer != nullptr));
-  return std::make_unique<Executor>(std::move(setup), std::move(plan), std::move(reducer), std::move(events));
+  RUNNER_CHECK(plan.own_reducer == (setup.reducer != nullptr));
+  return std::make_unique<Executor>(std::move(setup), std::move(plan), std::move(events));
 }
 
 }  // namespace runner

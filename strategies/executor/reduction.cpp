@@ -101,8 +101,21 @@ void GradientReduction::keep(Unit& unit, size_t item, torch::Tensor gradient) {
 void GradientReduction::begin_reduction(Unit& unit) {
   if (std::exchange(unit.reducing, true)) return;
   complete(unit);
+  if (measures_) measure(unit);
   if (plan_.predivide != 1.0) unit.full.div_(plan_.predivide);
   unit.full = unit.full.to(scalar_type(plan_.reduce));
+}
+
+void GradientReduction::measure(const Unit& unit) {
+  const auto wide = unit.full.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const auto square = at::norm(unit.full, 2, wide).to(torch::kFloat64).square();
+  own_squares_ = own_squares_.defined() ? own_squares_ + square : square;
+  if (&unit == &units_[trained_.front()]) ++own_gradients_;
+}
+
+OwnSquares GradientReduction::take_own_squares() {
+  const auto sum = std::exchange(own_squares_, {});
+  return {.sum = sum.defined() ? sum.item<double>() : 0, .gradients = std::exchange(own_gradients_, 0)};
 }
 
 /// The gradient of a parameter, 1-d: in the unit's buffer, or the tensor that is kept.

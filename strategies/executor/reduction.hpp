@@ -5,6 +5,7 @@
 #pragma once
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/adascale.hpp"
 #include "strategies/contract/reducer.hpp"
 #include "strategies/contract/transfers.hpp"
 #include "strategies/executor/bound_mesh.hpp"
@@ -32,6 +33,10 @@ class GradientReduction {
   /// Elements [begin, begin + count) of the unit's shard of the sums, in the plan's gradient dtype. They belong to one parameter.
   /// Valid after finish().
   torch::Tensor sum(size_t unit, int64_t begin, int64_t count) const;
+  /// From here on, adds up the squares of this rank's gradients before they are reduced.
+  void measure_own() { measures_ = true; }
+  /// Since the last call. Waits for the device.
+  OwnSquares take_own_squares();
   /// Frees all gradients, except those of a Reducer.
   void drop();
   /// The buffers of a Reducer's unit: this rank's gradients, and its shard of the sums (undefined if it has all of them).
@@ -64,6 +69,7 @@ class GradientReduction {
   torch::Tensor buffer_of(Unit& unit, size_t item);
   void keep(Unit& unit, size_t item, torch::Tensor gradient);
   void begin_reduction(Unit& unit);
+  void measure(const Unit& unit);
   torch::Tensor summed_part(Unit& unit, size_t item);
   void start_tensor_sum(Unit& unit);
   void wait_tensor_sum(Unit& unit);
@@ -81,7 +87,10 @@ class GradientReduction {
   BoundMesh mesh_;
   torch::Device device_;
   std::shared_ptr<Reducer> reducer_;
-  bool takes_;                        ///< ParallelPlan::takes_gradients()
+  bool takes_;  ///< ParallelPlan::takes_gradients()
+  bool measures_ = false;
+  torch::Tensor own_squares_;         ///< their sum, a scalar on the device; undefined: 0
+  int64_t own_gradients_ = 0;         ///< of each parameter
   std::vector<size_t> trained_;       ///< trained_units()
   std::optional<Transfers> to_host_;  ///< set if sums are kept in host memory
   std::vector<Unit> units_;

@@ -277,7 +277,8 @@ ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
 
   WrapPolicy policy = wrap_policy(options);
   bool reshard = sharding == "FULL_SHARD" || sharding == "HYBRID_SHARD";
-  plan.units = make_units(*job.model, policy.word, options.min_num_params, policy.names);
+  plan.units = job.unit_of_parameter.empty() ? make_units(*job.model, policy.word, options.min_num_params, policy.names)
+                                             : units_of_keys(*job.model, job.unit_of_parameter);
   for (auto& unit : plan.units) {
     bool used_at_once = unit.blocks.back() + 1 == job.model->blocks.size();  // backward directly follows its forward
     unit.keep_after_forward = !reshard || used_at_once;

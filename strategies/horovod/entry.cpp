@@ -4,6 +4,7 @@
 
 #include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/contract/with_options.hpp"
+#include "strategies/horovod/variables.hpp"
 #include "strategies/reducers/adasum_plan.hpp"
 
 namespace runner {
@@ -37,7 +38,7 @@ double rate_factor(const Job& job, const HorovodOptions& options) {
 }
 
 std::vector<std::string> notes_of_horovod(const Job& job, const HorovodOptions& options) {
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = notes_of_horovod_variables();
   if (const double factor = rate_factor(job, options); factor != 1)
     notes.push_back(
         fmt::format("learning rates are multiplied by {}, {}; if those of the recipe are multiplied already, set "

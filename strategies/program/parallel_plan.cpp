@@ -22,8 +22,12 @@ ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_b
   const auto is_full = [&](const UnitFill& fill) {
     return fill.held * bytes_of(plan.parameter) >= (fill.unit == 0 ? first_bytes : unit_bytes);
   };
-  plan.units = resident_units(*job.model, sharded, is_full);
-  for (auto& unit : resident_units(*job.model, replicated, is_full)) {
+  const auto units_of = [&](const std::vector<size_t>& slots) {
+    return job.unit_of_parameter.empty() ? resident_units(*job.model, slots, is_full)
+                                         : resident_units_of_keys(*job.model, slots, job.unit_of_parameter);
+  };
+  plan.units = units_of(sharded);
+  for (auto& unit : units_of(replicated)) {
     unit.replicated = !sharded.empty() && job.sharing_ranks() > 1;  // otherwise there is nothing to distinguish
     plan.units.push_back(std::move(unit));
   }

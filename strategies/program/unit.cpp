@@ -86,10 +86,7 @@ std::vector<Unit> make_resident_units(const ModelSpec& model, const std::vector<
 
 }  // namespace
 
-std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
-                             const std::vector<std::string>& names) {
-  auto keys = unit_keys(model, policy, min_num_params, names);
-  join_tied(model, keys);
+std::vector<Unit> units_of_keys(const ModelSpec& model, const std::vector<size_t>& keys) {
   std::vector<Unit> units;
   std::map<std::pair<size_t, bool>, size_t> index;  // by key and whether the unit is trained
   std::map<std::string, size_t> unit_of;            // of each parameter that another block shares
@@ -105,7 +102,7 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
         unit.first_needed_in_backward = std::min(unit.first_needed_in_backward, i);
     };
     for (const auto& parameter : block.parameters) {
-      const std::pair key(keys[i], parameter.trainable);
+      const std::pair key(keys[slot], parameter.trainable);
       if (key != last_key) {
         const auto [where, fresh] = index.try_emplace(key, units.size());
         if (fresh) {
@@ -126,6 +123,16 @@ std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, 
   return units;
 }
 
+std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
+                             const std::vector<std::string>& names) {
+  auto keys = unit_keys(model, policy, min_num_params, names);
+  join_tied(model, keys);
+  std::vector<size_t> of_slots;
+  for (size_t i = 0; i < model.blocks.size(); ++i)
+    of_slots.insert(of_slots.end(), model.blocks[i].parameters.size(), keys[i]);
+  return units_of_keys(model, of_slots);
+}
+
 std::vector<Unit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
                                  const std::function<bool(const UnitFill&)>& is_full) {
   const auto parameters = model.parameters();
@@ -133,6 +140,23 @@ std::vector<Unit> resident_units(const ModelSpec& model, const std::vector<size_
   for (size_t slot : slots) (parameters[slot]->trainable ? trained : frozen).push_back(slot);
   auto units = make_resident_units(model, trained, /*frozen=*/false, is_full);
   for (auto& unit : make_resident_units(model, frozen, /*frozen=*/true, is_full)) units.push_back(std::move(unit));
+  sort_by_slot(units);
+  return units;
+}
+
+std::vector<Unit> resident_units_of_keys(const ModelSpec& model, const std::vector<size_t>& slots,
+                                         const std::vector<size_t>& keys) {
+  const auto parameters = model.parameters();
+  std::map<std::pair<size_t, bool>, Unit> by_key;  // and by whether it is frozen
+  for (const size_t slot : slots) {
+    const bool frozen = !parameters[slot]->trainable;
+    auto& unit = by_key[{keys[slot], frozen}];
+    unit.resident = true;
+    unit.frozen = frozen;
+    unit.slots.push_back(slot);
+  }
+  std::vector<Unit> units;
+  for (auto& [key, unit] : by_key) units.push_back(std::move(unit));
   sort_by_slot(units);
   return units;
 }

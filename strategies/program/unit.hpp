@@ -40,6 +40,10 @@ struct Unit {
 std::vector<Unit> make_units(const ModelSpec& model, const std::string& policy, int64_t min_num_params,
                              const std::vector<std::string>& names);
 
+/// A unit for each key. `keys`: one for each parameter, in the order of slots. Frozen parameters are in units of their own. A block that
+/// uses parameters of several units needs all of them gathered.
+std::vector<Unit> units_of_keys(const ModelSpec& model, const std::vector<size_t>& keys);
+
 /// The unit that resident_units() fills.
 struct UnitFill {
   size_t unit = 0;   ///< 0: the unit of the last blocks
@@ -52,6 +56,10 @@ struct UnitFill {
 /// block begins another unit.
 std::vector<Unit> resident_units(const ModelSpec& model, const std::vector<size_t>& slots,
                                  const std::function<bool(const UnitFill&)>& is_full);
+
+/// Resident units of the parameters in `slots` (ascending), one for each key that they have. `keys`: as in units_of_keys().
+std::vector<Unit> resident_units_of_keys(const ModelSpec& model, const std::vector<size_t>& slots,
+                                         const std::vector<size_t>& keys);
 
 /// Sorts units by their first parameter, so that a norm sums their squares in this order.
 void sort_by_slot(std::vector<Unit>& units);

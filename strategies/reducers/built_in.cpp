@@ -55,6 +55,24 @@ const std::vector<BuiltInReducer>& bagua_algorithms() {
   return algorithms;
 }
 
+/// All of it is in host memory: the sum and the mean of gradients, a copy of those of the step, parameters while they are averaged, and a
+/// copy of parameters and optimizer state while a late joiner loads it.
+const BuiltInReducer& hivemind_averages() {
+  static const BuiltInReducer averages = {
+      .name = "hivemind",
+      .about = "Collects gradients, and averages them with other peers.",
+      .reduces_in_backward = false,
+      .bytes =
+          [](const Job& job, const ParallelPlan& plan, const FlatLayout& bucket) {
+            if (job.accelerator.own_memory) return ReducerPlan::Bytes();
+            const int64_t bytes = bucket.total * bytes_of(DType::float32);
+            const int64_t state = bucket.total * bytes_of(plan.master) * (1 + job.optimizer_states);
+            return ReducerPlan::Bytes{.kept = bytes, .unsaved = 2 * bytes + state, .after_update = bytes};
+          },
+      .traffic = [](const Job&, const ParallelPlan&) { return std::vector<Traffic>(); }};
+  return averages;
+}
+
 ReducerList reducers_of(const std::string& strategy) {
   if (strategy == "ddp") return {"comm hooks, with their options in `ddp_comm_hook_options`", comm_hooks()};
   if (strategy == "bagua") return {"algorithms", bagua_algorithms()};
@@ -63,6 +81,7 @@ ReducerList reducers_of(const std::string& strategy) {
 }
 
 const BuiltInReducer* find_reducer(const std::string& name) {
+  if (name == hivemind_averages().name) return &hivemind_averages();
   static const std::vector<BuiltInReducer> of_horovod = reducers_of("horovod").reducers;
   for (const auto* list : {&comm_hooks(), &bagua_algorithms(), &of_horovod})
     for (const auto& one : *list)

@@ -44,6 +44,9 @@ const BuiltInReducer* find_comm_hook(const std::string& name);
 /// Source: bagua/torch_api/algorithms and bagua-core (BaguaSys/bagua, 3e480d29).
 const std::vector<BuiltInReducer>& bagua_algorithms();
 
+/// What hivemind collects and averages (strategies/hivemind/reducer.hpp). It is not an option of another strategy.
+const BuiltInReducer& hivemind_averages();
+
 /// The ways to communicate that an option of a strategy chooses among, under a heading for their list. Empty for most strategies.
 struct ReducerList {
   std::string heading = "";

@@ -24,6 +24,7 @@ int64_t default_bucket(const Job& job) {
 /// A block larger than the limit is one bucket. The smaller one of reduce_bucket_size and allgather_bucket_size is used for both,
 /// because a bucket is reduced and gathered with the same shards.
 std::vector<Unit> buckets(const Job& job, const ZeroOptions& options, const std::vector<size_t>& slots) {
+  if (!job.unit_of_parameter.empty()) return resident_units_of_keys(*job.model, slots, job.unit_of_parameter);
   const auto &reduced = options.reduce_bucket_size, &gathered = options.allgather_bucket_size;
   const int64_t limit =
       reduced || gathered ? std::min(reduced.value_or(no_limit), gathered.value_or(no_limit)) : default_bucket(job);
@@ -67,7 +68,8 @@ void keep_what_is_reused_soon(const Job& job, const ZeroOptions& options, std::v
 
 void shard_parameters(const Job& job, const ZeroOptions& options, ParallelPlan& plan) {
   auto persistent = persistent_slots(job, options);
-  plan.units = make_units(*job.model, "block", 0, {});
+  plan.units = job.unit_of_parameter.empty() ? make_units(*job.model, "block", 0, {})
+                                             : units_of_keys(*job.model, job.unit_of_parameter);
   for (auto& unit : plan.units)
     std::erase_if(unit.slots,
                   [&](size_t slot) { return std::binary_search(persistent.begin(), persistent.end(), slot); });

@@ -23,7 +23,7 @@ TEST_CASE("each kind of end has an exit code", "[e2e]") {
       {{"run", "missing.toml"}, 2, "missing.toml"},
       {{"run", "tiny.toml", "--set", "model.dmi=3"}, 2, "did you mean"},
       {{"run", "tiny.toml", "--set", "strategy=dpp"}, 2, "ddp"},
-      {{"run", "tiny.toml", "--set", "strategy=hivemind"}, 2, "not built yet"},
+      {{"run", "tiny.toml", "--set", "strategy=hivemind"}, 2, "target_batch_size"},
       {{"run", "tiny.toml", "--set", "devices=5"}, 2, "cannot be divided among 5"},
       {{"run", "tiny.toml", "--set", "data.train=[\"none.txt\"]"}, 2, "none.txt"},
       {{"run", "tiny.toml", "--set", "devices.accelerator=cuda"}, 4, "CUDA"},

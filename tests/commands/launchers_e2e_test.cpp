@@ -125,11 +125,12 @@ TEST_CASE("with each launcher's variables, two supervisors form one run", "[e2e]
     CHECK(one.code == 0);
     CHECK(one.out.empty());
     CHECK(one.err.empty());
-    CHECK_THAT(zero.err,
-               ContainsSubstring(
-                   std::string("note: ") + launcher.name +
-                   " started one supervisor for each rank of this node, so the ranks communicate over Gloo; a single `runner "
-                   "run` that starts all ranks lets them use shared memory"));
+    CHECK_THAT(
+        zero.err,
+        ContainsSubstring(
+            std::string("note: ") + launcher.name +
+            " started one supervisor for each rank of this node, so the ranks communicate over Gloo; a single `runner "
+            "run` that starts all ranks lets them use shared memory"));
     check_run(place, expected);
   }
 }
@@ -183,9 +184,9 @@ TEST_CASE("shared memory in the strategy's options is refused under a launcher, 
   auto zero = place.finish(pids[0], "rank-0"), one = place.finish(pids[1], "rank-1");
   CHECK(zero.code == 2);
   CHECK(one.code == 2);
-  CHECK_THAT(zero.err,
-             ContainsSubstring(": error: process_group_backend \"shm\" connects the ranks of one supervisor, and this run "
-                               "has one for each rank, which its launcher starts\n"));
+  CHECK_THAT(zero.err, ContainsSubstring(
+                           ": error: process_group_backend \"shm\" connects the ranks of one supervisor, and this run "
+                           "has one for each rank, which its launcher starts\n"));
   CHECK_THAT(zero.err,
              ContainsSubstring("| process_group_backend = \"shm\"\n") && ContainsSubstring("allowed: gloo\n"));
   CHECK_FALSE(fs::exists(place.home() / "ledger.db"));
@@ -204,7 +205,8 @@ TEST_CASE("explicit device indices under a launcher give a warning", "[e2e]") {
                            "--set", "devices.rendezvous_timeout=1s"},
                           variables);
   CHECK(result.code == 4);  // rank 1 is missing
-  CHECK_THAT(result.err, ContainsSubstring("devices = [1, 0] under Slurm: the launcher already assigns devices to each rank"));
+  CHECK_THAT(result.err,
+             ContainsSubstring("devices = [1, 0] under Slurm: the launcher already assigns devices to each rank"));
 }
 
 TEST_CASE("a run under torchrun", "[e2e]") {
@@ -229,42 +231,4 @@ TEST_CASE("a run under MPICH's mpirun", "[e2e]") {
 TEST_CASE("a run under srun", "[e2e]") {
   if (!works(one_node_slurm + "true")) SKIP("a Slurm of one node does not start (" << one_node_slurm << "true)");
   check_launcher(one_node_slurm + "srun -n2 --overcommit");
-}
-
-TEST_CASE("a requeued Slurm job resumes its run and finishes it", "[e2e]") {
-  if (!works(one_node_slurm + "true")) SKIP("a Slurm of one node does not start (" << one_node_slurm << "true)");
-  Workplace place;
-  write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
-  const std::vector<std::string> run = {"run", "tiny.toml", "--set", "train.max_steps=150"};
-  // A preemption sends SIGTERM to the tasks of a job. The job then requeues itself.
-  place.write("preempted_job", R"(
-id=$(sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 --overcommit "$@") || exit 1
-until grep -q loss runner-$id.out 2>/dev/null; do sleep 0.02; done
-scancel --signal=TERM $id
-until scontrol show job $id | grep -E 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)' >/dev/null; do sleep 0.2; done
-scontrol show job $id >job
-)");
-  std::string line = "cd " + place.path().string() + " && RUNNER_HOME=" + place.home().string() +
-                     " RUNNER=" + RUNNER_BINARY_DIR "/bin/runner timeout 280 " + one_node_slurm +
-                     "bash preempted_job " + RUNNER_SOURCE_DIR "/scripts/slurm/train.sbatch";
-  for (size_t i = 1; i < run.size(); ++i) line += " " + run[i];
-  int status = ::system((line + " >out 2>&1 </dev/null").c_str());
-  std::string job = slurp(place.path() / "job");
-  INFO(slurp(place.path() / "out") << slurp(place.path() / "runner-1.out") << job);
-  REQUIRE(status == 0);
-  CHECK_THAT(job, ContainsSubstring("JobState=COMPLETED") && ContainsSubstring("Restarts=1"));
-  auto runs = place.run({"ls", "--json"}).json().at("runs");
-  REQUIRE(runs.size() == 1);
-  CHECK(runs[0].at("name") == "slurm-1");
-  CHECK(runs[0].at("status") == "finished");
-  auto curve = losses(place);
-
-  Workplace quiet;  // the same run without interruption
-  write_tiny_recipe(quiet, "[strategy]\nname = \"fsdp\"\n");
-  auto result = quiet.run(run);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  auto expected = losses(quiet);
-  REQUIRE(curve.size() == expected.size());
-  for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], WithinRel(expected[i], 1e-5));
 }

@@ -59,6 +59,7 @@ TEST_CASE("a strategy in Lua that is killed and resumed ends bit-equal, includin
       {{"name = \"lua:local_sgd\"\nevery = 7\n", false},
        {"name = \"lua:gossip\"\n", true},
        {"name = \"lua:topk\"\ndensity = 0.05\n", false},
+       {"name = \"lua:fsdp_layers\"\nevery = 3\n", true},
        {"name = \"ddp\"\nddp_comm_hook = \"lua:topk\"\nddp_comm_hook_options = { density = 0.05 }\n", true}}));
   INFO(strategy << (one_rank ? ", one rank is killed" : ", all are killed"));
   auto write = [&, &options = strategy](const Workplace& place) {
@@ -138,10 +139,18 @@ TEST_CASE("`runner strategies` lists shipped, registered and built-in strategies
   std::map<std::string, json> known;
   const auto list = json::parse(listed.out);
   for (const auto& entry : list.at("strategies")) known[entry.at("name")] = entry;
-  for (const char* name :
-       {"ddp", "fsdp", "lua:ddp", "lua:gossip", "lua:local_sgd", "lua:topk", "lua:zero1", "averaged"})
+  for (const char* name : {"ddp", "fsdp", "lua:ddp", "lua:gossip", "lua:local_sgd", "lua:topk", "lua:zero1",
+                           "lua:fsdp_layers", "averaged"})
     CHECK(known.contains(name));
   CHECK(known.at("averaged").at("summary") == "Averages now and then");
+  place.write("fewer.lua", "strategies.override('fsdp', {base = 'fsdp'}, 'Ours.') strategies.remove('ddp')");
+  const auto fewer = json::parse(place.run({"strategies", "--registry", "fewer.lua", "--json"}).out);
+  std::map<std::string, std::vector<std::string>> summaries;
+  for (const auto& entry : fewer.at("strategies")) summaries[entry.at("name")].push_back(entry.at("summary"));
+  CHECK(summaries.at("fsdp") == std::vector<std::string>{"Ours."});
+  CHECK_FALSE(summaries.contains("ddp"));
+  CHECK_THAT(place.run({"strategies", "ddp", "--registry", "fewer.lua"}).err,
+             ContainsSubstring("unknown strategy `ddp`"));
   auto one = place.run({"strategies", "averaged", "--registry", "strategies.lua"});
   CHECK(one.code == 0);
   CHECK_THAT(one.out,
@@ -183,7 +192,7 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
               "return {options = {every = {type = 'integer', default = 8}},\n"
               "  reduce = function(bucket, ctx) return ctx.world:all_reduce_async(bucket.gradients) end,\n"
               "  after_update = function(ctx, state, options)\n"
-              "    if ctx.step % options.every == 0 then nothing() end end}");
+              "    if ctx.step % options.every == 0 then local t; t.x = 1 end end}");
   result = place.run({"lua", "check", "late.lua"});
   INFO(result.err);
   CHECK(result.code == 1);
@@ -191,8 +200,9 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
 
   place.write("fails.lua", "return {\n  reduce = function(bucket, ctx)\n    bucket.gradients:nrom()\n  end}");
   result = place.run({"lua", "check", "fails.lua"});
-  CHECK(result.code == 1);
-  CHECK_THAT(result.err, ContainsSubstring("fails.lua:3: a tensor has no `nrom`; did you mean `norm`?"));
+  CHECK(result.code == 2);  // found before the training
+  CHECK_THAT(result.err,
+             ContainsSubstring("fails.lua:3:1: error: `reduce`: a tensor has no `nrom`; did you mean `norm`?"));
   place.write("wrong.lua", "return {reduse = function() end, shard = function() return true end}");
   result = place.run({"lua", "check", "wrong.lua"});
   CHECK(result.code == 2);
@@ -220,5 +230,43 @@ TEST_CASE("`runner strategies lua:FILE` shows a file's options, and shipped reci
     REQUIRE(curve.size() == 12);
     CHECK(curve.back() < curve.front() - 0.05);
   }
-  CHECK(count == 4);
+  CHECK(count == 5);
+}
+
+TEST_CASE("an extension in processes trains like its base, with rates that its function sets", "[e2e][lua]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("mine.lua", R"lua(return {base = "fsdp",
+  options = {factor = {type = "number", default = 1}},
+  setup_optimizer = function(groups, options) groups[#groups].lr = groups[#groups].lr * options.factor end,
+})lua");
+  const auto with = [&](const std::string& strategy, const std::string& lr) {
+    return train(place, {"strategy=" + strategy, "devices=2", "optimizer.lr=" + lr});
+  };
+  const auto fsdp = with("fsdp", "0.004");
+  CHECK(with("lua:mine.lua", "0.004") == fsdp);
+  CHECK(with("{name=\"lua:mine.lua\",factor=2}", "0.002") == fsdp);
+  CHECK(with("lua:mine.lua", "0.002") != fsdp);
+}
+
+TEST_CASE("`runner check` finds mistakes of an extension without a training", "[e2e][lua]") {
+  Workplace place;
+  write_tiny_recipe(place, "[strategy]\nname = \"lua:mine.lua\"\n");
+  const auto says = [&](const std::string& fields, const std::string& message) {
+    INFO(fields);
+    place.write("mine.lua", "return {base = 'fsdp',\n" + fields + "}");
+    const auto result = place.run({"check", "tiny.toml"});
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err + result.out, ContainsSubstring(message));
+  };
+  says("after_update = function(ctx) ctx.modle:parameter('x') end",
+       "mine.lua:2:1: error: `after_update`: a context has no `modle`; did you mean `model`?");
+  says("units = function(blocks) return {{'embedding'}} end", "mine.lua: `units`: ");
+  says("setup_optimizer = function(groups) groups[#groups].rate = 1 end",
+       "`setup_optimizer`: the group of all other parameters has no `rate`");
+  place.write("mine.lua", "return {base = 'fdsp'}");
+  CHECK_THAT(place.run({"check", "tiny.toml"}).err,
+             ContainsSubstring("base = \"fdsp\": there is no built-in strategy of that name; did you mean \"fsdp\"?"));
+  place.write("mine.lua", "return {base = 'fsdp', after_update = function(ctx) ctx.model:parameter_names() end}");
+  CHECK(place.run({"check", "tiny.toml"}).code == 0);
 }

@@ -70,6 +70,32 @@ activation_checkpointing = true
   CHECK(recipe.notes[4] == "`precision_plugin`: read as precision.mode = \"bf16-mixed\"");
 }
 
+TEST_CASE("torchrun's nnodes is a number of nodes, or makes the run elastic") {
+  CHECK(read_foreign("[devices]\nnnodes = 4\n").devices.num_nodes == 4);
+  CHECK_FALSE(read_foreign("[devices]\nnnodes = \"4\"\n").devices.elastic());
+  const auto devices = read_foreign("[devices]\nnnodes = \"2:4\"\n").devices;
+  CHECK(devices.min_nodes == 2);
+  CHECK(devices.max_nodes == 4);
+  CHECK(devices.num_nodes == 4);
+  for (const char* value : {"\"2:\"", "\"2:3:4\"", "\"two\"", "\"0:2\"", "true"})
+    CHECK(wrong(std::string("[devices]\nnnodes = ") + value + "\n")
+              .find("it is a number of nodes, or \"MIN:MAX\" for an elastic run") != std::string::npos);
+  CHECK(wrong("[devices]\nmin_np = 2\n").find("Horovod counts processes, and devices.min_nodes counts nodes") !=
+        std::string::npos);
+}
+
+TEST_CASE("the numbers of nodes of an elastic run have defaults") {
+  const auto nodes = [](const std::string& lines) {
+    const auto devices = read_foreign("[devices]\n" + lines).devices;
+    return std::vector<int64_t>{devices.elastic(), devices.least_nodes(), devices.num_nodes, devices.most_nodes()};
+  };
+  CHECK(nodes("num_nodes = 3\n") == std::vector<int64_t>{0, 3, 3, 3});
+  CHECK(nodes("max_nodes = 4\n") == std::vector<int64_t>{1, 1, 1, 4});
+  CHECK(nodes("min_nodes = 2\n") == std::vector<int64_t>{1, 2, 2, 2});
+  CHECK(nodes("min_nodes = 2\nnum_nodes = 3\n") == std::vector<int64_t>{1, 2, 3, 3});
+  CHECK(nodes("min_nodes = 2\nmax_nodes = 4\nnum_nodes = 3\n") == std::vector<int64_t>{1, 2, 3, 4});
+}
+
 TEST_CASE("switches of other tools for a mesh are accepted as they are here, and refused otherwise") {
   const auto says = [](const std::string& line) {
     const auto text = "[strategy]\nname = \"fsdp\"\n" + line + "\n";
@@ -257,6 +283,8 @@ TEST_CASE("options of Horovod and Bagua are read as our options") {
   CHECK(read_foreign("", {"strategy={name=\"horovod\",compression=\"Compression.fp16\",groups=2,num_groups=2}"})
             .strategy.options == json{{"compression", "Compression.fp16"}});
   CHECK(wrong("groups = 2\n") == "unknown key `groups`");
+  CHECK(wrong("[strategy]\nname = \"horovod\"\nprocess_set = 1\n").find("the group is made of all ranks") !=
+        std::string::npos);
 }
 
 TEST_CASE("several device_ids are those of DataParallel, and one is that of a rank") {

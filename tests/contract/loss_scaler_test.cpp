@@ -76,3 +76,13 @@ TEST_CASE("a fixed scale does not change, and a loaded state continues", "[loss 
   second.load({{"scale", 4.0}, {"good_steps", 1}});  // a state that does not contain "patience"
   CHECK(second.scale() == 4.0);
 }
+
+TEST_CASE("the scale grows and shrinks by the factors of its policy, up to its maximum", "[loss scale]") {
+  LossScaler scaler(true, {.initial = 1000, .window = 2, .maximum = 8000, .growth = 4, .backoff = 0.1});
+  for (int i = 0; i < 2; ++i) scaler.update(true);
+  CHECK(scaler.scale() == 4000);
+  for (int i = 0; i < 2; ++i) scaler.update(true);
+  CHECK(scaler.scale() == 8000);
+  scaler.update(false);
+  CHECK(scaler.scale() == 800);
+}

@@ -1,6 +1,7 @@
 #include "tests/device/collectives.hpp"
 
 #include <cstring>
+#include <numeric>
 
 #include "strategies/collective/reduction.hpp"
 #include "tests/device/waits.hpp"
@@ -36,6 +37,8 @@ const char* Collective::name() const {
       return "all_reduce";
     case Kind::reduce:
       return "reduce";
+    case Kind::all_to_all:
+      return "all_to_all";
     case Kind::broadcast:
       break;
   }
@@ -47,7 +50,27 @@ double Collective::seconds(const View& in, const View& out, const Speeds& speeds
   return (kind == Kind::all_reduce ? 2 : 1) * bytes / speeds.wire_bytes;
 }
 
+void Collective::run_all_to_all() const {
+  std::vector<Bytes> inputs;
+  for (const auto& view : in) inputs.push_back(read(view));
+  const auto width = static_cast<int64_t>(c10::elementSize(in[0].dtype));
+  for (size_t receiver = 0; receiver < out.size(); ++receiver) {
+    int64_t at = 0;
+    for (size_t sender = 0; sender < in.size(); ++sender) {
+      const auto& to = splits[sender].to;
+      const int64_t count = to[receiver];
+      TORCH_CHECK(splits[receiver].from[sender] == count, name(), ": a rank sends ", count, " elements where another ",
+                  "expects ", splits[receiver].from[sender]);
+      const int64_t begin = std::accumulate(to.begin(), to.begin() + static_cast<int64_t>(receiver), int64_t{0});
+      write(out[receiver], static_cast<size_t>(at * width), inputs[sender].data() + begin * width,
+            static_cast<size_t>(count * width));
+      at += count;
+    }
+  }
+}
+
 void Collective::run() const {
+  if (kind == Kind::all_to_all) return run_all_to_all();
   size_t ranks = in.size();
   std::vector<Bytes> inputs;  // copies: an output may overlap an input
   for (const auto& view : in) {
@@ -87,6 +110,7 @@ Task Communicator::join(int rank, Stream& stream, const Collective& mine, const 
     call.collective = std::make_shared<Collective>(mine);
     call.collective->in.resize(static_cast<size_t>(size_));
     call.collective->out.resize(static_cast<size_t>(size_));
+    call.collective->splits.resize(static_cast<size_t>(size_));
     call.meeting = std::make_shared<Meeting>(Meeting{.name = mine.name(),
                                                      .seats = std::vector<Meeting::Seat>(static_cast<size_t>(size_)),
                                                      .work = [collective = call.collective] { collective->run(); }});
@@ -95,6 +119,7 @@ Task Communicator::join(int rank, Stream& stream, const Collective& mine, const 
               call.collective->name());
   call.collective->in[seat] = in;
   call.collective->out[seat] = out;
+  if (!mine.splits.empty()) call.collective->splits[seat] = mine.splits[0];
   call.meeting->seats[seat].stream = &stream;
   Task task{.meeting = call.meeting, .seat = seat};
   if (++call.joined == size_) calls_.erase(index);
@@ -193,6 +218,15 @@ class DeviceBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override {
     return start({.kind = Kind::reduce_scatter, .reduction = options.reduceOp.op_}, input, output);
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                                               const c10d::AllToAllOptions&) override {
+    const auto of = [&](const std::vector<int64_t>& splits, const at::Tensor& tensor) {
+      return splits.empty() ? std::vector<int64_t>(static_cast<size_t>(size_), tensor.numel() / size_) : splits;
+    };
+    return start({.kind = Kind::all_to_all, .splits = {{of(input_splits, input), of(output_splits, output)}}}, input,
+                 output);
   }
   /// Of two ranks, the first one sends. Its stream waits for the other rank, as it may with NCCL.
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int, int) override {

@@ -15,16 +15,22 @@ namespace runner::simulated {
 
 /// One call of all ranks.
 struct Collective {
-  enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast } kind = Kind::all_gather;
+  enum class Kind { all_gather, reduce_scatter, all_reduce, reduce, broadcast, all_to_all } kind = Kind::all_gather;
   c10d::ReduceOp::RedOpType reduction = c10d::ReduceOp::SUM;
   int root = 0;
   std::vector<View> in = {}, out = {};  ///< by rank; `out` may overlap `in`
+  /// Of an all-to-all, by rank: the elements for each rank, and from each rank. As its caller gives it, with one rank.
+  struct Splits {
+    std::vector<int64_t> to, from;
+  };
+  std::vector<Splits> splits = {};
 
   const char* name() const;
   /// That it takes in simulated time, if a rank has these tensors.
   double seconds(const View& in, const View& out, const Speeds& speeds) const;
   /// Moves the bytes.
   void run() const;
+  void run_all_to_all() const;
 };
 
 /// Where the members of a group meet. Used under the machine's lock.

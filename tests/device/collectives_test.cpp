@@ -64,6 +64,18 @@ TEST_CASE("collectives between simulated devices give the sums of the shared-mem
       world.group->broadcast(sent, {.rootRank = 1})->wait();
       RANK_CHECK(is(sent[0], {1, 1}));
 
+      auto given = full(world, 3, world.rank), got = full(world, 3, -1);
+      std::vector<int64_t> equal;
+      world.group->alltoall_base(got, given, equal, equal)->wait();
+      RANK_CHECK(is(got, {0, 1, 2}));
+
+      // Rank 0 and 1 exchange two elements, and rank 2 keeps its own.
+      std::vector<int64_t> splits(3, 0);
+      splits[world.rank == 2 ? 2 : static_cast<size_t>(1 - world.rank)] = 2;
+      auto mine = full(world, 2, world.rank), theirs = full(world, 2, -1);
+      world.group->alltoall_base(theirs, mine, splits, splits)->wait();
+      RANK_CHECK(is(theirs, std::vector<float>(2, world.rank == 2 ? 2.0f : static_cast<float>(1 - world.rank))));
+
       auto pair = world.make_subgroup({0, 2}, "pair");
       RANK_CHECK((pair != nullptr) == (world.rank != 1));
       if (!pair) return;

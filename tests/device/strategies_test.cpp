@@ -10,6 +10,7 @@
 #include "tests/device/device_training.hpp"
 #include "tests/device/waits.hpp"
 #include "tests/support/equal_training.hpp"
+#include "tests/support/every_nth.hpp"
 #include "tests/support/strategy_forms.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -66,6 +67,17 @@ TEST_CASE("every form of fsdp equals ddp under every policy, without races", "[d
 
 TEST_CASE("every form of zero equals ddp under every policy, without races", "[device][parity]") {
   check_under_all_policies(GENERATE(from_range(testing::zero_forms())));
+}
+
+TEST_CASE("every placement of colossalai's chunks has one result under every policy, without races",
+          "[device][parity]") {
+  check_under_all_policies(GENERATE(from_range(testing::chunk_forms())));
+}
+
+TEST_CASE("comm hooks, bagua and horovod have one result under every policy, without races", "[device][parity]") {
+  static testing::EveryNth chosen(3);
+  const auto form = GENERATE(from_range(testing::reducer_forms()));
+  if (chosen()) check_under_all_policies(form);
 }
 
 TEST_CASE("recomputation has one result under every policy, without races", "[device][parity]") {

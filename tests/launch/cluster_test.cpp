@@ -429,6 +429,44 @@ TEST_CASE("without a launcher the node options define the placement of ranks") {
   CHECK(p.master_port == 29500);
 }
 
+TEST_CASE("in an elastic run only node 0 needs a number") {
+  const auto placed = [](std::optional<int> node_rank) {
+    Placement p = find_placement("auto", from({}));
+    apply_elastic_options(p, {.node_rank = node_rank, .master_addr = "a", .master_port = 3}, 4, 2);
+    return p;
+  };
+  const Placement leader = placed(0);
+  CHECK(leader.elastic);
+  CHECK(leader.rank == 0);
+  CHECK(leader.world_size == 8);
+  CHECK(leader.master_addr == "a");
+  CHECK(leader.master_port == 3);
+  for (const std::optional<int> node_rank : {std::optional<int>(), std::optional(1), std::optional(7)})
+    CHECK(placed(node_rank).rank == 4);  // until the leader numbers it
+}
+
+TEST_CASE("an elastic run without an address, or under a launcher, is refused") {
+  const auto applied = [](bool launched, const NodeOptions& options) {
+    return refusal([&] {
+      Placement p = find_placement("auto", from({}));
+      p.launched = launched;
+      p.cluster = launched ? "slurm" : p.cluster;
+      apply_elastic_options(p, options, 4, 2);
+    });
+  };
+  CHECK(
+      applied(false, {.node_rank = 0, .master_addr = {}, .master_port = {}}) ==
+      "2: an elastic run (devices.min_nodes, max_nodes) needs --master-addr HOST on each node, the host of node 0, and "
+      "--node-rank 0 there");
+  CHECK(applied(false, {.node_rank = -1, .master_addr = "a", .master_port = {}}) ==
+        "2: --node-rank -1: in an elastic run it is 0 on the first node, and the others need none");
+  CHECK(applied(false, {.node_rank = 0, .master_addr = "a", .master_port = 70000}) ==
+        "2: --master-port 70000 is not a port: 1 to 65535");
+  CHECK(applied(true, {.node_rank = {}, .master_addr = {}, .master_port = {}}) ==
+        "2: devices.min_nodes and max_nodes under Slurm: it starts one `runner` for each rank and decides which nodes "
+        "there are; set devices.cluster = \"local\" and start `runner run` once on each node, or remove the two keys");
+}
+
 TEST_CASE("missing or contradicting node options are refused") {
   auto applied = [](const Map& map, const NodeOptions& options, int nodes) {
     return refusal([&] {

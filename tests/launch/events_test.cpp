@@ -170,6 +170,18 @@ TEST_CASE("a line that is not an event becomes a note that quotes it") {
   CHECK(rest[0]["message"] == "not an event: {\"event\":\"ste");
 }
 
+TEST_CASE("a line with more levels than any message has is no object") {
+  for (const auto& [opens, closes] : {std::pair<std::string, std::string>{"{\"a\":", "}"}, {"[", "]"}}) {
+    const auto nested = [&](int levels) {
+      std::string line = "{\"a\":", end = "}";
+      for (int i = 0; i < levels; ++i) line += opens, end = closes + end;
+      return line + "1" + end;
+    };
+    CHECK(from_line(nested(50)).has_value());
+    CHECK_FALSE(from_line(nested(100'000)).has_value());
+  }
+}
+
 TEST_CASE("a line that is too long is quoted once and skipped up to its newline") {
   EventReader reader(0);
   std::vector<json> events;

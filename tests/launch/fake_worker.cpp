@@ -177,7 +177,7 @@ const std::map<std::string, Behaviour> behaviours{
     {"wait-unprepared",  // like a worker that is still starting
      [](EventSink& events, const std::string&) -> int {
        ::signal(SIGTERM, SIG_DFL);
-       events.emit("ready");
+       events.emit("ready", {{"pid", ::getpid()}});
        wait_for_kill();
      }},
     {"fail-at-stop",

@@ -4,6 +4,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/lua/strategy_dry_run.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -19,7 +20,7 @@ struct Place {
   TemporaryFolder folder;
   State state;
   std::vector<Diagnostic> diagnostics;
-  std::vector<std::string> registered;
+  RegisteredNames names;
 
   std::string write(const std::string& name, const std::string& text) {
     auto path = folder.path / name;
@@ -36,8 +37,8 @@ struct Place {
   }
   std::optional<StrategyFile> load(const std::string& name, const std::string& registry = "") {
     diagnostics.clear();
-    StrategyRequest request{name, line(3), registry, line(4), {"ddp", "fsdp"}};
-    return load_strategy_file(state, request, diagnostics, &registered);
+    StrategyRequest request{name, line(3), registry, line(4), {{"ddp", "Replicates.", {"bucket_cap_mb"}}, {"fsdp"}}};
+    return load_strategy_file(state, request, diagnostics, &names);
   }
   /// The diagnostics of a strategy with this text; "" if there are none.
   std::string wrong(const std::string& text) {
@@ -133,14 +134,15 @@ TEST_CASE("register, get, available_strategies and remove work on the registry")
     assert(table.concat(strategies.available_strategies(), " ") == "averaged ddp fsdp gone mine")
     strategies.remove("gone")
     assert(table.concat(strategies.available_strategies(), " ") == "averaged ddp fsdp mine")
-    assert(strategies.get("ddp").name == "ddp")
+    assert(strategies.get("ddp").name == "ddp" and strategies.get("DDP").base == "ddp")
+    assert(next(strategies.get("ddp").options) == nil)
   )");
   auto mine = place.load("mine", registry);
   REQUIRE(place.said().empty());
   REQUIRE(mine);
   CHECK(mine->name == "mine");
   CHECK(mine->about == "From a file.");
-  CHECK(place.registered == std::vector<std::string>{"averaged", "mine"});
+  CHECK(place.names.registered == std::vector<std::string>{"averaged", "mine"});
   auto averaged = place.load("averaged", registry);
   REQUIRE(averaged);
   CHECK(averaged->about == "Averages now and then");
@@ -156,18 +158,123 @@ TEST_CASE("mistakes in a registry's file are reported with their line") {
     INFO(line);
     CHECK_THAT(place.registry("\n" + line), ContainsSubstring("strategies.lua:2:1: error: " + what));
   };
-  says("strategies.register('ddp', {})", "register: `ddp` is built in");
+  says("strategies.register('ddp', {})", "register: `ddp` is built in; `override` replaces it");
+  says("strategies.register('auto', {})", "register: `auto` is not the name of a strategy: it chooses one");
   says("strategies.register('a b', {})", "register: \"a b\" is not a name: letters, digits, _ and - only");
   says("strategies.register('a', {}) strategies.register('a', {})",
-       "register: `a` is registered already; remove it first");
+       "register: `a` is registered already; `override` replaces it");
   says("strategies.register('a', 'topk.lua')", "register: argument 2 must be the table of a strategy, not a string");
   says("strategies.get('fdsp')", "get: there is no strategy `fdsp`; did you mean `fsdp`?");
   says("strategies.get('lua:nothing')", "get: there is no shipped strategy \"nothing\"");
-  says("strategies.remove('ddp')", "remove: `ddp` is built in and cannot be removed");
+  says("strategies.override('fdsp', {})", "override: there is no strategy `fdsp`; did you mean `fsdp`?");
+  says("strategies.override('fsdp', 'mine.lua')", "override: argument 2 must be the table of a strategy, not a string");
+  says("strategies.describe('ddd')", "describe: there is no strategy `ddd`; did you mean `ddp`?");
+  says("strategies.remove('ddp') strategies.get('ddp')", "get: there is no strategy `ddp`");
   says("strategies.remove('x')", "remove: there is no strategy `x`");
   auto broken = place.write("strategies.lua", "strategies.register('mine', {reduse = function() end})");
   CHECK_FALSE(place.load("mine", broken));
   CHECK_THAT(place.said(), ContainsSubstring("did you mean `reduce`?"));
   CHECK_FALSE(place.load("mine", "nowhere.lua"));
   CHECK_THAT(place.said(), ContainsSubstring("recipe.toml:4:8: error: the strategy file nowhere.lua does not exist"));
+}
+
+TEST_CASE("override, describe, get and remove work for built-in strategies, too") {
+  Place place;
+  auto registry = place.write("strategies.lua", R"(
+    local mine = strategies.get("ddp")
+    mine.after_update = function() end
+    mine.options.every = {type = "integer", default = 2}
+    strategies.register("mine", mine, "As ddp.")
+    local about = strategies.describe("ddp")
+    assert(about.kind == "built-in" and about.about == "Replicates." and about.options[1] == "bucket_cap_mb")
+    about = strategies.describe("mine")
+    assert(about.kind == "Lua" and about.about == "As ddp." and about.base == "ddp" and about.options[1] == "every")
+    strategies.override("FSDP", {base = "fsdp", about = "With more.", after_update = function() end})
+    assert(strategies.describe("fsdp").kind == "Lua" and strategies.get("fsdp").about == "With more.")
+    assert(table.concat(strategies.available_strategies(), " ") == "ddp fsdp mine")
+    strategies.override("mine", {base = "fsdp"}, "As fsdp.")
+    strategies.remove("ddp")
+    assert(table.concat(strategies.available_strategies(), " ") == "fsdp mine")
+  )");
+  auto mine = place.load("mine", registry);
+  INFO(place.said());
+  REQUIRE(mine);
+  CHECK(mine->base == "fsdp");
+  CHECK(mine->about == "As fsdp.");
+  for (const char* name : {"fsdp", "FSDP"}) CHECK(place.load(name, registry)->about == "With more.");
+  CHECK(place.names.registered == std::vector<std::string>{"fsdp", "mine"});
+  CHECK(place.names.removed == std::vector<std::string>{"ddp"});
+  CHECK_FALSE(place.load("ddp", registry));
+  CHECK(place.diagnostics.empty());
+}
+
+TEST_CASE("a file with a base gives values for its options, and describes new ones") {
+  Place place;
+  auto path = place.write("mine.lua", R"(return {
+    base = "fsdp",
+    options = {sharding_strategy = "SHARD_GRAD_OP", mixed_precision = {param_dtype = "float32"},
+               every = {type = "integer", default = 3}},
+    units = function() end, setup_module = function() end, setup_optimizer = function() end,
+  })");
+  auto file = place.load("lua:" + path);
+  INFO(place.said());
+  REQUIRE(file);
+  CHECK(file->base == "fsdp");
+  CHECK_FALSE(file->reduces());
+  CHECK(file->base_options ==
+        json{{"sharding_strategy", "SHARD_GRAD_OP"}, {"mixed_precision", {{"param_dtype", "float32"}}}});
+  CHECK(file->options.size() == 1);
+  auto says = [&](const std::string& text, const std::string& message) {
+    CHECK_THAT(place.wrong("return {" + text + "}"), ContainsSubstring("error: " + message));
+  };
+  says("base = 3", "`base` must be the name of a built-in strategy such as \"fsdp\", not a number");
+  says("base = 'fdsp'", "base = \"fdsp\": there is no built-in strategy of that name; did you mean \"fsdp\"?");
+  says("base = 'lua:topk'",
+       "base = \"lua:topk\": only built-in strategies can be extended, because the plan of a "
+       "strategy in Lua is made by its own functions; take over those functions: `local other = "
+       "require \"FILE\"`, or strategies.get(\"lua:topk\") in a registry");
+  says("base = 'fsdp', shard = function() end",
+       "`shard` is for strategies without a `base`: with base = \"fsdp\", the plan of `fsdp` says what is sharded");
+  says("units = function() end, reduce = function() end",
+       "`units` needs a `base`, such as base = \"ddp\": without one, buckets follow bucket_cap_mb");
+  says("base = 'fsdp', options = {every = 3, more = {type = 'whole'}}", "option `more`: `type` must be one of");
+}
+
+TEST_CASE("a dry run of a strategy finds names that do not exist, and nothing that depends on values") {
+  Place place;
+  const auto dry = [&](const std::string& fields) {
+    auto file = place.load("lua:" + place.write("mine.lua", "return {base = 'fsdp', " + fields + "}"));
+    INFO(place.said());
+    REQUIRE(file);
+    check_strategy_calls(place.state, *file, {{"every", 2}}, place.diagnostics);
+    return place.said();
+  };
+  const auto says = [&](const std::string& fields, const std::string& message) {
+    CHECK_THAT(dry(fields), ContainsSubstring(message) && ContainsSubstring("the file is named here"));
+  };
+  says("setup_module = function(model)\n model:paramter('x') end",
+       "mine.lua:2:1: error: `setup_module`: a model has no `paramter`; did you mean `parameter`?");
+  says("after_update = function(ctx)\n\n if ctx.step == 4 then ctx.world:all_redcue() end end",
+       "mine.lua:3:1: error: `after_update`: a world has no `all_redcue`; did you mean `all_reduce`?");
+  says("reduce = function(bucket) return function() bucket.gradients:scael_(2) end end",
+       "`reduce`: a tensor has no `scael_`; did you mean `scale_`?");
+  says("setup = function(ctx, state, options) nothing() end", "attempt to call a nil value (global 'nothing')");
+  for (const char* fine :
+       {"setup = function(ctx) assert(ctx:kept('x', 3):norm() == 7) end",
+        "after_update = function(ctx) local x = ctx.model:parameter('a') * 2 + 1; x = (x - x) / x; x:max(1):clone() "
+        "end",
+        "setup = function(ctx, state, options) assert(options.every == 2) while true do end end",
+        // The error of `setup` comes from the constants, and with it what `after_update` lacks.
+        "setup = function(ctx, state) assert(ctx.world.size == 4) groups = {} end, "
+        "after_update = function() groups[1] = groups[1] or 0 end",
+        "after_update = function(ctx) for _, b in ipairs(ctx.buckets) do ctx.world:group('node'):barrier('x') "
+        "ctx.world:broadcast_async(b.parameters):wait() end end"})
+    CHECK(dry(fine).empty());
+  for (const auto& [name, text] : shipped_strategies()) {
+    INFO(name);
+    auto file = place.load("lua:" + name);
+    REQUIRE(file);
+    check_strategy_calls(place.state, *file, with_defaults(file->options, json::object()), place.diagnostics);
+    CHECK(place.said().empty());
+  }
 }

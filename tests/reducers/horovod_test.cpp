@@ -245,6 +245,24 @@ TEST_CASE("horovod multiplies learning rates by the number of ranks, unless op i
   CHECK_THAT(entry().notes(tiny_job(run, spec)).at(0), ContainsSubstring("learning rates are multiplied by 4"));
 }
 
+TEST_CASE("variables that set up Horovod get a note with the key of recipes") {
+  const auto notes_with = [](const char* variable, const char* value) {
+    ::setenv(variable, value, 1);
+    const TinyRun run = horovod();
+    const auto spec = tiny_spec(run);
+    auto notes = entry().notes(tiny_job(run, spec));
+    ::unsetenv(variable);
+    return notes;
+  };
+  CHECK(notes_with("HOROVOD_FUSION_THRESHOLD", "33554432") ==
+        std::vector<std::string>{"the variable HOROVOD_FUSION_THRESHOLD is not read: set strategy.bucket_cap_mb = 32"});
+  CHECK_THAT(notes_with("HOROVOD_FUSION_THRESHOLD", "0").at(0),
+             ContainsSubstring("set strategy.bucket_cap_mb, the size of the buckets"));
+  CHECK_THAT(notes_with("HOROVOD_TIMELINE", "t.json").at(0), ContainsSubstring("set run.profiler = \"trace\""));
+  CHECK_THAT(notes_with("HOROVOD_CYCLE_TIME", "5").at(0), ContainsSubstring("nothing to do"));
+  CHECK(notes_with("HOROVOD_RANK", "0").empty());  // of its launcher
+}
+
 namespace {
 
 std::string refusal(int ranks, json options, int local_size) {

@@ -9,6 +9,7 @@
 #include "tests/support/equal_training.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/recorded_traffic.hpp"
+#include "tests/support/resumed_training.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -58,36 +59,6 @@ TinyRun run_with(const OptimizerSpec& spec, const Form& form) {
 
 std::string text_of(const OptimizerSpec& spec, const Form& form) {
   return spec.name + ", " + form.strategy + " " + form.options.dump() + " on " + std::to_string(form.ranks) + " ranks";
-}
-
-/// Continues a training from its state after `before` steps, as a resumed run does.
-TinyResult train_resumed(const TinyRun& first, const TinyRun& second, int64_t before) {
-  TinyResult stopped, result;
-  nlohmann::json scalars;
-  std::mutex mutex;
-  run_ranks(first.world_size, [&](World& world) {
-    with_strategy(first, world, [&](Strategy& strategy) {
-      for (int64_t step = 0; step < before; ++step) strategy.step(tiny_input(first, world.rank, step));
-      collect_state(strategy, stopped.state, mutex);
-      if (world.rank == 0) scalars = nlohmann::json::parse(strategy.scalars().dump());
-    });
-  });
-  run_ranks(second.world_size, [&](World& world) {
-    with_strategy(second, world, [&](Strategy& strategy) {
-      for (const auto& tensor : strategy.state()) {
-        auto& values = stopped.state.at(tensor.name);
-        tensor.write(0, torch::from_blob(values.data() + tensor.offset, {tensor.numel()}, torch::kFloat32));
-      }
-      strategy.state_loaded();
-      strategy.load_scalars(scalars);
-      for (int64_t step = before; step < second.steps; ++step) {
-        const auto outcome = strategy.step(tiny_input(second, world.rank, step));
-        if (world.rank == 0) result.losses.push_back(outcome.loss);
-      }
-      collect_state(strategy, result.state, mutex);
-    });
-  });
-  return result;
 }
 
 }  // namespace

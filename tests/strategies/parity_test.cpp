@@ -281,7 +281,7 @@ TEST_CASE("a short last batch is weighted by its tokens, also when a rank has no
   run.short_last = GENERATE(1, 5);
   auto single = train_tiny(run);
   run.world_size = 3;
-  for (std::string strategy : {"ddp", "fsdp", "zero"}) {
+  for (std::string strategy : {"ddp", "dp", "fsdp", "zero"}) {
     run.strategy = strategy;
     check_close(train_tiny(run).losses, single.losses, 1e-5);
   }

@@ -111,8 +111,10 @@ TEST_CASE("rank 15: classifiers of texts train alike under single, ddp, fsdp and
   REQUIRE(ddp.losses.size() == single.losses.size());
   for (size_t i = 0; i < ddp.losses.size(); ++i)
     CHECK_THAT(ddp.losses[i], Catch::Matchers::WithinRel(single.losses[i], 1e-5));
-  run.strategy = "fsdp";
-  check_equal(train_tiny(run), ddp);
+  for (const char* same : {"dp", "fsdp"}) {
+    run.strategy = same;
+    check_equal(train_tiny(run), ddp);
+  }
   run.strategy = "zero";
   for (int stage : {1, 2, 3}) {
     run.options = {{"stage", stage}};

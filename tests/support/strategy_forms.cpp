@@ -85,6 +85,60 @@ std::vector<Form> zero_forms() {
   return forms;
 }
 
+std::vector<Form> chunk_forms() {
+  std::vector<Form> forms;
+  const auto add = [&](const std::string& label, int world_size, const json& options) {
+    forms.push_back({"colossalai " + label, device_run("colossalai", world_size, options), true});
+  };
+  add("one chunk", 3, json::object());
+  for (const int64_t size : {3000, 9000}) {
+    const std::string label = "chunks of " + std::to_string(size);
+    add(label + ", cuda", 3, {{"chunk_size", size}, {"placement_policy", "cuda"}});
+    add(label + ", cpu", 2, {{"chunk_size", size}, {"placement_policy", "cpu"}});
+  }
+  add("half of the chunks sharded", 2,
+      {{"chunk_size", 5000}, {"placement_policy", "static"}, {"shard_param_frac", 0.5}});
+  add("half of the chunks in host memory", 2,
+      {{"chunk_size", 5000}, {"placement_policy", "static"}, {"offload_optim_frac", 1.0}, {"offload_param_frac", 0.5}});
+  forms.push_back(changed(forms[1], "llama, untied", [](TinyRun& run) { run.family = "llama", run.tied = false; }));
+  for (auto& form : forms)  // the update in host memory is another kernel
+    form.equals_ddp =
+        form.run.options.value("placement_policy", "") != "cpu" && !form.run.options.contains("offload_optim_frac");
+  return forms;
+}
+
+std::vector<Form> reducer_forms() {
+  std::vector<Form> forms;
+  const auto add = [&](const std::string& strategy, int world_size, json options, int local_size = 0) {
+    options["bucket_cap_mb"] = 0.02;
+    Form form{strategy + " " + options.dump(), device_run(strategy, world_size, options)};
+    form.run.local_size = local_size;
+    if (options.value("algorithm", "") == "qadam") form.run.optimizer.kind = OptimizerConfig::Kind::adam;
+    forms.push_back(form);
+  };
+  for (const char* hook : {"quantization_pertensor_hook", "quantization_perchannel_hook", "noop_hook"})
+    add("ddp", 2, {{"ddp_comm_hook", hook}});
+  for (const char* hook : {"powerSGD_hook", "batched_powerSGD_hook"})
+    add("ddp", 2, {{"ddp_comm_hook", hook}, {"ddp_comm_hook_options", {{"start_powerSGD_iter", 1}}}});
+  add("ddp", 2,
+      {{"ddp_comm_hook", "post_localSGD_hook"},
+       {"ddp_comm_hook_options", {{"start_localSGD_iter", 1}}},
+       {"model_averaging_period", 2}});
+  for (const bool hierarchical : {false, true})
+    for (const char* algorithm : {"bytegrad", "qadam", "decentralized", "low_precision_decentralized"})
+      add("bagua", 4,
+          {{"algorithm", algorithm},
+           {"hierarchical", hierarchical},
+           {"peer_selection_mode", "shift_one"},
+           {"warmup_steps", 2}},
+          hierarchical ? 2 : 0);
+  add("bagua", 2, {{"algorithm", "async"}, {"sync_interval_ms", 0}});
+  add("horovod", 4, {{"op", "adasum"}});
+  add("horovod", 4, {{"op", "adasum"}, {"hierarchical", true}, {"compression", "fp16"}}, 2);
+  add("horovod", 2, {{"op", "sum"}, {"compression", "fp16"}});
+  return forms;
+}
+
 std::vector<Form> recomputing_forms() {
   std::vector<Form> forms;
   for (Form form : {Form{"single", device_run("single", 1)}, fsdp_form("FULL_SHARD", 3, {}),
@@ -207,8 +261,8 @@ std::vector<Form> packed_forms() {
 std::vector<Form> every_form(const std::string& folder) {
   std::vector<Form> all;
   for (auto& forms :
-       {whole_copies(), fsdp_forms(), zero_forms(), recomputing_forms(), forms_reducing_each_micro_batch(),
-        offloading_forms(folder), precision_forms(), frozen_forms(), packed_forms()})
+       {whole_copies(), fsdp_forms(), zero_forms(), chunk_forms(), recomputing_forms(),
+        forms_reducing_each_micro_batch(), offloading_forms(folder), precision_forms(), frozen_forms(), packed_forms()})
     all.insert(all.end(), forms.begin(), forms.end());
   return all;
 }

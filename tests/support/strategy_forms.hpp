@@ -20,6 +20,9 @@ TinyRun device_run(const std::string& strategy, int world_size, nlohmann::json o
 std::vector<Form> whole_copies();
 std::vector<Form> fsdp_forms();
 std::vector<Form> zero_forms();
+std::vector<Form> chunk_forms();
+/// Other reductions than a sum: comm hooks of ddp, bagua, horovod.
+std::vector<Form> reducer_forms();
 std::vector<Form> recomputing_forms();
 /// They sum over ranks before they sum over micro-batches: other bits than ddp's.
 std::vector<Form> forms_reducing_each_micro_batch();
@@ -29,7 +32,7 @@ nlohmann::json offload_options(const OffloadForm& form, const std::string& folde
 std::vector<Form> precision_forms();
 std::vector<Form> frozen_forms();
 std::vector<Form> packed_forms();
-/// All of the above.
+/// All of them, except reducer_forms().
 std::vector<Form> every_form(const std::string& folder);
 
 }  // namespace runner::testing

@@ -9,6 +9,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/ledger/sqlite.hpp"
+#include "runner/sweep/sweep_lock.hpp"
 #include "tests/checkpoint/support.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -174,4 +175,66 @@ TEST_CASE("a trial stopped at its last step counts as finished") {
     CHECK(sweep.store.trial(sweep.id, 1).status == "finished");
     CHECK(sweep.store.trial(sweep.id, 1).value == 2.0);
   }
+}
+
+TEST_CASE("several processes train the trials of a shared sweep, which ends with the last one") {
+  Begun other("method = \"random\"\nbudget = { trials = 3 }\nseed = 5");  // its file and its ledger
+  std::vector<FirstTrial> trials;
+  auto search = other.file.make_search();
+  for (auto next = search.propose(); next.kind == Proposal::Kind::trial; next = search.propose())
+    trials.push_back({next.trial.number, next.trial.parameters, to_json(proposed(next.trial))});
+  NewSweep row{"shared", other.file.seed, {{"source", other.file.source}}, "[run]\n"};
+  const std::string id = other.store.begin_shared(row, trials);
+  CHECK(other.store.begin_shared(row, trials) == id);
+  CHECK(other.store.named("shared") == id);
+  CHECK(other.store.trials(id).size() == 3);
+  other.id = id;
+
+  const auto train = [&](int64_t trial, const std::string& script) {
+    const fs::path program = other.path / "program";
+    write_file_atomic(program, "#!/bin/sh\n" + script + "\n");
+    fs::permissions(program, fs::perms(0755));
+    Sweeps store(other.home, Ledger::Mode::write);
+    store.join(id, trial);
+    return execute(other.file, store,
+                   {.home = other.home, .program = program, .sweep = id, .slots = {{"cpu:0", {}, {}}}, .only = trial});
+  };
+  const auto status = [&] { return other.store.find(id).status + ": " + other.store.find(id).message; };
+  other.run(1, "finished", 2);  // its process ended before it told the sweep
+  CHECK(train(1, "exit 9").status == "finished");
+  CHECK(other.store.trial(id, 1).value == 2);
+  CHECK(other.store.trial(id, 0).status == "waiting");
+  CHECK(status() == "interrupted: 2 trials to begin");
+
+  other.store.start(id, 2, "cpu:0");  // by another process
+  train(0, "exit 9");
+  CHECK(other.store.trial(id, 0).status == "failed");
+  CHECK(status() == "running: ");  // that process becomes the owner
+  other.run(2, "interrupted", 3);
+  CHECK(train(2, "kill -TERM $PPID; exit 3").status == "interrupted");
+  CHECK(other.store.trial(id, 2).status == "waiting");
+  CHECK(status() == "interrupted: stopped by SIGTERM");
+  other.run(2, "finished", 3);
+  train(2, "exit 9");
+  CHECK(status() == "finished: ");
+  CHECK(other.store.trial(id, 2).value == 3);
+}
+
+TEST_CASE("locks keep the processes of a sweep apart") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path.string();
+  {
+    const auto one = SweepLock::trial(path, 1), two = SweepLock::trial(path, 2);
+    CHECK_THROWS_WITH(SweepLock::trial(path, 1), "another process trains trial 1 of the sweep in " + path);
+    CHECK_THROWS_WITH(SweepLock::whole(path),
+                      "other processes work on the sweep in " + path + ": wait for them, or stop them first");
+  }
+  {
+    const auto whole = SweepLock::whole(path);
+    CHECK_THROWS_WITH(SweepLock::trial(path, 1), "another process runs all trials of the sweep in " + path +
+                                                     ", so trial 1 cannot be trained beside it");
+    CHECK_THROWS_AS(SweepLock::whole(path), Error);
+  }
+  const auto free = SweepLock::trial(path, 1);
+  CHECK_THROWS_WITH(SweepLock::whole(path + "/none"), "cannot open " + path + "/none/lock: No such file or directory");
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runner/base/clock.hpp"
+#include "runner/config/schedule.hpp"
 #include "runner/train/trainer.hpp"
 #include "tests/support/rank_check.hpp"
 #include "tests/support/slicings.hpp"
@@ -19,6 +20,9 @@ namespace {
 /// element.
 class PlainEngine : public Engine {
  public:
+  double gain = 1;                   ///< of each step
+  std::vector<double> factors = {};  ///< of the learning rate, of all steps
+
   PlainEngine(Sizes shape, const std::vector<SlicePart>& parts) : shape_(std::move(shape)) {
     for (const auto& part : parts)
       held_.push_back({part, std::vector<float>(static_cast<size_t>(part.end - part.begin))});
@@ -35,9 +39,10 @@ class PlainEngine : public Engine {
   int data_ranks() const override { return 1; }
   StepResult step(const StepInput& input) override {
     ++steps_;
+    factors.push_back(input.lr_factor);
     for (auto& held : held_)
       for (auto& value : held.values) value -= static_cast<float>(input.lr_factor);
-    return {.loss = held_[0].values[0], .votes = input.votes, .lr_factor = input.lr_factor};
+    return {.loss = held_[0].values[0], .votes = input.votes, .lr_factor = input.lr_factor * gain, .gain = gain};
   }
   double evaluate(const HostBatch& batch) override { return static_cast<double>(batch.rows); }
   std::vector<float> logits(const HostBatch&, int64_t) override { return {}; }
@@ -162,4 +167,46 @@ TEST_CASE("the trainer trains, saves and resumes an engine without LibTorch") {
   CHECK(train_plain(other.path, 6) == -6);
   CHECK(Checkpoint(folder.path / "checkpoints" / checkpoint_name(6)).state().at("val_loss") ==
         Checkpoint(other.path / "checkpoints" / checkpoint_name(6)).state().at("val_loss"));
+}
+
+TEST_CASE("updates with a gain count as several steps of the schedule and of the training, also after a resume") {
+  TemporaryFolder folder;
+  std::vector<double> factors;
+  const auto train = [&](int64_t steps, const fs::path& resume_from, int64_t expected_steps) {
+    run_ranks(1, [&](World& world) {
+      PlainEngine engine({2}, {{{{0}, {2}}, 0, 2}});
+      engine.gain = 2.5;
+      Recipe recipe;
+      recipe.train.max_steps = steps;
+      recipe.train.global_batch_size = 4;
+      recipe.train.micro_batch_size = 2;
+      recipe.lr_scheduler.name = "linear";
+      recipe.optimizer.adascale = true;
+      EmptyRows rows;
+      Hooks no_hooks;
+      EventSink nowhere(0, -1);
+      Trainer trainer({.recipe = recipe,
+                       .world = world,
+                       .engine = engine,
+                       .train = rows,
+                       .hooks = no_hooks,
+                       .events = nowhere,
+                       .run_dir = folder.path,
+                       .started = steady_seconds()});
+      if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
+      RANK_CHECK(trainer.run().steps == expected_steps);
+      factors = engine.factors;
+    });
+  };
+  const auto rates = [](int64_t max_steps, const std::vector<int64_t>& steps) {
+    Recipe::LrScheduler schedule;
+    schedule.name = "linear";
+    std::vector<double> list;
+    for (const int64_t step : steps) list.push_back(learning_rate(schedule, 1, step, max_steps));
+    return list;
+  };
+  train(10, {}, 4);
+  CHECK(factors == rates(10, {1, 3, 6, 8}));
+  train(16, folder.path / "checkpoints" / checkpoint_name(4), 7);
+  CHECK(factors == rates(16, {11, 13, 16}));
 }

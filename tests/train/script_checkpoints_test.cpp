@@ -17,12 +17,29 @@ TEST_CASE("a checkpoint contains the state of Lua strategies and comm hooks: a r
     std::string label;
     TinyRun run;
   };
+  // The functions of extensions keep something, and what they do depends on it.
+  const auto keeping = [](const std::string& base) {
+    return "return {base = '" + base + R"(',
+      setup = function(ctx) ctx:kept("sum", 3) end,
+      setup_module = function(model) model:parameter("embedding.tokens.weight"):scale_(0.5) end,
+      after_update = function(ctx, state)
+        state.n = (state.n or 0) + 1
+        local sum = ctx:kept("sum"):add_(state.n)
+        ctx.model:parameter("embedding.tokens.weight"):scale_(1 - 1 / (10 + sum:max()))
+      end})";
+  };
+  Script of_ddp(keeping("ddp")), of_fsdp(keeping("fsdp")), of_zero1(keeping("deepspeed_stage_1")),
+      of_zero3(keeping("deepspeed_stage_3"));
   std::vector<Case> cases = {{"ddp", script_run("lua:ddp")},
                              {"zero1", script_run("lua:zero1", {{"min_numel", 500}})},
                              {"local SGD", script_run("lua:local_sgd", {{"every", 4}})},
                              {"gossip", script_run("lua:gossip")},
                              {"top-k", script_run("lua:topk", {{"density", 0.1}})},
-                             {"top-k as a comm hook", hook_run("lua:topk", {{"density", 0.1}})}};
+                             {"top-k as a comm hook", hook_run("lua:topk", {{"density", 0.1}})},
+                             {"extended ddp", script_run(of_ddp.name())},
+                             {"extended fsdp", script_run(of_fsdp.name())},
+                             {"extended ZeRO 1", script_run(of_zero1.name())},
+                             {"extended ZeRO 3", script_run(of_zero3.name())}};
   const auto built_in = [&](const char* hook, json hook_options, json options = json::object()) {
     TinyRun run;
     run.strategy = "ddp";

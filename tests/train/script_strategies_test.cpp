@@ -5,7 +5,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/lua/shipped.hpp"
-#include "runner/train/strategies/collectives.hpp"
+#include "runner/lua/strategy_dry_run.hpp"
+#include "runner/train/strategies/script.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/script_comparison.hpp"
 
@@ -156,7 +157,8 @@ TEST_CASE("a strategy that fails ends the training with the place of the error",
        "failed in reduce: %:2: broken on "},
       {"return {reduce = function() return 7 end}", "`reduce` must return a work, a function or nothing, not a number"},
       {"return {reduce = function(bucket) bucket.parameters:zero_() end}",
-       "failed in reduce: %:1: parameters cannot change inside a step: change them in setup or after_update"},
+       "failed in reduce: %:1: parameters cannot change inside a step: change them in setup, setup_module or "
+       "after_update"},
       {"return {reduce = function(bucket, ctx) ctx:kept('velocity'):zero_() end}",
        "failed in reduce: %:1: kept: there is no tensor `velocity`; create it in setup: ctx:kept(name, numel)"},
       {"return {reduce = function(bucket, ctx) ctx.world:all_gather(bucket.gradients, bucket.gradients) end}",
@@ -270,17 +272,43 @@ TEST_CASE("tensors and collectives of a strategy compute correct values", "[lua]
   check_follows(train_tiny(run), train_tiny(as_ddp(run)));
 }
 
-TEST_CASE("the editor's type definitions contain every function of a strategy's tensors and collectives", "[lua]") {
-  World world;
-  ScriptHost host{.world = world, .works = {}};
+TEST_CASE("the editor's type definitions contain every name of the objects of a strategy", "[lua]") {
   const std::string stubs = lua::stubs_text;
-  auto check = [&](const std::string& table, const lua::Class& kind) {
-    for (const auto& [name, body] : kind.methods()) {
-      INFO(kind.name() << ":" << name);
-      CHECK(stubs.find("function " + table + ":" + name + "(") != std::string::npos);
+  const std::map<std::string, std::vector<std::string>> tables = {{"context", {"strategy_context"}},
+                                                                  {"bucket", {}},
+                                                                  {"model", {"strategy_model"}},
+                                                                  {"world", {"ranks", "strategy_world"}},
+                                                                  {"group", {"ranks"}},
+                                                                  {"work", {"work"}},
+                                                                  {"tensor", {"tensor"}}};
+  for (const auto* kind : strategy_classes()) {
+    for (const auto& [name, body] : kind->methods()) {
+      INFO(kind->name() << ":" << name);
+      CHECK(std::ranges::any_of(tables.at(kind->name()), [&](const auto& table) {
+        return stubs.find("function " + table + ":" + name + "(") != std::string::npos;
+      }));
     }
+    for (const auto& [name, body] : kind->properties()) {
+      INFO(kind->name() << "." << name);
+      CHECK((stubs.find("---@field " + name + " ") != std::string::npos ||
+             stubs.find("---@field " + name + "? ") != std::string::npos));
+    }
+  }
+}
+
+TEST_CASE("a dry run of a strategy knows the same names as a training", "[lua]") {
+  const auto names = [](const auto& members) {
+    std::vector<std::string> list;
+    for (const auto& [name, body] : members) list.push_back(name);
+    return list;
   };
-  check("tensor", tensor_class());
-  check("work", script_work_class());
-  check("ranks", script_world(host).object->kind());
+  const auto real = strategy_classes(), dry = lua::dry_run_classes();
+  REQUIRE(real.size() == dry.size());
+  for (size_t i = 0; i < real.size(); ++i) {
+    INFO(real[i]->name());
+    CHECK(real[i]->name() == dry[i]->name());
+    CHECK(names(real[i]->methods()) == names(dry[i]->methods()));
+    CHECK(names(real[i]->properties()) == names(dry[i]->properties()));
+    CHECK(names(real[i]->operations()) == names(dry[i]->operations()));
+  }
 }

@@ -340,9 +340,10 @@ function sweep:best() end
 local work = {}
 function work:wait() end
 
----Collectives over all ranks: every rank calls them in the same order. Each except barrier also exists as NAME_async, which returns a Work.
----@class runner.strategy.World
----@field rank integer # from 0
+---Collectives over the ranks of the run or of a group: every one of them makes the same calls in the same order. Each except barrier
+---also exists as NAME_async, which returns a Work.
+---@class runner.strategy.Collectives
+---@field rank integer # from 0; in a group the place in it
 ---@field size integer
 local ranks = {}
 ---@param tensor runner.Tensor
@@ -389,14 +390,41 @@ function ranks:shift(out, tensor, by) end
 ---@param by integer
 ---@return runner.strategy.Work
 function ranks:shift_async(out, tensor, by) end
-function ranks:barrier() end
+---If ranks wait in barriers of different names, each gets an error with all names.
+---@param name? string
+function ranks:barrier(name) end
+
+---All ranks of the run.
+---@class runner.strategy.World: runner.strategy.Collectives
+local strategy_world = {}
+---With ranks, in `setup` on every rank: makes a group, or several without common ranks ("node" needs no ranks: they are
+---those of each node). Without: the group of this rank that was made. nil if this rank is in none.
+---@param name string
+---@param ranks? integer[]|integer[][]
+---@return runner.strategy.Group?
+function strategy_world:group(name, ranks) end
+
+---Some ranks of the run.
+---@class runner.strategy.Group: runner.strategy.Collectives
+---@field name string
+---@field ranks integer[] # of the world
+
+---The parameters, in setup, setup_module and after_update. Every rank makes the same calls.
+---@class runner.strategy.Model
+local strategy_model = {}
+---@return string[]
+function strategy_model:parameter_names() end
+---Valid during the call. Its statistics are over all ranks.
+---@param name string
+---@return runner.Tensor
+function strategy_model:parameter(name) end
 
 ---Parameters whose gradients are reduced together.
 ---@class runner.strategy.Bucket
 ---@field index integer # from 1, in the order in which they are reduced
 ---@field numel integer
----@field gradients runner.Tensor # scaled for the mean over the global batch, times ctx.loss_scale
----@field parameters? runner.Tensor # change them in setup and after_update only; not in a comm hook
+---@field gradients? runner.Tensor # scaled for the mean over the global batch, times ctx.loss_scale; with `reduce` only
+---@field parameters? runner.Tensor # change them in setup and after_update only; not in a comm hook; nil if ranks have only shards between steps
 ---@field sharded boolean # false on one rank
 ---@field shard? runner.Tensor # if sharded: output for this rank's part of the sum
 
@@ -404,9 +432,10 @@ function ranks:barrier() end
 ---@field step integer # updates done
 ---@field loss_scale number
 ---@field world runner.strategy.World
+---@field model runner.strategy.Model
 ---@field buckets runner.strategy.Bucket[]
 local strategy_context = {}
----A tensor that checkpoints contain, with different values on each rank, initially zero. `setup` creates it.
+---A tensor that checkpoints contain, with different values on each rank, initially zero. `setup` or `setup_module` creates it.
 ---@param name string
 ---@param numel? integer
 ---@return runner.Tensor
@@ -429,12 +458,28 @@ function strategy_context:zeros(numel, dtype) end
 ---@field buckets {numel: integer, sharded: boolean}[]
 ---@field options runner.Options
 
+---@class runner.strategy.Block
+---@field name string
+---@field layer string # of two blocks in a transformer layer
+---@field parameters {name: string, shape: integer[], numel: integer, trainable: boolean}[]
+
+---A group of the optimizer. The last one has no `params`: it is for all other parameters.
+---@class runner.strategy.ParameterGroup
+---@field params? string[] # globs over names of parameters
+---@field lr? number
+---@field lr_factor? number # of the rate of other parameters, instead of lr
+---@field weight_decay? number
+
 ---@class runner.Strategy
 ---@field name? string
 ---@field about? string
----@field options? table<string, runner.Option>
+---@field base? string # the built-in strategy that it extends
+---@field options? table<string, runner.Option|any> # with `base` also values for its options
 ---@field replicas_differ? boolean # parameters differ between ranks after a step
 ---@field setup? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
+---@field setup_module? fun(model: runner.strategy.Model, ctx: runner.strategy.Context, state: runner.State, options: runner.Options)
+---@field setup_optimizer? fun(groups: runner.strategy.ParameterGroup[], options: runner.Options): runner.strategy.ParameterGroup[]?
+---@field units? fun(blocks: runner.strategy.Block[], options: runner.Options): string[][] # with `base` only
 ---@field shard? fun(parameter: {name: string, shape: integer[], numel: integer, trainable: boolean}, options: runner.Options): boolean
 ---@field reduce? fun(bucket: runner.strategy.Bucket, ctx: runner.strategy.Context, state: runner.State, options: runner.Options): runner.strategy.Work|function|nil
 ---@field after_update? fun(ctx: runner.strategy.Context, state: runner.State, options: runner.Options)

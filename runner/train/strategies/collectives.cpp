@@ -1,6 +1,7 @@
 #include "runner/train/strategies/collectives.hpp"
 
 #include "runner/lua/error.hpp"
+#include "runner/train/strategies/script_groups.hpp"
 
 namespace runner {
 
@@ -13,13 +14,14 @@ using nlohmann::json;
 
 namespace {
 
-struct WorldHandle {
+/// The ranks behind a handle `world` or of a group.
+struct RanksHandle {
   ScriptHost* host;
+  World* world;
+  std::string name = "";              ///< of the group
+  std::vector<int> ranks = {};        ///< of the world, in the group
+  std::shared_ptr<World> owned = {};  ///< of a group: `world` points to it
 };
-
-const Class& world_class();
-
-ScriptHost& host_of(const Arguments& arguments) { return *arguments.as<WorldHandle>(0, world_class()).host; }
 
 c10d::ReduceOp operation_at(const Arguments& arguments, int index) {
   auto name = arguments.text(index, "sum");
@@ -119,45 +121,86 @@ ScriptWork shift(const Arguments& arguments, World& world) {
 }
 
 using Start = ScriptWork (*)(const Arguments&, World&);
+using Kind = const Class& (*)();  ///< a class that may not be complete yet
+
+RanksHandle& ranks_of(const Arguments& arguments, Kind kind) { return arguments.as<RanksHandle>(0, kind()); }
 
 /// Adds the blocking and the asynchronous method of a collective.
-void add(Class& made, const std::string& name, Start start) {
-  made.method(name, [start](const Arguments& arguments) {
+void add(Class& made, Kind kind, const std::string& name, Start start) {
+  made.method(name, [start, kind](const Arguments& arguments) {
     torch::NoGradGuard no_grad;
-    start(arguments, host_of(arguments).world).wait();
+    start(arguments, *ranks_of(arguments, kind).world).wait();
     return arguments.value(1);
   });
-  made.method(name + "_async", [start](const Arguments& arguments) {
+  made.method(name + "_async", [start, kind](const Arguments& arguments) {
     torch::NoGradGuard no_grad;
-    auto& host = host_of(arguments);
-    auto work = Object::make(script_work_class(), start(arguments, host.world));
-    host.works.push_back(work);
+    auto& handle = ranks_of(arguments, kind);
+    auto work = Object::make(script_work_class(), start(arguments, *handle.world));
+    handle.host->works.push_back(work);
     return Value(work);
   });
 }
 
-const Class& world_class() {
+/// Adds what the world and groups have in common.
+void add_common(Class& made, Kind kind) {
+  made.property("rank", [](Object& object) { return Value(json(object.as<RanksHandle>().world->rank)); });
+  made.property("size", [](Object& object) { return Value(json(object.as<RanksHandle>().world->size)); });
+  add(made, kind, "all_reduce", all_reduce);
+  add(made, kind, "all_gather", all_gather);
+  add(made, kind, "reduce_scatter", reduce_scatter);
+  add(made, kind, "broadcast", broadcast);
+  add(made, kind, "shift", shift);
+  made.method("barrier", [kind](const Arguments& arguments) {
+    arguments.at_most(1);
+    named_barrier(*ranks_of(arguments, kind).world, arguments.text(1, ""));
+    return Value();
+  });
+}
+
+Value group(const Arguments& arguments) {
+  arguments.at_most(2);
+  auto& host = *ranks_of(arguments, script_world_class).host;
+  const auto name = arguments.text(1);
+  if (auto known = host.groups.find(name); known != host.groups.end() && !arguments.has(2)) return known->second;
+  if (!host.may_make_groups)
+    throw ScriptMistake(
+        fmt::format("group: there is no group `{}`; make it in setup, on every rank: "
+                    "world:group(\"{}\", {{0, 1}})",
+                    name, name));
+  if (host.groups.contains(name)) throw ScriptMistake(fmt::format("group: there is a group `{}` already", name));
+  const json lists = arguments.has(2) ? arguments.table(2) : json();
+  auto made = make_script_group(host.world, name, rank_lists(host.world, name, lists, host.local_size));
+  return host.groups[name] = made.world
+                                 ? Value(Object::make(script_group_class(), RanksHandle{.host = &host,
+                                                                                        .world = made.world.get(),
+                                                                                        .name = name,
+                                                                                        .ranks = made.ranks,
+                                                                                        .owned = made.world}))
+                                 : Value();
+}
+
+}  // namespace
+
+const Class& script_group_class() {
   static const Class kind = [] {
-    Class made("world");
-    made.property("rank", [](Object& object) { return Value(json(object.as<WorldHandle>().host->world.rank)); });
-    made.property("size", [](Object& object) { return Value(json(object.as<WorldHandle>().host->world.size)); });
-    add(made, "all_reduce", all_reduce);
-    add(made, "all_gather", all_gather);
-    add(made, "reduce_scatter", reduce_scatter);
-    add(made, "broadcast", broadcast);
-    add(made, "shift", shift);
-    made.method("barrier", [](const Arguments& arguments) {
-      arguments.at_most(0);
-      auto& world = host_of(arguments).world;
-      if (world.size > 1) barrier(world.control);  // not every backend of devices has one
-      return Value();
-    });
+    Class made("group");
+    made.property("name", [](Object& object) { return Value(json(object.as<RanksHandle>().name)); });
+    made.property("ranks", [](Object& object) { return Value(json(object.as<RanksHandle>().ranks)); });
+    add_common(made, script_group_class);
     return made;
   }();
   return kind;
 }
 
-}  // namespace
+const Class& script_world_class() {
+  static const Class kind = [] {
+    Class made("world");
+    add_common(made, script_world_class);
+    made.method("group", group);
+    return made;
+  }();
+  return kind;
+}
 
 void ScriptWork::wait() {
   if (work && !ended) work->wait();
@@ -177,6 +220,8 @@ const Class& script_work_class() {
   return kind;
 }
 
-Value script_world(ScriptHost& host) { return Value(Object::make(world_class(), WorldHandle{&host})); }
+Value script_world(ScriptHost& host) {
+  return Value(Object::make(script_world_class(), RanksHandle{.host = &host, .world = &host.world}));
+}
 
 }  // namespace runner

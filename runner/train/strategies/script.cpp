@@ -1,7 +1,9 @@
 #include "runner/train/strategies/script.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "runner/base/text.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/script_error.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -38,13 +40,42 @@ const Class& bucket_class() {
     };
     made.property(
         "index", [](Object& object) { return Value(json(static_cast<int64_t>(object.as<BucketHandle>().index) + 1)); });
-    made.property("numel",
-                  [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().gradients.numel())); });
+    made.property("numel", [](Object& object) {
+      const auto& tensors = object.as<BucketHandle>().tensors();
+      int64_t numel = 0;
+      for (const auto& values : {tensors.gradients, tensors.parameters})
+        if (values.defined()) numel = values.numel();
+      if (numel == 0)
+        for (const auto& item : tensors.items) numel = item.offset + item.numel();
+      return Value(json(numel));
+    });
     made.property("sharded",
                   [](Object& object) { return Value(json(object.as<BucketHandle>().tensors().shard.defined())); });
     tensor("gradients", &Reducer::Bucket::gradients, ScriptTensor::Kind::own);
     tensor("parameters", &Reducer::Bucket::parameters, ScriptTensor::Kind::parameter);
     tensor("shard", &Reducer::Bucket::shard, ScriptTensor::Kind::own);
+    return made;
+  }();
+  return kind;
+}
+
+// ---- model
+
+struct ModelHandle {
+  StrategyScript* script;
+};
+
+const Class& model_class() {
+  static const Class kind = [] {
+    Class made("model");
+    made.method("parameter_names", [](const Arguments& arguments) {
+      arguments.at_most(0);
+      return Value(json(arguments.as<ModelHandle>(0, model_class()).script->parameter_names()));
+    });
+    made.method("parameter", [](const Arguments& arguments) {
+      arguments.at_most(1);
+      return arguments.as<ModelHandle>(0, model_class()).script->parameter(arguments.text(1));
+    });
     return made;
   }();
   return kind;
@@ -70,6 +101,7 @@ const Class& context_class() {
     };
     property("step", [](StrategyScript& script) { return Value(json(script.steps())); });
     property("loss_scale", [](StrategyScript& script) { return Value(json(script.loss_scale())); });
+    property("model", [](StrategyScript& script) { return script.model(); });
     property("world", [](StrategyScript& script) { return script.world(); });
     property("buckets", [](StrategyScript& script) { return script.bucket_list(); });
     made.method("kept", [](const Arguments& arguments) {
@@ -96,8 +128,16 @@ const char* const make_list = "return function(...) return {...} end";
 
 }  // namespace
 
+std::vector<const Class*> strategy_classes() {
+  return {&context_class(),      &bucket_class(),      &model_class(), &script_world_class(),
+          &script_group_class(), &script_work_class(), &tensor_class()};
+}
+
 StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, json options)
-    : shared_{world, {.parameters_change_in = "setup or after_update", .collects = &state_}},
+    : exchange_(world),
+      shared_{
+          world,
+          {.exchange = &exchange_, .parameters_change_in = "setup, setup_module or after_update", .collects = &state_}},
       kind_(kind),
       noun_(kind == Kind::strategy ? "strategy" : "comm hook"),
       state_([&] {
@@ -113,7 +153,7 @@ StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, js
   std::vector<Diagnostic> diagnostics;
   if (kind == Kind::strategy) {
     name_ = recipe.strategy.name;
-    if (auto file = lua::load_strategy_file(state_, lua::strategy_request(recipe, strategy_names()), diagnostics))
+    if (auto file = lua::load_strategy_file(state_, lua::strategy_request(recipe, built_in_strategies()), diagnostics))
       file_ = std::move(*file);
   } else {
     name_ = recipe.strategy.options.at("ddp_comm_hook");
@@ -125,6 +165,7 @@ StrategyScript::StrategyScript(Kind kind, const Recipe& recipe, World& world, js
   own_state_ = state_.table(json::object());
   world_ = script_world(shared_);
   context_ = Value(Object::make(context_class(), ContextHandle{this}));
+  model_ = Value(Object::make(model_class(), ModelHandle{this}));
 }
 
 void StrategyScript::prepare(std::vector<Bucket> buckets, const torch::TensorOptions& kept, Host host) {
@@ -134,15 +175,15 @@ void StrategyScript::prepare(std::vector<Bucket> buckets, const torch::TensorOpt
   pending_.resize(buckets_.size());
   kept_options_ = kept;
   host_ = std::move(host);
+  shared_.local_size = host_.local_size;
   for (size_t i = 0; i < buckets_.size(); ++i)
     bucket_handles_.push_back(Value(Object::make(bucket_class(), BucketHandle{this, i})));
   Value list = state_.load_text(make_list, "buckets");
   bucket_list_ = state_.call(list.reference, bucket_handles_).reference;
-  if (!has("setup")) return;
-  in_setup_ = shared_.tensors.parameters_writable = true;
-  call("setup", {});
-  in_setup_ = shared_.tensors.parameters_writable = false;
-  wait_for_works();
+  in_setup_ = shared_.may_make_groups = true;
+  if (has("setup")) call_between_steps("setup", {});
+  if (has("setup_module")) call_between_steps("setup_module", {model_});
+  in_setup_ = shared_.may_make_groups = false;
 }
 
 void StrategyScript::begin(size_t bucket) {
@@ -163,11 +204,48 @@ void StrategyScript::finish(size_t bucket) {
 }
 
 void StrategyScript::after_update() {
-  if (!has("after_update")) return;
-  shared_.tensors.parameters_writable = true;
-  call("after_update", {});
+  if (has("after_update")) call_between_steps("after_update", {});
+}
+
+void StrategyScript::call_between_steps(const std::string& function, std::vector<Value> arguments) {
+  between_steps_ = shared_.tensors.parameters_writable = true;
+  call(function, std::move(arguments));
   wait_for_works();
-  shared_.tensors.parameters_writable = false;
+  between_steps_ = shared_.tensors.parameters_writable = false;
+  for (const auto& handle : std::exchange(parameter_handles_, {}))
+    handle->invalidate(fmt::format("a tensor of model:parameter() is valid during one call of `{}`", function));
+  stored_.reset();
+  const bool written = std::exchange(shared_.tensors.parameters_written, false);
+  shared_.tensors.written.clear();
+  // Every call ends together on all ranks, so a statistic of a parameter that only some ranks ask for is an error there.
+  const auto on_ranks = HookExchange::column(exchange_.end({written ? 1.0 : 0.0}), 0);
+  if (std::ranges::any_of(on_ranks, [&](double other) { return other != on_ranks.front(); }))
+    throw Error(ExitCode::run_failed,
+                lua::failure_text(noun_ + " " + name_, function,
+                                  "parameters are changed on some ranks only; all ranks must make the same changes",
+                                  file_.asked_at));
+  if (written) host_.state_written(host_.steps());
+}
+
+std::vector<std::string> StrategyScript::parameter_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, shape] : host_.shapes) names.push_back(name);
+  return names;
+}
+
+Value StrategyScript::parameter(const std::string& name) {
+  if (!between_steps_ || !host_.parameters)
+    throw ScriptMistake("parameter: not inside of a step: call it in setup, setup_module or after_update");
+  const auto found = host_.shapes.find(name);
+  if (found == host_.shapes.end()) {
+    const auto near = nearest(name, parameter_names());
+    throw ScriptMistake(fmt::format("parameter: the model has no parameter \"{}\"{}", name,
+                                    near ? "; did you mean \"" + *near + "\"?" : ""));
+  }
+  if (!stored_) stored_ = host_.parameters();
+  auto handle = make_tensor_handle(shared_.tensors, ScriptTensor::Kind::parameter, name, found->second, *stored_);
+  parameter_handles_.push_back(handle);
+  return Value(handle);
 }
 
 void StrategyScript::wait_for_works() {
@@ -208,7 +286,7 @@ std::vector<StateTensor> StrategyScript::state() {
   std::vector<StateTensor> list;
   for (const auto& [name, tensor] : kept_) {
     int64_t numel = tensor.numel();
-    list.push_back({.name = "lua/" + name,
+    list.push_back({.name = (reduces() ? "lua/" : "lua/strategy/") + name,
                     .global_shape = {shared_.world.size, numel},
                     .offset = shared_.world.rank * numel,
                     .local = tensor,
@@ -219,6 +297,7 @@ std::vector<StateTensor> StrategyScript::state() {
 }
 
 json StrategyScript::scalars() const {
+  if (!acts()) return nullptr;
   try {
     return lua::storable(state_.to_json(own_state_, "state", {}, lua::Strings::any));
   } catch (const ScriptMistake& mistake) {

@@ -4,6 +4,7 @@
 // calls the functions. An error in a script ends the run, because there is no training without it.
 //
 //   setup(ctx, state, options)                 once, before the first step and before a checkpoint is loaded
+//   setup_module(model, ctx, state, options)   once, after setup. It may change parameters: model:parameter(NAME)
 //   reduce(bucket, ctx, state, options)        when a bucket of gradients is full. Returns nothing if the bucket is
 //                                              reduced, or a work to wait for, or a function that completes it after
 //                                              backward. These functions are called in the order of buckets
@@ -20,11 +21,16 @@
 #include "runner/lua/draws.hpp"
 #include "runner/lua/state.hpp"
 #include "runner/lua/strategy_file.hpp"
+#include "runner/train/hooks/exchange.hpp"
 #include "runner/train/strategies/collectives.hpp"
 #include "strategies/contract/strategy.hpp"
 
 namespace runner {
 
+/// The classes of the objects that the functions get. Tests compare their names with those of a dry run (dry_run_classes()).
+std::vector<const lua::Class*> strategy_classes();
+
+/// The functions of a strategy with a `base` that does not replace the reduction are called as those of an Extension only.
 class StrategyScript : public Reducer {
  public:
   enum class Kind { strategy, comm_hook };
@@ -34,8 +40,12 @@ class StrategyScript : public Reducer {
   StrategyScript(const StrategyScript&) = delete;
 
   bool replicas_differ() const override { return file_.replicas_differ; }
+  /// Whether it is the strategy's Reducer.
+  bool reduces() const { return kind_ == Kind::comm_hook || file_.reduces(); }
+  /// Whether a rank has something to call.
+  bool acts() const { return reduces() || has("setup") || has("setup_module") || has("after_update"); }
 
-  /// Passes the buckets to the script and calls `setup`. `kept`: options of tensors that checkpoints contain.
+  /// Passes the buckets to the script and calls `setup` and `setup_module`. `kept`: options of tensors that checkpoints contain.
   void prepare(std::vector<Bucket> buckets, const torch::TensorOptions& kept, Host host) override;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
@@ -59,14 +69,22 @@ class StrategyScript : public Reducer {
   /// The tensor of that name that checkpoints contain. The first call in `setup` creates it, filled with zeros.
   lua::Value kept(const std::string& name, std::optional<int64_t> numel);
   torch::TensorOptions options() const { return kept_options_; }
+  lua::Value model() const { return model_; }
+  /// The names of the parameters of the training, sorted.
+  std::vector<std::string> parameter_names() const;
+  /// A global tensor, valid during the current call. Throws lua::ScriptMistake inside of a step.
+  lua::Value parameter(const std::string& name);
 
  private:
   bool has(const std::string& function) const { return file_.functions.contains(function); }
   void wait_for_works();
+  /// Calls a function that may change parameters.
+  void call_between_steps(const std::string& function, std::vector<lua::Value> arguments);
   lua::Value call(const std::string& function, std::vector<lua::Value> arguments);
   lua::Value call_function(const std::string& doing, const lua::Reference& function,
                            const std::vector<lua::Value>& arguments);
 
+  HookExchange exchange_;
   ScriptHost shared_;
   Kind kind_;
   std::string noun_, name_;
@@ -75,14 +93,16 @@ class StrategyScript : public Reducer {
   lua::StrategyFile file_;
   nlohmann::json option_values_;
   lua::Reference options_, own_state_;
-  lua::Value context_, world_;
+  lua::Value context_, world_, model_;
   std::vector<Bucket> buckets_;
   std::vector<lua::Value> bucket_handles_;
   lua::Reference bucket_list_;
   std::vector<lua::Value> pending_;  ///< by bucket: result of `reduce`
   torch::TensorOptions kept_options_;
   Host host_;
-  bool in_setup_ = false;
+  bool in_setup_ = false, between_steps_ = false;
+  std::optional<std::vector<StateTensor>> stored_;                    ///< the parameters, during a call
+  std::vector<std::shared_ptr<lua::Object>> parameter_handles_ = {};  ///< of the current call
   std::map<std::string, torch::Tensor> kept_;
 };
 

@@ -7,8 +7,12 @@
 namespace runner {
 
 std::unique_ptr<Strategy> make_script_strategy(const Recipe& recipe, StrategySetup setup) {
-  setup.reducer =
+  auto script =
       std::make_shared<StrategyScript>(StrategyScript::Kind::strategy, recipe, setup.world, setup.job.options);
+  if (script->reduces())
+    setup.reducer = std::move(script);
+  else if (script->acts())
+    setup.extension = std::move(script);
   return make_strategy(recipe.strategy.name, std::move(setup));
 }
 

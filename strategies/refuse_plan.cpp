@@ -1,4 +1,4 @@
-// Which plans cannot run on which axes of a mesh.
+// Which plans cannot run on which axes of a mesh, and with which optimizers.
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
@@ -60,10 +60,49 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   return std::nullopt;
 }
 
+/// An update that overlaps with the next forward runs in another thread, which calls no collectives.
+std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& plan) {
+  if (!job.optimizer->needs_matrix || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
+  return fmt::format(
+      "optimizer.name = \"{}\" needs sums over the ranks that share a parameter, which an update in host memory does "
+      "not make: use it without offload, or take \"{}\"",
+      job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
+}
+
+/// Replicas exchange parameters. The average of an optimizer follows from states that they do not exchange.
+std::optional<std::string> refuse_averages(const Job& job, const ParallelPlan& plan) {
+  if (!job.optimizer->averages || !plan.reducer.replicas_differ || job.world_size() == 1) return std::nullopt;
+  return fmt::format(
+      "optimizer.name = \"{}\" evaluates an average that follows from its state, and with `{}` each rank has state of "
+      "its own: take another optimizer",
+      job.optimizer->name, plan.reducer.name.empty() ? "replicas_differ" : plan.reducer.name);
+}
+
+/// AdaScale compares the gradients of ranks that have complete gradients of their own rows.
+std::optional<std::string> refuse_adascale(const Job& job, const ParallelPlan& plan) {
+  if (!job.adascale) return std::nullopt;
+  if (job.data_ranks() == 1)
+    return "optimizer.adascale compares the gradients of several ranks, and this run has one data rank: remove it, or "
+           "use more ranks";
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
+    if (job.mesh.size(axis) > 1)
+      return fmt::format(
+          "optimizer.adascale compares gradients of complete models and rows, so it cannot be combined with the axis "
+          "`{}`: use the axes replicate and shard",
+          name_of(axis));
+  if (plan.own_reducer)
+    return fmt::format(
+        "optimizer.adascale needs gradients that are summed over ranks, and {} replaces that sum: use ddp without "
+        "ddp_comm_hook, fsdp or zero",
+        reducer_of(plan));
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::optional<std::string> refuse_mesh(const Job& job, const ParallelPlan& plan) {
-  for (const auto& refuse : {refuse_tensor_axis, refuse_context_axis, refuse_pipeline_axis})
+std::optional<std::string> refuse_plan(const Job& job, const ParallelPlan& plan) {
+  for (const auto& refuse : {refuse_tensor_axis, refuse_context_axis, refuse_pipeline_axis, refuse_averages,
+                             refuse_adascale, refuse_matrices})
     if (auto why = refuse(job, plan)) return why;
   return std::nullopt;
 }

@@ -1,0 +1,130 @@
+// Reads the messages of another supervisor and controls its workers.
+#include "runner/launch/member.hpp"
+
+#include <signal.h>
+
+#include <utility>
+
+#include "runner/base/clock.hpp"
+
+namespace runner {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr double kill_answer_seconds = 5;  ///< after this time, a supervisor that does not report a kill counts as lost
+
+/// A worker of another supervisor.
+class RemoteWorker final : public Worker {
+ public:
+  RemoteWorker(Member& member, int rank, std::string log_file)
+      : member_(member), rank_(rank), log_file_(std::move(log_file)) {}
+
+  int rank() const override { return rank_; }
+  bool running() const override { return running_; }
+  int event_fd() const override { return member_.socket.fd(); }
+  const std::string& log_file() const override { return log_file_; }
+
+  std::vector<json> read_events() override {
+    member_.receive();
+    return std::exchange(member_.inboxes[rank_].events, {});
+  }
+
+  /// Only rank 0 emits `settle`, and rank 0 is never remote.
+  std::function<void()> answer() override {
+    return [] {};
+  }
+
+  std::optional<WorkerExit> poll_exit() override {
+    if (!running_) return std::nullopt;
+    auto exit = std::exchange(member_.inboxes[rank_].exit, {});
+    if (!exit && killed_at_ > 0 && steady_seconds() - killed_at_ > kill_answer_seconds) member_.socket.close();
+    if (!exit && !member_.socket.is_open()) {
+      exit.emplace();
+      exit->code = -1;
+      exit->gone_with = member_.introduction.host;
+    }
+    running_ = !exit;
+    return exit;
+  }
+
+  void send(int signal) override { tell(signal, false); }
+  void send_group(int signal) override {
+    tell(signal, true);
+    if (signal == SIGKILL) killed_at_ = steady_seconds();
+  }
+
+ private:
+  void tell(int signal, bool group) {
+    if (running_) member_.socket.send({{"say", "send"}, {"rank", rank_}, {"signal", signal}, {"group", group}});
+  }
+
+  Member& member_;
+  int rank_;
+  std::string log_file_;
+  bool running_ = true;
+  double killed_at_ = 0;
+};
+
+}  // namespace
+
+void Member::receive() {
+  try {
+    while (auto message = socket.receive()) sort(*message);
+  } catch (const json::exception&) {
+    socket.close();  // the peer does not follow the protocol
+  }
+}
+
+void Member::sort(json& message) {
+  if (message.contains("event")) {
+    const int rank = message.at("rank").get<int>();
+    inboxes[rank - rank % ranks_of_worker].events.push_back(std::move(message));
+    return;
+  }
+  std::string said = message.at("say");
+  if (said == "signal") signals.push_back(message.at("signal"));
+  if (said == "leave") leaving = message.at("signal");
+  if (said != "exit") return;
+  WorkerExit exit;
+  message.at("code").get_to(exit.code);
+  message.at("signal").get_to(exit.signal);
+  message.at("oom_suspected").get_to(exit.oom_suspected);
+  message.at("log_tail").get_to(exit.log_tail);
+  inboxes[message.at("rank").get<int>()].exit = exit;
+}
+
+std::unique_ptr<Member> member_of(const json& hello) {
+  auto member = std::make_unique<Member>();
+  try {
+    if (hello.at("say") != "hello") return nullptr;
+    member->introduction = introduction_from_json(hello);
+  } catch (const json::exception&) {
+    return nullptr;
+  }
+  return member;
+}
+
+std::unique_ptr<Worker> remote_worker(Member& member, int rank, std::string log_file) {
+  return std::make_unique<RemoteWorker>(member, rank, std::move(log_file));
+}
+
+Outcome outcome_of_leaving(int signal) {
+  const bool interrupted = signal == SIGINT;
+  return {interrupted ? ExitCode::interrupted : ExitCode::preempted, interrupted ? "interrupted" : "preempted", ""};
+}
+
+json end_message(const Outcome& outcome) {
+  return {{"say", "end"},
+          {"code", static_cast<int>(outcome.code)},
+          {"status", outcome.status},
+          {"first_cause", outcome.first_cause}};
+}
+
+void turn_away(MessageSocket& socket, const Outcome& outcome) {
+  socket.send(end_message(outcome));
+  socket.close();
+}
+
+}  // namespace runner

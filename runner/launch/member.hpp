@@ -1,0 +1,52 @@
+// What the leader knows of another supervisor, and the workers that it controls through it. members.hpp describes the protocol.
+#pragma once
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/launch/introduction.hpp"
+#include "runner/launch/message_socket.hpp"
+#include "runner/launch/outcome.hpp"
+#include "runner/launch/worker.hpp"
+
+namespace runner {
+
+/// One supervisor with its unread messages, sorted by rank.
+struct Member {
+  struct Inbox {
+    std::vector<nlohmann::json> events;
+    std::optional<WorkerExit> exit;
+  };
+
+  MessageSocket socket;
+  Introduction introduction;
+  std::string address;           ///< at which other hosts reach it
+  std::map<int, Inbox> inboxes;  ///< by the first rank of a worker
+  int ranks_of_worker = 1;
+  std::vector<int> signals;
+  int leaving = 0;            ///< the signal for which the node leaves an elastic run; 0 = it stays
+  bool newcomer = false;      ///< has ranks in this attempt of an elastic run, which trained before without it
+  bool told_to_wait = false;  ///< that it has no ranks in an elastic run
+
+  /// Reads and sorts what has arrived. Closes the connection if the peer does not follow the protocol.
+  void receive();
+  void sort(nlohmann::json& message);
+};
+
+/// The supervisor that said `hello`; its socket is not open yet. Null if the message is not a hello.
+std::unique_ptr<Member> member_of(const nlohmann::json& hello);
+
+/// A worker of the member, which must outlive it.
+std::unique_ptr<Worker> remote_worker(Member& member, int rank, std::string log_file);
+
+/// How a supervisor of an elastic run ends that its user stops with `signal`: interrupted (SIGINT) or preempted.
+Outcome outcome_of_leaving(int signal);
+/// The message that ends a supervisor with this outcome.
+nlohmann::json end_message(const Outcome& outcome);
+/// Sends the outcome as the last message, and closes the connection.
+void turn_away(MessageSocket& socket, const Outcome& outcome);
+
+}  // namespace runner

@@ -1,0 +1,17 @@
+// The function `setup_optimizer` of a strategy in Lua, which changes [optimizer] before the optimizer is made.
+//
+// Its argument is a list of groups. First those of optimizer.groups: {params, lr or lr_factor, weight_decay}. The last one has no `params`
+// and is for all other parameters: {lr, weight_decay}, and the keys of [optimizer] that this optimizer reads, such as betas and eps, but not
+// those that change what a step costs (momentum, ns_steps). The function changes the list, or returns another one.
+#pragma once
+#include "runner/config/recipe.hpp"
+#include "strategies/contract/entry.hpp"
+
+namespace runner {
+
+/// The recipe with the groups that the function makes; the same recipe without the function. `options`: of the strategy. Throws RecipeError
+/// if the groups are wrong or contradict the rest of the recipe, and Error(usage) if the function fails.
+Recipe with_script_optimizer(const Recipe& recipe, const Entry& entry, const nlohmann::json& options,
+                             const ModelSpec& model);
+
+}  // namespace runner

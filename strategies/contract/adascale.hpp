@@ -1,0 +1,43 @@
+// AdaScale: a learning rate that grows with the number of gradients in an update, as far as these gradients differ.
+//
+// Of `count` gradients with mean G, let L be the sum of their squared norms. Their variance and the squared norm of the true gradient are
+// estimated, smoothed over steps, and give the gain of an update: from 1 (equal gradients) to the scale (gradients that have nothing in
+// common). The learning rate is multiplied by the gain, and an update counts as that many steps of the schedule.
+// Source: Johnson et al., AdaScale SGD (ICML 2020), section 3; defaults and bounds of fairscale/optim/adascale.py.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace runner {
+
+struct AdaScaleOptions {
+  std::optional<double> scale = {};  ///< the largest gain; unset: the number of gradients
+  std::optional<double> smoothing =
+      {};  ///< weight of the past, at least 0 and below 1; unset: 1 - count / 1000, at least 0
+};
+
+/// Of one rank's gradients before they are reduced over ranks.
+struct OwnSquares {
+  double sum = 0;         ///< of the squares of all of them
+  int64_t gradients = 0;  ///< of each parameter
+};
+
+class AdaScale {
+ public:
+  explicit AdaScale(AdaScaleOptions options) : options_(options) {}
+
+  /// The gain of an update. `squares`: L. `mean_square`: |G|^2. `count`: at least 2.
+  double gain(double squares, double mean_square, int64_t count);
+
+  nlohmann::json state() const;
+  void load(const nlohmann::json& state);
+
+ private:
+  AdaScaleOptions options_;
+  double variance_ = 0, square_ = 0;  ///< weighted sums of the estimates of all steps
+  double weight_ = 0;                 ///< the sum of their weights, below 1 in the first steps
+  double scale_ = 0;                  ///< of the last step; a variance is proportional to it
+};
+
+}  // namespace runner
