@@ -41,8 +41,8 @@ SweepLock SweepLock::whole(const std::string& folder) {
 SweepLock SweepLock::trial(const std::string& folder, int64_t number) {
   SweepLock lock(folder);
   if (!lock.lock(F_RDLCK, 0))
-    throw usage_error("another process runs all trials of the sweep in {}, so trial {} cannot be trained beside it",
-                      folder, number);
+    throw usage_error("another process runs all trials of the sweep in {}, so trial {} cannot be trained now", folder,
+                      number);
   if (!lock.lock(F_WRLCK, number + 1))
     throw usage_error("another process trains trial {} of the sweep in {}", number, folder);
   return lock;

@@ -240,7 +240,7 @@ StepResult Strategy::step(const StepInput& input) {
   rows_ = 0;
   for (const auto& batch : input.micro_batches) rows_ += batch.rows;
   const double loss_factor = scaler_.scale() / weight;
-  if (additions_.reducer) additions_.reducer->before_step();
+  additions_.each([](Extension& addition) { addition.before_step(); });
   const double own_loss = accumulate_gradients(micro_batches, loss_factor).item<double>();
   const double loss_sum = counts_loss() ? own_loss : 0;
   auto gradients = timed({Phase::update, "wait for gradients"}, [&] { return finish_gradients(); });

@@ -21,8 +21,8 @@ class PeerTable {
   PeerRecord own() const;
   /// Changes the own record. Others get it with the next gossip.
   void change_own(const std::function<void(PeerRecord&)>& change);
-  /// Gives the own record a place after all peers that have one, or `now` (milliseconds since 1970) if that is later. So a peer that knows
-  /// another one's place comes after it, whatever their clocks say. It keeps a place that it has.
+  /// Gives the own record a place, unless it has one: `now` (milliseconds since 1970), or one more than the largest known place if that is
+  /// later. So the order of peers that know each other does not depend on their clocks.
   void take_place(uint64_t now);
   /// Makes the own record valid for another lifetime.
   void refresh_own();

@@ -196,7 +196,7 @@ class HivemindReducer : public Reducer {
     }
   }
 
-  /// Problems are told once: of no group, and of each peer.
+  /// Each problem is reported once: that no group was found, and for each peer that it was left out.
   void tell_of_update(int64_t update, const AverageResult& average) {
     if (options_.verbose)
       say(fmt::format("update {}: {}", update,

@@ -36,7 +36,7 @@ class StateTransfer {
   /// Whether another peer waits for the state of this one. Then give() it.
   bool is_wanted() const { return waiting_ > 0; }
   void give(State state);
-  /// Whether this peer has a state that others may load. Until then they are told to ask someone else.
+  /// Whether this peer has a state that others may load. Until then it rejects their requests, and they ask another peer.
   void set_available(bool available) { available_ = available; }
 
   /// Loads the state of the first of the peers that sends one. It has tensors with the names and sizes of `like`, in the same order.

@@ -231,8 +231,8 @@ TEST_CASE("locks keep the processes of a sweep apart") {
   }
   {
     const auto whole = SweepLock::whole(path);
-    CHECK_THROWS_WITH(SweepLock::trial(path, 1), "another process runs all trials of the sweep in " + path +
-                                                     ", so trial 1 cannot be trained beside it");
+    CHECK_THROWS_WITH(SweepLock::trial(path, 1),
+                      "another process runs all trials of the sweep in " + path + ", so trial 1 cannot be trained now");
     CHECK_THROWS_AS(SweepLock::whole(path), Error);
   }
   const auto free = SweepLock::trial(path, 1);
