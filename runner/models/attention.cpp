@@ -1,5 +1,9 @@
 #include "runner/models/attention.hpp"
 
+#include <ATen/Context.h>
+
+#include <mutex>
+
 #include "runner/models/bfloat16_attention.hpp"
 #include "runner/models/context_attention.hpp"
 #include "runner/models/eager_attention.hpp"
@@ -13,8 +17,30 @@ using torch::Tensor;
 
 namespace {
 
+/// While one exists, no thread uses the attention of cuDNN. It compiles a kernel for each shape, which takes about 30 ms on an H100.
+class WithoutCudnn {
+ public:
+  WithoutCudnn() {
+    const std::lock_guard lock(mutex_);
+    if (users_++ == 0) before_ = at::globalContext().userEnabledCuDNNSDP(), at::globalContext().setSDPUseCuDNN(false);
+  }
+  ~WithoutCudnn() {
+    const std::lock_guard lock(mutex_);
+    if (--users_ == 0) at::globalContext().setSDPUseCuDNN(before_);
+  }
+  WithoutCudnn(const WithoutCudnn&) = delete;
+  WithoutCudnn& operator=(const WithoutCudnn&) = delete;
+
+ private:
+  static inline std::mutex mutex_;  ///< guards what follows, and LibTorch's setting
+  static inline int users_ = 0;
+  static inline bool before_ = true;
+};
+
 /// ATen's kernel, of heads [B, T, heads, head_dim].
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
+  std::optional<WithoutCudnn> without_cudnn;
+  if (form.many_lengths) without_cudnn.emplace();
   int64_t group = q.size(2) / k.size(2);
   auto queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
   // The memory-efficient kernel is the only fused one for fp32, and it does not support grouped keys.
@@ -43,8 +69,9 @@ Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
 }
 
 /// plain_attention of each sequence of packed rows. Splitting all tokens once makes backward join the gradients once.
-Tensor packed_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form,
+Tensor packed_attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionForm form,
                         const TokenPositions& positions) {
+  form.many_lengths = true;
   std::vector<int64_t> lengths;
   for (const auto& sequence : sequences_of(q.size(0), q.size(1), positions.on_host)) lengths.push_back(sequence.length);
   auto split = [&](const Tensor& x) { return x.flatten(0, 1).split_with_sizes(lengths); };
@@ -81,8 +108,9 @@ Tensor attention_of_rows(const Tensor& q, const Tensor& k, const Tensor& v, cons
 }
 
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Dropout& dropout,
-                        const ForwardContext& context, const AttentionForm& form, const TokenPositions& positions) {
+                        const ForwardContext& context, AttentionForm form, const TokenPositions& positions) {
   const auto placed = of_probabilities(q, dropout, context);
+  form.many_lengths = context.logits_of.has_value();  // a text grows by a token from call to call
   if (context.context_axis) return context_attention(q, k, v, placed, form, *context.context_axis, *context.batch);
   return attention_of_rows(q, k, v, placed, form, positions);
 }

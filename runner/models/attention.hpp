@@ -22,7 +22,7 @@ namespace runner {
 ///
 /// If several ranks share the tokens of the rows, T counts this rank's tokens (context_attention.hpp).
 torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                               const Dropout& dropout, const ForwardContext& context, const AttentionForm& form = {},
+                               const Dropout& dropout, const ForwardContext& context, AttentionForm form = {},
                                const TokenPositions& positions = {});
 
 /// causal_attention() of complete rows, with a certain mask of probabilities.

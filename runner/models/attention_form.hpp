@@ -12,6 +12,7 @@ struct AttentionForm {
   int64_t window = 0;                ///< 0: all earlier keys
   bool causal = true;                ///< without it there is no window and no soft cap
   double softcap = 0;                ///< scores s become cap * tanh(s / cap), before the mask; 0: no cap
+  bool many_lengths = false;         ///< calls have many lengths, so no kernel is used that is compiled for one length
 
   double scale_for(int64_t head_dim) const { return scale.value_or(1 / std::sqrt(static_cast<double>(head_dim))); }
 };

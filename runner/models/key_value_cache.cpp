@@ -90,7 +90,8 @@ Tensor sequence_attention(const Tensor& q, const Tensor& k, const Tensor& v, con
 }  // namespace
 
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, KeyValueCache& cache, int64_t layer,
-                        const AttentionForm& form) {
+                        AttentionForm form) {
+  form.many_lengths = true;
   const int64_t rows = q.size(0), columns = q.size(1);
   cache.append(layer, k, v);
   const auto keys = cache.keys(layer), values = cache.values(layer);

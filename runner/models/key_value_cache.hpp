@@ -67,7 +67,7 @@ class KeyValueCache {
 /// Appends k and v to the layer's cache. Returns attention of the queries to all columns of their sequences, as rows
 /// [rows * new columns, heads * head_dim]; 0 for padding. q [rows, new columns, heads, head_dim].
 torch::Tensor cached_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                               KeyValueCache& cache, int64_t layer, const AttentionForm& form);
+                               KeyValueCache& cache, int64_t layer, AttentionForm form);
 
 /// The number of positions from which on earlier keys have other rotations (longrope): a cache that was filled before must be filled
 /// again. INT64_MAX for other models.

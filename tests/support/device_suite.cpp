@@ -118,8 +118,8 @@ TEST_CASE("ranks on a ring send messages to both neighbours before they receive,
   for (const auto& device : test_devices())
     for (int ranks = 2; ranks <= std::min(3, device.ranks_most); ++ranks) {
       INFO(device.name << ", " << ranks << " ranks");
-      device.launch(
-          ranks, [](World& world) { RANK_CHECK(check_ring(world, int64_t{5} << 20) == std::vector<std::string>{}); });
+      CHECK_NOTHROW(device.launch(
+          ranks, [](World& world) { RANK_CHECK(check_ring(world, int64_t{5} << 20) == std::vector<std::string>{}); }));
     }
 }
 
@@ -272,7 +272,9 @@ void check_memory(const TinyRun& run, const TestDevice& device) {
   int64_t batches = 0;
   for (const auto& field : spec.batch)
     batches += 2 * run.accumulation * pinned_bytes(job.micro_batch_size * field.row_bytes()) * run.world_size;
-  CHECK(static_cast<double>(measured.pinned - batches) <=
+  // LibTorch reads a number from a CUDA device through pinned memory, of 4 or 8 bytes.
+  const int64_t numbers = device.exact ? 0 : 12 * run.world_size;
+  CHECK(static_cast<double>(measured.pinned - batches - numbers) <=
         device.pinned_most * static_cast<double>(claim.host * run.world_size));
 }
 
