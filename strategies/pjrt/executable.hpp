@@ -1,0 +1,67 @@
+// A compiled program, and its execution on its devices.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strategies/pjrt/buffer.hpp"
+
+struct PJRT_LoadedExecutable;
+struct PJRT_Executable;
+
+namespace runner::pjrt {
+
+/// Bytes on each device, by XLA's own account.
+struct ProgramMemory {
+  int64_t arguments = 0, outputs = 0;
+  int64_t aliased = 0;  ///< of the outputs, those that are in donated arguments
+  int64_t temporary = 0;
+  int64_t code = 0;
+};
+
+/// What an execution gives. Its arrays may be used at once by other executions; reading one waits for it.
+class Execution {
+ public:
+  Execution(const Plugin& plugin, std::vector<std::vector<Buffer>> outputs, std::vector<PJRT_Event*> ends)
+      : outputs(std::move(outputs)), plugin_(&plugin), ends_(std::move(ends)) {}
+  Execution(Execution&&) = default;
+  Execution& operator=(Execution&&) = delete;
+  /// Waits until all devices are done.
+  ~Execution();
+  /// Waits until all devices are done. Throws Error(run_failed) with the device and XLA's message.
+  void wait();
+
+  std::vector<std::vector<Buffer>> outputs;  ///< [replica][output]
+
+ private:
+  const Plugin* plugin_;
+  std::vector<PJRT_Event*> ends_;
+};
+
+class Executable {
+ public:
+  Executable(const Plugin& plugin, PJRT_LoadedExecutable* loaded, int replicas);
+  Executable(Executable&& other) noexcept;
+  Executable& operator=(Executable&&) = delete;
+  ~Executable();
+
+  size_t output_count() const { return outputs_; }
+  ProgramMemory memory() const;
+  /// Starts the program. arguments[replica][i]; the program may take the memory of arguments that it declares as donated. Throws
+  /// Error(run_failed) if XLA refuses an argument.
+  Execution execute(const std::vector<std::vector<const Buffer*>>& arguments) const;
+  /// The compiled program, for Client::load() of the same plug-in. Throws Error(run_failed) if the plug-in cannot.
+  std::string serialized() const;
+
+ private:
+  void describe();
+  void close();
+
+  const Plugin* plugin_;
+  PJRT_LoadedExecutable* loaded_;
+  PJRT_Executable* program_ = nullptr;
+  int replicas_;
+  size_t outputs_ = 0;
+};
+
+}  // namespace runner::pjrt

@@ -1,0 +1,73 @@
+#include "strategies/pjrt/plugin.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runner/base/error.hpp"
+#include "strategies/pjrt/calls.hpp"
+
+namespace runner::pjrt {
+
+namespace {
+
+/// The end of the last function that is needed; older plug-ins have a shorter table.
+constexpr size_t needed_bytes = PJRT_STRUCT_SIZE(PJRT_Api, PJRT_Executable_GetCompiledMemoryStats);
+
+const PJRT_Api* table_of(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw environment_error("cannot load the PJRT plug-in {}: {}", path, dlerror());
+  auto* const get = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));
+  const PJRT_Api* api = get ? get() : nullptr;
+  if (!api) throw environment_error("{} is no PJRT plug-in: it has no function GetPjrtApi", path);
+  return api;
+}
+
+}  // namespace
+
+Plugin::Plugin(const std::string& path) : path_(path), api_(table_of(path)) {
+  const auto& found = api_->pjrt_api_version;
+  if (found.major_version != PJRT_API_MAJOR)
+    throw environment_error("the PJRT plug-in {} has version {} of the interface, and this program needs {}.x", path,
+                            version(), PJRT_API_MAJOR);
+  if (api_->struct_size < needed_bytes)
+    throw environment_error(
+        "the PJRT plug-in {} has version {} of the interface, which is too old: it does not report the memory of "
+        "programs",
+        path, version());
+  PJRT_ARGUMENTS(PJRT_Plugin_Initialize_Args, arguments);
+  check(api_->PJRT_Plugin_Initialize(&arguments), "the PJRT plug-in cannot be initialised");
+}
+
+std::string Plugin::version() const {
+  return fmt::format("{}.{}", api_->pjrt_api_version.major_version, api_->pjrt_api_version.minor_version);
+}
+
+std::string Plugin::message_of(PJRT_Error* error) const {
+  if (!error) return "";
+  PJRT_ARGUMENTS(PJRT_Error_Message_Args, message);
+  message.error = error;
+  api_->PJRT_Error_Message(&message);
+  std::string text(message.message, message.message_size);
+  PJRT_ARGUMENTS(PJRT_Error_Destroy_Args, destroy);
+  destroy.error = error;
+  api_->PJRT_Error_Destroy(&destroy);
+  return text.empty() ? "XLA gives no reason" : text;
+}
+
+void Plugin::check(PJRT_Error* error, const char* what) const {
+  if (error) throw Error(ExitCode::run_failed, fmt::format("{}: {}", what, message_of(error)));
+}
+
+void Plugin::wait_for(PJRT_Event* event, const char* what) const {
+  PJRT_ARGUMENTS(PJRT_Event_Await_Args, await);
+  await.event = event;
+  PJRT_Error* const error = api_->PJRT_Event_Await(&await);
+  PJRT_ARGUMENTS(PJRT_Event_Destroy_Args, destroy);
+  destroy.event = event;
+  api_->PJRT_Event_Destroy(&destroy);
+  check(error, what);
+}
+
+}  // namespace runner::pjrt

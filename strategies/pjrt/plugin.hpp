@@ -1,0 +1,34 @@
+// A PJRT plug-in: a library with XLA's compiler and runtime for one kind of device. Its interface in C has versions, and a table of
+// functions that grows (OpenXLA, pjrt_c_api.h).
+#pragma once
+#include <string>
+
+struct PJRT_Api;
+struct PJRT_Error;
+struct PJRT_Event;
+
+namespace runner::pjrt {
+
+/// An open plug-in. It stays loaded until the process ends, because its threads do.
+class Plugin {
+ public:
+  /// Throws Error(environment) if the library cannot be loaded, is no PJRT plug-in, or lacks a function that is needed.
+  explicit Plugin(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string version() const;  ///< of the interface, "0.81"
+  const PJRT_Api& api() const { return *api_; }
+
+  /// Throws Error(run_failed) with what failed and XLA's message, unless `error` is null. Frees it.
+  void check(PJRT_Error* error, const char* what) const;
+  /// XLA's message, or an empty text if `error` is null. Frees it.
+  std::string message_of(PJRT_Error* error) const;
+  /// Waits until the event has happened, and frees it. Throws like check().
+  void wait_for(PJRT_Event* event, const char* what) const;
+
+ private:
+  std::string path_;
+  const PJRT_Api* api_ = nullptr;
+};
+
+}  // namespace runner::pjrt
