@@ -60,6 +60,20 @@ std::optional<std::string> refuse_pipeline_axis(const Job& job, const ParallelPl
   return std::nullopt;
 }
 
+/// A conversion gets complete parameters, and its graph is not a chain of casts (weight_gradients.hpp).
+std::optional<std::string> refuse_conversion(const Job& job, const ParallelPlan&) {
+  if (!job.model->converts()) return std::nullopt;
+  if (job.mesh.size(Axis::tensor) > 1)
+    return "plugins.precision converts complete parameters, so it cannot be combined with a tensor axis "
+           "(tensor_parallel_size above 1): use fsdp or zero, a context axis, or a pipeline";
+  if (job.pipeline.ranks > 1 && splits_backward(job.pipeline.schedule))
+    return fmt::format(
+        "plugins.precision converts parameters in the graph of a block, whose backward cannot be split as "
+        "pipeline_schedule = \"{}\" does: use \"{}\"",
+        name_of(job.pipeline.schedule), name_of(PipelineSchedule::one_f_one_b));
+  return std::nullopt;
+}
+
 /// An update that overlaps with the next forward runs in another thread, which calls no collectives.
 std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& plan) {
   if (!job.optimizer->needs_matrix || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
@@ -102,7 +116,7 @@ std::optional<std::string> refuse_adascale(const Job& job, const ParallelPlan& p
 
 std::optional<std::string> refuse_plan(const Job& job, const ParallelPlan& plan) {
   for (const auto& refuse : {refuse_tensor_axis, refuse_context_axis, refuse_pipeline_axis, refuse_averages,
-                             refuse_adascale, refuse_matrices})
+                             refuse_adascale, refuse_matrices, refuse_conversion})
     if (auto why = refuse(job, plan)) return why;
   return std::nullopt;
 }

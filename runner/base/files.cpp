@@ -13,18 +13,49 @@
 
 #include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/private_file.hpp"
 
 namespace runner {
 
 namespace {
 
-Descriptor open_file(const fs::path& path, int flags, const char* verb) {
-  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+constexpr mode_t private_mode = 0600;
+
+Descriptor open_file(const fs::path& path, int flags, const char* verb, mode_t mode = 0666) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, mode));
   if (!file.is_open()) throw environment_error("cannot {} {}: {}", verb, path.string(), std::strerror(errno));
   return file;
 }
 
 fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+/// The file is made with `mode`, less the umask.
+void write_atomic(const fs::path& path, std::string_view content, mode_t mode) {
+  fs::path temporary = path;
+  temporary += "." + std::to_string(::getpid()) + ".tmp";
+  try {
+    Descriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write", mode);
+    // A file that a killed process of the same number has left may have other permissions.
+    if (mode == private_mode && ::fchmod(file.get(), mode) != 0)
+      throw environment_error("cannot restrict who may read {}: {}", path.string(), std::strerror(errno));
+    while (!content.empty()) {
+      ssize_t n = ::write(file.get(), content.data(), content.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
+      content.remove_prefix(static_cast<size_t>(n));
+    }
+    if (::fsync(file.get()) != 0) throw environment_error("cannot sync {}: {}", path.string(), std::strerror(errno));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    int reason = errno;
+    ::unlink(temporary.c_str());
+    throw environment_error("cannot rename {} to {}: {}", temporary.string(), path.string(), std::strerror(reason));
+  }
+  sync_path(parent_of(path));
+}
 
 }  // namespace
 
@@ -54,28 +85,10 @@ void sync_path(const fs::path& path) {
   if (::fsync(file.get()) != 0) throw environment_error("cannot sync {}: {}", path.string(), std::strerror(errno));
 }
 
-void write_file_atomic(const fs::path& path, std::string_view content) {
-  fs::path temporary = path;
-  temporary += "." + std::to_string(::getpid()) + ".tmp";
-  try {
-    Descriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write");
-    while (!content.empty()) {
-      ssize_t n = ::write(file.get(), content.data(), content.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
-      content.remove_prefix(static_cast<size_t>(n));
-    }
-    if (::fsync(file.get()) != 0) throw environment_error("cannot sync {}: {}", path.string(), std::strerror(errno));
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    int reason = errno;
-    ::unlink(temporary.c_str());
-    throw environment_error("cannot rename {} to {}: {}", temporary.string(), path.string(), std::strerror(reason));
-  }
-  sync_path(parent_of(path));
+void write_file_atomic(const fs::path& path, std::string_view content) { write_atomic(path, content, 0666); }
+
+void write_private_file_atomic(const fs::path& path, std::string_view content) {
+  write_atomic(path, content, private_mode);
 }
 
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {

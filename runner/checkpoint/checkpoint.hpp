@@ -114,6 +114,8 @@ bool written_by(const Checkpoint& checkpoint, const fs::path& run_dir);
 
 /// "step-000050".
 std::string checkpoint_name(int64_t step);
+/// The step of that name; nothing if it is not the name of a checkpoint.
+std::optional<int64_t> step_of_name(const std::string& name);
 
 /// The folder of a checkpoint that the user has named, as an absolute path. The name is relative to the working
 /// directory, or to the run's folder or its folder of checkpoints. Throws Error(usage) if there is no such folder or if
@@ -126,6 +128,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
 /// to that step, and later checkpoints of older attempts are given up.
 using Attempts = std::map<int64_t, int64_t>;
 bool given_up(const Checkpoint& checkpoint, const Attempts& attempts);
+/// The same for a checkpoint of `step` that attempt `wrote` has written; 0: an earlier version of the program did, which is never given up.
+bool given_up(int64_t step, int64_t wrote, const Attempts& attempts);
 
 /// The most recently published checkpoint that opens, verifies and is not given up. Calls `note` for each damaged
 /// checkpoint with the reason. The order is that of publication, not of steps. If a process was killed while it
@@ -160,6 +164,20 @@ struct Retention {
   Attempts attempts;    ///< the last attempt of the run suffices
   bool verify = false;  ///< read all bytes of the best ones; one that is damaged stays, and the next best counts
 };
+/// What the rule asks of a checkpoint.
+struct KnownCheckpoint {
+  fs::path path;
+  int64_t step = 0;
+  double created = 0;
+  int64_t attempt = 0;
+  bool given_up = false;
+  std::optional<double> monitored = {};  ///< the number for Retention::monitor in its state
+};
+/// The checkpoints whose manifest and file sizes are correct, in the order of publication. Their hashes are not compared.
+std::vector<KnownCheckpoint> known_checkpoints(const fs::path& checkpoints, const Attempts& attempts,
+                                               const std::string& monitor);
+/// The paths of those that the rule does not keep, see surplus_checkpoints(). `known`: in the order of publication.
+std::vector<fs::path> surplus_of(const std::vector<KnownCheckpoint>& known, const Retention& retention);
 /// The checkpoints that the rule does not keep, in the order of publication. None if keep_last is 0. Checkpoints that are given up
 /// are not counted, and are surplus once the last attempt has written one; damaged ones are neither counted nor surplus.
 std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Retention& retention);

@@ -86,12 +86,6 @@ void remove_published(const fs::path& path) {
     remove_folder(hidden);
 }
 
-/// `wrote`: the attempt that wrote the checkpoint; 0: unknown.
-bool given_up(int64_t step, int64_t wrote, const Attempts& attempts) {
-  return wrote != 0 && std::any_of(attempts.upper_bound(wrote), attempts.end(),
-                                   [&](const auto& later) { return later.second < step; });
-}
-
 /// The same for a damaged checkpoint, if at least its manifest can be read.
 bool damaged_is_given_up(const fs::path& path, const Attempts& attempts) {
   try {
@@ -102,30 +96,20 @@ bool damaged_is_given_up(const fs::path& path, const Attempts& attempts) {
   }
 }
 
-struct Published {
-  fs::path path;
-  int64_t step = 0;
-  double created = 0;
-  int64_t attempt = 0;
-  bool given_up = false;
-  std::optional<double> monitored;
-};
-
 /// The checkpoints whose manifest and file sizes are correct, sorted by time of publication. Calls `damaged` for
 /// others.
-std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const Attempts& attempts,
-                                         const std::string& monitor,
-                                         const std::function<void(const fs::path&, const std::string&)>& damaged) {
-  std::vector<Published> sound;
+std::vector<KnownCheckpoint> sound_checkpoints(const fs::path& checkpoints, const Attempts& attempts,
+                                               const std::string& monitor,
+                                               const std::function<void(const fs::path&, const std::string&)>& damaged) {
+  std::vector<KnownCheckpoint> sound;
   for (const auto& path : list_checkpoints(checkpoints)) {
     try {
       Checkpoint checkpoint(path, /*verify=*/false, /*name_previous=*/false);
-      Published published{.path = path,
-                          .step = checkpoint.step(),
-                          .created = checkpoint.created(),
-                          .attempt = checkpoint.attempt(),
-                          .given_up = given_up(checkpoint, attempts),
-                          .monitored = {}};
+      KnownCheckpoint published{.path = path,
+                                .step = checkpoint.step(),
+                                .created = checkpoint.created(),
+                                .attempt = checkpoint.attempt(),
+                                .given_up = given_up(checkpoint, attempts)};
       if (auto value = checkpoint.state().find(monitor); value != checkpoint.state().end() && value->is_number())
         published.monitored = value->get<double>();
       sound.push_back(published);
@@ -138,7 +122,7 @@ std::vector<Published> sound_checkpoints(const fs::path& checkpoints, const Atte
 }
 
 /// Those with a value of the monitored metric, the best first. Of equal ones, the first that was published.
-void rank_by_value(std::vector<Published>& published, bool higher) {
+void rank_by_value(std::vector<KnownCheckpoint>& published, bool higher) {
   std::erase_if(published, [](const auto& one) { return !one.monitored; });
   std::stable_sort(published.begin(), published.end(), [&](const auto& a, const auto& b) {
     return higher ? *a.monitored > *b.monitored : *a.monitored < *b.monitored;
@@ -215,6 +199,11 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
   return paths;
 }
 
+bool given_up(int64_t step, int64_t wrote, const Attempts& attempts) {
+  return wrote != 0 && std::any_of(attempts.upper_bound(wrote), attempts.end(),
+                                   [&](const auto& later) { return later.second < step; });
+}
+
 bool given_up(const Checkpoint& checkpoint, const Attempts& attempts) {
   return given_up(checkpoint.step(), checkpoint.attempt(), attempts);
 }
@@ -264,7 +253,7 @@ void remove_leftovers(const fs::path& checkpoints, int64_t attempt) {
 
 std::vector<fs::path> hidden_folders(const fs::path& checkpoints) {
   std::vector<fs::path> found;
-  for (const char* suffix : {".removed", ".replaced"})
+  for (const char* suffix : {".removed", ".replaced", ".storing", ".loading"})
     for (const auto& [step, path] : folders(checkpoints, ".step-", suffix)) found.push_back(path);
   for (const auto& temporary : temporary_folders(checkpoints)) found.push_back(temporary.path);
   return found;
@@ -284,11 +273,22 @@ bool is_intact(const fs::path& path) {
 
 }  // namespace
 
+std::vector<KnownCheckpoint> known_checkpoints(const fs::path& checkpoints, const Attempts& attempts,
+                                               const std::string& monitor) {
+  return sound_checkpoints(checkpoints, attempts, monitor, [](const fs::path&, const std::string&) {});
+}
+
+std::optional<int64_t> step_of_name(const std::string& name) {
+  const auto step = step_in(name, "step-", "");
+  return step && checkpoint_name(*step) == name ? step : std::nullopt;
+}
+
 std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Retention& retention) {
-  if (retention.keep_last == 0) return {};
-  auto sound =
-      sound_checkpoints(checkpoints, retention.attempts, retention.monitor, [](const fs::path&, const std::string&) {});
-  if (sound.empty()) return {};
+  return surplus_of(known_checkpoints(checkpoints, retention.attempts, retention.monitor), retention);
+}
+
+std::vector<fs::path> surplus_of(const std::vector<KnownCheckpoint>& sound, const Retention& retention) {
+  if (retention.keep_last == 0 || sound.empty()) return {};
   std::set<fs::path> keep;
   const bool wrote_one = !retention.attempts.empty() && sound.back().attempt == retention.attempts.rbegin()->first;
   for (const auto& published : sound)
@@ -317,8 +317,7 @@ void remove_checkpoint(const fs::path& path) { remove_published(path); }
 void retain(const fs::path& checkpoints, const Retention& retention) {
   for (const char* suffix : {".removed", ".replaced"})
     for (const auto& [step, path] : folders(checkpoints, ".step-", suffix)) remove_folder(path);
-  const auto sound =
-      sound_checkpoints(checkpoints, retention.attempts, retention.monitor, [](const fs::path&, const std::string&) {});
+  const auto sound = known_checkpoints(checkpoints, retention.attempts, retention.monitor);
   if (sound.empty()) return;
   for (const auto& temporary : temporary_folders(checkpoints))
     if (temporary.step <= sound.back().step) remove_folder(temporary.path);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hang_limit.hpp"
 #include "runner/base/log.hpp"
@@ -62,19 +63,35 @@ void set_attempt(WorkerGroup& group, int64_t attempt, const StartPoint& start) {
 }
 
 /// Where an attempt continues: at the newest checkpoint of this command's attempts (numbers from `first` on), otherwise where the command
-/// began.
+/// began. The store is asked only if the folder has none: a checkpoint may be on its way to the store, which takes its time.
 StartPoint newest_of_command(const CommandAttempts& run, int64_t first) {
-  StartPoint newest = newest_start(run.record.run_dir(), run.record.attempts());
-  return newest.attempt >= first ? newest : run.start;
+  const StartPoint here = newest_start(run.record.run_dir(), run.record.attempts(), nullptr);
+  if (here.attempt >= first) return here;
+  try {
+    const StartPoint stored = newest_start(run.record.run_dir(), run.record.attempts(), run.checkpoints.store());
+    return stored.attempt >= first ? stored : run.start;
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
+    return run.start;
+  }
 }
 
 /// Runs the workers and records their events, again after failures if train.max_restarts allows it.
 Outcome supervise_recorded(const WorkerGroup& group, const CommandAttempts& run, int64_t first) {
   SupervisorHooks hooks;
   hooks.signals = &run.signals;
-  hooks.on_event = [&](const nlohmann::json& event) { run.record.on_event(event); };
-  hooks.on_settle = [&](std::function<void()> answer) { run.record.on_settle(std::move(answer)); };
-  hooks.on_tick = [&] { run.record.on_tick(); };
+  hooks.on_event = [&](const nlohmann::json& event) {
+    run.record.on_event(event);
+    run.checkpoints.on_event(event);
+  };
+  hooks.on_settle = [&](std::function<void()> answer) {
+    run.checkpoints.on_settle(
+        [&record = run.record, answer = std::move(answer)]() mutable { record.on_settle(std::move(answer)); });
+  };
+  hooks.on_tick = [&] {
+    run.record.on_tick();
+    run.checkpoints.on_tick();
+  };
   if (run.elastic) {
     hooks.nodes_changed = [&] { return run.elastic->change(); };
     hooks.end_newcomer = [&](int rank, const Outcome& failure) { return run.elastic->end_newcomer(rank, failure); };
@@ -126,9 +143,10 @@ Plan plan_run(const Recipe& recipe, const Place& place) {
   Plan plan = plan_on(recipe, place.topology, place.several_supervisors());
   if (plan.entry->ranks_are_threads && place.placement.launched)
     throw usage_error(
-        "strategy `{}` has one process for all devices of a node, and {} starts one for each device: set "
-        "devices.cluster = \"local\" and start `runner run` once on each node, or use ddp",
-        plan.entry->name, place.placement.cluster);
+        "strategy `{}` has one process for all devices of a node, and {} starts one for each device: {} and start "
+        "`runner run` once on each node, or use ddp",
+        plan.entry->name, place.placement.cluster,
+        place.placement.plugin ? "remove plugins.cluster_environment" : "set devices.cluster = \"local\"");
   if (auto text = place.several_supervisors() ? transport_note(place) : ""; !text.empty()) plan.notes.push_back(text);
   for (const auto& note : plan.notes) log::info("note: {}", note);
   log::info("{}", describe(plan));

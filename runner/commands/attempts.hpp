@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "runner/commands/checkpoint_plugin.hpp"
 #include "runner/commands/elastic_nodes.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/run_folder.hpp"
@@ -21,6 +22,7 @@ struct CommandAttempts {
   StartPoint start;      ///< of the first attempt
   RunRecord& record;
   const RunFolder& folder;
+  CheckpointFollower& checkpoints;  ///< stores them
   StopSignals& signals;
   Members* members = nullptr;       ///< the other supervisors; null if there are none
   ElasticNodes* elastic = nullptr;  ///< of an elastic run, otherwise null

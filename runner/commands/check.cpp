@@ -39,6 +39,10 @@ void look_at_plan(const Recipe& recipe, Findings& findings) {
     const Topology topology = topology_here(recipe, read_facts());
     Plan plan = plan_on(recipe, topology, /*several_supervisors=*/false);
     findings.notes = plan.notes;
+    if (recipe.plugins.cluster_environment)
+      findings.notes.push_back(
+          fmt::format("plugins.cluster_environment says at the start of a run where its ranks are; this plan is for {}",
+                      counted(topology.num_nodes, "node")));
     findings.plan = describe(plan);
     if (plan.pipeline) findings.pipeline = pipeline_text(*plan.pipeline), findings.stages = to_json(*plan.pipeline);
     findings.data = data_summary(plan.recipe.data, plan.seq_len, plan.vocab_size, data_cache(), /*tokenized=*/false);

@@ -13,6 +13,7 @@
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/attempts.hpp"
 #include "runner/commands/build_id.hpp"
+#include "runner/commands/checkpoint_plugin.hpp"
 #include "runner/commands/disk_space.hpp"
 #include "runner/commands/elastic_nodes.hpp"
 #include "runner/commands/place.hpp"
@@ -229,7 +230,12 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   const auto scratch = scratch_of(recipe, members != nullptr);
   const std::string home = (scratch ? scratch->path() : fs::absolute(ledger_home())).string();
   const std::string cache_dir = data_cache();
-  const StartPoint start = choose_start(options, home);
+  const auto store = open_checkpoint_store(recipe);
+  // A run that another process still trains is refused below; its folder must not be touched before.
+  const bool continues = !options.resume_run.empty() && options.resumed.at("status") != "running";
+  if (store && continues)
+    store->open_run(options.resume_run, fs::path(options.recipe_file).parent_path(), recipe.checkpoint.monitor);
+  const StartPoint start = choose_start(options, home, continues ? store.get() : nullptr);
   refuse_bad_inputs(recipe, start);
   Plan plan = plan_run(elastic ? elastic->recipe() : recipe, place);
   const std::string worker = worker_binary();
@@ -246,6 +252,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   StopSignals signals;  // from here on, a signal ends the run in order
   RunRecord record(home, recipe, plan, options, start, code, signals, started);
   std::optional<RunFolder> folder;
+  CheckpointFollower checkpoints(store, recipe, record);
   Outcome outcome;
   try {
     const fs::path run_dir = record.run_dir();
@@ -259,12 +266,14 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     if (resumes) log::info("{}", where_it_starts(options, start));
     record.on_data(amount, data_seconds);
     const int64_t attempt = record.begin(start);
+    checkpoints.begin();
     for (const auto& note : notes) record.on_event({{"event", "note"}, {"message", note}});
     outcome = supervise_attempts({.recipe = recipe,
                                   .place = place,
                                   .start = start,
                                   .record = record,
                                   .folder = *folder,
+                                  .checkpoints = checkpoints,
                                   .signals = signals,
                                   .members = members,
                                   .elastic = elastic,
@@ -272,6 +281,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
                                   .cache_dir = cache_dir,
                                   .accept_changed_data = options.accept_changed_data},
                                  attempt, std::move(plan));
+    outcome = checkpoints.finish(std::move(outcome), signals);
   } catch (const std::exception& error) {
     record.fail(failure_of(error));
     if (resumes && folder) drop_unused_settings(*folder, record);

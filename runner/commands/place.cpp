@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/devices/devices.hpp"
+#include "runner/launch/cluster_plugin.hpp"
 #include "runner/selection/mesh_plan.hpp"
 
 namespace runner {
@@ -127,7 +128,7 @@ Topology topology_here(const Recipe& recipe, const Facts& facts) {
 Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   Place place;
   auto& placement = place.placement;
-  placement = find_placement(recipe.devices.cluster, process_environment());
+  placement = find_placement(recipe, process_environment());
   if (recipe.devices.simulate) return simulated_place(recipe, options, placement);
   Facts facts = read_facts();
   DeviceChoice choice = choose_devices_here(recipe, facts, placement);

@@ -8,6 +8,7 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/commands/plugin_check.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/validation_metrics.hpp"
@@ -167,6 +168,7 @@ void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
     if (data_sound && !recipe.data.train.empty()) add(find_missing_data(recipe.data));
     return;
   }
+  check_plugins(recipe, diagnostics);
   check_order(recipe, diagnostics);
   auto missing = find_missing_data(recipe.data);
   if (!missing.empty()) {

@@ -7,10 +7,13 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/disk_usage.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/checkpoint_plugin.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/config/config.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/trash.hpp"
 #include "runner/report/relative_time.hpp"
@@ -23,7 +26,7 @@ namespace {
 struct PurgeOptions {
   std::vector<std::string> runs;
   std::string older_than;
-  bool dry_run = false, yes = false, json = false;
+  bool dry_run = false, yes = false, json = false, stored = false;
 };
 
 std::vector<TrashedRun> chosen(const Trash& trash, const PurgeOptions& options) {
@@ -86,8 +89,27 @@ void tell(const Leftovers& left, bool dry_run) {
               dry_run ? "would be deleted" : "deleted");
 }
 
-/// Deletes the runs that are still in the trash.
-void purge(Trash& trash, std::vector<ChosenRun>& chosen) {
+/// Removes the run's checkpoints from its store (plugins.checkpoint_io). Without `remove`, only says that they stay: a plug-in of a run
+/// that came from elsewhere must not run unasked.
+void purge_stored(const TrashedRun& run, bool remove) {
+  const fs::path file = fs::path(run.folder) / "recipe.toml";
+  if (!fs::exists(file) || read_file(file).find("checkpoint_io") == std::string::npos) return;
+  if (!remove) {
+    log::info(
+        "note: checkpoints of run {} may be stored elsewhere (plugins.checkpoint_io); they stay (--stored removes them "
+        "too)",
+        run.id);
+    return;
+  }
+  const Recipe recipe = load_recipe(file.string());
+  const auto store = open_checkpoint_store(recipe);
+  if (!store) return;
+  store->open_run(run.id, run.folder, recipe.checkpoint.monitor);
+  log::info("removed {} of run {} with {}", counted(store->remove_all(), "stored checkpoint"), run.id, store->file());
+}
+
+/// Deletes the runs that are still in the trash. `stored`: also from their stores; a run for which that fails stays in the trash.
+void purge(Trash& trash, std::vector<ChosenRun>& chosen, bool stored) {
   int64_t deleted = 0, freed = 0;
   for (auto& [run, bytes, purged] : chosen) {
     if (!trash.has(run.id)) {
@@ -96,6 +118,7 @@ void purge(Trash& trash, std::vector<ChosenRun>& chosen) {
     }
     if (std::error_code error; fs::is_symlink(run.folder, error))
       log::info("note: the folder of run {} was a link; its files stay in {}", run.id, real_path(run.folder).string());
+    purge_stored(run, stored);
     freed += trash.purge(run.id);
     purged = true;
     ++deleted;
@@ -122,7 +145,7 @@ ExitCode purge_chosen(const PurgeOptions& options) {
   if (options.dry_run && !runs.empty()) log::info("{} would be deleted for good", what);
   if (!options.dry_run && !runs.empty()) {
     if (!options.yes) ask(what);
-    purge(trash, runs);
+    purge(trash, runs, options.stored);
   }
   if (options.json) print_json(as_json(runs, left, options.dry_run));
   return ExitCode::done;
@@ -137,6 +160,8 @@ Action setup_purge(CLI::App& app) {
       ->type_name("30d");
   app.add_flag("-n,--dry-run", options->dry_run, "Only print which runs it would be, and their bytes");
   app.add_flag("-y,--yes", options->yes, "Do not ask");
+  app.add_flag("--stored", options->stored,
+               "Also remove the checkpoints that the runs have stored elsewhere, with the plug-ins of their recipes");
   add_json_option(app, options->json);
   app.footer(
       "Deletes the record in the ledger and the run's folder with its checkpoints. `runner rm RUN` moves runs to the "

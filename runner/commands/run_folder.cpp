@@ -1,6 +1,7 @@
 #include "runner/commands/run_folder.hpp"
 
 #include "runner/base/error.hpp"
+#include "runner/base/private_file.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/checkpoint/stored_model.hpp"
 #include "runner/config/config.hpp"
@@ -10,24 +11,26 @@
 namespace runner {
 
 RunFolder::RunFolder(const fs::path& run_dir) : run_dir_(run_dir) {
-  for (const char* name : {"recipe.toml", "resolved.toml", "plan.json", "hooks.json"})
-    before_[run_dir_ / name] =
-        fs::exists(run_dir_ / name) ? std::optional(read_file(run_dir_ / name)) : std::optional<std::string>();
+  constexpr auto others = fs::perms::group_all | fs::perms::others_all;
+  for (const char* name : {"recipe.toml", "resolved.toml", "plan.json", "hooks.json"}) {
+    const fs::path file = run_dir_ / name;
+    const bool exists = fs::exists(file);
+    before_[file] = exists ? std::optional(read_file(file)) : std::nullopt;
+    if (exists && (fs::status(file).permissions() & others) == fs::perms::none) private_.insert(file);
+  }
 }
 
 void RunFolder::write(const Recipe& recipe, const Plan& plan) const {
   std::error_code error;
   fs::create_directories(run_dir_ / "logs", error);
   if (error) throw environment_error("cannot make the folder {}: {}", (run_dir_ / "logs").string(), error.message());
-  write_file_atomic(run_dir_ / "recipe.toml", print_recipe(recipe));
-  write_file_atomic(run_dir_ / "resolved.toml", print_recipe(plan.recipe));
   std::vector<std::string> keys;
   Secrets secrets;
   secrets.take_from(recipe_to_json(plan.recipe), keys);
   // A resume needs the secret values of the recipe, but nobody else does.
-  if (!keys.empty())
-    for (const char* name : {"recipe.toml", "resolved.toml"})
-      fs::permissions(run_dir_ / name, fs::perms::owner_read | fs::perms::owner_write);
+  const auto write = keys.empty() ? write_file_atomic : write_private_file_atomic;
+  write(run_dir_ / "recipe.toml", print_recipe(recipe));
+  write(run_dir_ / "resolved.toml", print_recipe(plan.recipe));
   write_file_atomic(run_dir_ / "plan.json", secrets.json_without(plan.to_json()).dump(2) + "\n");
   lua::write_hook_places(recipe, run_dir_);
 }
@@ -42,7 +45,9 @@ bool RunFolder::put_back() const {
   bool changed = false;
   for (const auto& [file, text] : before_) {
     if (fs::exists(file) ? read_file(file) == text : !text) continue;
-    if (text)
+    if (text && private_.contains(file))
+      write_private_file_atomic(file, *text);
+    else if (text)
       write_file_atomic(file, *text);
     else
       fs::remove(file);

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "runner/base/files.hpp"
@@ -24,6 +25,7 @@ class RunFolder {
  private:
   fs::path run_dir_;
   std::map<fs::path, std::optional<std::string>> before_;  ///< empty: the file did not exist
+  std::set<fs::path> private_;  ///< of these, those that only their owner could read
 };
 
 }  // namespace runner

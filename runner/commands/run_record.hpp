@@ -25,6 +25,7 @@ class RunRecord {
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
             const StartPoint& start, CodeReader& code, StopSignals& signals, double started);
 
+  const std::string& run() const { return ledger_.run(); }
   const std::string& run_dir() const { return run_dir_; }
   std::map<int64_t, int64_t> attempts() const { return ledger_.ledger().attempts(ledger_.run()); }
   /// Begins an attempt. `why`: why it follows another one that did not fail. Returns its number, from 1.

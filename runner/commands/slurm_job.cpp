@@ -97,6 +97,10 @@ void check_launch(const Recipe& recipe) {
     refuse(recipe, "devices.cluster",
            fmt::format("devices.cluster = \"{}\", and the job starts its ranks by srun: write \"slurm\" or \"auto\"",
                        cluster));
+  if (recipe.plugins.cluster_environment)
+    refuse(recipe, "plugins.cluster_environment",
+           "the job starts its ranks by srun, and Slurm's variables say which ranks they are: remove the plug-in, or "
+           "start `runner run` in a job script of your own");
   std::vector<Diagnostic> ignored;
   const auto strategy = resolve_strategy(recipe, ignored);
   if (strategy.entry && strategy.entry->ranks_are_threads)

@@ -40,14 +40,30 @@ void check_course(const StartPoint& start, const std::string& run, const fs::pat
       start.checkpoint, run, later->second);
 }
 
+/// The checkpoint that the store has in addition, if it is of a later step than `here`. If the store cannot be asked, the run continues
+/// from `here`, if there is one.
+std::optional<fs::path> newer_in_store(CheckpointStore& store, const StartPoint& here, const Attempts& attempts,
+                                       const std::function<void(const std::string&)>& skip) {
+  try {
+    return store.bring_newer(here.checkpoint.empty() ? -1 : here.step, attempts, skip);
+  } catch (const Error& error) {
+    if (here.checkpoint.empty()) throw;
+    log::warning("{}; continuing from {}, although a later checkpoint may be stored", error.what(), here.checkpoint);
+    return std::nullopt;
+  }
+}
+
 /// newest_start(). Sets `damaged` if a checkpoint could not be used because it is damaged.
-StartPoint find_newest(const fs::path& run_dir, const Attempts& attempts, bool& damaged) {
+StartPoint find_newest(const fs::path& run_dir, const Attempts& attempts, CheckpointStore* store, bool& damaged) {
   auto skip = [&](const std::string& text) {
     damaged = true;
     log::warning("{}", text);
   };
   auto found = newest_good_checkpoint(run_dir / "checkpoints", attempts, skip);
-  return found ? start_at(*found, Checkpoint(*found, /*verify=*/false)) : StartPoint{};
+  const auto start = [](const fs::path& path) { return start_at(path, Checkpoint(path, /*verify=*/false)); };
+  const StartPoint here = found ? start(*found) : StartPoint{};
+  const auto newer = store ? newer_in_store(*store, here, attempts, skip) : std::nullopt;
+  return newer ? start(*newer) : here;
 }
 
 /// Throws Error(usage) if training ends before or at the step from which it continues. A resumed run may be at its end:
@@ -105,18 +121,20 @@ StartPoint start_elsewhere(const LaunchOptions& options, const std::string& chec
 }
 
 /// choose_start() of a resume without --checkpoint and --from-beginning.
-StartPoint continued_start(const LaunchOptions& options, const fs::path& run_dir, const Attempts& attempts) {
+StartPoint continued_start(const LaunchOptions& options, const fs::path& run_dir, const Attempts& attempts,
+                           CheckpointStore* store) {
   bool damaged = false;
-  StartPoint start = find_newest(run_dir, attempts, damaged);
+  StartPoint start = find_newest(run_dir, attempts, store, damaged);
   const std::string elsewhere = foreign_start(options.resumed);
   const bool wrote_none = attempts.empty() || start.attempt < attempts.rbegin()->first;
   if (wrote_none && !elsewhere.empty()) return start_elsewhere(options, elsewhere);
   const bool had_some = damaged || !options.resumed.at("checkpoints").empty();
   if (start.checkpoint.empty() && had_some)
     throw environment_error(
-        "run {} has no good checkpoint left in {}: restore one, continue from another one with --checkpoint FOLDER, or "
-        "train again from the first step with --from-beginning",
-        options.resume_run, (run_dir / "checkpoints").string());
+        "run {} has no good checkpoint left in {}{}: restore one, continue from another one with --checkpoint FOLDER, "
+        "or train again from the first step with --from-beginning",
+        options.resume_run, (run_dir / "checkpoints").string(),
+        store ? ", and none is stored with " + store->file() : "");
   return start;
 }
 
@@ -127,12 +145,12 @@ bool in_run_folder(const fs::path& checkpoint, const fs::path& run_dir) {
   return !checkpoint.empty() && fs::equivalent(checkpoint.parent_path(), run_dir / "checkpoints", error);
 }
 
-StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts) {
+StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts, CheckpointStore* store) {
   bool damaged = false;
-  return find_newest(run_dir, attempts, damaged);
+  return find_newest(run_dir, attempts, store, damaged);
 }
 
-StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
+StartPoint choose_start(const LaunchOptions& options, const std::string& home, CheckpointStore* store) {
   const bool named = !options.resume_checkpoint.empty();
   if (options.resume_run.empty()) return named ? asked_start(options.resume_checkpoint) : StartPoint{};
   const fs::path run_dir = fs::path(options.recipe_file).parent_path();
@@ -142,7 +160,7 @@ StartPoint choose_start(const LaunchOptions& options, const std::string& home) {
     start = asked_start(options.resume_checkpoint, run_dir);
     check_course(start, options.resume_run, run_dir, attempts);
   } else if (!options.from_beginning) {
-    start = continued_start(options, run_dir, attempts);
+    start = continued_start(options, run_dir, attempts, store);
   }
   if (!attempts.empty()) start.seen = attempts.rbegin()->first;
   return start;

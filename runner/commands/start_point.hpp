@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/checkpoint_store.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/selection/plan.hpp"
 
@@ -21,14 +21,14 @@ struct StartPoint {
 /// Whether the checkpoint is in the run's folder now (written_by() tells who wrote it). False for an empty path.
 bool in_run_folder(const fs::path& checkpoint, const fs::path& run_dir);
 
-/// The newest good checkpoint that is not given up.
-StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts);
+/// The newest good checkpoint that is not given up, of the run's folder and of its store (null: there is none).
+StartPoint newest_start(const fs::path& run_dir, const Attempts& attempts, CheckpointStore* store);
 
 /// The start point that the command line asks for: a named checkpoint, the beginning, or the newest checkpoint of the
-/// resumed run. If its last attempt started from a checkpoint of another run and wrote none, it is that one. Throws
+/// resumed run or of its store (null: there is none). If its last attempt started from a checkpoint of another run and wrote none, it is that one. Throws
 /// Error(usage) if the named folder is not a checkpoint or one that the run has given up, and Error(environment) if a
 /// checkpoint is damaged, or if the run has recorded checkpoints and none of them can be used.
-StartPoint choose_start(const LaunchOptions& options, const std::string& home);
+StartPoint choose_start(const LaunchOptions& options, const std::string& home, CheckpointStore* store);
 
 /// Throws Error(usage) with every difference if the plan's recipe cannot continue from `start`: another model, an
 /// optimizer with other state, or an earlier end. Returns notes for the record about accepted changes.

@@ -72,7 +72,7 @@ Circumstances ClockSource::circumstances(const Job& job, int threads) const {
           .device = device,
           .build = knowledge_.build,
           .family = job.model->family,
-          .precision = mode_of(job.precision),
+          .precision = mode_of(job.precision) + (job.model->converts() ? ", by a plug-in" : ""),
           .local_size = job.local_size,
           .num_nodes = job.num_nodes,
           .threads = threads};
@@ -84,7 +84,7 @@ std::optional<LearnedRates> ClockSource::learn(const Job& job, int threads) cons
   if (topology_.kind)
     base = rates_of(*topology_.kind, job.precision.compute, job.local_size);
   else if (!topology_.cuda && !over_gloo(job))
-    base = calibrated_rates(knowledge_.calibrations, here.family, here.precision, job.local_size, threads);
+    base = calibrated_rates(knowledge_.calibrations, here.family, mode_of(job.precision), job.local_size, threads);
   if (base) return LearnedRates(std::move(*base), here, knowledge_.runs);
   if (topology_.cuda) return std::nullopt;
   // Without a calibration, earlier runs are the only source.

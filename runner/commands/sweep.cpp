@@ -19,7 +19,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/secret_texts.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/launch/cluster.hpp"
+#include "runner/launch/cluster_plugin.hpp"
 #include "runner/logging/notifier.hpp"
 #include "runner/report/sweep_progress.hpp"
 #include "runner/report/table.hpp"
@@ -71,10 +71,29 @@ std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& 
   return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
 }
 
+namespace {
+
+/// Throws if the plug-in of a recipe says that this process is one of several.
+void refuse_several(const Placement& placement) {
+  if (placement.num_nodes == 1 && placement.world_size == 1) return;
+  throw usage_error(
+      "{} says that this is {}, and a sweep is one process that starts the ranks of its trials on this node: start it "
+      "once, outside of the job, or remove plugins.cluster_environment",
+      placement.cluster,
+      placement.launched ? fmt::format("rank {} of {}", placement.rank, placement.world_size)
+                         : fmt::format("node {} of {}", placement.node_rank, placement.num_nodes));
+}
+
+}  // namespace
+
 std::vector<sweep::Slot> trial_slots(const Recipe& recipe, std::optional<int> parallel) {
   auto slots = sweep::device_slots(recipe, read_facts(), parallel);
   if (recipe.devices.cluster == "local") return slots;
-  const Placement placement = find_placement(recipe.devices.cluster, process_environment());
+  const Placement placement = find_placement(recipe, process_environment());
+  if (placement.plugin) {
+    refuse_several(placement);
+    return slots;  // each trial asks the plug-in, too
+  }
   if (!placement.launched) return slots;
   if (placement.world_size > 1)
     throw usage_error(

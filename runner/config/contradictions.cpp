@@ -12,6 +12,7 @@
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/node_conflicts.hpp"
+#include "runner/config/plugin_conflicts.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/config/streaming_conflicts.hpp"
@@ -40,6 +41,7 @@ class Finder {
     train();
     loss();
     devices();
+    for (const auto& [key, message, other] : plugin_conflicts(recipe_)) report(key, message, other, "it is set here");
     if (sound("devices") && sound("strategy")) find_mesh_mistakes(recipe_, diagnostics_);
     family();
     objective();

@@ -62,7 +62,8 @@ std::vector<std::string> idle_switches(const Recipe& recipe) {
         fmt::format("lr_scheduler.name = \"{}\": schedule_free_adamw replaces a schedule, and its authors use a "
                     "constant rate after warm-up",
                     schedule));
-  if (recipe.hooks.trusted && recipe.hooks.files.empty())
+  const bool lua_store = recipe.plugins.checkpoint_io && recipe.plugins.checkpoint_io->ends_with(".lua");
+  if (recipe.hooks.trusted && recipe.hooks.files.empty() && !lua_store)
     notes.push_back("hooks.trusted has no effect: there are no hooks (hooks.files)");
   note_logging(recipe, notes);
   return notes;

@@ -102,5 +102,6 @@ void add_health(std::vector<Key>& keys);
 void add_activation_checkpointing(std::vector<Key>& keys);
 void add_selection(std::vector<Key>& keys);
 void add_hooks(std::vector<Key>& keys);
+void add_plugins(std::vector<Key>& keys);
 
 }  // namespace runner::keys

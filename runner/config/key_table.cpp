@@ -14,7 +14,8 @@ const std::vector<Key>& key_table() {
     for (auto add : {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_fine_tune,
                      keys::add_strategy, keys::add_precision, keys::add_devices, keys::add_optimizer,
                      keys::add_lr_scheduler, keys::add_train, keys::add_checkpoint, keys::add_logging, keys::add_health,
-                     keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks})
+                     keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks,
+                     keys::add_plugins})
       add(list);
     const Recipe defaults;
     for (auto& key : list) key.default_value = key.get(defaults);
@@ -94,6 +95,7 @@ const std::vector<Section>& sections() {
        .help = "Saves memory: chosen layers do not keep their activations and recompute them in the backward pass."},
       {.name = "selection", .help = "How strategy = \"auto\" chooses (see runner recommend)."},
       {.name = "hooks", .help = "Lua callbacks. [hooks.NAME] contains the options of a hook."},
+      {.name = "plugins", .help = "Libraries and scripts that replace parts of the runner."},
       {.name = "sweep",
        .help = "Several trials from one recipe.",
        .unavailable = "makes this a sweep file: use `runner sweep run FILE`"},

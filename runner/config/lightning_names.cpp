@@ -142,7 +142,10 @@ Names plugin_names() {
       refused("callbacks",
               "[hooks] names functions in Lua; [checkpoint] is for ModelCheckpoint, train.early_stopping for "
               "EarlyStopping"),
-      refused("plugins", "precision, devices.cluster and [checkpoint] have the settings of Lightning's plugins"),
+      refused(
+          "plugins",
+          "precision, devices.cluster and [checkpoint] have the settings of Lightning's plugins, and [plugins] names "
+          "plug-ins of your own"),
       accepted("enable_autolog_hparams", "nothing to do: the ledger keeps every value of the recipe"),
       refused("model_registry", "there is no registry; `runner export` writes the weights as a Hugging Face folder"),
       renamed("profiler", "run.profiler"),

@@ -26,12 +26,12 @@ std::vector<NodeConflict> node_conflicts(const Recipe& recipe) {
   if (devices.simulate)
     conflicts.push_back({key,
                          "devices.simulate starts all ranks with one command, so no node can leave or join: remove one "
-                         "of both",
+                         "of the two",
                          "devices.simulate"});
   if (recipe.run.fast_dev_run > 0)
     conflicts.push_back({key,
                          "run.fast_dev_run tries a few steps and keeps no checkpoint from which an elastic run could "
-                         "go on: remove one of both",
+                         "go on: remove one of the two",
                          "run.fast_dev_run"});
   return conflicts;
 }

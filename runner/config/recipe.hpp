@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/plugin_paths.hpp"
 #include "strategies/pipeline/stages.hpp"
 
 namespace runner {
@@ -68,8 +69,7 @@ struct Recipe {
     bool benchmark = false;    ///< cuDNN autotuning
     int64_t fast_dev_run = 0;  ///< n > 0: n optimizer steps and n batches of validation; nothing is kept
     std::vector<std::string> tags;
-    std::string notes;
-    std::string group;
+    std::string notes, group;
     std::string profiler = "off";
     std::optional<std::vector<int64_t>> profile_steps;  ///< default: the third and the fourth of each attempt
   } run;
@@ -437,6 +437,7 @@ struct Recipe {
     double time_limit = 1.0;                            ///< seconds of one call, without the trainer's work for it
     nlohmann::json options = nlohmann::json::object();  ///< {hook: {option: value}}, as written; the hooks check them
   } hooks;
+  PluginPaths plugins;
 
   // ---- origins
   std::string file;                       ///< the recipe file, as given

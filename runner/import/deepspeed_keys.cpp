@@ -292,7 +292,9 @@ void add_tools(Rows rows) {
 void add_other_parallelism(Rows rows) {
   constexpr const char* no_axis = "ranks divide data, matrices, blocks and sequences, not experts";
   constexpr const char* known_division = "the models here know how ranks divide their matrices";
-  rows.refused("elasticity", "train.global_batch_size is the same on any number of ranks that divides it",
+  rows.refused("elasticity",
+               "devices.min_nodes and devices.max_nodes make a run elastic, and train.global_batch_size is the same on any "
+               "number of ranks that divides it",
                {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
                 "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
   Rows pipeline = rows.block("pipeline");

@@ -10,15 +10,30 @@ namespace runner {
 
 namespace {
 
-constexpr int default_master_port = 29500;  ///< the default of torch.distributed
-
 const ClusterEnvironment* find_environment(const std::string& name) {
   for (const auto& environment : cluster_environments())
     if (name == environment.name) return &environment;
   return nullptr;
 }
 
-std::string with_number(const char* option, int number) { return fmt::format(fmt::runtime(option), number); }
+/// The name of the launcher in messages.
+std::string title_of(const Placement& placement) {
+  return placement.plugin ? placement.cluster : find_environment(placement.cluster)->title;
+}
+
+/// The launcher's option for a number of nodes or ranks, as " (--nodes=2)"; of a plug-in none is known.
+std::string with_number(const Placement& placement, const char* ClusterEnvironment::*option, int number) {
+  if (placement.plugin) return "";
+  return fmt::format(" ({})", fmt::format(fmt::runtime(find_environment(placement.cluster)->*option), number));
+}
+
+/// The ranks of this node are the next `devices_per_node` ranks.
+void set_ranks(Placement& placement, int devices_per_node, int num_nodes) {
+  placement.num_nodes = num_nodes;
+  placement.local_size = devices_per_node;
+  placement.rank = placement.node_rank * devices_per_node;
+  placement.world_size = num_nodes * devices_per_node;
+}
 
 void set_port(Placement& placement, const NodeOptions& options) {
   placement.master_port = options.master_port.value_or(default_master_port);
@@ -76,12 +91,20 @@ void apply_node_options(Placement& placement, const NodeOptions& options, int de
                       : options.master_addr ? "--master-addr"
                       : options.master_port ? "--master-port"
                                             : nullptr;
+  if (placement.plugin) {
+    if (given)
+      throw usage_error(
+          "{} with plugins.cluster_environment: {} already says which node this is; leave it out, or remove the key",
+          given, title_of(placement));
+    if (!placement.launched) set_ranks(placement, devices_per_node, placement.num_nodes);
+    return;
+  }
   if (placement.launched) {
     if (given)
       throw usage_error(
           "{} under {}: the launcher already sets the rank of this process; leave it out, or set "
           "devices.cluster = \"local\"",
-          given, find_environment(placement.cluster)->title);
+          given, title_of(placement));
     return;
   }
   if (num_nodes == 1) {
@@ -99,13 +122,15 @@ void apply_node_options(Placement& placement, const NodeOptions& options, int de
     placement.master_addr = *options.master_addr;
     set_port(placement, options);
   }
-  placement.num_nodes = num_nodes;
-  placement.local_size = devices_per_node;
-  placement.rank = placement.node_rank * devices_per_node;
-  placement.world_size = num_nodes * devices_per_node;
+  set_ranks(placement, devices_per_node, num_nodes);
 }
 
 void apply_elastic_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes) {
+  if (placement.plugin)
+    throw usage_error(
+        "devices.min_nodes and max_nodes with plugins.cluster_environment: {} says how many nodes there are; remove "
+        "the two keys, or the plug-in",
+        title_of(placement));
   if (placement.launched)
     throw usage_error(
         "devices.min_nodes and max_nodes under {}: it starts one `runner` for each rank and decides which nodes there "
@@ -122,33 +147,33 @@ void apply_elastic_options(Placement& placement, const NodeOptions& options, int
   placement.node_rank = options.node_rank == 0 ? 0 : 1;
   placement.master_addr = *options.master_addr;
   set_port(placement, options);
-  placement.num_nodes = num_nodes;
-  placement.local_size = devices_per_node;
-  placement.rank = placement.node_rank * devices_per_node;
-  placement.world_size = num_nodes * devices_per_node;
+  set_ranks(placement, devices_per_node, num_nodes);
 }
 
 void check_placement(const Placement& placement, int devices_per_node, int num_nodes) {
-  if (!placement.launched) return;
-  const ClusterEnvironment& cluster = *find_environment(placement.cluster);
+  if (!placement.launched && !placement.plugin) return;
+  const std::string title = title_of(placement);
   if (num_nodes > 0 && num_nodes != placement.num_nodes)
-    throw usage_error("the recipe uses {}, but {} started {}: set devices.num_nodes = {}, or start {} ({})",
-                      counted(num_nodes, "node"), cluster.title, placement.num_nodes, placement.num_nodes, num_nodes,
-                      with_number(cluster.nodes_option, num_nodes));
+    throw usage_error("the recipe uses {}, but {} {} {}: set devices.num_nodes = {}, or start {}{}",
+                      counted(num_nodes, "node"), title, placement.launched ? "started" : "says that there are",
+                      placement.num_nodes, placement.num_nodes, num_nodes,
+                      with_number(placement, &ClusterEnvironment::nodes_option, num_nodes));
+  if (!placement.launched) return;
   if (devices_per_node > 0 && devices_per_node != placement.local_size)
     throw usage_error(
         "the recipe uses {} per node, but {} started {} on this node: set devices.devices = {} "
-        "(devices.cpu_processes on CPU), or start {} ranks per node ({})",
-        counted(devices_per_node, "device"), cluster.title, counted(placement.local_size, "rank"), placement.local_size,
-        devices_per_node, with_number(cluster.ranks_option, devices_per_node));
+        "(devices.cpu_processes on CPU), or start {} ranks per node{}",
+        counted(devices_per_node, "device"), title, counted(placement.local_size, "rank"), placement.local_size,
+        devices_per_node, with_number(placement, &ClusterEnvironment::ranks_option, devices_per_node));
   if (placement.local_size < 1 || placement.world_size != placement.num_nodes * placement.local_size)
-    throw usage_error("{} started {}, which is not {} x {}: every node needs the same number ({})", cluster.title,
+    throw usage_error("{} started {}, which is not {} x {}: every node needs the same number{}", title,
                       counted(placement.world_size, "rank"), counted(placement.num_nodes, "node"),
-                      counted(placement.local_size, "rank"), with_number(cluster.ranks_option, placement.local_size));
+                      counted(placement.local_size, "rank"),
+                      with_number(placement, &ClusterEnvironment::ranks_option, placement.local_size));
   if (placement.rank != placement.node_rank * placement.local_size + placement.local_rank)
-    throw usage_error("{} did not number the ranks node by node: rank {} of {} is number {} of the {} on its node ({})",
-                      cluster.title, placement.rank, placement.world_size, placement.local_rank, placement.local_size,
-                      with_number(cluster.block_option, placement.local_size));
+    throw usage_error("{} did not number the ranks node by node: rank {} of {} is number {} of the {} on its node{}",
+                      title, placement.rank, placement.world_size, placement.local_rank, placement.local_size,
+                      with_number(placement, &ClusterEnvironment::block_option, placement.local_size));
 }
 
 std::string explicit_indices_warning(const Placement& placement, const std::vector<int>& indices) {
@@ -156,7 +181,7 @@ std::string explicit_indices_warning(const Placement& placement, const std::vect
   return fmt::format(
       "devices = [{}] under {}: the launcher already assigns devices to each rank, and indices refer to the devices in "
       "CUDA_VISIBLE_DEVICES, so they may be invalid or select devices of another job; use a count: devices = {}",
-      fmt::join(indices, ", "), find_environment(placement.cluster)->title, indices.size());
+      fmt::join(indices, ", "), title_of(placement), indices.size());
 }
 
 }  // namespace runner

@@ -10,7 +10,8 @@ namespace runner {
 
 /// The ranks of this process in the job, read from its environment variables.
 struct Placement {
-  std::string cluster;           ///< ClusterEnvironment::name
+  std::string cluster;           ///< ClusterEnvironment::name; with `plugin` its name for messages, "the plug-in rack"
+  bool plugin = false;           ///< read by plugins.cluster_environment (cluster_plugin.hpp)
   bool simulated = false;        ///< this supervisor starts the ranks of all nodes
   bool elastic = false;          ///< nodes may leave and join; the leader numbers the others
   bool launched = false;         ///< a launcher started one `runner` process for each rank; each supervises one worker
@@ -43,8 +44,10 @@ extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_env
     mpich_environment, horovod_environment, bagua_environment, kubeflow_environment, local_environment;
 
 /// `wanted` is devices.cluster; "auto" selects the first environment that is detected. Throws Error(usage) for an unknown
-/// name.
+/// name. find_placement() in cluster_plugin.hpp also asks the plug-in of a recipe.
 Placement find_placement(const std::string& wanted, const Environment& environment);
+
+inline constexpr int default_master_port = 29500;  ///< the default of torch.distributed
 
 /// Command-line options for several nodes without a launcher. The user starts the same command on each node.
 struct NodeOptions {
@@ -53,14 +56,15 @@ struct NodeOptions {
   std::optional<int> master_port;          ///< --master-port; default 29500
 };
 /// Completes a placement without a launcher: `devices_per_node` local ranks on each of `num_nodes` nodes. Throws Error(usage)
-/// if several nodes lack --node-rank or --master-addr, or if options are given under a launcher or for a single node.
+/// if several nodes lack --node-rank or --master-addr, or if options are given under a launcher, with a plug-in or for a single node. A
+/// plug-in has set the nodes.
 void apply_node_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
 /// The same for an elastic run that starts with `num_nodes` nodes. `--node-rank 0` makes this node the leader; the leader numbers the
-/// others, which have the place of node 1 until then. Throws Error(usage) under a launcher, or without --master-addr.
+/// others, which have the place of node 1 until then. Throws Error(usage) under a launcher, with a plug-in, or without --master-addr.
 void apply_elastic_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
-/// Checks that a launcher's placement agrees with the recipe (tasks per node = devices, WORLD_SIZE = nodes x devices, ...)
+/// Checks that the placement of a launcher or a plug-in agrees with the recipe (tasks per node = devices, WORLD_SIZE = nodes x devices, ...)
 /// and that its ranks are consistent. 0 for devices or nodes means that the launcher decides. Throws Error(usage) with both
 /// values and the fix.
 void check_placement(const Placement& placement, int devices_per_node, int num_nodes);

@@ -10,6 +10,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/descriptor_limit.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/loopback.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/arrivals.hpp"
 #include "runner/launch/member.hpp"
@@ -23,6 +24,16 @@ namespace {
 constexpr double farewell_seconds = 5;
 
 Outcome refusal(ExitCode code, const std::string& why) { return {code, "failed", why}; }
+
+/// How a user starts the process that runs `rank`.
+std::string how_to_start(const Placement& place, int rank) {
+  if (place.launched) return "see the launcher's output about them";
+  if (place.plugin)
+    return fmt::format("start the same command there, where {} gives node_rank = {}", place.cluster,
+                       rank / place.local_size);
+  return fmt::format("start the same command there with --node-rank {} --master-addr {} --master-port {}",
+                     rank / place.local_size, place.master_addr, place.master_port);
+}
 
 }  // namespace
 
@@ -52,11 +63,7 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
       throw environment_error(
           "rendezvous at {}:{}: {} did not connect within {}: {}, or allow more time (devices.rendezvous_timeout)",
           place.master_addr, place.master_port, name_ranks(missing, place.world_size, place.local_size),
-          write_duration(deadline),
-          place.launched ? "see the launcher's output about them"
-                         : fmt::format("start the same command there with --node-rank {} --master-addr {} "
-                                       "--master-port {}",
-                                       missing.front() / place.local_size, place.master_addr, place.master_port));
+          write_duration(deadline), how_to_start(place, missing.front()));
     std::vector<pollfd> watched;
     arrivals.watch(watched);
     for (const auto& member : members_) watched.push_back({member->socket.fd(), POLLIN, 0});
@@ -78,15 +85,13 @@ void Members::admit(MessageSocket& socket, const Introduction& leader, const jso
   const Introduction& other = member->introduction;
   auto refuse = [&](const std::string& why) { turn_away(socket, refusal(ExitCode::usage, why)); };
   if (other.placement.job_id != leader.placement.job_id)
-    return refuse(fmt::format("port {} of {} belongs to another job: set another MASTER_PORT",
-                              leader.placement.master_port, leader.placement.master_addr));
+    return refuse(fmt::format("port {} of {} belongs to another job: set another {}", leader.placement.master_port,
+                              leader.placement.master_addr, leader.placement.plugin ? "main_port" : "MASTER_PORT"));
   bool ours = other.first_rank() == 0;
   for (const auto& known : members_) ours = ours || known->introduction.first_rank() == other.first_rank();
   if (ours)
-    return refuse(
-        fmt::format("{} has already joined: it was started twice, or two nodes have the same "
-                    "--node-rank",
-                    describe(other)));
+    return refuse(fmt::format("{} has already joined: it was started twice, or two nodes have the same {}",
+                              describe(other), leader.placement.plugin ? "node_rank" : "--node-rank"));
   if (auto why = misplacement(leader, other); !why.empty()) {
     refuse(why);
     throw usage_error("{}", why);

@@ -143,6 +143,4 @@ std::string MessageSocket::own_address() const {
   return write_address(address);
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
-
 }  // namespace runner

@@ -38,7 +38,4 @@ class MessageSocket {
   std::deque<nlohmann::json> received_;
 };
 
-/// Whether a numeric address is in 127.0.0.0/8 or is ::1.
-bool is_loopback(const std::string& address);
-
 }  // namespace runner

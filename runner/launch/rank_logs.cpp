@@ -10,7 +10,7 @@ namespace runner {
 
 namespace {
 
-constexpr size_t line_bytes_max = 64 << 10;
+constexpr size_t partial_bytes_max = 64 << 10;
 
 }  // namespace
 
@@ -44,7 +44,7 @@ void RankLogReader::take(std::string_view bytes, const std::function<void(const 
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
     const auto part = bytes.substr(0, end);
-    partial_ += part.substr(0, line_bytes_max - std::min(line_bytes_max, partial_.size()));
+    partial_ += part.substr(0, partial_bytes_max - std::min(partial_bytes_max, partial_.size()));
     if (end == std::string_view::npos) return;
     finish(line);
     bytes.remove_prefix(end + 1);

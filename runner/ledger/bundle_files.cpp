@@ -9,6 +9,7 @@
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/private_file.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/interrupted_import.hpp"
@@ -115,8 +116,7 @@ void complete_recipe(const fs::path& extracted, const fs::path& folder) {
   if (!fs::exists(resolved, error) || fs::exists(recipe, error)) return;
   const bool has_one = !folder.empty() && fs::is_regular_file(here, error);
   const std::string text = read_file(resolved);
-  write_file_atomic(recipe, has_one ? with_local_secrets(text, read_file(here)) : text);
-  fs::permissions(recipe, fs::perms::owner_read | fs::perms::owner_write);
+  write_private_file_atomic(recipe, has_one ? with_local_secrets(text, read_file(here)) : text);
 }
 
 }  // namespace

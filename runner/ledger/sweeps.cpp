@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/files.hpp"
+#include "runner/base/private_file.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/run_id.hpp"
@@ -165,9 +165,8 @@ std::string Sweeps::Impl::insert(const NewSweep& sweep) const {
   fs::create_directories(home / relative / "logs", error);
   if (error) throw environment_error("cannot make the folder {}: {}", (home / relative).string(), error.message());
   const fs::path recipe = home / relative / "recipe.toml";
-  write_file_atomic(recipe, sweep.recipe);
-  if (sweep.recorded_recipe != sweep.recipe)
-    fs::permissions(recipe, fs::perms::owner_read | fs::perms::owner_write, error);
+  const bool has_secrets = sweep.recorded_recipe != sweep.recipe;
+  (has_secrets ? write_private_file_atomic : write_file_atomic)(recipe, sweep.recipe);
   database->run(
       "INSERT INTO sweep (id, name, status, seed, started, space, recipe, folder) VALUES (?, ?, 'running', ?, ?, ?, ?, "
       "?)",

@@ -19,6 +19,7 @@ std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   if (auto hook = options.find("ddp_comm_hook"); hook != options.end() && hook->is_string() && names_script(*hook))
     keys.push_back("strategy.ddp_comm_hook");
   if (recipe.data.order) keys.push_back("data.order");
+  if (recipe.plugins.cluster_environment) keys.push_back("plugins.cluster_environment");
   return keys;
 }
 
@@ -33,6 +34,7 @@ json script_texts(const Recipe& recipe) {
   for (const auto& name : {json(recipe.strategy.name), options.value("ddp_comm_hook", json())})
     if (name.is_string() && names_script(name)) files.push_back(name.get<std::string>().substr(4));
   if (recipe.data.order) files.push_back(*recipe.data.order);
+  if (const auto& path = recipe.plugins.cluster_environment; path && path->ends_with(".lua")) files.push_back(*path);
   if (auto registry = options.value("registry", json()); registry.is_string()) files.push_back(registry);
   json texts = json::object();
   for (const auto& file : files)

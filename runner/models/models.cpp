@@ -190,6 +190,16 @@ void leave_out_attention_backward(ModelSpec& spec) {
   }
 }
 
+void mark_converted(ModelSpec& spec, const ConvertedParameters& converted) {
+  for (auto& block : spec.blocks)
+    for (auto& parameter : block.parameters) {
+      if (converted.matrices_only && parameter.shape.size() < 2) continue;
+      if (std::ranges::any_of(converted.patterns,
+                              [&](const auto& pattern) { return glob_matches(pattern, parameter.name); }))
+        parameter.converted = {.kept = converted.kept_bytes, .working = converted.working_bytes};
+    }
+}
+
 void mark_layers(ModelSpec& spec) {
   leave_out_attention_backward(spec);
   int64_t above = 0;
@@ -225,6 +235,7 @@ ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, c
   if (spec.family == "plugin" && recipe.fine_tune.adapts())
     throw usage_error("fine_tune.method: the matrices of a plug-in have no adapters");
   fine_tune(spec, recipe);
+  mark_converted(spec, recipe.plugins.converted);
   leave_out_inputs(spec);
   mark_layers(spec);
   return spec;

@@ -59,7 +59,7 @@ void consider_recompute(Search& search, const Entry& entry, const Job& job) {
 }
 
 void consider_mixed_precision(Search& search, const Entry& entry, const Job& job) {
-  if (job.precision.autocast() || job.precision.compute != DType::float32) return;
+  if (job.precision.autocast() || job.precision.compute != DType::float32 || job.model->converts()) return;
   Job mixed = job;
   mixed.precision = precision_policy("bf16-mixed");
   search.consider("precision = \"bf16-mixed\"", "products are rounded to bfloat16, so the losses differ a little",

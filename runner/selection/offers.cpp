@@ -68,6 +68,7 @@ void adapters(const SelectionRequest& request, bool quantized, std::vector<Propo
 std::optional<Proposal> in_16_bits(const Proposal& proposal) {
   const auto& mode = proposal.request.recipe.precision.mode;
   const bool mixed = mode == "bf16-mixed" || mode == "16-mixed";
+  if (proposal.request.recipe.plugins.precision) return {};  // it decides the mode
   if (!mixed || !proposal.request.recipe.fine_tune.adapts() || proposal.request.recipe.fine_tune.quantizes()) return {};
   Proposal smaller = proposal;
   smaller.request.recipe.precision.mode = mode == "bf16-mixed" ? "bf16-true" : "16-true";

@@ -17,6 +17,7 @@
 #include "runner/selection/mesh_search.hpp"
 #include "runner/selection/parameter_patterns.hpp"
 #include "runner/selection/pipeline_plan.hpp"
+#include "runner/selection/precision_part.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/script_optimizer.hpp"
 #include "runner/selection/script_strategy.hpp"
@@ -358,6 +359,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   plan.notes = recipe.notes;
   plan.notes.insert(plan.notes.end(), resolved.notes.begin(), resolved.notes.end());
   resolve_lengths(plan, tokenizer_vocab_size, diagnostics);
+  resolve_precision_part(plan.recipe, diagnostics);
   resolve_precision(plan.recipe, topology, diagnostics, plan.notes);
   resolve_devices(plan.recipe, topology, plan.notes);
   resolve_workers(plan.recipe, topology);
@@ -384,6 +386,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
         {recipe.origin("activation_checkpointing.blocks"), "no-match",
          fmt::format("no block is called `{}`; names are {}", pattern, names_of_blocks(*plan.model))});
   check_parameter_patterns(recipe, *plan.model, diagnostics);
+  check_converted_parameters(plan.recipe, *plan.model, diagnostics);
   const auto asked_shape = pipeline_of(plan.recipe, topology.mesh());
   check_stages(recipe, *plan.model, asked_shape, diagnostics);
   if (!diagnostics.empty() && asked_shape.ranks > 1) throw RecipeError(diagnostics);  // there are no stages to plan

@@ -67,6 +67,7 @@ void disk(const SelectionRequest& request, std::vector<Changed>& list) {
 }
 
 void smaller_precision(const SelectionRequest& request, std::vector<Changed>& list) {
+  if (request.recipe.plugins.precision) return;  // it decides the mode
   const std::string& mode = request.recipe.precision.mode;
   std::string other = mode == "64-true"                             ? "32-true"
                       : mode == "32-true" && request.topology.bf16  ? "bf16-mixed"

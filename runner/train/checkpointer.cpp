@@ -46,6 +46,19 @@ Piece streamed_piece(const StateView& view) {
 
 }  // namespace
 
+Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& run_dir, int64_t attempt) {
+  const auto& settings = recipe.checkpoint;
+  return {.folder = run_dir / "checkpoints",
+          .attempt = attempt,
+          .async = settings.async,
+          .wait_for_store = recipe.plugins.checkpoint_io && !settings.async,
+          .stop_on_error = settings.on_error == "stop",
+          .keep_last = settings.keep_last,
+          .save_top_k = settings.save_top_k,
+          .keep_every = settings.keep_every_n_steps.value_or(0),
+          .monitor = settings.monitor};
+}
+
 struct Checkpointer::Snapshot {
   int64_t number = 0, step = 0;
   TrainerState state;
@@ -209,14 +222,20 @@ std::string Checkpointer::publish(CheckpointWriter& writer, const std::vector<nl
     failure = error.what();
     permanent = is_permanent(error);
   }
+  const bool waits = failure.empty() && options_.wait_for_store;
+  if (waits) announce(path, snapshot);
+  if (waits) calls_.settle();
   if (world_.size > 1) set_text(*store_, verdict_key(snapshot.number), ":" + failure);
   if (permanent) throw run_error("the checkpoint of step {} cannot be written: {}", snapshot.step, failure);
-  if (!failure.empty()) return failure;
+  if (failure.empty() && !waits) announce(path, snapshot);
+  return failure;
+}
+
+void Checkpointer::announce(const fs::path& path, const Snapshot& snapshot) {
   uint64_t bytes = 0;
   for (const auto& file : fs::directory_iterator(path)) bytes += file.file_size();
   retain();
   calls_.published({snapshot.step, path.string(), steady_seconds() - snapshot.begun, bytes});
-  return "";
 }
 
 torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, const SlicePart& part) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/config/recipe.hpp"
 #include "strategies/collective/world.hpp"
 #include "strategies/engine/engine.hpp"
 
@@ -16,7 +17,8 @@ class Checkpointer {
     fs::path folder;      ///< RUN_DIR/checkpoints
     int64_t attempt = 1;  ///< number of the attempt of the run
     bool async = true;
-    bool stop_on_error = false;  ///< false: training continues if a checkpoint cannot be written
+    bool wait_for_store = false;  ///< after publishing, wait until the supervisor has stored the checkpoint elsewhere
+    bool stop_on_error = false;   ///< false: training continues if a checkpoint cannot be written
     int64_t keep_last = 2, save_top_k = 0, keep_every = 0;
     std::string monitor;
   };
@@ -28,7 +30,8 @@ class Checkpointer {
   };
   /// Callbacks on rank 0. The background thread calls the first two.
   struct Calls {
-    std::function<void()> settle = [] {};  ///< before publishing: makes all earlier events durable
+    /// Before publishing: makes all earlier events durable. With wait_for_store, it is also called after it.
+    std::function<void()> settle = [] {};
     std::function<void(const Published&)> published = [](const Published&) {};
     std::function<void(const std::string&)> note = [](const std::string&) {};  ///< a message for the user
   };
@@ -59,6 +62,7 @@ class Checkpointer {
   /// Returns why the checkpoint could not be written, the same on all ranks. Empty if it was published.
   std::string write(const Snapshot& snapshot);
   std::string publish(CheckpointWriter& writer, const std::vector<nlohmann::json>& entries, const Snapshot& snapshot);
+  void announce(const fs::path& path, const Snapshot& snapshot);
   void ended(const std::string& failure);
   void retain();
 
@@ -72,6 +76,9 @@ class Checkpointer {
   std::string failure_;   ///< of the last save that has ended; empty if it succeeded
   int64_t failures_ = 0;  ///< saves that have failed since the last success
 };
+
+/// The settings of [checkpoint].
+Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& run_dir, int64_t attempt);
 
 /// Elements [offset, offset + count) of a tensor of a checkpoint, in host memory, in the dtype that it was saved in.
 torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& tensor, const SlicePart& part);

@@ -22,18 +22,6 @@ namespace runner {
 
 namespace {
 
-Checkpointer::Options checkpoint_options(const TrainerSetup& setup) {
-  const auto& settings = setup.recipe.checkpoint;
-  return {.folder = setup.run_dir / "checkpoints",
-          .attempt = setup.attempt,
-          .async = settings.async,
-          .stop_on_error = settings.on_error == "stop",
-          .keep_last = settings.keep_last,
-          .save_top_k = settings.save_top_k,
-          .keep_every = settings.keep_every_n_steps.value_or(0),
-          .monitor = settings.monitor};
-}
-
 /// A number from a checkpoint's state. JSON stores NaN as null.
 double state_number(const nlohmann::json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
@@ -44,7 +32,7 @@ Trainer::Trainer(TrainerSetup setup)
       recipe_(setup_.recipe),
       report_(recipe_, setup_.events, setup_.world.rank, setup_.started),
       health_(recipe_, setup_.train, setup_.events, setup_.world.rank),
-      checkpointer_(setup_.world, checkpoint_options(setup_), checkpoint_calls()) {
+      checkpointer_(setup_.world, checkpoint_options(recipe_, setup_.run_dir, setup_.attempt), checkpoint_calls()) {
   start_at({});
 }
 

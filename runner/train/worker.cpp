@@ -36,6 +36,7 @@
 #include "runner/train/course.hpp"
 #include "runner/train/failure_report.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
+#include "runner/train/parts/precision.hpp"
 #include "runner/train/strategies/strategy.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/collective/counting_allocator.hpp"
@@ -204,6 +205,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
       with_scripted_order(open_dataset(recipe.data, Split::train, seq_len, vocab, options.cache_dir, learned), recipe);
   auto validation = open_dataset(recipe.data, Split::validation, seq_len, vocab, options.cache_dir, learned);
   const Topology topology = topology_of(recipe, place);
+  const auto conversion = open_precision(recipe);
   const auto whole = std::make_shared<const ModelSpec>(make_spec(recipe, vocab, seq_len));
   const ModelSpec& spec = *whole;
   const Mesh mesh = topology.mesh();
@@ -236,6 +238,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
                       .clip_value = by_norm ? std::nullopt : clip.gradient_clip_val,
                       .skip_nonfinite = clip.on_nonfinite == "skip",
                       .reducer = make_script_comm_hook(recipe, world),
+                      .conversion = conversion,
                       .note =
                           [&events](const std::string& text) {
                             events.emit("note", {{"message", text}});

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runner/base/log.hpp"
+#include "runner/base/loopback.hpp"
 #include "runner/ui/api.hpp"
 #include "runner/ui/page.hpp"
 
@@ -48,8 +49,6 @@ std::string shown_host(const std::string& host) {
   if (const auto name = machine_name(); is_any_address(host) && !name.empty()) return name;
   return host.find(':') != std::string::npos ? "[" + host + "]" : host;
 }
-
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 }  // namespace
 

@@ -131,6 +131,10 @@ int64_t ModelSpec::numel(size_t slot) const {
   return 0;
 }
 
+bool ModelSpec::converts() const {
+  return std::ranges::any_of(parameters(), [](const auto* parameter) { return parameter->converted.has_value(); });
+}
+
 size_t ModelSpec::slot(const std::string& parameter_name) const {
   size_t index = 0;
   for (const auto* parameter : parameters()) {

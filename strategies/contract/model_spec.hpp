@@ -24,6 +24,14 @@ struct Init {
   std::string of = {};  ///< for row_norms: the matrix
 };
 
+/// What the computation gets instead of a parameter (conversion.hpp): bytes for each element.
+struct ConvertedBytes {
+  /// From the block's forward to its backward; nullopt: one copy in the compute dtype.
+  std::optional<double> kept = {};
+  /// While it is computed, in addition; nullopt: two such copies.
+  std::optional<double> working = {};
+};
+
 struct ParameterSpec {
   std::string name;            ///< unique in the model, e.g. "blocks.3.attention.qkv.weight"
   std::vector<int64_t> shape;  ///< row-major; of the part that this rank has
@@ -40,6 +48,8 @@ struct ParameterSpec {
   bool of_base = false;
   /// Stored in NF4 (ModelSpec::quantization). Only for frozen parameters.
   bool quantized = false;
+  /// Set if the computation gets something else instead of it.
+  std::optional<ConvertedBytes> converted = {};
   WholeUse whole_use = WholeUse::rows;
   /// A copy of a parameter that an earlier stage of the pipeline has (stage_spec.hpp).
   bool copied = false;
@@ -238,6 +248,8 @@ struct ModelSpec {
   int64_t numel(size_t slot) const;
   /// Throws std::logic_error if there is no parameter with this name.
   size_t slot(const std::string& parameter_name) const;
+  /// Whether a parameter is converted (conversion.hpp).
+  bool converts() const;
   /// parameters() and then `buffers`: all tensors of the model in checkpoints and files.
   std::vector<const ParameterSpec*> stored() const;
   /// Indices of `buffers` and of stored(). Throw std::logic_error if there is none with this name.

@@ -56,6 +56,7 @@ Strategy::Strategy(StrategySetup setup)
       optimizer_(std::move(setup.optimizer)),
       additions_{.reducer = std::move(setup.reducer), .extension = std::move(setup.extension)},
       source_(std::move(setup.source)),
+      conversion_(std::move(setup.conversion)),
       spans_(setup.spans),
       clip_norm_(setup.clip_norm),
       clip_value_(setup.clip_value),
@@ -217,6 +218,16 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
             : "each of them is finite, but their norm is not"));
 }
 
+void Strategy::convert_gradients(const std::vector<torch::Tensor>& gradients) {
+  const auto parameters = model_.spec.parameters();
+  for (size_t i = 0; i < trained_; ++i)
+    convert_gradient(*conversion_, gradients[i],
+                     {.name = parameters[locals_[i].slot]->name,
+                      .shape = parameters[locals_[i].slot]->shape,
+                      .offset = locals_[i].offset,
+                      .scale = scaler_.scale()});
+}
+
 StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const {
   if (!observer_) return {false, lr_factor};
   auto listed = [&] {
@@ -249,9 +260,17 @@ StepResult Strategy::step(const StepInput& input) {
   const auto number = additions_.reducer ? additions_.reducer->update_number() : std::nullopt;
   const double lr_factor = number && input.lr_factor_at ? input.lr_factor_at(*number) : input.lr_factor;
   StepObserver::Decision decision{.lr_factor = lr_factor};
+  // A plug-in may make an infinite gradient finite. Then the step must be skipped all the same.
+  double before_conversion = 0;
+  if (conversion_ && !collects)
+    timed({Phase::update, "change gradients"}, [&] {
+      before_conversion = squared_norm(gradients);
+      convert_gradients(gradients);
+    });
   if (!collects)
     decision = timed({Phase::hooks, "before_optimizer_step"}, [&] { return ask_observer(gradients, lr_factor); });
-  const double squared = timed({Phase::update, "norm"}, [&] { return squared_norm(gradients); });
+  double squared = timed({Phase::update, "norm"}, [&] { return squared_norm(gradients); });
+  if (!std::isfinite(before_conversion)) squared = before_conversion;
   const Control control =
       timed({Phase::collective, "exchange of loss and norm"}, [&] { return exchange(loss_sum, squared, input.votes); });
 

@@ -22,6 +22,7 @@
 #include "strategies/collective/world.hpp"
 #include "strategies/contract/additions.hpp"
 #include "strategies/contract/context_axis.hpp"
+#include "strategies/contract/conversion.hpp"
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/loss_scaler.hpp"
@@ -40,10 +41,11 @@ struct StrategySetup {
   OptimizerConfig optimizer;
   ParameterSource source;
   std::optional<double> clip_norm = {}, clip_value = {};
-  bool skip_nonfinite = false;                ///< train.on_nonfinite = "skip"
-  LossScalePolicy loss_scale = {};            ///< used if precision.loss_scaling is set
-  std::shared_ptr<Reducer> reducer = {};      ///< null: gradients are summed according to the plan
-  std::shared_ptr<Extension> extension = {};  ///< what a strategy in Lua adds without reducing gradients, or null
+  bool skip_nonfinite = false;                  ///< train.on_nonfinite = "skip"
+  LossScalePolicy loss_scale = {};              ///< used if precision.loss_scaling is set
+  std::shared_ptr<Reducer> reducer = {};        ///< null: gradients are summed according to the plan
+  std::shared_ptr<Extension> extension = {};    ///< what a strategy in Lua adds without reducing gradients, or null
+  std::shared_ptr<Conversion> conversion = {};  ///< of the model's converted parameters, and of gradients, or null
   std::function<void(const std::string&)> note = {};  ///< tells the user something; may be empty
   SpanRecorder* spans = nullptr;  ///< records what each part of a step takes; null: nothing is recorded
 };
@@ -196,6 +198,7 @@ class Strategy : public Engine {
   ParameterSource source_;
   std::vector<LocalParameter> locals_;  ///< the trained ones, in the order of their gradients, and then the frozen ones
   size_t trained_ = 0;                  ///< number of trained ones
+  std::shared_ptr<Conversion> conversion_;  ///< or null
   StepObserver* observer_ = nullptr;
   SpanRecorder* spans_;
 
@@ -225,6 +228,8 @@ class Strategy : public Engine {
   }
   const TensorAxis* tensor_axis() const { return tensor_ ? &*tensor_ : nullptr; }
   const ContextAxis* context_axis() const { return context_ ? &*context_ : nullptr; }
+  /// Lets the conversion change the gradients in place.
+  void convert_gradients(const std::vector<torch::Tensor>& gradients);
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   /// Of each row of a batch: all tokens, or those that this rank of the context axis has.
   enum class Tokens { all, own };

@@ -68,9 +68,37 @@ class BlockGraphs::Feed : public Node {
   torch::Tensor gradient_;
 };
 
-BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Take take, TakeRows take_rows)
+/// Puts what a block computes with instead of its parameters into the model's slots, until the end of the scope.
+class BlockGraphs::Converted {
+ public:
+  Converted(BlockGraphs& owner, size_t block) : model_(owner.model_) {
+    if (!owner.conversion_) return;
+    const auto parameters = model_.spec.parameters();
+    std::vector<torch::Tensor> results;
+    for (const size_t slot : owner.converted_[block]) {
+      const auto& value = model_.slots[slot];
+      const auto dtype = owner.autocast_ ? owner.compute_ : value.scalar_type();
+      results.push_back(convert(*owner.conversion_, value.to(dtype), parameters[slot]->name));
+      values_.emplace_back(slot, value);
+    }
+    for (size_t i = 0; i < results.size(); ++i) model_.place(values_[i].first, results[i]);
+  }
+  ~Converted() {
+    for (const auto& [slot, value] : values_) model_.place(slot, value);
+  }
+  Converted(const Converted&) = delete;
+  Converted& operator=(const Converted&) = delete;
+
+ private:
+  Model& model_;
+  std::vector<std::pair<size_t, torch::Tensor>> values_;
+};
+
+BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Conversion* conversion, Take take,
+                         TakeRows take_rows)
     : model_(model),
       device_(device),
+      conversion_(conversion),
       autocast_(job.precision.autocast()),
       compute_(scalar_type(job.precision.compute)),
       recompute_(job.recompute),
@@ -79,6 +107,8 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Tak
       take_(std::move(take)),
       take_rows_(std::move(take_rows)) {
   if (job.host_checkpoints) checkpoints_pinned_ = job.accelerator.pinned;
+  for (size_t b = 0; conversion && b < model.spec.blocks.size(); ++b)
+    converted_.push_back(converted_slots(model.spec, b));
   for (size_t b = 0; b < model.spec.blocks.size(); ++b)
     for (const auto& parameter : model.spec.blocks[b].parameters) {
       owner_.push_back(b);
@@ -114,6 +144,7 @@ torch::Tensor BlockGraphs::run(size_t block, const torch::Tensor& x) {
   auto& later = pass_->context.weight_gradients;
   later = splits_ && torch::GradMode::is_enabled() ? c10::make_intrusive<WeightGradients>() : nullptr;
   pass_->graphs[block].later = later;
+  const Converted converted(*this, block);
   Autocast autocast(autocast_, device_.type(), compute_);
   return model_.blocks[block]->forward(x, pass_->context);
 }

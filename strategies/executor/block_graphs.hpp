@@ -11,6 +11,9 @@
 // kept. Gradients of a recomputed block are kept until the end of its backward. By then its saved activations are freed, so the
 // buffer for gradients does not add to them.
 //
+// A plug-in may convert parameters (conversion.hpp). The graph of a block then continues from what it computes to the parameter. A
+// parameter is cast to the compute dtype before: strategies have it in different dtypes, and the plug-in sees the same values.
+//
 // In a pipeline whose schedule splits backwards, backward() leaves the products for the gradients of matrices (weight_gradients.hpp), and
 // backward_weight() computes them. The inputs of these products and the gradients of their results exist until then.
 #pragma once
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/conversion.hpp"
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/host_checkpoints.hpp"
 #include "strategies/contract/module.hpp"
@@ -35,8 +39,9 @@ class BlockGraphs {
   using Take = std::function<void(size_t slot, torch::Tensor gradient)>;
   /// The same for a gradient as in RowGradients::add_rows().
   using TakeRows = std::function<void(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows)>;
-  /// The model must outlive this object.
-  BlockGraphs(Model& model, const Job& job, torch::Device device, Take take, TakeRows take_rows);
+  /// The model and the conversion, which may be null, must outlive this object.
+  BlockGraphs(Model& model, const Job& job, torch::Device device, Conversion* conversion, Take take,
+              TakeRows take_rows);
 
   /// Puts a tensor that shares the memory of `value` into the model's slot. Its gradients go to `take`, if it is trained.
   void place_parameter(size_t slot, const torch::Tensor& value);
@@ -71,6 +76,7 @@ class BlockGraphs {
  private:
   class Sink;
   class Feed;
+  class Converted;
   torch::Tensor run(size_t block, const torch::Tensor& x);
   void gradient_arrived(size_t slot, torch::Tensor gradient);
   void rows_arrived(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows);
@@ -98,6 +104,8 @@ class BlockGraphs {
 
   Model& model_;
   torch::Device device_;
+  Conversion* conversion_;
+  std::vector<std::vector<size_t>> converted_;  ///< slots, of each block; empty without a conversion
   bool autocast_;
   at::ScalarType compute_;
   std::vector<bool> recompute_;

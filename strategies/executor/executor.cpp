@@ -38,7 +38,7 @@ class Executor : public Strategy {
         events_(with_spans(std::move(events), spans_)),
         forward_program_(forward_program(*job_.model, plan_)),
         graphs_(
-            model_, job_, world_.device,
+            model_, job_, world_.device, conversion_.get(),
             [this](size_t slot, torch::Tensor gradient) { reduction_->add(slot, std::move(gradient)); },
             [this](size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
               reduction_->add_rows(slot, ids, rows);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "runner/base/error.hpp"
+#include "runner/base/loopback.hpp"
 
 namespace runner {
 
@@ -189,7 +190,7 @@ void add_fixed(OptionTable<Options>& table) {
 
 /// Of a checked address.
 bool is_local_endpoint(const std::string& text) {
-  return swarm::is_loopback(swarm::parse_endpoint(text).value_or(swarm::Endpoint()).host);
+  return is_loopback(swarm::parse_endpoint(text).value_or(swarm::Endpoint()).host);
 }
 
 swarm::Milliseconds milliseconds(double seconds) {
@@ -224,7 +225,7 @@ std::optional<std::string> refuse_together(const HivemindOptions& options) {
         "strategy.matchmaking_time = {:g} must be less than strategy.averaging_timeout = {:g}: the second one is for "
         "finding a group and averaging",
         options.matchmaking_time, options.averaging_timeout);
-  if (!swarm::is_loopback(options.host) || !options.announce.empty()) return std::nullopt;
+  if (!is_loopback(options.host) || !options.announce.empty()) return std::nullopt;
   for (const auto& peer : options.initial_peers)
     if (!is_local_endpoint(peer))
       return fmt::format(
@@ -235,7 +236,7 @@ std::optional<std::string> refuse_together(const HivemindOptions& options) {
 }
 
 bool is_local(const HivemindOptions& options) {
-  return swarm::is_loopback(options.host) && (options.announce.empty() || is_local_endpoint(options.announce)) &&
+  return is_loopback(options.host) && (options.announce.empty() || is_local_endpoint(options.announce)) &&
          std::ranges::all_of(options.initial_peers, is_local_endpoint);
 }
 

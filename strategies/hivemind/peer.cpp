@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "runner/base/loopback.hpp"
+
 namespace runner::swarm {
 
 PeerId random_peer_id() {

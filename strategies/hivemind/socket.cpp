@@ -80,12 +80,6 @@ std::optional<Endpoint> parse_endpoint(const std::string& text) {
   return Endpoint{host, static_cast<uint16_t>(port)};
 }
 
-bool is_loopback(const std::string& host) {
-  in_addr v4{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  return host == "localhost" || host == "::1";
-}
-
 Socket::Socket(Descriptor fd, const Stop& stop) : fd_(std::move(fd)), stop_(&stop) {
   set_non_blocking(fd_.get());
   const int on = 1;

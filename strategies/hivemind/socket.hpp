@@ -24,8 +24,6 @@ struct Endpoint {
 std::string to_text(const Endpoint& endpoint);
 /// The reverse; nullopt if the text is none. Ports are 1 to 65535.
 std::optional<Endpoint> parse_endpoint(const std::string& text);
-/// Whether the host is this machine only: "localhost", 127.0.0.0/8 or ::1.
-bool is_loopback(const std::string& host);
 
 class Socket {
  public:

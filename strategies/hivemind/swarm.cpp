@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "runner/base/error.hpp"
+#include "runner/base/loopback.hpp"
 
 namespace runner::swarm {
 

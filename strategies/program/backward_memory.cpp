@@ -67,6 +67,7 @@ class BlockMemory::Backward {
   /// Rows of a tied parameter are a tensor first, to which the gradient of the head is added.
   bool arrives_as_rows(const MemoryMoment& moment) const {
     if (!moment.arrives_as_rows || !memory_.job_.accelerator.host_kernels) return false;
+    if (memory_.converted(block_) > 0) return false;  // the gradient passes through the graph of the conversion
     for (size_t b = 0; b < memory_.job_.model->blocks.size(); ++b)
       if (memory_.waiting(b) > 0) return false;
     return true;

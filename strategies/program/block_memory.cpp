@@ -73,10 +73,10 @@ MemoryMoment BlockMemory::own_moment(size_t block, MemoryMoment moment) const {
 
 int64_t BlockMemory::cast_bytes(size_t block, int64_t elements) const {
   const auto& spec = job_.model->blocks[block];
-  if (leaf_ == job_.precision.compute || spec.kind != BlockKind::transformer) return 0;
+  if (spec.kind != BlockKind::transformer) return 0;
   int64_t bytes = 0;
   for (size_t i = spec.parameters.size(); i-- > 0 && elements > 0; elements -= elements_[first_slot_[block] + i])
-    bytes += spec.parameters[i].quantized ? 0 : elements_[first_slot_[block] + i] * compute_;
+    bytes += casts(spec.parameters[i]) ? elements_[first_slot_[block] + i] * compute_ : 0;
   return bytes;
 }
 
@@ -89,6 +89,35 @@ int64_t BlockMemory::saved(size_t block) const {
   return whole(static_cast<double>(tokens_) *
                (elements * static_cast<double>(compute_) + wide * static_cast<double>(wide_))) +
          saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
+}
+
+std::vector<const ParameterSpec*> BlockMemory::converted_parameters(size_t block) const {
+  const auto& spec = job_.model->blocks[block];
+  std::vector<const ParameterSpec*> list;
+  for (const auto& parameter : spec.parameters)
+    if (parameter.converted) list.push_back(&parameter);
+  if (spec.shared.empty()) return list;
+  const auto parameters = job_.model->parameters();
+  for (const auto& name : spec.shared)
+    if (const auto* shared = parameters[job_.model->slot(name)]; shared->converted) list.push_back(shared);
+  return list;
+}
+
+int64_t BlockMemory::converted(size_t block) const {
+  double bytes = 0;
+  for (const auto* parameter : converted_parameters(block))
+    bytes +=
+        parameter->converted->kept.value_or(static_cast<double>(compute_)) * static_cast<double>(parameter->numel());
+  return whole(bytes);
+}
+
+int64_t BlockMemory::converting(size_t block) const {
+  const auto element = static_cast<double>(compute_), cast = leaf_ == job_.precision.compute ? 0 : element;
+  double most = 0;
+  for (const auto* parameter : converted_parameters(block))
+    most = std::max(
+        most, (cast + parameter->converted->working.value_or(2 * element)) * static_cast<double>(parameter->numel()));
+  return whole(most);
 }
 
 int64_t BlockMemory::waiting(size_t block) const {
@@ -163,8 +192,7 @@ int64_t BlockMemory::norm_bytes(const MemoryMoment& moment) const {
 }
 
 int64_t BlockMemory::matrix_bytes(const ParameterSpec& matrix, bool multiplied) const {
-  const bool casts = leaf_ != job_.precision.compute && !matrix.quantized;
-  int64_t bytes = casts ? matrix.numel() * compute_ : 0;
+  int64_t bytes = casts(matrix) ? matrix.numel() * compute_ : 0;
   if (multiplied && job_.accelerator.host_kernels)
     bytes += scratch_bytes(job_.products, job_.precision.compute, {tokens_, matrix.shape[0], matrix.shape[1]});
   return bytes;
@@ -215,8 +243,7 @@ int64_t BlockMemory::forward_without_graph(size_t block, bool trains) const {
   int64_t scratch = 0, cast = 0, norms = 0;
   for (size_t i = 0; i < spec.parameters.size(); ++i) {
     const auto& parameter = spec.parameters[i];
-    if (leaf_ != job_.precision.compute && !parameter.quantized)
-      cast = std::max(cast, elements_[first_slot_[block] + i] * compute_);
+    if (casts(parameter)) cast = std::max(cast, elements_[first_slot_[block] + i] * compute_);
     if (job_.accelerator.host_kernels && parameter.shape.size() == 2)
       scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
                                                 {tokens_, parameter.shape[0], parameter.shape[1]}));

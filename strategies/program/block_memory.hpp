@@ -53,6 +53,11 @@ class BlockMemory {
   /// Bytes that the first part keeps for the second.
   int64_t kept_for_weights(size_t block) const;
 
+  /// Bytes of what the block computes with instead of its converted parameters (conversion.hpp).
+  int64_t converted(size_t block) const;
+  /// The most bytes in addition while one of them is computed.
+  int64_t converting(size_t block) const;
+
   int64_t elements(size_t slot) const { return elements_[slot]; }
 
  private:
@@ -66,6 +71,13 @@ class BlockMemory {
   int64_t attention_scratch(const MemoryMoment& moment) const;
   /// Bytes that a matrix needs in addition: its cast, and the scratch memory of its product if it is being `multiplied`.
   int64_t matrix_bytes(const ParameterSpec& matrix, bool multiplied) const;
+  /// Whether the block casts the parameter to the compute dtype. Quantized parameters are gathered in it, and converted ones were cast
+  /// before they were converted.
+  bool casts(const ParameterSpec& parameter) const {
+    return leaf_ != job_.precision.compute && !parameter.quantized && !parameter.converted;
+  }
+  /// The converted parameters that the block uses.
+  std::vector<const ParameterSpec*> converted_parameters(size_t block) const;
   /// Rows of the vocabulary projection on the rank with the most.
   int64_t head_columns() const;
   /// Bytes of the cast of the vocabulary projection's weight.
@@ -98,7 +110,7 @@ class BlockMemory {
     return static_cast<int64_t>(static_cast<double>(tokens_ * compute_) * elements_per_token);
   }
   /// Bytes of the casts of the block's last parameters, which have `elements` elements together, to the compute dtype. Autograd keeps
-  /// these casts with the activations. Quantized parameters are gathered in the compute dtype.
+  /// these casts with the activations.
   int64_t cast_bytes(size_t block, int64_t elements) const;
   int64_t cast_bytes(size_t block) const { return cast_bytes(block, job_.model->blocks[block].parameter_count()); }
 

@@ -8,6 +8,7 @@
 
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
+#include "strategies/program/converted_memory.hpp"
 #include "strategies/program/gradient_memory.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/program/rank_sums.hpp"
@@ -224,13 +225,16 @@ class Replay {
   }
 
   void forward(size_t block) {
+    converted_.make(micro_batch_, block);
     pass_on(0);
-    if (validating_ || block < job_.model->first_trained_block()) {
+    const bool graph = !validating_ && block >= job_.model->first_trained_block();
+    if (graph) {
+      run_with_graph(block);
+    } else {
       hold_at_peak(block, blocks_.forward_without_graph(block, /*trains=*/!validating_));
       hold(block, 0);
-    } else {
-      run_with_graph(block);
     }
+    if (!graph || job_.recomputes(block)) converted_.drop(micro_batch_, block);
     pass_on(blocks_.output(block));
   }
 
@@ -251,6 +255,7 @@ class Replay {
   void recompute(size_t block) {
     if (job_.host_checkpoints && job_.begins_recomputation(block)) bring_back_input_before(block);
     const int64_t gradient = blocks_.output(block);
+    converted_.make(micro_batch_, block);
     pass_on(0);
     for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak + gradient);
     hold_at_peak(block, blocks_.saved(block) + blocks_.output(block) + gradient);
@@ -302,12 +307,14 @@ class Replay {
   void backward_input(size_t block) {
     pass_on(0);
     follow(Op::backward_input, block);
+    converted_.drop(micro_batch_, block);
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
   }
 
   void backward(size_t block) {
     pass_on(0);
     follow(Op::backward, block);
+    converted_.drop(micro_batch_, block);
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
     // The gradient that goes to the stage before is counted until it is sent.
     if (job_.model->stage && block == job_.model->first_trained_block())
@@ -407,6 +414,7 @@ class Replay {
   BlockMemory blocks_;
   std::map<std::tuple<Op, size_t, bool>, std::vector<BackwardEvent>> events_;  ///< events_of()
   MemoryPeak peak_;
+  ConvertedMemory converted_{blocks_, peak_};
   bool on_device_;  ///< masters (if in memory) and reduced gradients are in device memory
   uint32_t micro_batch_ = 0;
   bool validating_ = false;

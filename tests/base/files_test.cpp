@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <fstream>
 
 #include "runner/base/error.hpp"
+#include "runner/base/loopback.hpp"
+#include "runner/base/private_file.hpp"
 
 using namespace runner;
 
@@ -28,6 +31,23 @@ TEST_CASE("a file is replaced atomically, and no temporary file remains") {
   fs::create_directory(folder.path / "taken");
   CHECK_THROWS_AS(write_file_atomic(folder.path / "taken", "x"), Error);
   CHECK(std::distance(fs::directory_iterator(folder.path), {}) == 2);
+}
+
+TEST_CASE("a private file can be read by its owner only, also after it replaced another one") {
+  TemporaryFolder folder;
+  const auto permissions = [&] { return fs::status(folder.path / "a").permissions(); };
+  write_private_file_atomic(folder.path / "a", "one");
+  CHECK(permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  write_file_atomic(folder.path / "a", "two");
+  std::ofstream(folder.path / ("a." + std::to_string(::getpid()) + ".tmp")) << "left by a process that was killed";
+  write_private_file_atomic(folder.path / "a", "three");
+  CHECK(permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(read_file(folder.path / "a") == "three");
+}
+
+TEST_CASE("addresses of this machine only") {
+  for (const char* own : {"127.0.0.1", "127.8.0.1", "::1", "localhost"}) CHECK(is_loopback(own));
+  for (const char* other : {"10.0.0.1", "128.0.0.1", "127.example.org", "0.0.0.0", ""}) CHECK_FALSE(is_loopback(other));
 }
 
 TEST_CASE("errors name the path and the reason") {

@@ -86,6 +86,21 @@ TEST_CASE("two nodes of one and two ranks give the curve of one rank", "[e2e]") 
     }
 }
 
+TEST_CASE("ddp2 on two nodes, with a thread for each rank, gives the curve of ddp", "[e2e]") {
+  const auto train = [](const Workplace& place, const std::string& strategy) {
+    write_tiny_recipe(place);
+    return finish_well(
+        Nodes(place, 2, {"run", "tiny.toml"}, {"strategy=" + strategy, "devices.cpu_processes=2", "model.dropout=0"}));
+  };
+  Workplace processes, threads;
+  train(processes, "ddp");
+  const auto results = train(threads, "ddp2");
+  check_same(losses(threads), losses(processes));
+  CHECK(results[0].json().at("peak_memory_bytes_per_rank").size() == 4);
+  const fs::path run_dir = results[0].json().at("run_dir").get<std::string>();
+  CHECK(runner::Checkpoint(run_dir / "checkpoints" / "step-000012").world_size() == 4);
+}
+
 TEST_CASE("a run of two nodes continues on one, and a run of one node on two", "[e2e]") {
   Workplace whole;
   write_tiny_recipe(whole, "[strategy]\nname = \"fsdp\"\n");

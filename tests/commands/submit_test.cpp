@@ -284,6 +284,11 @@ TEST_CASE("what a job of Slurm cannot do is refused before it is in the queue") 
       refused(place, set("devices.cluster=torchrun")),
       ContainsSubstring("--set devices.cluster=torchrun: error: devices.cluster = \"torchrun\", and the job starts its "
                         "ranks by srun: write \"slurm\" or \"auto\""));
+  place.write("rack.lua", "return { ranks = function() return { node_rank = 0, num_nodes = 1 } end }");
+  CHECK_THAT(
+      refused(place, set("plugins.cluster_environment=rack.lua")),
+      ContainsSubstring("--set plugins.cluster_environment=rack.lua: error: the job starts its ranks by srun, and "
+                        "Slurm's variables say which ranks they are: remove the plug-in"));
   CHECK_THAT(refused(place, set("strategy.name=dp")),
              ContainsSubstring("strategy `dp` has one process for all devices of a node, and Slurm starts one for each "
                                "device: use ddp"));

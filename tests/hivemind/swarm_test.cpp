@@ -123,7 +123,11 @@ TEST_CASE("a late joiner gets the state with equal bits, from the next peer if o
   Swarm late(quick_options({at(*swarms[1])}));
   std::optional<State> got;
   std::string why;
-  CHECK(wait_until([&] { return late.peers().size() == 2; }, 5));
+  const auto knows_the_first = [&] {
+    const auto peers = late.peers();
+    return peers.size() == 2 && std::ranges::any_of(peers, [](const auto& peer) { return peer.epoch == 5; });
+  };
+  CHECK(wait_until(knows_the_first, 5));
   got = late.load_state(0, {{"a", 3 << 20}, {"b", 0}, {"c", 3}}, why);
   CHECK_THAT(why, ContainsSubstring("no answer in time") || ContainsSubstring("closed"));
   REQUIRE(got);

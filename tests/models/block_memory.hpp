@@ -61,7 +61,8 @@ inline std::vector<BlockBytes> measured_memory(const DividedRun& run, const Mode
   }
   std::vector<torch::Tensor> gradients(model->slots.size());
   BlockGraphs graphs(
-      *model, job, torch::kCPU, [&](size_t slot, torch::Tensor gradient) { gradients[slot] = gradient; },
+      *model, job, torch::kCPU, /*conversion=*/nullptr,
+      [&](size_t slot, torch::Tensor gradient) { gradients[slot] = gradient; },
       [&](size_t slot, const torch::Tensor& ids, const torch::Tensor& rows) {
         gradients[slot] = torch::zeros_like(model->slots[slot]).index_add_(0, ids, rows);
       });

@@ -16,8 +16,10 @@ namespace {
 
 /// Builds libmine.so from `source` in `folder`, against the header as `cmake --install` puts it.
 void build(const fs::path& folder, const std::string& source) {
-  fs::create_directories(folder / "include/runner");
+  fs::create_directories(folder / "include/runner/plugins");
   fs::copy_file(RUNNER_SOURCE_DIR "/runner/models/plugin/plugin.hpp", folder / "include/runner/plugin.hpp",
+                fs::copy_options::overwrite_existing);
+  fs::copy_file(RUNNER_SOURCE_DIR "/runner/plugins/options.hpp", folder / "include/runner/plugins/options.hpp",
                 fs::copy_options::overwrite_existing);
   std::ofstream(folder / "mine.cpp") << source;
   const std::string torch = PLUGIN_LIBTORCH "/include";

@@ -57,6 +57,9 @@ struct TinyRun {
   int64_t dim = 32, n_layers = 3, n_heads = 4, seq_len = 16, vocab = 61, loss_chunk_tokens = 40;
   /// Makes the strategy. If empty, the strategy is made by name.
   std::function<std::unique_ptr<Strategy>(StrategySetup)> make;
+  /// The parameters that are converted, and by what, which each rank makes.
+  ConvertedParameters converted = {};
+  std::function<std::shared_ptr<Conversion>()> conversion = {};
   /// Changes the source of initial values.
   std::function<ParameterSource(const ModelSpec&, ParameterSource)> change_source;
   TokenLoss token_loss = {};           ///< replaces cross entropy, as a hook's loss does
@@ -123,6 +126,7 @@ inline ModelSpec tiny_spec(const TinyRun& run, const TensorDivision& division = 
   Recipe recipe;
   recipe.model = tiny_model(run);
   recipe.fine_tune = run.fine_tune;
+  recipe.plugins.converted = run.converted;
   recipe.train.loss = run.loss;
   if (run.packed) recipe.data.packing = "best_fit";
   if (run.mixes) recipe.data.format = "images", recipe.data.mixup = 1;
@@ -295,6 +299,7 @@ inline void with_strategy(const TinyRun& run, World& world, const std::function<
   Job job = tiny_job(run, largest);
   job.accelerator = world.accelerator;
   StrategySetup setup{world, *model, job, run.optimizer, source, run.clip_norm, run.clip_value, run.skip_nonfinite};
+  if (run.conversion) setup.conversion = run.conversion();
   auto strategy = run.make ? run.make(std::move(setup)) : make_strategy(run.strategy, std::move(setup));
   strategy->module_to_device();
   strategy->use_loss(run.token_loss);

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "runner/base/error.hpp"
+#include "tests/support/rank_check.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -295,6 +296,33 @@ TEST_CASE("a checkpoint is published only after earlier events are durable") {
       });
     });
     CHECK(order == std::vector<std::string>{"settled", "published"});
+  }
+}
+
+TEST_CASE("no rank goes on before its checkpoint is stored elsewhere, if training waits for that") {
+  at::set_num_threads(1);
+  for (int world_size : {1, 2}) {
+    Folder folder;
+    TinyRun run = tiny({world_size == 1 ? "single" : "ddp", {}, world_size});
+    std::vector<std::string> order;
+    std::atomic<bool> stored{false};
+    run_ranks(world_size, [&](World& world) {
+      with_strategy(run, world, [&](Strategy& strategy) {
+        auto waiting = options(folder.path, false);
+        waiting.wait_for_store = true;
+        const auto settle = [&] {
+          order.push_back("settled");
+          if (order.size() == 1) return;
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          stored = true;
+        };
+        Checkpointer checkpointer(world, waiting,
+                                  {.settle = settle, .published = [&](const auto&) { order.push_back("published"); }});
+        checkpointer.save(strategy, 3, {});
+        RANK_CHECK(stored);
+      });
+    });
+    CHECK(order == std::vector<std::string>{"settled", "published", "settled"});
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/plugins/given_options.hpp"
 
 namespace runner {
 
@@ -31,37 +32,6 @@ const plugin::Library& plugin_library(const std::string& path) {
     throw usage_error("model.plugin: {} was built with LibTorch {}, and this program uses {}; build it again", path,
                       found->torch_version, TORCH_VERSION);
   return *found;
-}
-
-template <typename T>
-plugin::Options::Value list_value(const json& value) {
-  return value.get<std::vector<T>>();
-}
-
-plugin::Options::Value option_value(const std::string& name, const json& value) {
-  const auto all = [&](auto&& is) { return value.is_array() && std::all_of(value.begin(), value.end(), is); };
-  if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number()) return value.get<double>();
-  if (value.is_string()) return value.get<std::string>();
-  if (all([](const json& item) { return item.is_number_integer(); })) return list_value<int64_t>(value);
-  if (all([](const json& item) { return item.is_number(); })) return list_value<double>(value);
-  if (all([](const json& item) { return item.is_string(); })) return list_value<std::string>(value);
-  throw usage_error("model.options: `{}` must be a number, a string, true, false, or a list of numbers or of strings",
-                    name);
-}
-
-/// Throws Error(usage) for options that the plug-in did not ask for.
-void check_asked(const plugin::Options& options) {
-  const std::vector<std::string> known(options.asked().begin(), options.asked().end());
-  for (const auto& [name, value] : options.values()) {
-    if (options.asked().contains(name)) continue;
-    const auto near = nearest(name, known);
-    throw usage_error("model.options: the plug-in has no option `{}`{}", name,
-                      near            ? fmt::format("; did you mean `{}`?", *near)
-                      : known.empty() ? "; it has none"
-                                      : "; it has " + join(known, ", "));
-  }
 }
 
 void check_model(const plugin::Model& model, const std::string& path) {
@@ -92,9 +62,7 @@ void check_model(const plugin::Model& model, const std::string& path) {
 
 plugin::Model make_plugin_model(const std::string& path, const json& options, const plugin::Sizes& sizes) {
   const auto& library = plugin_library(path);
-  std::map<std::string, plugin::Options::Value> values;
-  for (const auto& [name, value] : options.items()) values.emplace(name, option_value(name, value));
-  const plugin::Options given(std::move(values));
+  const auto given = plugin_options(options, "model.options");
   const auto model = [&] {
     try {
       return library.make(given, sizes);
@@ -102,7 +70,7 @@ plugin::Model make_plugin_model(const std::string& path, const json& options, co
       throw usage_error("model.plugin: the plug-in {} failed: {}", path, first_line(error.what()));
     }
   }();
-  check_asked(given);
+  check_asked(given, "model.options");
   check_model(model, path);
   return model;
 }

@@ -1,18 +1,13 @@
 #include "runner/models/plugin/spec.hpp"
 
-#include <sys/stat.h>
-
 #include <map>
 #include <mutex>
 
-#include "runner/base/capture.hpp"
 #include "runner/base/error.hpp"
-#include "runner/base/own_program.hpp"
-#include "runner/base/scratch_folder.hpp"
-#include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/spec_parts.hpp"
+#include "runner/plugins/ask_worker.hpp"
 #include "strategies/engine/token_batch.hpp"
 
 namespace runner {
@@ -32,40 +27,12 @@ Kept& kept() {
   return kept;
 }
 
-/// The worker measures, so its descriptions belong to it.
-std::string worker_identity(const fs::path& worker) {
-  struct stat status {};
-  if (::stat(worker.c_str(), &status) != 0)
-    throw environment_error(
-        "model.plugin needs {}, which is missing: build it, or install it in the folder of this program",
-        worker.string());
-  return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-}
-
-json described_by_worker(const fs::path& worker, const json& request) {
-  const ScratchFolder scratch(fs::temp_directory_path());
-  const auto question = scratch.path() / "request.json", answer = scratch.path() / "description.json";
-  write_file_atomic(question, request.dump());
-  constexpr std::chrono::minutes longest{5};
-  const auto ended = capture({worker.string(), "--describe-plugin", question.string(), answer.string()},
-                             {.timeout = longest, .with_stderr = true});
-  if (ended.too_late)
-    throw usage_error("model.plugin: describing the model of {} took more than {} minutes",
-                      request.at("plugin").get<std::string>(), longest.count());
-  if (!fs::exists(answer))
-    throw usage_error("model.plugin: the process that described the model of {} ended with status {}: {}",
-                      request.at("plugin").get<std::string>(), ended.status, trim(ended.output));
-  json description = json::parse(read_file(answer));
-  if (const auto error = description.find("error"); error != description.end())
-    throw usage_error("{}", error->get<std::string>());
-  return description;
-}
-
 json description_of_plugin(const json& request) {
-  const auto worker = beside_program("runner-worker");
   const std::string library = request.at("plugin");
   if (!fs::is_regular_file(library)) throw usage_error("model.plugin: there is no file {}", library);
-  const std::string key = xxh3_hex(request.dump() + worker_identity(worker) + xxh3_hex(MappedFile(library).bytes()));
+  // The worker measures, so its descriptions belong to it.
+  const std::string key =
+      xxh3_hex(request.dump() + worker_identity("model.plugin") + xxh3_hex(MappedFile(library).bytes()));
   auto& memory = kept();
   const std::lock_guard lock(memory.mutex);
   if (const auto found = memory.descriptions.find(key); found != memory.descriptions.end()) return found->second;
@@ -74,7 +41,7 @@ json description_of_plugin(const json& request) {
   if (!memory.folder.empty() && fs::exists(file)) {
     description = json::parse(read_file(file));
   } else {
-    description = described_by_worker(worker, request);
+    description = ask_worker("--describe-plugin", request, "model.plugin");
     if (!memory.folder.empty()) {
       fs::create_directories(memory.folder);
       write_file_atomic(file, description.dump(1) + "\n");

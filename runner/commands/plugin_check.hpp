@@ -1,0 +1,13 @@
+// Finds the mistakes in [plugins] before a run starts.
+#pragma once
+#include <vector>
+
+#include "runner/config/diagnostics.hpp"
+
+namespace runner {
+
+/// Loads every part in [plugins] and reports its mistakes, and options that no part has. It asks no part to do its work, so it needs
+/// nothing that exists only in a job.
+void check_plugins(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
+
+}  // namespace runner

@@ -1,0 +1,49 @@
+#include "runner/plugins/ask_worker.hpp"
+
+#include <sys/stat.h>
+
+#include "runner/base/capture.hpp"
+#include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/own_program.hpp"
+#include "runner/base/scratch_folder.hpp"
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+namespace {
+
+fs::path worker_program() { return beside_program("runner-worker"); }
+
+}  // namespace
+
+std::string worker_identity(const std::string& key) {
+  const auto worker = worker_program();
+  struct stat status {};
+  if (::stat(worker.c_str(), &status) != 0)
+    throw environment_error("{} needs {}, which is missing: build it, or install it in the folder of this program", key,
+                            worker.string());
+  return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+}
+
+nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key) {
+  (void)worker_identity(key);
+  const auto library = request.at("plugin").get<std::string>();
+  const ScratchFolder scratch(fs::temp_directory_path());
+  const auto question = scratch.path() / "request.json", answer = scratch.path() / "description.json";
+  write_file_atomic(question, request.dump());
+  constexpr std::chrono::minutes longest{5};
+  const auto ended = capture({worker_program().string(), flag, question.string(), answer.string()},
+                             {.timeout = longest, .with_stderr = true});
+  if (ended.too_late)
+    throw usage_error("{}: describing what {} has took more than {} minutes", key, library, longest.count());
+  if (!fs::exists(answer))
+    throw usage_error("{}: the process that described what {} has ended with status {}: {}", key, library, ended.status,
+                      trim(ended.output));
+  auto description = nlohmann::json::parse(read_file(answer));
+  if (const auto error = description.find("error"); error != description.end())
+    throw usage_error("{}", error->get<std::string>());
+  return description;
+}
+
+}  // namespace runner

@@ -1,0 +1,16 @@
+// What a plug-in that needs LibTorch says about itself: `runner` has no LibTorch, so a process of runner-worker opens the library.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace runner {
+
+/// Starts `runner-worker FLAG FILE FILE`, which reads `request` from the first file and writes its answer to the second one.
+/// request["plugin"]: the library. `key`: of the recipe, for messages. Throws Error(usage) with the answer's "error", or if there is no
+/// answer; Error(environment) without a worker.
+nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key);
+
+/// The state of the worker's program, in the same words while it does not change. Throws Error(environment) without a worker.
+std::string worker_identity(const std::string& key);
+
+}  // namespace runner
