@@ -17,6 +17,7 @@
 #include "runner/commands/disk_space.hpp"
 #include "runner/commands/elastic_nodes.hpp"
 #include "runner/commands/place.hpp"
+#include "runner/commands/plugin_check.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/commands/run.hpp"
@@ -374,6 +375,7 @@ ExitCode launch_run(const LaunchOptions& options) {
   Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
   keep_micro_batch(recipe, options);
   keep_label_order(recipe, options);
+  refuse_bad_plugins(recipe);
   Place place = find_place(recipe, options);
   if (nothing_left(options, recipe))
     return place.placement.rank == 0 ? tell_nothing_left(options, recipe) : ExitCode::done;

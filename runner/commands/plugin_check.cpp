@@ -32,4 +32,11 @@ void check_plugins(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   }
 }
 
+void refuse_bad_plugins(const Recipe& recipe) {
+  if (!recipe.plugins.cluster_environment && !recipe.plugins.checkpoint_io) return;
+  std::vector<Diagnostic> diagnostics;
+  check_plugins(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(std::move(diagnostics));
+}
+
 }  // namespace runner

@@ -10,4 +10,8 @@ namespace runner {
 /// nothing that exists only in a job.
 void check_plugins(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
+/// The same, before a plug-in does any work: a misspelt option of one that finds the other nodes, or the checkpoint to continue from, must
+/// not be ignored. Throws RecipeError.
+void refuse_bad_plugins(const Recipe& recipe);
+
 }  // namespace runner

@@ -20,7 +20,7 @@ struct PluginPaths {
   std::optional<std::string> cluster_environment, checkpoint_io;  ///< a library, or a .lua file
   std::optional<std::string> precision;                           ///< a library (torch_parts.hpp)
   nlohmann::json options = nlohmann::json::object();              ///< what the plug-ins ask for
-  /// No key: what the library of `precision` states. Who makes a spec for training sets it first.
+  /// Not a key. What the library of `precision` states; resolve_precision_part() and open_precision() set it.
   ConvertedParameters converted = {};
 };
 

@@ -9,6 +9,9 @@ using nlohmann::json;
 
 namespace {
 
+/// Of a plug-in, which is a library or a Lua file.
+bool names_lua_file(const std::optional<std::string>& path) { return path && path->ends_with(".lua"); }
+
 /// Recipe keys that name a script.
 std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   std::vector<std::string> keys;
@@ -19,7 +22,8 @@ std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
   if (auto hook = options.find("ddp_comm_hook"); hook != options.end() && hook->is_string() && names_script(*hook))
     keys.push_back("strategy.ddp_comm_hook");
   if (recipe.data.order) keys.push_back("data.order");
-  if (recipe.plugins.cluster_environment) keys.push_back("plugins.cluster_environment");
+  if (names_lua_file(recipe.plugins.cluster_environment)) keys.push_back("plugins.cluster_environment");
+  if (names_lua_file(recipe.plugins.checkpoint_io)) keys.push_back("plugins.checkpoint_io");
   return keys;
 }
 
@@ -34,7 +38,8 @@ json script_texts(const Recipe& recipe) {
   for (const auto& name : {json(recipe.strategy.name), options.value("ddp_comm_hook", json())})
     if (name.is_string() && names_script(name)) files.push_back(name.get<std::string>().substr(4));
   if (recipe.data.order) files.push_back(*recipe.data.order);
-  if (const auto& path = recipe.plugins.cluster_environment; path && path->ends_with(".lua")) files.push_back(*path);
+  for (const auto& path : {recipe.plugins.cluster_environment, recipe.plugins.checkpoint_io})
+    if (names_lua_file(path)) files.push_back(*path);
   if (auto registry = options.value("registry", json()); registry.is_string()) files.push_back(registry);
   json texts = json::object();
   for (const auto& file : files)

@@ -37,8 +37,8 @@ struct Ranks {
   std::string job_id = {};  ///< the same for all processes of a job, and different for other jobs; may be empty
 };
 
-/// Where the processes of a job run. It is also made by `runner check` and on machines that are not part of a job, so whatever is there
-/// only in a job, such as its environment variables, is for ranks(). Options are for the function that makes it.
+/// Where the processes of a job run. `runner check` makes one too, outside of a job, and does not call ranks(). So only ranks() may read
+/// what exists only in a job, such as its environment variables.
 class ClusterEnvironment {
  public:
   virtual ~ClusterEnvironment() = default;

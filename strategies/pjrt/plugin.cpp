@@ -36,8 +36,42 @@ Plugin::Plugin(const std::string& path) : path_(path), api_(table_of(path)) {
         "the PJRT plug-in {} has version {} of the interface, which is too old: it does not report the memory of "
         "programs",
         path, version());
+  require_functions();
   PJRT_ARGUMENTS(PJRT_Plugin_Initialize_Args, arguments);
   check(api_->PJRT_Plugin_Initialize(&arguments), "the PJRT plug-in cannot be initialised");
+}
+
+void Plugin::require_functions() const {
+  const auto require = [&](bool there, const char* name) {
+    if (!there) throw environment_error("the PJRT plug-in {} has no function {}", path_, name);
+  };
+#define RUNNER_REQUIRE(name) require(api_->name != nullptr, #name)
+  RUNNER_REQUIRE(PJRT_Error_Message);
+  RUNNER_REQUIRE(PJRT_Error_Destroy);
+  RUNNER_REQUIRE(PJRT_Plugin_Initialize);
+  RUNNER_REQUIRE(PJRT_Event_Await);
+  RUNNER_REQUIRE(PJRT_Event_Destroy);
+  RUNNER_REQUIRE(PJRT_Client_Create);
+  RUNNER_REQUIRE(PJRT_Client_Destroy);
+  RUNNER_REQUIRE(PJRT_Client_PlatformName);
+  RUNNER_REQUIRE(PJRT_Client_PlatformVersion);
+  RUNNER_REQUIRE(PJRT_Client_AddressableDevices);
+  RUNNER_REQUIRE(PJRT_Client_Compile);
+  RUNNER_REQUIRE(PJRT_Client_BufferFromHostBuffer);
+  RUNNER_REQUIRE(PJRT_Executable_Destroy);
+  RUNNER_REQUIRE(PJRT_Executable_NumOutputs);
+  RUNNER_REQUIRE(PJRT_Executable_GetCompiledMemoryStats);
+  RUNNER_REQUIRE(PJRT_Executable_Serialize);
+  RUNNER_REQUIRE(PJRT_Executable_DeserializeAndLoad);
+  RUNNER_REQUIRE(PJRT_LoadedExecutable_Destroy);
+  RUNNER_REQUIRE(PJRT_LoadedExecutable_GetExecutable);
+  RUNNER_REQUIRE(PJRT_LoadedExecutable_Execute);
+  RUNNER_REQUIRE(PJRT_Buffer_Destroy);
+  RUNNER_REQUIRE(PJRT_Buffer_Dimensions);
+  RUNNER_REQUIRE(PJRT_Buffer_ElementType);
+  RUNNER_REQUIRE(PJRT_Buffer_IsDeleted);
+  RUNNER_REQUIRE(PJRT_Buffer_ToHostBuffer);
+#undef RUNNER_REQUIRE
 }
 
 std::string Plugin::version() const {

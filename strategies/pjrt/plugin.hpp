@@ -27,6 +27,7 @@ class Plugin {
   void wait_for(PJRT_Event* event, const char* what) const;
 
  private:
+  void require_functions() const;
   std::string path_;
   const PJRT_Api* api_ = nullptr;
 };

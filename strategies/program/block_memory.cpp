@@ -260,8 +260,11 @@ int64_t BlockMemory::forward_without_graph(size_t block, bool trains) const {
 }
 
 int64_t BlockMemory::head_cast(size_t block) const {
-  const bool casts = job_.model->blocks[block].kind == BlockKind::head && leaf_ != job_.precision.compute;
-  return casts ? head_columns() * job_.model->dim * compute_ : 0;
+  if (job_.model->blocks[block].kind != BlockKind::head || leaf_ == job_.precision.compute) return 0;
+  // One that is converted was cast before (casts()).
+  for (const auto* parameter : converted_parameters(block))
+    if (parameter->shape.size() == 2 && parameter->shape[0] == job_.model->vocab_size) return 0;
+  return head_columns() * job_.model->dim * compute_;
 }
 
 int64_t BlockMemory::head_columns() const { return job_.model->division.most(job_.model->vocab_size); }

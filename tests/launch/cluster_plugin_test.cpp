@@ -9,6 +9,7 @@
 #include "runner/config/diagnostics.hpp"
 #include "runner/launch/variables.hpp"
 #include "tests/support/parts_library.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
@@ -57,17 +58,6 @@ const std::string& rack_library() {
 
 const std::string rack_script = RUNNER_SOURCE_DIR "/tests/plugin/parts/rack.lua";
 
-/// The error of `act`, as "CODE: message".
-template <typename Act>
-std::string refused(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
-  }
-  return "accepted";
-}
-
 /// The placement that a file with this text gives.
 Placement placed_by(const std::string& lua, const Values& variables = {}, const json& options = json::object()) {
   const TemporaryFolder folder;
@@ -80,13 +70,13 @@ Placement returned(const std::string& table) {
   return placed_by("return { ranks = function(env, options) return " + table + " end }");
 }
 std::string refused_result(const std::string& table) {
-  return refused([&] { returned(table); });
+  return refusal([&] { returned(table); });
 }
 
 std::string refused_library(const std::string& from, const std::string& to) {
   const TemporaryFolder folder;
   const auto path = build_parts(folder.path, "librack.so", with_replaced(parts_source("rack.cpp"), from, to));
-  return refused([&] { find_placement(recipe_with(path), process_environment()); });
+  return refusal([&] { find_placement(recipe_with(path), process_environment()); });
 }
 
 }  // namespace
@@ -110,7 +100,7 @@ TEST_CASE("a library and a Lua file give the same placement") {
     CHECK(p.world_size == 8);
     check_placement(p, 4, 2);
     check_placement(p, 0, 0);
-    CHECK(refused([&] { check_placement(p, 4, 3); }) ==
+    CHECK(refusal([&] { check_placement(p, 4, 3); }) ==
           "2: the recipe uses 3 nodes, but " + p.cluster +
               " says that there are 2: set devices.num_nodes = 2, or start 3");
   }
@@ -141,7 +131,7 @@ TEST_CASE("a launcher that starts one process for each rank sets `launched`") {
   CHECK(p.local_size == 4);
   CHECK(p.master_port == 7);
   check_placement(p, 4, 2);
-  CHECK_THAT(refused([&] { check_placement(p, 8, 2); }),
+  CHECK_THAT(refusal([&] { check_placement(p, 8, 2); }),
              ContainsSubstring("but the plug-in mine started 4 ranks on this node: set devices.devices = 4"));
   CHECK_THAT(explicit_indices_warning(p, {1, 3}), ContainsSubstring("under the plug-in mine"));
   // Ranks of one node meet on it.
@@ -215,30 +205,30 @@ TEST_CASE("values outside of their bounds are refused with the file, the field a
 TEST_CASE("a plug-in that fails is named, a Lua file with its line") {
   Values variables = second_of_two;
   variables.erase("RACK_HEAD");
-  CHECK_THAT(refused([&] { find_placement(recipe_with(rack_script), reads(variables)); }),
+  CHECK_THAT(refusal([&] { find_placement(recipe_with(rack_script), reads(variables)); }),
              ContainsSubstring("rack.lua:12: RACK_HEAD is not set: is this process started by the scheduler?"));
   variables = second_of_two;
   variables["RACK_NODE"] = "one";
-  CHECK_THAT(refused([&] { find_placement(recipe_with(rack_script), reads(variables)); }),
+  CHECK_THAT(refusal([&] { find_placement(recipe_with(rack_script), reads(variables)); }),
              ContainsSubstring("rack.lua:15: RACK_NODE is not a number"));
-  CHECK_THAT(refused([&] { placed_by("return { ranks = function(env) return env(3) end }"); }),
+  CHECK_THAT(refusal([&] { placed_by("return { ranks = function(env) return env(3) end }"); }),
              ContainsSubstring("mine.lua:1: env(name): `name` must be a string, not a number"));
-  CHECK(refused([&] { find_placement(recipe_with(rack_library()), process_environment()); }) ==
+  CHECK(refusal([&] { find_placement(recipe_with(rack_library()), process_environment()); }) ==
         "4: plugins.cluster_environment: the plug-in librack.so failed: RACK_NODE is not set: is this process started "
         "by the scheduler?");
   {
     const ProcessVariables set({{"RACK_NODE", "0"}, {"RACK_NODES", "2"}, {"RACK_HEAD", "a"}, {"RACK_JOB", "\xff"}});
-    CHECK_THAT(refused([&] { find_placement(recipe_with(rack_library()), process_environment()); }),
+    CHECK_THAT(refusal([&] { find_placement(recipe_with(rack_library()), process_environment()); }),
                EndsWith("`job_id` = \"\\xFF\", which must be UTF-8 text"));
   }
   const ProcessVariables set({{"RACK_NODE", "1"}, {"RACK_NODES", "1"}, {"RACK_HEAD", "a"}, {"RACK_JOB", ""}});
-  CHECK(refused([&] { find_placement(recipe_with(rack_library()), process_environment()); }) ==
+  CHECK(refusal([&] { find_placement(recipe_with(rack_library()), process_environment()); }) ==
         "2: " + rack_library() + ": ranks() returned `node_rank` = 1, which must be from 0 to 0: num_nodes = 1");
 }
 
 TEST_CASE("mistakes in the file are found without asking for the ranks") {
   const auto mistake = [](const std::string& path, const json& options = json::object()) {
-    return refused([&] {
+    return refusal([&] {
       AskedOptions asked;
       open_cluster_plugin(recipe_with(path, options), reads({}), asked);
     });
@@ -276,20 +266,20 @@ TEST_CASE("a library of another version, without the part, or that is none is re
   const TemporaryFolder folder;
   const auto refuse = [&](const std::string& source) {
     const auto path = build_parts(folder.path, "libother.so", source);
-    return refused([&] { find_placement(recipe_with(path), process_environment()); });
+    return refusal([&] { find_placement(recipe_with(path), process_environment()); });
   };
   CHECK_THAT(refuse("#include <runner/plugins/parts.hpp>\nRUNNER_PARTS(.checkpoint_io = nullptr)\n"),
              ContainsSubstring("libother.so has no cluster environment; RUNNER_PARTS(.cluster_environment = ...) "
                                "defines it"));
   const std::string text = (folder.path / "librunner_text.so").string();
   std::ofstream(text) << "no library";
-  CHECK_THAT(refused([&] { find_placement(recipe_with(text), process_environment()); }),
+  CHECK_THAT(refusal([&] { find_placement(recipe_with(text), process_environment()); }),
              ContainsSubstring("plugins.cluster_environment: cannot load "));
 }
 
 TEST_CASE("options that no part of a recipe has are refused") {
   const auto check = [](const std::string& path, const json& options) {
-    return refused([&] {
+    return refusal([&] {
       AskedOptions asked;
       asked.add({"bucket"});  // of another part
       open_cluster_plugin(recipe_with(path, options), reads({}), asked);
@@ -304,7 +294,7 @@ TEST_CASE("options that no part of a recipe has are refused") {
     CHECK(check(path, {{"colour", 1}}) ==
           "2: plugins.options: no plug-in of this recipe has an option `colour`; they have bucket, port, prefix");
   }
-  CHECK(refused([] {
+  CHECK(refusal([] {
           AskedOptions().check({{"port", 1}}, "plugins.options");
         }) == "2: plugins.options: no plug-in of this recipe has an option `port`; they have none");
 }
@@ -313,14 +303,14 @@ TEST_CASE("options of the command line and elastic runs are refused with a plug-
   Placement p = find_placement(recipe_with(rack_script), reads(second_of_two));
   NodeOptions options;
   options.master_port = 3;
-  CHECK_THAT(refused([&] { apply_node_options(p, options, 1, 1); }),
+  CHECK_THAT(refusal([&] { apply_node_options(p, options, 1, 1); }),
              ContainsSubstring("--master-port with plugins.cluster_environment"));
   options.node_rank = 1;
-  CHECK(refused([&] { apply_node_options(p, options, 1, 2); }) ==
+  CHECK(refusal([&] { apply_node_options(p, options, 1, 2); }) ==
         "2: --node-rank with plugins.cluster_environment: the plug-in rack already says which node this is; leave it "
         "out, or remove the key");
   options.master_addr = "10.0.0.1";
-  CHECK_THAT(refused([&] { apply_elastic_options(p, options, 1, 2); }),
+  CHECK_THAT(refusal([&] { apply_elastic_options(p, options, 1, 2); }),
              ContainsSubstring("the plug-in rack says how many nodes there are"));
 }
 
@@ -328,5 +318,5 @@ TEST_CASE("without a plug-in devices.cluster decides") {
   Recipe recipe;
   CHECK(find_placement(recipe, reads({})).cluster == "local");
   recipe.devices.cluster = "slrum";
-  CHECK_THAT(refused([&] { find_placement(recipe, reads({})); }), ContainsSubstring("did you mean \"slurm\"?"));
+  CHECK_THAT(refusal([&] { find_placement(recipe, reads({})); }), ContainsSubstring("did you mean \"slurm\"?"));
 }

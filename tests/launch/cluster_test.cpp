@@ -11,9 +11,11 @@
 #include "runner/base/error.hpp"
 #include "runner/launch/hostlist.hpp"
 #include "runner/launch/variables.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
+using runner::testing::refusal;
 
 namespace {
 
@@ -36,16 +38,6 @@ Map with(Map base, const Map& changes) {
   return base;
 }
 
-/// The error that `act` throws, as "CODE: message".
-template <typename Act>
-std::string refusal(Act act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
-  }
-  return "accepted";
-}
 std::string refusal_of(const Map& map, const std::string& wanted = "auto") {
   return refusal([&] { find_placement(wanted, from(map)); });
 }

@@ -13,6 +13,7 @@
 #include "runner/base/files.hpp"
 #include "runner/launch/shared_resources.hpp"
 #include "tests/launch/members_support.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/wait_until.hpp"
 
@@ -22,16 +23,6 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 namespace {
-
-/// The Error that `action` throws, as "CODE: MESSAGE".
-std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
-  }
-  return "no error";
-}
 
 bool alive(pid_t pid) { return ::kill(pid, 0) == 0; }
 

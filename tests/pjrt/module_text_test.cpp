@@ -1,4 +1,4 @@
-// Every operation of programs, computed by XLA on CPU devices, beside values that are known or computed here.
+// XLA computes each operation of ModuleText on CPU devices, and the results are compared with known values.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_vector.hpp>
 #include <cmath>

@@ -20,7 +20,7 @@ const fs::path& rack_example() {
   return library;
 }
 
-/// A recipe with the plug-in `file` beside it.
+/// Writes a recipe, and copies the plug-in `file` into its folder.
 void write_rack_recipe(const Workplace& place, const std::string& file, const std::string& more = "") {
   write_tiny_recipe(place, "[plugins]\ncluster_environment = \"" + file + "\"\n" + more);
   if (file == "rack.lua")
@@ -117,7 +117,7 @@ TEST_CASE("resume and rerun ask the plug-in again", "[e2e]") {
   CHECK_THAT(more[0].err, ContainsSubstring("continuing from"));
   CHECK(shown_run(place).at("world_size") == 4);
   CHECK(losses(place).size() == 16);
-  // The script's text is recorded, and a change of it is told.
+  // The run records the script's text, and a note says that it has changed.
   place.write("rack.lua", "-- changed\n" + parts_source("rack.lua"));
   const auto changed = trained_rack(place, {"resume", "--set", "train.max_steps=18"});
   CHECK_THAT(changed[0].err, ContainsSubstring("rack.lua has changed since this run was last started"));
@@ -144,6 +144,10 @@ TEST_CASE("check finds mistakes of a cluster environment, and needs no variables
   CHECK_THAT(check({"plugins.options={ prot = 1 }"}),
              ContainsSubstring("2: ") && ContainsSubstring("--set plugins.options={ prot = 1 }") &&
                  ContainsSubstring("no plug-in of this recipe has an option `prot`; did you mean `port`?"));
+  // A run says so before it asks for its ranks, whose variables are not set here.
+  const auto started = place.run({"run", "tiny.toml", "--set", "plugins.options={ prot = 1 }"});
+  CHECK(started.code == 2);
+  CHECK_THAT(started.err, ContainsSubstring("did you mean `port`?"));
   CHECK_THAT(check({"plugins.cluster_environment=librakc.so"}),
              ContainsSubstring("there is no file") && ContainsSubstring("did you mean librack.so?"));
   CHECK_THAT(check({"devices.cluster=slurm"}), ContainsSubstring("tiny.toml:") &&

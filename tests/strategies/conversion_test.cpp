@@ -97,7 +97,7 @@ TEST_CASE("converted parameters and changed gradients give the same training und
   check_near(train_tiny(run).losses, single.losses);
 }
 
-TEST_CASE("a conversion gets values in the compute dtype, in whatever dtype a strategy has them", "[conversion]") {
+TEST_CASE("a conversion gets values in the compute dtype, also if the strategy stores another dtype", "[conversion]") {
   auto run = converted_run();
   run.precision = GENERATE(as<std::string>(), "bf16-mixed", "bf16-true");
   run.world_size = 2;
