@@ -20,20 +20,12 @@
 #include "strategies/program/program.hpp"
 #include "strategies/reducers/built_in.hpp"
 #include "strategies/single/entry.hpp"
+#include "strategies/xla/entry.hpp"
 #include "strategies/zero/entry.hpp"
 
 namespace runner {
 
 namespace {
-
-Entry planned(std::string name, std::string summary, std::vector<std::string> aliases, std::string instead) {
-  Entry entry;
-  entry.name = std::move(name);
-  entry.summary = std::move(summary);
-  for (auto& alias : aliases) entry.aliases.push_back({std::move(alias)});
-  entry.unavailable = "not built yet; " + instead;
-  return entry;
-}
 
 /// What all strategies have in common: the pipeline's schedule, units of their own for parameters in NF4, and the predictions of a
 /// built-in reducer.
@@ -47,26 +39,38 @@ void complete_plans(Entry& entry) {
   };
 }
 
+/// A compiled step has its state on the devices, and a copy of it in host memory (strategies/xla).
+void add_host_copy(const Job& job, MemoryParts& parts) {
+  const int64_t parameters = parts.parameters, optimizer = parts.optimizer;
+  if (job.accelerator.own_memory) {
+    parts.host += parameters + optimizer;
+    return;
+  }
+  parts.parameters += parameters;
+  parts.optimizer += optimizer;
+  parts.between_steps += parameters + optimizer;
+}
+
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
     return refuse_plan(job, plan(job));
   };
-  entry.memory = [plan = entry.plan](const Job& job) { return program_memory(job, plan(job)); };
+  entry.memory = [plan = entry.plan](const Job& job) {
+    const auto made = plan(job);
+    auto parts = program_memory(job, made);
+    if (made.compiled) add_host_copy(job, parts);
+    return parts;
+  };
   entry.traffic = [plan = entry.plan](const Job& job) { return program_traffic(job, plan(job)); };
   entry.host_work = [plan = entry.plan](const Job& job) { return program_host_work(job, plan(job)); };
 }
 
 std::vector<Entry> make_catalog() {
-  const std::string cpu_and_cuda = "strategies run on CPUs and CUDA devices; for data parallelism use ddp or fsdp";
-  std::vector<Entry> list{single_entry(),   ddp_entry(),      fsdp_entry(), zero_entry(),       model_parallel_entry(),
-                          pipeline_entry(), dp_entry(),       ddp2_entry(), colossalai_entry(), horovod_entry(),
-                          bagua_entry(),    hivemind_entry(), hpu_entry(),  ipu_entry()};
-  list.push_back(planned("xla", "Lazy tensors compiled for XLA devices.",
-                         {"xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
-                          "SingleDeviceXLAStrategy", "SingleXLAStrategy", "TPUSpawnStrategy", "SingleTPUStrategy"},
-                         cpu_and_cuda));
-  list.push_back(planned("xla_fsdp", "FSDP on XLA devices.", {"XLAFSDPStrategy"}, cpu_and_cuda));
+  std::vector<Entry> list{
+      single_entry(), ddp_entry(),  fsdp_entry(),       zero_entry(),       model_parallel_entry(), pipeline_entry(),
+      dp_entry(),     ddp2_entry(), colossalai_entry(), horovod_entry(),    bagua_entry(),          hivemind_entry(),
+      hpu_entry(),    ipu_entry(),  xla_entry(),        single_xla_entry(), xla_fsdp_entry()};
   for (auto& entry : list)
     if (entry.plan) {
       complete_plans(entry);

@@ -4,6 +4,7 @@
 #include "strategies/executor/executor.hpp"
 #include "strategies/hivemind/reducer.hpp"
 #include "strategies/reducers/base_reducer.hpp"
+#include "strategies/xla/strategy.hpp"
 
 namespace runner {
 
@@ -16,7 +17,14 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup s
     setup.reducer = make_hivemind(plan.reducer, setup);
   else if (!plan.reducer.name.empty())
     setup.reducer = make_reducer(setup.world, plan.reducer, setup.job);
+  if (plan.compiled) return make_compiled(std::move(setup), std::move(plan));
   return make_executor(std::move(setup), std::move(plan));
 }
+
+#ifndef RUNNER_HAS_XLA
+std::unique_ptr<Strategy> make_compiled(StrategySetup, ParallelPlan) {
+  throw environment_error("this program was built without XLA; run scripts/setup --xla and build it again");
+}
+#endif
 
 }  // namespace runner

@@ -312,7 +312,14 @@ class Finder {
       report("devices." + key, message, other, other + " is set here");
     const auto& devices = recipe_.devices;
     const auto& kind = devices.accelerator;
-    if (!devices.simulate && std::ranges::find(other_devices(), kind) != other_devices().end())
+    const bool other = !devices.simulate && std::ranges::find(other_devices(), kind) != other_devices().end();
+    const bool plugged = kind == "tpu" && recipe_.strategy.options.contains("plugin");
+    if (other && kind == "tpu" && !plugged)
+      report("devices.accelerator",
+             fmt::format("accelerator \"tpu\" needs a PJRT plug-in for its devices: set strategy.name = \"xla\" and "
+                         "strategy.plugin = \"/path/to/libtpu.so\"; {}",
+                         under_simulation));
+    else if (other && !plugged)
       report("devices.accelerator",
              fmt::format("this program has no backend for accelerator \"{}\"; cpu and cuda have one, and {}", kind,
                          under_simulation));

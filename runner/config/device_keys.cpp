@@ -60,7 +60,7 @@ void add_devices(std::vector<Key>& keys) {
   using D = Recipe::Devices;
   add({.name = "accelerator", .type = T::choice,
        .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu. " + join(other_devices(), ", ") +
-               ": with devices.simulate only.",
+               ": with devices.simulate only; tpu also with a strategy for XLA that has a plugin.",
        .choices = accelerators(), .spellings = {{"gpu", "cuda"}}, .refuses = refused_accelerator},
       &D::accelerator);
   add.add({.name = "devices", .type = T::other,

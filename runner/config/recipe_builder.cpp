@@ -83,9 +83,12 @@ void set_option(Recipe& recipe, const std::string& section, const std::string& n
     recipe.hooks.options[name.substr(0, dot)][name.substr(dot + 1)] = located.value;
     return;
   }
-  const bool path = (name == "registry" || name == "nvme_path") && located.value.is_string();
-  recipe.strategy.options[name] =
-      path ? json(absolute(located.value.get<std::string>(), located.folder)) : script_at(located);
+  // "none" is a value of compilation_cache, and a plug-in without a folder is looked up by the system.
+  const auto text = located.value.is_string() ? located.value.get<std::string>() : "";
+  const bool path =
+      !text.empty() && (name == "registry" || name == "nvme_path" || (name == "compilation_cache" && text != "none") ||
+                        (name == "plugin" && text.find('/') != std::string::npos));
+  recipe.strategy.options[name] = path ? json(absolute(text, located.folder)) : script_at(located);
 }
 
 /// If data.train is one folder with the folders of splits, and the recipe has no other validation data: data.train and

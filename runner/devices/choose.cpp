@@ -160,7 +160,8 @@ std::string list_devices(const Facts& facts) {
 
 DeviceChoice choose_devices(const Recipe::Devices& devices, const Facts& facts) {
   check_request(devices.devices);
-  if (devices.accelerator == "cpu") return choose_cpu(devices, true, "");
+  // The devices of a PJRT plug-in are those of a strategy (strategies/xla), which drives them from the host.
+  if (devices.accelerator == "cpu" || devices.accelerator == "tpu") return choose_cpu(devices, true, "");
 
   std::string obstacle;
   if (facts.cuda.empty())

@@ -1,6 +1,7 @@
 #include "runner/models/dropout.hpp"
 
 #include <ATen/Parallel.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
@@ -128,8 +129,22 @@ Tensor generated_mask(at::IntArrayRef sizes, torch::Device device, double p, con
   return mask;
 }
 
+namespace {
+
+/// A mask whose step is not known yet (strategies/xla/lower_dropout.cpp).
+Tensor mask_of_any_step(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
+  RUNNER_CHECK(place.parts.empty() && !place.tokens, "a mask of a part of a tensor, of any step");
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("runner::keep_mask", "")
+                             .typed<Tensor(at::IntArrayRef, double, int64_t, int64_t, int64_t, torch::Device)>();
+  return op.call(sizes, p, static_cast<int64_t>(place.block), static_cast<int64_t>(place.site), place.rows, device);
+}
+
+}  // namespace
+
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   RUNNER_CHECK(sizes.size() >= 2);
+  if (device.is_meta()) return mask_of_any_step(sizes, device, p, place);
   if (place.tokens && sizes.size() == 3)  // the same as of rows of tokens
     return keep_mask({sizes[0] * sizes[1], sizes[2]}, device, p, place).view(sizes);
   if (!device.is_cpu() && c10::multiply_integers(sizes) > 0) return generated_mask(sizes, device, p, place);
@@ -140,6 +155,8 @@ Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const Ma
 
 void save_place(AutogradContext* context, const MaskPlace& place) {
   context->saved_data["key"] = static_cast<int64_t>(place.key);
+  context->saved_data["block"] = static_cast<int64_t>(place.block);
+  context->saved_data["site"] = static_cast<int64_t>(place.site);
   context->saved_data["first_row"] = place.first_row;
   context->saved_data["rows"] = place.rows;
   std::vector<int64_t> parts, tokens;
@@ -153,7 +170,9 @@ MaskPlace saved_place(AutogradContext* context) {
   auto& saved = context->saved_data;
   MaskPlace place{.key = static_cast<uint64_t>(saved["key"].toInt()),
                   .first_row = saved["first_row"].toInt(),
-                  .rows = saved["rows"].toInt()};
+                  .rows = saved["rows"].toInt(),
+                  .block = static_cast<uint64_t>(saved["block"].toInt()),
+                  .site = static_cast<uint64_t>(saved["site"].toInt())};
   const auto parts = saved["parts"].toIntVector(), tokens = saved["tokens"].toIntVector();
   for (size_t i = 0; i < parts.size(); i += 3)
     place.parts.push_back({.dim = static_cast<int>(parts[i]), .first = parts[i + 1], .whole = parts[i + 2]});
@@ -194,7 +213,9 @@ Tensor PlacedDropout::apply_to(Tensor x) const {
 MaskPlace Dropout::place(const ForwardContext& context, DropoutSite site) const {
   MaskPlace place{.key = mix64(mix64(context.dropout_key ^ mix64(block_index_)) + static_cast<uint64_t>(site)),
                   .first_row = context.first_row,
-                  .rows = context.batch->rows};
+                  .rows = context.batch->rows,
+                  .block = block_index_,
+                  .site = static_cast<uint64_t>(site)};
   if (context.context_axis) {
     const auto& division = context.context_axis->division();
     const int64_t chunk = context.batch->padded_tokens / division.chunks();
@@ -215,3 +236,10 @@ Tensor Dropout::operator()(Tensor x, const ForwardContext& context, DropoutSite 
 }
 
 }  // namespace runner
+
+TORCH_LIBRARY(runner, library) {
+  library.def("keep_mask(int[] sizes, float p, int block, int site, int rows, Device device) -> Tensor",
+              [](at::IntArrayRef sizes, double, int64_t, int64_t, int64_t, torch::Device device) {
+                return at::empty(sizes, torch::dtype(torch::kBool).device(device));
+              });
+}

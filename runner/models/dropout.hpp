@@ -39,6 +39,7 @@ struct MaskPlace {
   std::vector<MaskPart> parts = {};  ///< of different dimensions
   /// If set, the tensor [B * T, dim] or [B, T, dim] has these tokens of the rows. A part of the first dimension is then a part of them.
   std::optional<MaskTokens> tokens = {};
+  uint64_t block = 0, site = 0;  ///< what the key depends on besides the step
 
   /// The part of a dimension; null: the tensor has all of it.
   const MaskPart* part(size_t dim) const;
@@ -47,7 +48,8 @@ struct MaskPlace {
 /// Boolean mask, true with probability 1 - p. `sizes` has at least two dimensions. The first one has place.rows consecutive rows of equal
 /// size; if the tensor has a part of that dimension, these are the rows of the whole. A part may end behind the whole: that is padding. An
 /// element depends only on the key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares
-/// SplitMix64 of the coordinates with a threshold. Other devices have generated_mask().
+/// SplitMix64 of the coordinates with a threshold. For a tensor without values it is the operator runner::keep_mask(), which a compiler
+/// replaces: key and rows of a step are not known then. Other devices have generated_mask().
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// Seeds the device's generator (Philox on CUDA) for each row and draws complete rows, of which the mask is a part. It also depends on the

@@ -20,7 +20,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 ComputeScope::ComputeScope(const Tensor& reference)
-    : dtype(at::autocast::is_autocast_enabled(reference.device().type())
+    : dtype(at::autocast::is_autocast_available(reference.device().type()) &&
+                    at::autocast::is_autocast_enabled(reference.device().type())
                 ? at::autocast::get_autocast_dtype(reference.device().type())
                 : reference.scalar_type()) {}
 

@@ -186,6 +186,14 @@ void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
   events.emit("resumed", {{"step", checkpoint.step()}, {"bytes_read", checkpoint.bytes_read()}});
 }
 
+/// Programs that a strategy compiles are kept with the other data that can be made again.
+void set_program_cache(Job& job, const Entry& entry, const std::string& cache_dir) {
+  constexpr const char* name = "compilation_cache";
+  const auto is_it = [&](const StrategyOption& option) { return option.name == name; };
+  if (!std::ranges::any_of(entry.options, is_it) || !job.options.value(name, nlohmann::json()).is_null()) return;
+  job.options[name] = (fs::path(cache_dir) / "programs").string();
+}
+
 /// Multiplies the recipe's learning rates by Entry::rate_factor.
 void scale_rates(Recipe& recipe, const Entry& entry, const Job& job) {
   const double factor = entry.rate_factor ? entry.rate_factor(job) : 1;
@@ -223,6 +231,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
   scale_rates(recipe, entry, job);
+  set_program_cache(job, entry, options.cache_dir);
   recipe = with_script_optimizer(recipe, entry, job.options, spec);
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";

@@ -187,6 +187,17 @@ class Strategy : public Engine {
   }
   /// Whether this rank has the last block of the model.
   bool has_loss() const { return !model_.spec.stage || model_.spec.stage->has_last; }
+  // ---- parts of step(), for an engine that has one of its own
+  std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
+  /// Sums the control words of all ranks (control_words.hpp).
+  struct Control {
+    double loss = 0, squared_norm = 0;
+    uint32_t votes = 0;
+    bool finite = true;
+  };
+  Control exchange(double loss, double squared_norm, uint32_t votes);
+  /// The observer's decision; without an observer, an update with `lr_factor`.
+  StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   /// What additions can use, without `to_momentum` and `shapes`.
   Extension::Host host_of_additions();
 
@@ -201,6 +212,8 @@ class Strategy : public Engine {
   std::shared_ptr<Conversion> conversion_;  ///< or null
   StepObserver* observer_ = nullptr;
   SpanRecorder* spans_;
+  std::optional<double> clip_norm_, clip_value_;
+  bool skip_nonfinite_;
 
  private:
   /// Elements [begin, begin + count) of a local parameter, which are in one slice of the whole parameter, from `offset` on.
@@ -230,7 +243,6 @@ class Strategy : public Engine {
   const ContextAxis* context_axis() const { return context_ ? &*context_ : nullptr; }
   /// Lets the conversion change the gradients in place.
   void convert_gradients(const std::vector<torch::Tensor>& gradients);
-  StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
   /// Of each row of a batch: all tokens, or those that this rank of the context axis has.
   enum class Tokens { all, own };
   /// Copies the fields that the model needs to the device. An empty micro-batch is replaced by one row of BatchField::padding, so that this
@@ -238,14 +250,6 @@ class Strategy : public Engine {
   MicroBatch to_device(const HostBatch& batch, Tokens tokens) const;
   /// The fields that the model needs, in host memory, pinned if the device has such copies and they are copied as they are.
   std::vector<torch::Tensor> host_fields(const HostBatch& batch) const;
-  std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
-  /// Sums the control words of all ranks (control_words.hpp).
-  struct Control {
-    double loss = 0, squared_norm = 0;
-    uint32_t votes = 0;
-    bool finite = true;
-  };
-  Control exchange(double loss, double squared_norm, uint32_t votes);
   /// Sum of the squares of this rank's gradients for which counts_in_norm() is true.
   double squared_norm(const std::vector<torch::Tensor>& gradients) const;
   /// Collective. The gain of an update whose gradients have that squared norm, over all ranks.
@@ -264,8 +268,6 @@ class Strategy : public Engine {
   bool copies_are_average_ = false;
   double share_ = 1;               ///< this rank's part of the weight of the current step's loss
   int64_t weight_ = 0, rows_ = 0;  ///< of the step: StepInput::weight, and the rows of this rank
-  std::optional<double> clip_norm_, clip_value_;
-  bool skip_nonfinite_;
   LossScaler scaler_;
   std::optional<AdaScale> adascale_;
   TokenLoss token_loss_;

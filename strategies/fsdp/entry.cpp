@@ -8,22 +8,14 @@
 #include "runner/base/glob.hpp"
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
+#include "strategies/contract/mixed_precision.hpp"
+#include "strategies/contract/suggestion.hpp"
 #include "strategies/contract/with_options.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
 
 namespace {
-
-constexpr std::pair<const char*, DType> dtypes[] = {
-    {"float32", DType::float32}, {"fp32", DType::float32},    {"32", DType::float32},   {"bfloat16", DType::bfloat16},
-    {"bf16", DType::bfloat16},   {"float16", DType::float16}, {"fp16", DType::float16}, {"16", DType::float16}};
-
-/// Converts "torch.float16" to "float16".
-std::string without_torch(const std::string& dtype) {
-  const std::string prefix = "torch.";
-  return dtype.starts_with(prefix) ? dtype.substr(prefix.size()) : dtype;
-}
 
 const char* no_wrapping_needed = "no effect: the original parameters, with their names and groups, are always used";
 const char* no_sync_needed =
@@ -124,14 +116,6 @@ const OptionTable<FsdpOptions>& option_table() {
 
 ParallelPlan plan_of(const Job& job, const FsdpOptions& options);
 
-std::optional<DType> mixed_dtype(const FsdpOptions& options, const char* part) {
-  const auto& mixed = options.mixed_precision;
-  auto value = mixed.is_object() ? mixed.value(part, nlohmann::json()) : mixed;
-  for (const auto& [name, dtype] : dtypes)
-    if (value.is_string() && without_torch(value.get<std::string>()) == name) return dtype;
-  return std::nullopt;
-}
-
 /// The value of auto_wrap_policy: "block", "size", "none", or "names" with patterns of block names.
 struct WrapPolicy {
   std::string word;
@@ -192,35 +176,6 @@ std::string fsdp_label(const Job&, const FsdpOptions& options) {
          (options.reduce_every_micro_batch == false ? ", reduced once a step" : "");
 }
 
-std::string in_quotes(const std::string& word) { return "\"" + word + "\""; }
-
-/// " (did you mean "x"?)", or an empty string.
-std::string suggestion(const nlohmann::json& given, const std::vector<std::string>& allowed) {
-  auto near = given.is_string() ? nearest(given.get<std::string>(), allowed) : std::nullopt;
-  return near ? fmt::format(" (did you mean {}?)", in_quotes(*near)) : "";
-}
-
-std::optional<std::string> refuse_mixed_precision(const nlohmann::json& mixed) {
-  if (mixed.is_null()) return std::nullopt;
-  std::vector<std::string> names, parts{"param_dtype", "reduce_dtype", "buffer_dtype"};
-  for (const auto& [name, dtype] : dtypes) names.push_back(name);
-  auto wrong = [&](const std::string& where, const nlohmann::json& value) -> std::optional<std::string> {
-    bool known = value.is_string() &&
-                 std::find(names.begin(), names.end(), without_torch(value.get<std::string>())) != names.end();
-    if (known) return std::nullopt;
-    return fmt::format("{} cannot be {}{}; a dtype is \"float32\", \"bfloat16\" or \"float16\"", where, value.dump(),
-                       suggestion(value, names));
-  };
-  if (!mixed.is_object()) return wrong("mixed_precision", mixed);
-  for (const auto& [part, value] : mixed.items()) {
-    if (std::find(parts.begin(), parts.end(), part) == parts.end())
-      return fmt::format("mixed_precision has no {}{}; it has param_dtype, reduce_dtype and buffer_dtype",
-                         in_quotes(part), suggestion(part, parts));
-    if (auto why = wrong("mixed_precision." + part, value)) return why;
-  }
-  return std::nullopt;
-}
-
 std::optional<std::string> refuse_wrap_policy(const Job& job, const FsdpOptions& options) {
   WrapPolicy policy = wrap_policy(options);
   const std::vector<std::string> words{"block", "size", "none"};
@@ -258,8 +213,8 @@ ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
   plan.alignment = alignment_of(job);
   plan.reduce_every_micro_batch = options.reduce_every_micro_batch.value_or(shards > 1 && job.pipeline.ranks == 1);
   plan.master = plan.gradient = job.precision.parameter;
-  plan.parameter = mixed_dtype(options, "param_dtype").value_or(job.precision.compute);
-  plan.reduce = mixed_dtype(options, "reduce_dtype").value_or(plan.master);
+  plan.parameter = mixed_dtype(options.mixed_precision, "param_dtype").value_or(job.precision.compute);
+  plan.reduce = mixed_dtype(options.mixed_precision, "reduce_dtype").value_or(plan.master);
   bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
   plan.accumulate = several ? wider(plan.reduce, plan.master) : plan.reduce;
   plan.overlap = job.accelerator.streams;

@@ -1,8 +1,12 @@
 // Writes programs in StableHLO's text (openxla.org/stablehlo/spec). Each function adds an operation and returns its result, whose type
 // follows from the operands. Operands of wrong types are mistakes of the caller, which fail at once (RUNNER_CHECK).
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strategies/pjrt/element_type.hpp"
@@ -21,14 +25,29 @@ struct Type {
 /// A result of a program, or one of its arguments.
 struct Value {
   int64_t id = -1;
+  int64_t part = -1;  ///< of an operation with several results; -1: it has one
   Type type;
   const Shape& shape() const { return type.shape; }
 };
 
 /// Of two operands with the same type.
-enum class Binary : uint8_t { add, subtract, multiply, divide, maximum, minimum, power, and_, or_ };
+enum class Binary : uint8_t {
+  add,
+  subtract,
+  multiply,
+  divide,
+  maximum,
+  minimum,
+  power,
+  remainder,
+  and_,
+  or_,
+  xor_,
+  shift_right
+};
 enum class Unary : uint8_t {
   exponential,
+  exponential_minus_one,
   log,
   log_plus_one,
   tanh,
@@ -41,16 +60,30 @@ enum class Unary : uint8_t {
   floor,
   cosine,
   sine,
+  erf,
   not_,
-  is_finite
+  is_finite,
+  ceil,
+  round  ///< to the nearest integer, and from the middle to an even one
 };
 enum class Comparison : uint8_t { equal, not_equal, less, less_equal, greater, greater_equal };
-enum class Reduction : uint8_t { sum, maximum };
+enum class Reduction : uint8_t { sum, maximum, minimum };
 
 /// The pairs of dimensions that a product sums over, and those that both operands and the result have in common. The result has the
 /// common ones first, then the other dimensions of the left and of the right operand.
 struct ProductDims {
   Shape left_common = {}, right_common = {}, left_summed = {}, right_summed = {};
+};
+
+/// How a kernel moves over an input. Each list has a number for each spatial dimension.
+struct ConvolutionForm {
+  Shape stride;
+  Shape before, after;       ///< zeros at the ends of the input; if negative, elements that are left out
+  Shape input_dilation;      ///< distance of neighbours of the input; zeros are in between
+  Shape kernel_dilation;     ///< the same for the kernel
+  bool flips = false;        ///< reverses the kernel
+  int64_t groups = 1;        ///< of channels: each has its own part of the outputs, and sees its own part of the inputs
+  int64_t batch_groups = 1;  ///< of rows: the outputs of a group of channels are those of its own group of rows
 };
 
 /// A program for a number of replicas: each runs it with its own arguments, and collectives exchange values between them.
@@ -70,6 +103,10 @@ class ModuleText {
 
   // ---- values that depend on no argument
   Value splat(double number, const Type& type);
+  /// The same for an integer that a double may not represent.
+  Value whole(int64_t number, const Type& type);
+  /// Elements in row-major order, as they are in memory.
+  Value constant(std::span<const std::byte> elements, const Type& type);
   /// The position along a dimension.
   Value iota(const Type& type, int64_t dim);
   /// Which replica runs the program, an int32 scalar.
@@ -97,18 +134,34 @@ class ModuleText {
   /// As LibTorch expands: dimensions are aligned at the end.
   Value expand(const Value& a, const Shape& shape);
   Value slice(const Value& a, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
+  /// Dimensions from their ends to their beginnings.
+  Value reverse(const Value& a, const Shape& dims);
   Value concatenate(const std::vector<Value>& parts, int64_t dim);
+  /// `a` with `part` in it, from the indices `begin` on.
+  Value update_slice(const Value& a, const Value& part, const Shape& begin);
   /// Adds elements at the ends of a dimension.
   Value pad(const Value& a, int64_t dim, int64_t before, int64_t after, double number);
 
   // ---- sums, products, rows
   /// Over some dimensions, which the result lacks.
   Value reduce(Reduction kind, const Value& a, const Shape& dims);
-  Value product(const Value& a, const Value& b, const ProductDims& dims);
+  /// Products of float32 are computed with all bits of their factors.
+  /// `element`: of the result, in which sums are taken; by default that of the operands.
+  Value product(const Value& a, const Value& b, const ProductDims& dims, std::optional<ElementType> element = {});
   /// table [rows, ...], ids of any shape, int64: the rows [ids..., ...].
   Value rows(const Value& table, const Value& ids);
   /// The rows [ids..., ...] added into zeros of the table's type.
   Value add_rows(const Type& table, const Value& ids, const Value& values);
+  /// The table with the rows [ids..., ...] in place of its own. Of several rows with the same id, one is taken.
+  Value put_rows(const Value& table, const Value& ids, const Value& values);
+  /// The largest elements along the last dimension in descending order, and their positions (int32).
+  std::pair<Value, Value> largest(const Value& a, int64_t count);
+  /// input [N, C, spatial...], kernel [outputs, C / groups, spatial...] -> [N / batch groups, outputs, spatial...].
+  Value convolution(const Value& input, const Value& kernel, const ConvolutionForm& form);
+
+  /// The same values. The compiler does not combine what is computed from them with what is computed from the operands, so that it is
+  /// computed again.
+  std::vector<Value> barrier(const std::vector<Value>& values);
 
   // ---- between all replicas
   Value all_reduce(const Value& a);
@@ -121,9 +174,12 @@ class ModuleText {
   Value result(const Type& type);
   /// Adds "%id = TEXT : (operand types) -> type".
   Value operation(const std::string& text, const std::vector<Value>& operands, const Type& type);
-  /// The same of an operation with a region that combines two elements.
+  /// The same of an operation with a region that combines two elements; combiner null: the second one replaces the first.
   Value combining(const std::string& name, const std::string& operands, const char* combiner,
                   const std::string& attributes, const std::vector<Value>& types, const Type& type);
+  Value neutral(Reduction kind, ElementType element);
+  /// Rows that are combined with those of a table.
+  Value scattered(const Value& table, const Value& ids, const Value& values, const char* combiner);
   std::string groups() const;
 
   int replicas_;

@@ -48,6 +48,14 @@ struct ReducerPlan {
   std::vector<Traffic> traffic = {};
 };
 
+/// A step that XLA compiles (strategies/xla).
+struct CompiledPlan {
+  bool regathers = true;    ///< backward gathers sharded parameters again, instead of keeping them from forward
+  bool reports = false;     ///< says what is compiled, and what that costs
+  std::string plugin = "";  ///< path of the PJRT plug-in; empty: the one for CPUs
+  std::string store = "";   ///< folder of compiled programs; empty: they are not stored
+};
+
 struct ParallelPlan {
   PipelineShape pipeline = {};       ///< its micro-batches are those of a step
   Mesh mesh;                         ///< of the job, with its axis `data` split into `replicate` and `shard`
@@ -85,6 +93,7 @@ struct ParallelPlan {
   int64_t update_elements = 0;                ///< > 0: the update copies at most this number of elements at a time
   std::vector<Unit> units;                    ///< in the order of their first block
   std::optional<LossScalePolicy> loss_scale;  ///< of 16-mixed, if it is not the default
+  std::optional<CompiledPlan> compiled = {};  ///< the engine is XLA's
 
   /// Ranks over which one copy of the parameters is sharded, and the number of complete copies: 1 if all data ranks share one
   /// copy, the number of data ranks if nothing is sharded.

@@ -177,6 +177,12 @@ TEST_CASE("a library that is no plug-in, or missing, is named", "[pjrt]") {
   CHECK(Plugin(PJRT_CPU_PLUGIN).version().starts_with("0."));
 }
 
+TEST_CASE("a plug-in with another version of the interface is refused by name", "[pjrt]") {
+  CHECK_THROWS_MATCHES(
+      Plugin(PJRT_OTHER_VERSION), Error,
+      MessageMatches(ContainsSubstring("has version 7.3 of the interface, and this program needs 0.x")));
+}
+
 TEST_CASE("options have the bytes of XLA's message", "[pjrt]") {
   const std::string bytes = to_bytes({.replicas = 2, .flags = {{"f", true}}});
   const std::string expected(

@@ -142,6 +142,180 @@ TEST_CASE("sums, maxima and products", "[pjrt]") {
   CHECK(results[4] == Numbers{4, 5, 14, 10});
 }
 
+TEST_CASE("extremes of integers and booleans, and rounding", "[pjrt]") {
+  const Type boolean{ElementType::boolean, {2, 2}}, i32{ElementType::int32, {2, 2}};
+  const auto results = computed({i64({2, 2}), i32, boolean, f32({6})},
+                                {{-5, 3, 7, -9}, {-5, 3, 7, -9}, {0, 1, 0, 0}, {-1.5, -0.5, 0.5, 1.5, 2.25, -2.75}},
+                                [](ModuleText& m, const auto& v) {
+                                  std::vector<Value> all;
+                                  for (const auto kind : {Reduction::maximum, Reduction::minimum})
+                                    for (size_t i = 0; i < 3; ++i) all.push_back(m.reduce(kind, v[i], {1}));
+                                  all.push_back(m.reduce(Reduction::minimum, v[3], {0}));
+                                  all.push_back(m.unary(Unary::ceil, v[3]));
+                                  all.push_back(m.unary(Unary::round, v[3]));
+                                  return all;
+                                });
+  CHECK(results[0] == Numbers{3, 7});
+  CHECK(results[1] == Numbers{3, 7});
+  CHECK(results[2] == Numbers{1, 0});
+  CHECK(results[3] == Numbers{-5, -9});
+  CHECK(results[4] == Numbers{-5, -9});
+  CHECK(results[5] == Numbers{0, 0});
+  CHECK(results[6] == Numbers{-2.75});
+  CHECK(results[7] == Numbers{-1, 0, 1, 2, 3, -2});
+  CHECK(results[8] == Numbers{-2, 0, 0, 2, 2, -3});
+}
+
+TEST_CASE("constants are computed with as arguments are", "[pjrt]") {
+  const auto results = computed({}, {}, [](ModuleText& m, const auto&) {
+    const auto less = m.whole(-4, i64({2})), more = m.whole(3, i64({2}));
+    std::vector<Value> all;
+    for (const auto kind : {Comparison::less, Comparison::greater_equal}) all.push_back(m.compare(kind, less, more));
+    for (const auto kind : {Binary::maximum, Binary::divide, Binary::remainder})
+      all.push_back(m.binary(kind, less, more));
+    all.push_back(m.compare(Comparison::less, m.splat(-0.5, f32({2})), m.splat(0.25, f32({2}))));
+    return all;
+  });
+  CHECK(results[0] == Numbers{1, 1});
+  CHECK(results[1] == Numbers{0, 0});
+  CHECK(results[2] == Numbers{3, 3});
+  CHECK(results[3] == Numbers{-1, -1});
+  CHECK(results[4] == Numbers{-1, -1});
+  CHECK(results[5] == Numbers{1, 1});
+}
+
+TEST_CASE("the largest elements of rows, and rows in place of others", "[pjrt]") {
+  const auto results =
+      computed({f32({2, 4}), i64({2}), f32({2, 4})},
+               {{3, 1, 4, 1, -5, 9, 2, 6}, {1, 0}, {10, 11, 12, 13, 20, 21, 22, 23}}, [](ModuleText& m, const auto& v) {
+                 const auto [values, places] = m.largest(v[0], 2);
+                 return std::vector<Value>{values,
+                                           places,
+                                           m.put_rows(v[0], v[1], v[2]),
+                                           m.put_rows(v[0], m.slice(v[1], 0, 0, 1), m.slice(v[2], 0, 0, 1)),
+                                           m.reverse(v[0], {1}),
+                                           m.reverse(v[0], {0, 1})};
+               });
+  CHECK(results[0] == Numbers{4, 3, 9, 6});
+  CHECK(results[1] == Numbers{2, 0, 1, 3});
+  CHECK(results[2] == Numbers{20, 21, 22, 23, 10, 11, 12, 13});
+  CHECK(results[3] == Numbers{3, 1, 4, 1, 10, 11, 12, 13});
+  CHECK(results[4] == Numbers{1, 4, 1, 3, 6, 2, 9, -5});
+  CHECK(results[5] == Numbers{6, 2, 9, -5, 1, 4, 1, 3});
+}
+
+TEST_CASE("a product may sum in another type than its operands have", "[pjrt]") {
+  const auto results = computed({f32({1, 256})}, {Numbers(256, 1 + 0x1p-7)}, [](ModuleText& m, const auto& v) {
+    const auto narrow = m.convert(v[0], ElementType::bfloat16);
+    const ProductDims dims{.left_summed = {1}, .right_summed = {1}};
+    return std::vector<Value>{m.product(narrow, narrow, dims, ElementType::float32)};
+  });
+  CHECK(results[0] == Numbers{256 * (1 + 0x1p-7) * (1 + 0x1p-7)});
+}
+
+namespace {
+
+/// A convolution by its definition, in two dimensions without groups.
+Numbers convolved(const Type& input, const Numbers& x, const Type& kernel, const Numbers& w,
+                  const ConvolutionForm& form) {
+  const auto rows = input.shape[0], channels = input.shape[1], outputs = kernel.shape[0];
+  Shape sizes;
+  for (size_t d = 0; d < 2; ++d) {
+    const int64_t padded = (input.shape[d + 2] - 1) * form.input_dilation[d] + 1 + form.before[d] + form.after[d];
+    sizes.push_back((padded - (kernel.shape[d + 2] - 1) * form.kernel_dilation[d] - 1) / form.stride[d] + 1);
+  }
+  /// The element of the input at a place among zeros.
+  const auto element = [&](int64_t n, int64_t c, int64_t i, int64_t j) {
+    i -= form.before[0], j -= form.before[1];
+    if (i < 0 || j < 0 || i % form.input_dilation[0] != 0 || j % form.input_dilation[1] != 0) return 0.0;
+    i /= form.input_dilation[0], j /= form.input_dilation[1];
+    if (i >= input.shape[2] || j >= input.shape[3]) return 0.0;
+    return x[static_cast<size_t>(((n * channels + c) * input.shape[2] + i) * input.shape[3] + j)];
+  };
+  Numbers result;
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t o = 0; o < outputs; ++o)
+      for (int64_t i = 0; i < sizes[0]; ++i)
+        for (int64_t j = 0; j < sizes[1]; ++j) {
+          double sum = 0;
+          for (int64_t c = 0; c < channels; ++c)
+            for (int64_t p = 0; p < kernel.shape[2]; ++p)
+              for (int64_t q = 0; q < kernel.shape[3]; ++q) {
+                const int64_t row = form.flips ? kernel.shape[2] - 1 - p : p,
+                              column = form.flips ? kernel.shape[3] - 1 - q : q;
+                sum += w[static_cast<size_t>(((o * channels + c) * kernel.shape[2] + row) * kernel.shape[3] + column)] *
+                       element(n, c, i * form.stride[0] + p * form.kernel_dilation[0],
+                               j * form.stride[1] + q * form.kernel_dilation[1]);
+              }
+          result.push_back(sum);
+        }
+  return result;
+}
+
+Numbers small_integers(int64_t count) {
+  Numbers numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<double>((i * 7 + i / 5) % 11 - 5));
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("convolutions with strides, padding, dilations and reversed kernels", "[pjrt]") {
+  const Type input = f32({2, 3, 5, 6}), kernel = f32({4, 3, 2, 3});
+  const auto x = small_integers(input.numel()), w = small_integers(kernel.numel());
+  const ConvolutionForm plain{
+      .stride = {1, 1}, .before = {0, 0}, .after = {0, 0}, .input_dilation = {1, 1}, .kernel_dilation = {1, 1}};
+  std::vector<ConvolutionForm> forms(5, plain);
+  forms[1].stride = {2, 1}, forms[1].before = {1, 0}, forms[1].after = {2, 3};
+  forms[2].kernel_dilation = {2, 1}, forms[2].input_dilation = {1, 3};
+  forms[3].flips = true, forms[3].before = {1, 2}, forms[3].after = {-1, 0};
+  forms[4].stride = {3, 2}, forms[4].before = {-1, -2}, forms[4].input_dilation = {2, 2}, forms[4].flips = true;
+  const auto results = computed({input, kernel}, {x, w}, [&](ModuleText& m, const auto& v) {
+    std::vector<Value> all;
+    for (const auto& form : forms) all.push_back(m.convolution(v[0], v[1], form));
+    return all;
+  });
+  for (size_t i = 0; i < forms.size(); ++i) CHECK(results[i] == convolved(input, x, kernel, w, forms[i]));
+}
+
+TEST_CASE("convolutions of groups of channels and of rows", "[pjrt]") {
+  const Type input = f32({2, 2, 4, 4}), kernel = f32({4, 1, 2, 2}), half_input = f32({2, 1, 4, 4}),
+             half_kernel = f32({2, 1, 2, 2});
+  const auto x = small_integers(input.numel()), w = small_integers(kernel.numel());
+  const ConvolutionForm plain{
+      .stride = {1, 1}, .before = {0, 0}, .after = {0, 0}, .input_dilation = {1, 1}, .kernel_dilation = {1, 1}};
+  const auto results = computed({input, kernel}, {x, w}, [&](ModuleText& m, const auto& v) {
+    auto channels = plain, rows = plain;
+    channels.groups = 2, rows.batch_groups = 2;
+    return std::vector<Value>{m.convolution(v[0], v[1], channels), m.convolution(m.slice(v[0], 1, 0, 1), v[1], rows)};
+  });
+  const auto part = [](const Numbers& all, int64_t begin, int64_t end) {
+    return Numbers(all.begin() + begin, all.begin() + end);
+  };
+  // Channel c of row r is at (2 r + c) * 16. Each group of two outputs has one channel.
+  Numbers of_channel[2], expected;
+  for (const int64_t c : {0, 1}) {
+    auto own = part(x, c * 16, c * 16 + 16);
+    const auto second = part(x, (2 + c) * 16, (2 + c) * 16 + 16);
+    own.insert(own.end(), second.begin(), second.end());
+    of_channel[c] = convolved(half_input, own, half_kernel, part(w, c * 8, c * 8 + 8), plain);
+  }
+  for (const int64_t r : {0, 1})
+    for (const auto& own : of_channel) {
+      const auto of_row = part(own, r * 18, r * 18 + 18);
+      expected.insert(expected.end(), of_row.begin(), of_row.end());
+    }
+  CHECK(results[0] == expected);
+  // Outputs 0 and 1 are those of row 0, and 2 and 3 those of row 1.
+  expected.clear();
+  for (const int64_t r : {0, 1}) {
+    const auto of_row =
+        convolved(f32({1, 1, 4, 4}), part(x, r * 32, r * 32 + 16), half_kernel, part(w, r * 8, r * 8 + 8), plain);
+    expected.insert(expected.end(), of_row.begin(), of_row.end());
+  }
+  CHECK(results[1] == expected);
+}
+
 TEST_CASE("rows are taken from a table, and added into one", "[pjrt]") {
   const auto results =
       computed({f32({3, 2}), i64({2, 2})}, {{1, 2, 3, 4, 5, 6}, {2, 0, 2, 1}}, [](ModuleText& m, const auto& v) {
@@ -199,4 +373,5 @@ TEST_CASE("a donated argument gives its memory, and other types are refused", "[
   CHECK_THROWS_AS(wrong.finish({{wrong.add(c, c), wrong.add(c, c)}}), std::logic_error);
   CHECK_THROWS_AS(wrong.transpose(c, {}), std::logic_error);
   CHECK_THROWS_AS(wrong.splat(0.5, i64({2})), std::logic_error);
+  CHECK_THROWS_AS(wrong.largest(c, 3), std::logic_error);
 }

@@ -143,10 +143,10 @@ TEST_CASE("a comm hook in Lua gets its options from ddp_comm_hook_options", "[lu
 }
 
 TEST_CASE("a registry may reuse the name of a strategy that is not built, and lists only usable ones", "[lua]") {
-  RecipePlace place("[strategy]\nname = \"SingleTPUStrategy\"\nregistry = \"mine.lua\"\n");
+  RecipePlace place("[strategy]\nname = \"SingleHPUStrategy\"\nregistry = \"mine.lua\"\n");
   place.write("mine.lua",
-              "for _, name in ipairs(strategies.available_strategies()) do assert(name ~= 'xla', name) end\n"
-              "strategies.register('SingleTPUStrategy', " +
+              "for _, name in ipairs(strategies.available_strategies()) do assert(name ~= 'hpu', name) end\n"
+              "strategies.register('SingleHPUStrategy', " +
                   averaging.substr(averaging.find('{')) + ")\n");
   CHECK(place.wrong().empty());
   CHECK(make_plan(place.load(), cpus(2), 256).entry->summary == "Averages.");

@@ -79,19 +79,60 @@ TEST_CASE("an option must not contradict what the name of the strategy means") {
   CHECK(problems("fsdp_cpu_offload", {{"cpu_offload", false}}).size() == 1);
 }
 
-TEST_CASE("strategies that are not built are refused under all their names, and never suggested") {
-  for (const char* name : {"xla", "xla_debug", "single_xla", "tpu_spawn", "single_tpu", "XLAStrategy",
-                           "SingleDeviceXLAStrategy", "SingleXLAStrategy", "xla_fsdp", "XLAFSDPStrategy", "hpu_single",
-                           "hpu_parallel", "HPUParallelStrategy", "SingleHPUStrategy", "ipu_strategy", "IPUStrategy"}) {
-    auto list = problems(name, nlohmann::json::object());
-    INFO(name);
-    REQUIRE(list.size() == 1);
-    CHECK(list[0].code == "unavailable");
-    auto suggestable = strategy_names();
-    CHECK(std::find(suggestable.begin(), suggestable.end(), name) == suggestable.end());
-  }
+namespace {
+
+/// Refused as unavailable, with a message that begins like this, and never suggested.
+void check_unavailable(const std::string& name, const std::string& message) {
+  INFO(name);
+  const auto list = problems(name, nlohmann::json::object());
+  REQUIRE(list.size() == 1);
+  CHECK(list[0].code == "unavailable");
+  CHECK(list[0].message.starts_with(message));
+  const auto suggestable = strategy_names();
+  CHECK(std::ranges::find(suggestable, name) == suggestable.end());
+}
+
+}  // namespace
+
+TEST_CASE("strategies for devices without a backend are refused under all their names, and never suggested") {
+  for (const char* name : {"hpu_single", "hpu_parallel", "HPUParallelStrategy", "SingleHPUStrategy"})
+    check_unavailable(name, fmt::format("strategy `{}` is for Gaudi devices, and needs Intel's Gaudi software", name));
+  for (const char* name : {"ipu_strategy", "IPUStrategy"})
+    check_unavailable(name, fmt::format("strategy `{}` is for ", name));
   CHECK(problems("HSDPStrategy", {})[0].suggestion == "FSDPStrategy");
+}
+
+TEST_CASE("every name of XLA's strategies maps to one of ours; without XLA in the build they are refused") {
+  const std::map<std::string, std::vector<std::string>> names{
+      {"xla", {"xla", "xla_debug", "XLAStrategy", "tpu_spawn", "tpu_spawn_debug", "TPUSpawnStrategy"}},
+      {"single_xla", {"single_xla", "SingleDeviceXLAStrategy", "SingleXLAStrategy", "single_tpu", "SingleTPUStrategy"}},
+      {"xla_fsdp", {"xla_fsdp", "XLAFSDPStrategy", "XlaFullyShardedDataParallel"}}};
+  for (const auto& [entry, all] : names)
+    for (const auto& name : all) {
+      INFO(name);
+      REQUIRE(find_strategy(name));
+      CHECK(find_strategy(name)->entry->name == entry);
+#ifdef RUNNER_HAS_XLA
+      CHECK(problems(name, nlohmann::json::object()).empty());
+#else
+      check_unavailable(name, fmt::format("strategy `{}` is not in this program, which was built without XLA; run "
+                                          "scripts/setup --xla and build again",
+                                          name));
+#endif
+    }
+  CHECK(find_strategy("xla_debug")->preset == nlohmann::json{{"debug", true}});
+  CHECK(find_strategy("tpu_spawn_debug")->preset == nlohmann::json{{"debug", true}});
+#ifdef RUNNER_HAS_XLA
+  CHECK(problems("xl", {})[0].suggestion == "xla");
+#else
   CHECK(problems("xl", {})[0].suggestion == std::nullopt);
+  Recipe simulated;
+  simulated.strategy.name = "xla";
+  simulated.devices.simulate = true;
+  std::vector<Diagnostic> diagnostics;
+  resolve_strategy(simulated, diagnostics);
+  CHECK(diagnostics.size() == 1);  // nothing takes the place of a compiler
+#endif
 }
 
 TEST_CASE("strategies for devices without a backend run if CPU processes take the place of the devices") {
@@ -165,7 +206,7 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
       CHECK(problems(word + std::string(stage), {})[0].suggestion == std::string("deepspeed_stage_") + stage);
   CHECK(problems("zero3_offload", {})[0].suggestion == "deepspeed_stage_3_offload");
   CHECK(only_message("ddp", {{"sharding_strategy", "FULL_SHARD"}}) ==
-        "`sharding_strategy` is an option of `fsdp`, not of `ddp`");
+        "`sharding_strategy` is an option of `fsdp` or `xla_fsdp`, not of `ddp`");
   CHECK(only_message("ddp", {{"algorithm", "bytegrad"}}) == "`algorithm` is an option of `bagua`, not of `ddp`");
   CHECK(problems("horovod", {{"op", "Average"}, {"compression", "Compression.fp16"}}).empty());
   CHECK(problems("horovod", {{"op", "hvd.Adasum"}}).empty());

@@ -1,0 +1,251 @@
+#include "strategies/xla/entry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runner/base/text.hpp"
+#include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/contract/mixed_precision.hpp"
+#include "strategies/contract/with_options.hpp"
+#include "strategies/program/program.hpp"
+
+namespace runner {
+
+namespace {
+
+using Type = Option::Type;
+
+struct CompiledOptions {
+  bool debug = false;
+  std::optional<std::string> plugin, compilation_cache;
+  std::string sharding_strategy = "FULL_SHARD", auto_wrap_policy = "block", state_dict_type = "sharded";
+  int64_t min_num_params = 100'000'000;
+  nlohmann::json mixed_precision = nullptr;  ///< as of fsdp
+};
+
+void add_common(OptionTable<CompiledOptions>& options) {
+  options.add({.name = "debug",
+               .type = Type::boolean,
+               .help = "Tell about each program: how long it took to compile, and its memory. Otherwise only about "
+                       "those that take more than 2 seconds."},
+              &CompiledOptions::debug);
+  options.add({.name = "plugin",
+               .type = Type::text,
+               .help = "Path of a PJRT plug-in, such as libtpu.so. Default: the plug-in for CPUs from scripts/setup "
+                       "--xla, which makes as many devices of the machine as the recipe has."},
+              &CompiledOptions::plugin);
+  options.add(
+      {.name = "compilation_cache",
+       .type = Type::text,
+       .help = "Folder for compiled programs; \"none\": they are not kept. Default: the folder of cached data."},
+      &CompiledOptions::compilation_cache);
+  options.add({.name = "sync_module_states",
+               .type = Type::boolean,
+               .default_value = true,
+               .help = "Accepted for compatibility.",
+               .note = "no effect: initial values depend only on the seed and the parameter's name, so all devices "
+                       "start with equal values without a broadcast"});
+}
+
+const OptionTable<CompiledOptions>& replicated_options() {
+  static const auto table = [] {
+    OptionTable<CompiledOptions> options;
+    add_common(options);
+    return options;
+  }();
+  return table;
+}
+
+const OptionTable<CompiledOptions>& sharded_options() {
+  static const auto table = [] {
+    OptionTable<CompiledOptions> options;
+    options.add({.name = "auto_wrap_policy",
+                 .type = Type::choice,
+                 .help = "What is gathered as one: the parameters of a layer (\"block\"), of layers with at least "
+                         "min_num_params parameters (\"size\"), or all of them (\"none\").",
+                 .choices = {"block", "size", "none"},
+                 .spellings = {{"transformer_auto_wrap_policy", "block"}, {"size_based_auto_wrap_policy", "size"}}},
+                &CompiledOptions::auto_wrap_policy);
+    options.add({.name = "min_num_params",
+                 .type = Type::integer,
+                 .help = "auto_wrap_policy = \"size\": minimum number of parameters in a unit.",
+                 .minimum = 1},
+                &CompiledOptions::min_num_params);
+    options.add({.name = "sharding_strategy",
+                 .type = Type::choice,
+                 .help = "Whether parameters are gathered again in backward, so that the compiler can free them after "
+                         "forward (FULL_SHARD), or not (SHARD_GRAD_OP).",
+                 .choices = {"FULL_SHARD", "SHARD_GRAD_OP"}},
+                &CompiledOptions::sharding_strategy);
+    options.add({.name = "mixed_precision",
+                 .type = Type::table_or_text,
+                 .help = "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype is "
+                         "the dtype of computation in `precision`, reduce_dtype that of the optimizer's parameters."},
+                &CompiledOptions::mixed_precision);
+    options.add({.name = "state_dict_type",
+                 .type = Type::choice,
+                 .help = "Checkpoint files. sharded: each rank writes its shards; full: rank 0 writes everything.",
+                 .choices = {"sharded", "full"}},
+                &CompiledOptions::state_dict_type);
+    options.add({.name = "sequential_save",
+                 .type = Type::boolean,
+                 .default_value = false,
+                 .help = "Accepted for compatibility.",
+                 .note = "no effect: each rank writes its own shards, which need no additional memory"});
+    add_common(options);
+    return options;
+  }();
+  return table;
+}
+
+const std::vector<std::string>& optimizers_of_xla() {
+  static const std::vector<std::string> names{"adamw", "adam", "sgd", "lion"};
+  return names;
+}
+
+CompiledPlan compiled_plan(const CompiledOptions& options) {
+  return {.regathers = options.sharding_strategy == "FULL_SHARD",
+          .reports = options.debug,
+          .plugin = options.plugin.value_or(""),
+          .store = options.compilation_cache.value_or("") == "none" ? "" : options.compilation_cache.value_or("")};
+}
+
+/// The program is that of one device with its own arguments, so nothing overlaps that the compiler does not let overlap.
+ParallelPlan compiled(ParallelPlan plan, const Job& job, const CompiledOptions& options) {
+  plan.parameter = job.precision.compute;
+  plan.overlap = plan.prefetches = false;
+  plan.compiled = compiled_plan(options);
+  return plan;
+}
+
+ParallelPlan replicated(const Job& job, const CompiledOptions& options) {
+  constexpr int64_t bucket = 25 << 20;
+  return compiled(replicated_plan(job, bucket, bucket), job, options);
+}
+
+ParallelPlan sharded(const Job& job, const CompiledOptions& options) {
+  ParallelPlan plan;
+  plan.mesh = mesh_with_shards(job, job.sharing_ranks());
+  plan.reduce_every_micro_batch = job.sharing_ranks() > 1;
+  plan.master = plan.gradient = job.precision.parameter;
+  plan.saves_whole = options.state_dict_type == "full";
+  plan.units = job.unit_of_parameter.empty()
+                   ? make_units(*job.model, options.auto_wrap_policy, options.min_num_params, {})
+                   : units_of_keys(*job.model, job.unit_of_parameter);
+  for (auto& unit : plan.units)
+    unit.keep_after_forward =
+        options.sharding_strategy != "FULL_SHARD" || unit.blocks.back() + 1 == job.model->blocks.size();
+  plan = compiled(std::move(plan), job, options);
+  plan.parameter = mixed_dtype(options.mixed_precision, "param_dtype").value_or(job.precision.compute);
+  plan.reduce = plan.accumulate = mixed_dtype(options.mixed_precision, "reduce_dtype").value_or(plan.master);
+  return plan;
+}
+
+std::optional<std::string> refuse_compiled(const Job& job) {
+  if (job.num_nodes > 1)
+    return "XLA's devices are driven by one process, on one node; use fsdp or ddp on several nodes";
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
+    if (job.mesh.size(axis) > 1)
+      return fmt::format(
+          "XLA's devices share data or parameters, but not the axis `{}`; use `model_parallel`, fsdp or ddp",
+          name_of(axis));
+  if (job.accelerator.own_memory)
+    return "XLA's devices are those of a PJRT plug-in, and not CUDA devices of LibTorch; set devices.accelerator = "
+           "\"cpu\"";
+  if (job.precision.loss_scaling)
+    return "a loss scale that changes is not compiled; use precision = \"bf16-mixed\" or \"32-true\"";
+  const auto& known = optimizers_of_xla();
+  if (std::ranges::find(known, job.optimizer->name) == known.end())
+    return fmt::format("the update of optimizer.name = \"{}\" is not compiled; take {}", job.optimizer->name,
+                       join_or(known));
+  if (job.own_loss) return "a loss that a hook computes is not compiled; use ddp or fsdp";
+  if (job.adascale)
+    return "optimizer.adascale measures gradients of single devices, which a compiled step does not give";
+  if (!job.model->buffers.empty())
+    return fmt::format("running statistics of batch norm are not compiled, and {} has them; use ddp or fsdp",
+                       job.model->family);
+  if (job.model->quantization) return "parameters in NF4 are not compiled; use fsdp, or [fine_tune] method = \"lora\"";
+  if (job.model->converts()) return "plugins.precision converts parameters with LibTorch; use ddp or fsdp";
+  for (const auto& field : job.model->batch)
+    if (field.name == "positions")
+      return "packed rows are not compiled: where a sequence begins changes from batch to batch; set data.packing = "
+             "\"none\" or \"wrapped\"";
+  return std::nullopt;
+}
+
+Entry entry_with(std::string name, std::string summary, const OptionTable<CompiledOptions>& (*table)(),
+                 ParallelPlan (*plan)(const Job&, const CompiledOptions&)) {
+  Entry entry;
+  entry.name = std::move(name);
+  entry.summary = std::move(summary);
+  entry.options = strategy_options(table().options());
+  entry.ranks_are_threads = true;
+  entry.refuse = refuse_compiled;
+  entry.plan = with_options(table, plan);
+#ifndef RUNNER_HAS_XLA
+  entry.plan = nullptr;
+  entry.unavailable =
+      "not in this program, which was built without XLA; run scripts/setup --xla and build again, or use ddp or fsdp";
+#endif
+  return entry;
+}
+
+}  // namespace
+
+Entry xla_entry() {
+  auto entry =
+      entry_with("xla", "A step that XLA compiles, on one or more devices of a PJRT plug-in with a replica each.",
+                 replicated_options, replicated);
+  const std::string process = "there a process drives each device; here a thread does";
+  entry.aliases = {{"xla_debug", {{"debug", true}}},
+                   {"XLAStrategy"},
+                   {"tpu_spawn", nlohmann::json::object(), process},
+                   {"tpu_spawn_debug", {{"debug", true}}, process},
+                   {"TPUSpawnStrategy", nlohmann::json::object(), process}};
+  return entry;
+}
+
+Entry single_xla_entry() {
+  auto entry = entry_with("single_xla", "A step that XLA compiles, on one device of a PJRT plug-in.",
+                          replicated_options, replicated);
+  entry.aliases = {{"SingleDeviceXLAStrategy"}, {"SingleXLAStrategy"}, {"single_tpu"}, {"SingleTPUStrategy"}};
+  entry.distributed = false;
+  entry.refuse = [](const Job& job) -> std::optional<std::string> {
+    if (job.world_size() > 1)
+      return fmt::format(
+          "single_xla uses one device, but the recipe uses {}; use `xla` for a replica on each, or "
+          "`xla_fsdp`",
+          job.world_size());
+    return refuse_compiled(job);
+  };
+  return entry;
+}
+
+Entry xla_fsdp_entry() {
+  auto entry = entry_with(
+      "xla_fsdp", "A step that XLA compiles, with parameters, gradients and optimizer state sharded over devices.",
+      sharded_options, sharded);
+  entry.aliases = {{"XLAFSDPStrategy"}, {"XlaFullyShardedDataParallel"}};
+  need(entry.options, {"min_num_params"},
+       {"auto_wrap_policy = \"size\"", with_options(sharded_options, [](const Job&, const CompiledOptions& options) {
+          return options.auto_wrap_policy == "size";
+        })});
+  need(entry.options, {"sharding_strategy"}, only_among_ranks());
+  const std::string one_program = "nothing to do: the whole step is one program";
+  // Other names are those of fsdp.
+  entry.foreign_names = {
+      ForeignName::accepted("execute_sharding_on_init", one_program),
+      ForeignName::accepted("optimization_barrier_in_forward", one_program),
+      ForeignName::accepted("optimization_barrier_in_backward", "nothing to do: sharding_strategy has its barriers"),
+      ForeignName::accepted("pin_layout_in_collective_ops", one_program),
+      ForeignName::accepted("shard_param_on_dim_0", "nothing to do: flattened parameters are sharded")};
+  for (auto& name : entry.foreign_names) name.sections = {"strategy"};
+  entry.refuse = with_options(sharded_options, [](const Job& job, const CompiledOptions& options) {
+    const auto why = refuse_mixed_precision(options.mixed_precision);
+    return why ? why : refuse_compiled(job);
+  });
+  return entry;
+}
+
+}  // namespace runner

@@ -1,0 +1,16 @@
+// `xla`, `single_xla` and `xla_fsdp`: a step that XLA compiles, on the devices of a PJRT plug-in. A thread of one process has each device.
+// Torch-free.
+//
+// Source: PyTorch/XLA's data parallelism and XlaFullyShardedDataParallel; Lightning's XLAStrategy, SingleDeviceXLAStrategy and
+// XLAFSDPStrategy, before 2.0 TPUSpawnStrategy. There a process has each device, and operators are collected until `mark_step`. Here the
+// step of a recipe is one program, so there is nothing to mark.
+#pragma once
+#include "strategies/program/parallel_plan.hpp"
+
+namespace runner {
+
+Entry xla_entry();
+Entry single_xla_entry();
+Entry xla_fsdp_entry();
+
+}  // namespace runner

@@ -1,0 +1,99 @@
+#include "strategies/xla/program_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <vector>
+
+#include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/xxh3.hpp"
+
+namespace runner::xla {
+
+namespace {
+
+/// A program for CPUs uses instructions of the machine that compiled it, and several machines may share the folder.
+std::string instructions_of_host() {
+  std::ifstream cpus("/proc/cpuinfo");
+  for (std::string line; std::getline(cpus, line);)
+    if (line.starts_with("flags") || line.starts_with("Features")) return line;
+  return "";
+}
+
+/// What the compiled program depends on.
+std::string key_of(const pjrt::Client& client, const std::string& module, const pjrt::CompileOptions& options) {
+  const std::string host = client.platform() == "cpu" ? instructions_of_host() : "";
+  return xxh3_hex(fmt::format("{}\n{}\n{}\n{}\n{}", client.platform(), client.platform_version(), host,
+                              pjrt::to_bytes(options), module));
+}
+
+// A file begins with the checksum of the rest, because a plug-in that reads a damaged program may end the process.
+constexpr size_t checksum_digits = 32;
+
+std::string read_program(const std::filesystem::path& path) {
+  std::string bytes = read_file(path);
+  if (bytes.size() < checksum_digits ||
+      xxh3_hex(std::string_view(bytes).substr(checksum_digits)) != bytes.substr(0, checksum_digits))
+    throw environment_error("{} is damaged", path.string());
+  return bytes.substr(checksum_digits);
+}
+
+/// Removes the programs that were not used for the longest time, if all of them have more bytes than this.
+void keep_newest(const std::filesystem::path& folder) {
+  constexpr uintmax_t most_bytes = uintmax_t{4} << 30;
+  namespace fs = std::filesystem;
+  std::vector<std::pair<fs::file_time_type, fs::directory_entry>> files;
+  std::error_code gone;  // another process may remove files, too
+  for (const auto& file : fs::directory_iterator(folder, gone))
+    if (file.path().extension() == ".program") files.emplace_back(file.last_write_time(gone), file);
+  std::ranges::sort(files, std::greater(), &decltype(files)::value_type::first);
+  uintmax_t bytes = 0;
+  for (const auto& [used, file] : files) {
+    const auto size = file.file_size(gone);
+    bytes += gone ? 0 : size;
+    if (bytes > most_bytes) fs::remove(file.path(), gone);
+  }
+}
+
+void write_program(const std::filesystem::path& path, const std::string& program) {
+  std::error_code failed;
+  std::filesystem::create_directories(path.parent_path(),
+                                      failed);  // if it fails, so does the next call, with the reason
+  write_file_atomic(path, xxh3_hex(program) + program);
+  keep_newest(path.parent_path());
+}
+
+}  // namespace
+
+ProgramStore::Found ProgramStore::get(const pjrt::Client& client, const std::string& module,
+                                      const pjrt::CompileOptions& options) const {
+  if (folder_.empty()) return {.program = client.compile(module, options)};
+  const auto path = std::filesystem::path(folder_) / (key_of(client, module, options) + ".program");
+  std::string problem;
+  std::error_code missing;
+  if (std::filesystem::exists(path, missing)) try {
+      std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), missing);
+      return {.program = client.load(read_program(path), options), .stored = true};
+    } catch (const Error& error) {
+      problem = fmt::format("{}; the program is compiled again", error.what());
+    }
+  Found made{.program = client.compile(module, options), .problem = problem};
+  std::string bytes;
+  try {
+    bytes = made.program.serialized();
+  } catch (const Error&) {  // a plug-in need not be able to
+    return made;
+  }
+  try {
+    write_program(path, bytes);
+  } catch (const Error& error) {
+    made.problem = fmt::format("{}; the compiled program is not kept", error.what());
+  }
+  return made;
+}
+
+}  // namespace runner::xla
