@@ -1,9 +1,6 @@
 #include "strategies/contract/optimizer.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/_fused_adam.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/_fused_sgd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +8,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
 #include "strategies/contract/dtype.hpp"
+#include "strategies/contract/fused_update.hpp"
 #include "strategies/contract/host_update.hpp"
 #include "strategies/contract/matrix_update.hpp"
 #include "strategies/contract/quantized_adam.hpp"
@@ -149,6 +147,7 @@ Optimizer::Path Optimizer::path_of(const Slot& slot) const {
       slot.states, [](const OptimizerState& state) { return state.type == OptimizerState::Type::code; });
   if (quantised) return host ? Path::blocks : Path::operators;
   if (host && spec.has_host_kernel()) return Path::host;
+  if (!fused_kernel_stores(config_.kind, slot.parameter)) return Path::operators;
   return spec.has_fused_kernel && !config_.qadam_warmup ? Path::fused : Path::operators;
 }
 
@@ -358,33 +357,17 @@ void Optimizer::step_by_operators(const Update& update, const GroupSettings& gro
         one.states.push_back(slot.state[k].view(-1).narrow(0, scales ? begin / state_block : begin,
                                                            slot.states[k].values(count, slot.part.shape)));
       }
-      tensor_update(one);
+      if (config_.kind == OptimizerKind::sgd)
+        widened_sgd(config_, one);
+      else
+        tensor_update(one);
     }
     if (slot.copy.defined()) slot.copy.copy_(slot.parameter);
   }
 }
 
 void Optimizer::step_batch(const Update& update, const GroupSettings& group, const Batch& batch) {
-  double lr = group.lr * update.lr_factor;
-  auto parameters = batch.parameters, grads = batch.gradients, first = batch.first, second = batch.second;
-  auto device = parameters[0].device();
-  std::optional<torch::Tensor> divisor;
-  if (update.gradient_divisor != 1.0)
-    divisor = torch::full({}, update.gradient_divisor, torch::dtype(torch::kFloat32).device(device));
-  if (config_.kind == OptimizerConfig::Kind::sgd) {
-    at::_fused_sgd_(parameters, grads, first, group.weight_decay, config_.momentum, lr, 0.0, config_.nesterov,
-                    /*maximize=*/false, /*is_first_step=*/update.step == 1, divisor, {});
-    return;
-  }
-  // The kernels need one step tensor for each parameter. They only read it, so all can be the same tensor.
-  auto step = torch::full({}, static_cast<double>(update.step), torch::dtype(torch::kFloat32).device(device));
-  std::vector<torch::Tensor> steps(parameters.size(), step);
-  if (config_.spec().decays_apart_from_gradient)
-    at::_fused_adamw_(parameters, grads, first, second, {}, steps, lr, config_.beta1, config_.beta2, group.weight_decay,
-                      config_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, {});
-  else
-    at::_fused_adam_(parameters, grads, first, second, {}, steps, lr, config_.beta1, config_.beta2, group.weight_decay,
-                     config_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, {});
+  fused_update(config_, settings_of(update, group), {batch.parameters, batch.gradients, batch.first, batch.second});
 }
 
 }  // namespace runner

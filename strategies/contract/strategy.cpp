@@ -8,6 +8,7 @@
 #include "strategies/contract/control_words.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/nonfinite.hpp"
+#include "strategies/contract/piece_norms.hpp"
 
 namespace runner {
 
@@ -179,9 +180,8 @@ double Strategy::squared_norm(const std::vector<torch::Tensor>& gradients) const
     if (gradients[i].numel() > 0 && is_first_replica(locals_[i].slot) && counts_in_norm(i))
       counted.push_back(gradients[i]);
   if (counted.empty()) return 0;
-  auto wide = counted.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   // One copy to the host for all norms, so that the host waits for the device only once.
-  auto norms = at::stack(at::_foreach_norm(counted, 2, wide)).to(torch::dtype(torch::kFloat64).device(torch::kCPU));
+  auto norms = piece_norms(counted).to(torch::dtype(torch::kFloat64).device(torch::kCPU));
   double squared = 0;
   for (double norm : std::span(norms.data_ptr<double>(), static_cast<size_t>(norms.numel()))) squared += norm * norm;
   return squared;
@@ -231,6 +231,7 @@ void Strategy::convert_gradients(const std::vector<torch::Tensor>& gradients) {
 StepObserver::Decision Strategy::ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const {
   if (!observer_) return {false, lr_factor};
   auto listed = [&] {
+    RUNNER_CHECK(gradients.size() == trained_);
     std::vector<StateTensor> list;
     for (size_t i = 0; i < trained_; ++i) add_pieces(list, "gradient", i, {.tensor = gradients[i]});
     return list;

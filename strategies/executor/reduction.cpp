@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/contract/dtype.hpp"
+#include "strategies/contract/piece_norms.hpp"
 
 namespace runner {
 
@@ -107,8 +108,7 @@ void GradientReduction::begin_reduction(Unit& unit) {
 }
 
 void GradientReduction::measure(const Unit& unit) {
-  const auto wide = unit.full.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  const auto square = at::norm(unit.full, 2, wide).to(torch::kFloat64).square();
+  const auto square = piece_norms({unit.full}).to(torch::kFloat64).square().sum();
   own_squares_ = own_squares_.defined() ? own_squares_ + square : square;
   if (&unit == &units_[trained_.front()]) ++own_gradients_;
 }

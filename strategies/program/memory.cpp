@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "strategies/contract/host_update.hpp"
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/converted_memory.hpp"
@@ -398,10 +399,10 @@ class Replay {
     return update_bytes(job_, plan_, {largest_part_, held_most_, std::move(shards)});
   }
 
-  /// The fp32 copy of a 16-bit gradient that a CPU makes to compute its norm.
+  /// The fp32 copy of a part of a 16-bit gradient that a CPU makes to compute its norm (contract/piece_norms.hpp).
   int64_t norm_copy() const {
     const bool on_host = job_.accelerator.host_kernels || !on_device_;
-    return on_host && bytes_of(plan_.gradient) < 4 ? largest_part_ * 4 : 0;
+    return on_host && bytes_of(plan_.gradient) < 4 ? std::min(largest_part_, tensor_update_elements(true)) * 4 : 0;
   }
 
   bool is_cast(const Unit& unit, const ShardPlaces& places) const {

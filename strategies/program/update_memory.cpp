@@ -71,14 +71,24 @@ int64_t muon_round_bytes(const CpuProducts& products, const ParallelPlan& plan,
   return most;
 }
 
-/// Wide copies in an update by LibTorch's operators (contract/tensor_update.hpp).
-int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part, bool on_host) {
-  return std::min(largest_part, tensor_update_elements(on_host)) * job.optimizer->operator_copies * wide_bytes(plan);
-}
-
 /// On which side the update runs.
 bool updates_on_host(const Job& job, const ParallelPlan& plan) {
   return !job.accelerator.own_memory || plan.optimizer != Tier::device;
+}
+
+/// A simulated device updates in its own memory, but with the CPU's kernels.
+bool updates_by_cpu(const Job& job, const ParallelPlan& plan) {
+  return job.accelerator.host_kernels || updates_on_host(job, plan);
+}
+
+/// `copies` in a wide dtype, in an update of one part after another (contract/tensor_update.hpp).
+int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part, int64_t copies) {
+  return std::min(largest_part, tensor_update_elements(updates_on_host(job, plan))) * copies * wide_bytes(plan);
+}
+
+/// Whether SGD needs copies in float32 (contract/fused_update.hpp).
+bool widens_sgd(const Job& job, const ParallelPlan& plan) {
+  return job.optimizer->kind == OptimizerKind::sgd && bytes_of(plan.master) < 4 && updates_by_cpu(job, plan);
 }
 
 /// Whether the kernel in host_update.hpp updates the parameters.
@@ -96,9 +106,7 @@ int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, int64_t el
 int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
   const auto& optimizer = *job.optimizer;
   const auto parameters = job.model->parameters();
-  // A simulated device updates in its own memory, but with the CPU's kernels.
-  const bool by_cpu = job.accelerator.host_kernels || updates_on_host(job, plan);
-  const CpuProducts products = by_cpu ? job.products : CpuProducts{};
+  const CpuProducts products = updates_by_cpu(job, plan) ? job.products : CpuProducts{};
   const bool adafactor = optimizer.kind == OptimizerKind::adafactor;
   int64_t sums = 0, most = adafactor ? largest_part * wide_bytes(plan) * wide_copies(plan) : 0;
   int64_t others = 0;  // elements of parameters that have another update
@@ -151,7 +159,9 @@ int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElem
   if (has_host_kernel(job, plan)) return tiles;
   if (!job.optimizer->has_fused_kernel || plan.reducer.qadam_warmup ||
       job.optimizer->reach == OptimizerSpec::Reach::block)
-    return operator_update_bytes(job, plan, elements.largest_part, updates_on_host(job, plan));
+    return operator_update_bytes(job, plan, elements.largest_part, job.optimizer->operator_copies);
+  if (widens_sgd(job, plan))  // the parameter, its gradient and its states
+    return operator_update_bytes(job, plan, elements.largest_part, 2 + job.optimizer_states);
   int64_t cast = elements.all;
   if (plan.updates_beside()) {  // the update casts one unit at a time
     cast = 0;
