@@ -56,8 +56,9 @@ struct TensorDivision {
   int64_t most(int64_t units) const { return (units + ranks - 1) / ranks; }
   /// 4-byte values per token with which the ranks compute the loss of divided logits (models/cross_entropy.cpp).
   int64_t loss_values() const {
-    constexpr int64_t own = 16;  // places of targets in 8 bytes each, masks, and values of this rank and of all ranks
-    constexpr int64_t gathered = 3;  // of each rank: the largest logit, the sum of exponentials, and the target's logit
+    constexpr int64_t own = 12;  // places of targets in 8 bytes each, masks, and values of this rank and of all ranks
+    constexpr int64_t gathered =
+        5;  // of each rank: the largest logit, the sum of exponentials, the target's logit, and two products
     return divides() ? own + gathered * ranks : 0;
   }
   bool operator==(const TensorDivision&) const = default;

@@ -279,9 +279,9 @@ int64_t BlockMemory::loss_without_graph(size_t block) const {
                                                                         {tokens, head_columns(), job_.model->dim})
                                                         : 0;
   const int64_t copied = division.divides() ? wide_ + (compute_ < wide_ ? compute_ : 0) : 2 * wide_;
-  const int64_t loss = overwrites_logits() ? logits * compute_ + scratch
-                                           : std::max(logits * copied + tokens * division.loss_values() * 4,
-                                                      logits * compute_ + scratch);
+  const int64_t values = tokens * division.loss_values() * 4;
+  const int64_t loss =
+      std::max(logits * (overwrites_logits() ? compute_ : copied) + values, logits * compute_ + scratch);
   const auto width = static_cast<double>(job_.model->dim);
   return tokens_ * whole(width + division.of_rows(width)) * compute_ + head_cast(block) + loss;
 }

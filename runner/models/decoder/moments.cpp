@@ -180,8 +180,11 @@ std::vector<MemoryMoment> Moments::mlp(const BlockSpec& block) const {
 std::vector<MemoryMoment> Moments::parallel(const BlockSpec& attention, const BlockSpec& mlp) const {
   std::vector<MemoryMoment> moments;
   const double waiting = attention.saved.compute_elements_per_token - input();  // without the shared input
+  // Without dropout both branches have one gradient of all rows, which the attention reads after the feed-forward.
+  const double shared = model_.dropout > 0 ? 0 : h_.gathered();
   for (auto moment : mlp.backward_moments) {
-    moment.compute_elements_per_token += waiting;
+    moment.compute_elements_per_token += waiting + (moments.empty() ? 0 : shared);
+    if (moments.empty()) moment.released_per_token -= shared;
     moments.push_back(moment);
   }
   // On one rank the gradient of the input that the feed-forward computes is added to the residual's. If ranks divide the matrices, it is of
