@@ -74,7 +74,6 @@ std::vector<ForeignName> fsdp_foreign_names() {
   auto names = fairscale_names();
   for (const ForeignName& name : std::vector<ForeignName>{
            {.name = "process_group", .refusal = one_group},
-           {.name = "process_set", .refusal = one_group},
            {.name = "device_mesh",
            .key = "devices.mesh",
            .meaning = mesh_of_pair,

@@ -6,10 +6,17 @@
 #include "strategies/contract/with_options.hpp"
 #include "strategies/horovod/variables.hpp"
 #include "strategies/reducers/adasum_plan.hpp"
+#include "strategies/reducers/hierarchical_sum_plan.hpp"
 
 namespace runner {
 
 namespace {
+
+/// Whether gradients are summed inside each node first. One node, or one rank in each, has the sum of `ddp`.
+bool sums_in_nodes(const Job& job, const HorovodOptions& options) {
+  const auto groups = node_groups(job, options.hierarchical);
+  return options.op != "adasum" && groups.node > 1 && groups.nodes > 1;
+}
 
 ParallelPlan horovod_plan(const Job& job, const HorovodOptions& options) {
   ParallelPlan plan = bucketed_plan(job);
@@ -18,8 +25,13 @@ ParallelPlan horovod_plan(const Job& job, const HorovodOptions& options) {
     use_reducer(plan, adasum(), job.options, wire);
     return plan;
   }
-  plan.predivide = options.gradient_predivide_factor;
   if (options.op == "sum") plan.gradient_factor = job.data_ranks();
+  if (sums_in_nodes(job, options)) {
+    use_reducer(plan, hierarchical_sum(),
+                hierarchical_sum_options().print({.predivide = options.gradient_predivide_factor}), wire);
+    return plan;
+  }
+  plan.predivide = options.gradient_predivide_factor;
   if (job.sharing_ranks() > 1) plan.reduce = wire;  // one rank sends nothing
   return plan;
 }
@@ -27,6 +39,9 @@ ParallelPlan horovod_plan(const Job& job, const HorovodOptions& options) {
 std::optional<std::string> refuse_horovod(const Job& job, const HorovodOptions& options) {
   if (options.gradient_predivide_factor != 1 && options.op != "average")
     return fmt::format("`gradient_predivide_factor` is for op = \"average\", in Horovod too; op is \"{}\"", options.op);
+  if (sums_in_nodes(job, options) && job.data_ranks() != job.world_size())
+    return "`hierarchical` sums the gradients of complete models and rows, so it cannot be combined with the axes "
+           "tensor, context and pipeline: remove it";
   return options.op == "adasum" ? adasum().refuse(job, job.options) : std::nullopt;
 }
 
@@ -67,6 +82,8 @@ std::vector<ForeignName> horovod_foreign_names() {
       ForeignName::accepted("strategy.groups", grouped),
       ForeignName::accepted("named_parameters", "nothing to do: parameters always have names here"),
       ForeignName::accepted("sparse_as_dense", "nothing to do: gradients of embeddings are reduced as dense ones"),
+      ForeignName::refused("process_set", process_sets_here),
+      ForeignName::refused("process_sets", process_sets_here),
   };
   for (auto& name : names) name.sections = {"", "train", "strategy"};
   return names;
@@ -75,8 +92,11 @@ std::vector<ForeignName> horovod_foreign_names() {
 std::vector<StrategyOption> horovod_strategy_options() {
   auto options = strategy_options(horovod_options().options());
   options.push_back({bucket_cap_option()});
-  const auto with_adasum = [](const Job&, const HorovodOptions& given) { return given.op == "adasum"; };
-  need(options, {"hierarchical"}, {"op = \"adasum\"", with_options(horovod_options, with_adasum)});
+  const auto acts = [](const Job& job, const HorovodOptions& given) {
+    return given.op == "adasum" || sums_in_nodes(job, given);
+  };
+  need(options, {"hierarchical"},
+       {"several nodes with several ranks each, or op = \"adasum\"", with_options(horovod_options, acts)});
   return options;
 }
 

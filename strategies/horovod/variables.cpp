@@ -16,7 +16,8 @@ struct Variable {
 };
 
 constexpr const char* own_thread = "nothing to do: gradients are reduced during backward, without a background thread";
-constexpr const char* by_backend = "nothing to do: the backend chooses the algorithm of a collective";
+constexpr const char* by_levels =
+    "set strategy.hierarchical = true, which sums gradients inside each node, and then over the nodes";
 constexpr const char* by_timeout = "set train.timeout, after which ranks that wait end the run and name the late ones";
 
 constexpr Variable variables[] = {
@@ -26,15 +27,15 @@ constexpr Variable variables[] = {
     {.name = "HOROVOD_CACHE_CAPACITY", .meaning = own_thread},
     {.name = "HOROVOD_AUTOTUNE", .meaning = own_thread},
     {.name = "HOROVOD_AUTOTUNE_LOG", .meaning = own_thread},
-    {.name = "HOROVOD_HIERARCHICAL_ALLREDUCE", .meaning = by_backend},
-    {.name = "HOROVOD_HIERARCHICAL_ALLGATHER", .meaning = by_backend},
-    {.name = "HOROVOD_TORUS_ALLREDUCE", .meaning = by_backend},
+    {.name = "HOROVOD_HIERARCHICAL_ALLREDUCE", .meaning = by_levels},
+    {.name = "HOROVOD_HIERARCHICAL_ALLGATHER",
+     .meaning = "nothing to do: the backend chooses the algorithm of an all-gather"},
+    {.name = "HOROVOD_TORUS_ALLREDUCE", .meaning = by_levels},
     {.name = "HOROVOD_STALL_CHECK_TIME_SECONDS", .meaning = by_timeout},
     {.name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", .meaning = by_timeout},
     {.name = "HOROVOD_STALL_CHECK_DISABLE", .meaning = by_timeout},
     {.name = "HOROVOD_ADASUM_MPI_CHUNK_SIZE", .meaning = "nothing to do: vectors are sent as a whole"},
-    {.name = "HOROVOD_DYNAMIC_PROCESS_SETS",
-     .meaning = "there are no process sets: devices.mesh divides ranks by what they do"},
+    {.name = "HOROVOD_DYNAMIC_PROCESS_SETS", .meaning = process_sets_here},
 };
 
 /// Horovod's buffer is in bytes, and 0 sends each gradient by itself.

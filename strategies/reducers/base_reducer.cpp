@@ -89,6 +89,7 @@ std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, con
       {"post_localSGD_hook", [&] { return make_local_sgd(world, plan, job); }},
       {"noop_hook", [&] { return make_noop(world, plan); }},
       {"adasum", [&] { return make_adasum(world, plan, job); }},
+      {"hierarchical_sum", [&] { return make_hierarchical_sum(world, plan, job); }},
       {"bytegrad", [&] { return make_bytegrad(world, plan, job); }},
       {"qadam", [&] { return make_qadam(world, plan, job); }},
       {"async", [&] { return make_async_average(world, plan); }},

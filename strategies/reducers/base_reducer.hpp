@@ -73,6 +73,7 @@ std::shared_ptr<Reducer> make_quantization(World& world, const ReducerPlan& plan
 std::shared_ptr<Reducer> make_power_sgd(World& world, const ReducerPlan& plan, bool batched);
 std::shared_ptr<Reducer> make_local_sgd(World& world, const ReducerPlan& plan, const Job& job);
 std::shared_ptr<Reducer> make_adasum(World& world, const ReducerPlan& plan, const Job& job);
+std::shared_ptr<Reducer> make_hierarchical_sum(World& world, const ReducerPlan& plan, const Job& job);
 std::shared_ptr<Reducer> make_bytegrad(World& world, const ReducerPlan& plan, const Job& job);
 std::shared_ptr<Reducer> make_qadam(World& world, const ReducerPlan& plan, const Job& job);
 std::shared_ptr<Reducer> make_async_average(World& world, const ReducerPlan& plan);

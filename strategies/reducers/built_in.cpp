@@ -5,6 +5,7 @@
 
 #include "strategies/reducers/adasum_plan.hpp"
 #include "strategies/reducers/bagua_plan.hpp"
+#include "strategies/reducers/hierarchical_sum_plan.hpp"
 #include "strategies/reducers/local_sgd_plan.hpp"
 #include "strategies/reducers/power_sgd_plan.hpp"
 #include "strategies/reducers/quantization_plan.hpp"
@@ -83,7 +84,8 @@ ReducerList reducers_of(const std::string& strategy) {
 const BuiltInReducer* find_reducer(const std::string& name) {
   if (name == hivemind_averages().name) return &hivemind_averages();
   static const std::vector<BuiltInReducer> of_horovod = reducers_of("horovod").reducers;
-  for (const auto* list : {&comm_hooks(), &bagua_algorithms(), &of_horovod})
+  static const std::vector<BuiltInReducer> sums = {hierarchical_sum()};
+  for (const auto* list : {&comm_hooks(), &bagua_algorithms(), &of_horovod, &sums})
     for (const auto& one : *list)
       if (one.name == name) return &one;
   return nullptr;

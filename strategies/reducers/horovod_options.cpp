@@ -32,7 +32,8 @@ const OptionTable<HorovodOptions>& horovod_options() {
                &Options::gradient_predivide_factor)
           .add({.name = "hierarchical",
                 .type = Type::boolean,
-                .help = "Updates are averaged in each node, and adasum combines nodes."},
+                .help = "Gradients are summed inside each node, and then over the nodes. With adasum: updates are "
+                        "averaged in each node, and nodes are combined."},
                &Options::hierarchical)
           .add(
               {.name = "scale_learning_rate",

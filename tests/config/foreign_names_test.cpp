@@ -253,7 +253,9 @@ mode = "min"
                                       {"stopping_threshold=1.0", "ctx:stop"},
                                       {"ignored_modules=[]", "model.frozen"},
                                       {"exclude_frozen_parameters=true", "model.frozen"},
-                                      {"process_set=x", "hybrid_group_size"},
+                                      {"process_group=x", "hybrid_group_size"},
+                                      {"process_set=x", "ctx.world:group"},
+                                      {"process_sets=x", "ctx.world:group"},
                                       {"checkpoint.mode=max", "lower is better"},
                                       {"checkpoint.filename=best", "checkpoints/step-000100"},
                                       {"checkpoint.dirpath=out", "RUNNER_HOME"},
@@ -283,8 +285,12 @@ TEST_CASE("options of Horovod and Bagua are read as our options") {
   CHECK(read_foreign("", {"strategy={name=\"horovod\",compression=\"Compression.fp16\",groups=2,num_groups=2}"})
             .strategy.options == json{{"compression", "Compression.fp16"}});
   CHECK(wrong("groups = 2\n") == "unknown key `groups`");
-  CHECK(wrong("[strategy]\nname = \"horovod\"\nprocess_set = 1\n").find("the group is made of all ranks") !=
-        std::string::npos);
+  for (const std::string name : {"process_set", "process_sets"})
+    CHECK(wrong("[strategy]\nname = \"horovod\"\n" + name + " = 1\n") ==
+          "`" + name +
+              "` is not an option here: process sets are named groups of ranks, which the function `setup` of a "
+              "strategy in Lua makes: ctx.world:group(\"NAME\", {{0, 1}, {2, 3}}) has the collectives of "
+              "ctx.world (recipes/strategies_lua/README.md)");
 }
 
 TEST_CASE("several device_ids are those of DataParallel, and one is that of a rank") {

@@ -258,6 +258,16 @@ TEST_CASE("variables that set up Horovod get a note with the key of recipes") {
         std::vector<std::string>{"the variable HOROVOD_FUSION_THRESHOLD is not read: set strategy.bucket_cap_mb = 32"});
   CHECK_THAT(notes_with("HOROVOD_FUSION_THRESHOLD", "0").at(0),
              ContainsSubstring("set strategy.bucket_cap_mb, the size of the buckets"));
+  for (const std::string variable : {"HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_TORUS_ALLREDUCE"})
+    CHECK(notes_with(variable.c_str(), "1") ==
+          std::vector<std::string>{"the variable " + variable +
+                                   " is not read: set strategy.hierarchical = true, which sums gradients inside each "
+                                   "node, and then over the nodes"});
+  CHECK(notes_with("HOROVOD_DYNAMIC_PROCESS_SETS", "1") ==
+        std::vector<std::string>{
+            "the variable HOROVOD_DYNAMIC_PROCESS_SETS is not read: process sets are named groups of ranks, which the "
+            "function `setup` of a strategy in Lua makes: ctx.world:group(\"NAME\", {{0, 1}, {2, 3}}) has the "
+            "collectives of ctx.world (recipes/strategies_lua/README.md)"});
   CHECK_THAT(notes_with("HOROVOD_TIMELINE", "t.json").at(0), ContainsSubstring("set run.profiler = \"trace\""));
   CHECK_THAT(notes_with("HOROVOD_CYCLE_TIME", "5").at(0), ContainsSubstring("nothing to do"));
   CHECK(notes_with("HOROVOD_RANK", "0").empty());  // of its launcher

@@ -43,6 +43,11 @@ TinyRun run_of(const std::string& strategy, json options) {
   run.global_batch = ranks;
   return run;
 }
+/// On two nodes.
+TinyRun in_nodes(TinyRun run) {
+  run.local_size = ranks / 2;
+  return run;
+}
 TinyRun hook(const std::string& name, json options = json::object()) {
   return run_of("ddp", {{"ddp_comm_hook", name}, {"ddp_comm_hook_options", std::move(options)}});
 }
@@ -97,6 +102,8 @@ std::vector<Line> lines() {
       {"bagua low_precision_decentralized", "2 message(n)", bagua("low_precision_decentralized"),
        [](const Sizes& sizes) { return 2 * message(sizes.elements); }},
       {"horovod, fp16", "2 n", run_of("horovod", {{"compression", "fp16"}}), all(2)},
+      {"horovod, hierarchical, 2 nodes", "4 n (1 + 1 / (R / 2) + 1)",
+       in_nodes(run_of("horovod", {{"hierarchical", true}})), all(4 + 4 / (ranks / 2) + 4)},
       {"horovod, adasum", "8 n (1/2 + 1/4 + ...) + 24 t log2 R", run_of("horovod", {{"op", "adasum"}}), adasum_bytes}};
 }
 
