@@ -7,6 +7,7 @@
 #include "runner/inference/worker.hpp"
 #include "runner/models/plugin/describe.hpp"
 #include "runner/train/calibrate.hpp"
+#include "runner/train/compiled_memory.hpp"
 #include "runner/train/parts/precision.hpp"
 #include "runner/train/worker.hpp"
 #include "strategies/contract/float32_products.hpp"
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
     if (argument == "--describe-plugin" && i + 2 < argc) return runner::answer_plugin_request(argv[i + 1], argv[i + 2]);
     if (argument == "--describe-precision" && i + 2 < argc)
       return runner::answer_precision_request(argv[i + 1], argv[i + 2]);
+    if (argument == "--compiled-memory" && i + 2 < argc) return runner::answer_memory_request(argv[i + 1], argv[i + 2]);
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];
     else if (argument == "--accept-changed-data")

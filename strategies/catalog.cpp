@@ -51,6 +51,18 @@ void add_host_copy(const Job& job, MemoryParts& parts) {
   parts.between_steps += parameters + optimizer;
 }
 
+/// The plug-in for CPUs joins the computations that its programs separate by barriers: it keeps gathered parameters after forward, and
+/// activations that are to be recomputed.
+MemoryParts compiled_memory(Job job, ParallelPlan plan) {
+  if (plan.compiled->plugin.empty()) {
+    job.recompute.assign(job.model->blocks.size(), false);
+    for (auto& unit : plan.units) unit.keep_after_forward = true;
+  }
+  auto parts = program_memory(job, plan);
+  add_host_copy(job, parts);
+  return parts;
+}
+
 void predict_from_plan(Entry& entry) {
   entry.refuse = [own = entry.refuse, plan = entry.plan](const Job& job) -> std::optional<std::string> {
     if (auto why = own ? own(job) : std::nullopt) return why;
@@ -58,9 +70,7 @@ void predict_from_plan(Entry& entry) {
   };
   entry.memory = [plan = entry.plan](const Job& job) {
     const auto made = plan(job);
-    auto parts = program_memory(job, made);
-    if (made.compiled) add_host_copy(job, parts);
-    return parts;
+    return made.compiled ? compiled_memory(job, made) : program_memory(job, made);
   };
   entry.traffic = [plan = entry.plan](const Job& job) { return program_traffic(job, plan(job)); };
   entry.host_work = [plan = entry.plan](const Job& job) { return program_host_work(job, plan(job)); };

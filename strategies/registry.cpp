@@ -4,6 +4,7 @@
 #include "strategies/executor/executor.hpp"
 #include "strategies/hivemind/reducer.hpp"
 #include "strategies/reducers/base_reducer.hpp"
+#include "strategies/xla/account.hpp"
 #include "strategies/xla/strategy.hpp"
 
 namespace runner {
@@ -22,8 +23,13 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, StrategySetup s
 }
 
 #ifndef RUNNER_HAS_XLA
-std::unique_ptr<Strategy> make_compiled(StrategySetup, ParallelPlan) {
-  throw environment_error("this program was built without XLA; run scripts/setup --xla and build it again");
+static Error without_xla() {
+  return environment_error("this program was built without XLA; run scripts/setup --xla and build it again");
+}
+std::unique_ptr<Strategy> make_compiled(StrategySetup, ParallelPlan) { throw without_xla(); }
+StepAccount account_of_step(Model&, const Job&, const ParallelPlan&, const OptimizerConfig&, std::optional<double>,
+                            std::optional<double>) {
+  throw without_xla();
 }
 #endif
 

@@ -11,6 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/compiled_memory.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
@@ -176,6 +177,7 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   Recipe recipe = with_data_facts(given);
   // The recipe's strategy becomes one of the candidates, and the choice is among all of them.
   const auto own = own_strategy(recipe);
+  const auto strategy = recipe.strategy;
   const auto name = std::exchange(recipe.strategy.name, "auto");
   if (name != "auto") recipe.strategy.options = Recipe::Strategy().options;
   Facts facts = options.device_kind.empty() ? read_facts() : Facts();
@@ -219,7 +221,15 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
     begin = steady_seconds();
   }
   try {
-    return answer(make_plan(recipe, topology, vocab, clock, own), "");
+    Plan plan = make_plan(recipe, topology, vocab, clock, own);
+    if (options.device_kind.empty() && has_compiled_candidate(plan)) {
+      const double asked = steady_seconds();
+      Recipe named = recipe;
+      named.strategy = strategy;
+      ask_compiler(plan, make_plan(named, topology, vocab, clock));
+      begin += steady_seconds() - asked;  // planning does not take that long
+    }
+    return answer(plan, "");
   } catch (const NothingFits& nothing) {
     return answer(nothing.plan(), nothing.what());
   }

@@ -64,10 +64,11 @@ bool ClockSource::over_gloo(const Job& job) const {
 }
 
 Circumstances ClockSource::circumstances(const Job& job, int threads) const {
-  const std::string device = topology_.kind   ? topology_.kind->name
-                             : topology_.cuda ? "another CUDA device"
-                             : over_gloo(job) ? "cpu over Gloo"
-                                              : "cpu";
+  const std::string device = topology_.kind                      ? topology_.kind->name
+                             : topology_.cuda                    ? "another CUDA device"
+                             : !job.accelerator.platform.empty() ? "cpu with XLA"
+                             : over_gloo(job)                    ? "cpu over Gloo"
+                                                                 : "cpu";
   return {.machine = knowledge_.machine,
           .device = device,
           .build = knowledge_.build,
@@ -83,7 +84,7 @@ std::optional<LearnedRates> ClockSource::learn(const Job& job, int threads) cons
   std::optional<Rates> base;
   if (topology_.kind)
     base = rates_of(*topology_.kind, job.precision.compute, job.local_size);
-  else if (!topology_.cuda && !over_gloo(job))
+  else if (!topology_.cuda && !over_gloo(job) && job.accelerator.platform.empty())
     base = calibrated_rates(knowledge_.calibrations, here.family, mode_of(job.precision), job.local_size, threads);
   if (base) return LearnedRates(std::move(*base), here, knowledge_.runs);
   if (topology_.cuda) return std::nullopt;
@@ -131,6 +132,8 @@ std::string ClockSource::describe(const Job& job, int threads) const {
   if (topology_.cuda)
     return fmt::format("not known: the device table has no speed of {} products for {}", mode_of(job.precision),
                        topology_.kind->name);
+  if (!job.accelerator.platform.empty())
+    return "not known: calibrations do not cover steps that XLA compiles, and no such run is recorded";
   if (job.num_nodes > 1)
     return "not known: calibrations do not cover CPU ranks on several nodes, and no such run is recorded";
   if (over_gloo(job))

@@ -316,8 +316,9 @@ class Finder {
     const bool plugged = kind == "tpu" && recipe_.strategy.options.contains("plugin");
     if (other && kind == "tpu" && !plugged)
       report("devices.accelerator",
-             fmt::format("accelerator \"tpu\" needs a PJRT plug-in for its devices: set strategy.name = \"xla\" and "
+             fmt::format("accelerator \"tpu\" needs a PJRT plug-in for its devices: set {}"
                          "strategy.plugin = \"/path/to/libtpu.so\"; {}",
+                         recipe_.strategy.name.find("xla") == std::string::npos ? "strategy.name = \"xla\" and " : "",
                          under_simulation));
     else if (other && !plugged)
       report("devices.accelerator",

@@ -99,7 +99,8 @@ Names device_names() {
        .meaning = devices_of_replicas,
        .note = "each rank has one device; devices.devices chooses the devices"},
       accepted("output_device", device_of_rank),
-      refused("tpu_cores", "strategies run on CPUs and CUDA devices: devices.devices"),
+      refused("tpu_cores",
+              "set devices.accelerator = \"tpu\", devices.devices = N, strategy.name = \"xla\" and strategy.plugin"),
   };
 }
 

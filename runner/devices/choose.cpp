@@ -115,6 +115,11 @@ DeviceChoice choose_cuda(const Recipe::Devices& devices, const Facts& facts) {
 /// `chosen`: the recipe requests cpu. Otherwise cpu follows from the machine, and `why` gives the reason.
 DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::string& why) {
   const DeviceRequest& request = devices.devices;
+  const bool plugged = devices.accelerator == "tpu";
+  if (plugged && devices.cpu_processes <= 1 && (request.kind != Kind::count || request.count < 1))
+    throw usage_error(
+        "devices = {}: what devices a PJRT plug-in has is not known before a run; write their number, devices = N",
+        write_request(request));
   if (request.kind == Kind::indices || request.kind == Kind::free_count) {
     if (chosen)
       throw usage_error(

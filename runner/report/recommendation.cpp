@@ -132,7 +132,8 @@ std::string table(const Recommendation& r, bool all) {
   constexpr std::ptrdiff_t host = 5;
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < r.plan.choice.candidates.size(); ++i)
-    if (all || r.plan.choice.candidates[i].refused.empty()) rows.push_back(row(r, i));
+    if (const auto& candidate = r.plan.choice.candidates[i]; all || candidate.named || candidate.refused.empty())
+      rows.push_back(row(r, i));
   if (!needs_host(r.plan.choice)) {
     columns.erase(columns.begin() + host);
     for (auto& cells : rows) cells.erase(cells.begin() + host);

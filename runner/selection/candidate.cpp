@@ -69,6 +69,11 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   return job;
 }
 
+void set_engine(const Entry& entry, Job& job) {
+  // Only strategies whose ranks are threads can have it, and other plans take longer to make.
+  if (entry.ranks_are_threads && entry.plan && entry.plan(job).compiled) job.accelerator.platform = "pjrt";
+}
+
 nlohmann::json parts_json(const MemoryParts& memory) {
   nlohmann::json json;
   for (const auto& part : memory_parts) json[part.key] = memory.*part.bytes;
@@ -148,6 +153,7 @@ Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_
     candidate.refused = *refusal;
     return candidate;
   }
+  set_engine(*candidate.entry, job);
   if (job.pipeline.ranks > 1) {
     candidate.pipeline = std::make_shared<PipelinePlan>(plan_pipeline(recipe_, job, *candidate.entry, limit_));
     job = candidate.pipeline->job_of_rank(job, candidate.pipeline->largest);

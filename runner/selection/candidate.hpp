@@ -67,6 +67,9 @@ std::string largest_part(const Candidate& candidate);
 /// A job with the fields that depend on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology);
 
+/// Sets Accelerator::platform if the devices are those of a PJRT plug-in.
+void set_engine(const Entry& entry, Job& job);
+
 /// {part: bytes} for the parts of MemoryParts::total().
 nlohmann::json parts_json(const MemoryParts& memory);
 

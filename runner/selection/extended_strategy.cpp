@@ -84,6 +84,13 @@ std::optional<std::string> ExtendedStrategy::refuse(const Job& job) const {
           "(pipeline_parallel_size above 1): use another axis, or `{}` itself",
           function, file.shown, base_name());
   const auto made = base_plan(job);
+  for (const char* function : {"reduce", "setup", "setup_module", "after_update"})
+    if (made.compiled && has(function))
+      return fmt::format(
+          "`{}` of {} cannot be called: XLA compiles the step of `{}`, with its sums and its update: use ddp or fsdp "
+          "as "
+          "base",
+          function, file.shown, base_name());
   if (has("reduce"))
     if (auto why = refuse_reduce(base_name(), made)) return why;
   if (file.replicas_differ && made.shards() > 1)

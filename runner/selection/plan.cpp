@@ -159,20 +159,6 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
   for (const auto& advice : plan.choice.advice) plan.notes.push_back(advice);
 }
 
-/// Where the recipe sets the key that a refusal begins with, or the option that it names first, or the strategy's name.
-Origin refused_at(const Recipe& recipe, const std::string& why) {
-  if (const auto key = why.substr(0, why.find(' ')); key.find('.') != std::string::npos && recipe.origins.contains(key))
-    return recipe.origin(key);
-  auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  for (size_t from = 0, to; from < why.size(); from = to + 1) {
-    to = std::find_if_not(why.begin() + static_cast<long>(from), why.end(), part_of_name) - why.begin();
-    const std::string word = why.substr(from, to - from);
-    // "name" is also that of an optimizer.
-    if (word != "name" && recipe.origins.contains("strategy." + word)) return recipe.origin("strategy." + word);
-  }
-  return recipe.origin("strategy.name");
-}
-
 /// Moves the option `timeout`, which belongs to the run, not to the strategy's algorithm, to [train].
 void move_timeout(Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
   auto found = options.find("timeout");
@@ -198,7 +184,7 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
                     "has no effect",
                     devices.cpu_processes, devices.devices.count));
   if (devices.accelerator == "auto") recipe.origins["devices.accelerator"] = decided(topology.device_reason);
-  devices.accelerator = topology.cuda ? "cuda" : "cpu";
+  if (devices.accelerator != "tpu" || devices.simulate) devices.accelerator = topology.cuda ? "cuda" : "cpu";
   if (devices.devices.kind != DeviceRequest::Kind::count || devices.devices.count != topology.devices_per_node) {
     recipe.origins["devices.devices"] = decided(topology.device_reason);
     DeviceRequest request;
@@ -407,10 +393,15 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
          fmt::format("with `{}` each rank has parameters or optimizer state of its own, so a run cannot go on with "
                      "another number of nodes: remove min_nodes and max_nodes, or use ddp, fsdp or zero",
                      plan.entry->label ? plan.entry->label(plan.job) : plan.entry->name)});
+  else if (plan.recipe.plugins.precision && plan.entry->plan && plan.entry->plan(plan.job).compiled)
+    diagnostics.push_back(
+        {recipe.origin("plugins.precision"), "refused",
+         fmt::format("XLA compiles the step of `{}`, which cannot call a plug-in: use ddp or fsdp", plan.entry->name)});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   with_script_optimizer(plan.recipe, *plan.entry, plan.job.options, *plan.model);  // reports mistakes before a run
   if (plan.job.pipeline.ranks > 1) resolve_stages(plan, plan.recipe, topology);
   add_notes(plan, recipe, topology, /*named=*/resolved.entry != nullptr);
+  set_engine(*plan.entry, plan.job);
   predict(plan, clock);
   return plan;
 }

@@ -383,4 +383,17 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
   return load_layered_recipe(file, overrides, check, reader_help());
 }
 
+Origin refused_at(const Recipe& recipe, const std::string& why) {
+  if (const auto key = why.substr(0, why.find(' ')); key.find('.') != std::string::npos && recipe.origins.contains(key))
+    return recipe.origin(key);
+  auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t from = 0, to; from < why.size(); from = to + 1) {
+    to = std::find_if_not(why.begin() + static_cast<long>(from), why.end(), part_of_name) - why.begin();
+    const std::string word = why.substr(from, to - from);
+    // "name" is also that of an optimizer.
+    if (word != "name" && recipe.origins.contains("strategy." + word)) return recipe.origin("strategy." + word);
+  }
+  return recipe.origin("strategy.name");
+}
+
 }  // namespace runner

@@ -43,4 +43,7 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
 /// A note for each option of [strategy] that has no effect in this job (StrategyOption::only_with). `given`: options of the recipe.
 std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job);
 
+/// Where the recipe sets the key that a refusal begins with, or the option that it names first, or the strategy's name.
+Origin refused_at(const Recipe& recipe, const std::string& why);
+
 }  // namespace runner

@@ -33,9 +33,11 @@
 #include "runner/selection/plan.hpp"
 #include "runner/selection/script_optimizer.hpp"
 #include "runner/selection/script_strategy.hpp"
+#include "runner/train/compiled_memory.hpp"
 #include "runner/train/course.hpp"
 #include "runner/train/failure_report.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
+#include "runner/train/optimizer_settings.hpp"
 #include "runner/train/parts/precision.hpp"
 #include "runner/train/strategies/strategy.hpp"
 #include "runner/train/trainer.hpp"
@@ -94,40 +96,6 @@ WorldOptions with_settings_of(const Recipe& recipe, WorldOptions options) {
   return options;
 }
 
-OptimizerConfig optimizer_config(const Recipe& recipe) {
-  const auto& optimizer = recipe.optimizer;
-  OptimizerConfig config;
-  config.kind = find_optimizer(optimizer.name)->kind;
-  config.lr = optimizer.lr;
-  config.weight_decay = optimizer.weight_decay;
-  config.beta1 = optimizer.betas.at(0);
-  config.beta2 = optimizer.betas.at(1);
-  config.eps = optimizer.eps;
-  config.momentum = optimizer.momentum;
-  config.nesterov = optimizer.nesterov;
-  config.decay_rate = optimizer.decay_rate;
-  config.clip_threshold = optimizer.clip_threshold;
-  config.scale_parameter = optimizer.scale_parameter;
-  config.match_rms = optimizer.adjust_lr == "match_rms_adamw";
-  config.ns_steps = optimizer.ns_steps;
-  if (optimizer.adascale)
-    config.adascale = {.scale = optimizer.adascale_scale, .smoothing = optimizer.adascale_smoothing};
-  config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
-  config.layer_decay = optimizer.layer_decay;
-  for (const auto& group : optimizer.groups)
-    for (const auto& pattern : group.patterns())
-      config.groups.push_back({.pattern = pattern,
-                               .lr = group.lr,
-                               .weight_decay = group.weight_decay,
-                               .lr_factor = group.lr_factor.value_or(1),
-                               .label = join(group.patterns(), " ")});
-  // LoRA+ (Hayou et al. 2024, arXiv:2402.12354). A group of the recipe comes first.
-  if (const auto ratio = recipe.fine_tune.lora_plus_ratio; ratio && recipe.fine_tune.adapts())
-    config.groups.push_back(
-        {.pattern = "*.lora_b", .lr = {}, .weight_decay = {}, .lr_factor = *ratio, .label = "lora_b"});
-  return config;
-}
-
 /// Initial values from the folders of a base model and of an adapter, or random ones from the seed. A checkpoint replaces them except
 /// those of the base, so the others are random if `resumes`: the folders may be gone. `spec`: of the whole model.
 ParameterSource parameter_source(const Recipe& recipe, const ModelSpec& spec, bool resumes) {
@@ -184,14 +152,6 @@ void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
   trainer.resume(checkpoint);
   fault_point("resumed");
   events.emit("resumed", {{"step", checkpoint.step()}, {"bytes_read", checkpoint.bytes_read()}});
-}
-
-/// Programs that a strategy compiles are kept with the other data that can be made again.
-void set_program_cache(Job& job, const Entry& entry, const std::string& cache_dir) {
-  constexpr const char* name = "compilation_cache";
-  const auto is_it = [&](const StrategyOption& option) { return option.name == name; };
-  if (!std::ranges::any_of(entry.options, is_it) || !job.options.value(name, nlohmann::json()).is_null()) return;
-  job.options[name] = (fs::path(cache_dir) / "programs").string();
 }
 
 /// Multiplies the recipe's learning rates by Entry::rate_factor.

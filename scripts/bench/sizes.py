@@ -14,6 +14,13 @@ SIZES = {
 DEVICE_SIZES = {"cpu": ["tiny", "small"], "cuda": ["gpt2", "1b"]}
 # Steps of one timed run, and the number of first steps that are not timed.
 STEPS = {"tiny": (80, 10), "small": (13, 3), "gpt2": (30, 10), "1b": (16, 6)}
+# What has one device: strategies of runner, and peers. All others divide their work among ranks.
+ONE_DEVICE = ["single", "single_xla", "torch", "torch-compile", "lightning", "jax", "torch_xla"]
+
+
+def default_world(name):
+    """The number of ranks of a strategy, of an axis of the mesh, or of a peer, unless the user gives another."""
+    return 1 if name in ONE_DEVICE else 2
 
 
 def token(i, vocabulary):

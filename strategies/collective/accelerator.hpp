@@ -14,6 +14,8 @@ struct Accelerator {
   /// The backend whose collectives run in streams ("nccl"). Empty: shm or gloo.
   std::string collectives = {};
   int64_t workspace_bytes = 0;  ///< that the device's libraries for matrix products keep, from the first step on
+  /// The devices are those of a PJRT plug-in: "tpu" if its platform must have that name, "pjrt" for any. Empty: they are LibTorch's.
+  std::string platform = {};
 };
 
 inline Accelerator cuda_accelerator() {
@@ -26,7 +28,8 @@ inline Accelerator cuda_accelerator() {
 }
 /// `name`: a recipe's devices.accelerator, resolved.
 inline Accelerator find_accelerator(const std::string& name) {
-  return name == "cuda" ? cuda_accelerator() : Accelerator();
+  if (name == "cuda") return cuda_accelerator();
+  return name == "tpu" ? Accelerator{.platform = "tpu"} : Accelerator();
 }
 
 }  // namespace runner

@@ -52,4 +52,9 @@ std::optional<std::string> refuse_mixed_precision(const nlohmann::json& mixed) {
   return std::nullopt;
 }
 
+std::optional<std::string> note_on_mixed_precision(const nlohmann::json& mixed) {
+  if (!mixed.is_object() || !mixed.contains("buffer_dtype")) return std::nullopt;
+  return "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute";
+}
+
 }  // namespace runner

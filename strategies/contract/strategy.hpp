@@ -59,6 +59,9 @@ class StepObserver {
     double lr_factor = 1;  ///< replaces StepInput::lr_factor
   };
   virtual ~StepObserver() = default;
+  /// If false, the next step may be one program that nothing interrupts: before_backward() and after_backward() may be left out, and
+  /// before_optimizer_step() may be called before the forward, without gradients. Then it must not skip the update. Equal on all ranks.
+  virtual bool sees_gradients() const { return true; }
   virtual void before_backward() {}  ///< for each micro-batch, after its forward
   virtual void after_backward() {}   ///< for each micro-batch; reductions over ranks may still be in flight
   using Gradients = std::function<std::vector<StateTensor>()>;

@@ -162,9 +162,7 @@ std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) 
   if (options.cpu_offload && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
   if (auto note = job.pipeline.ranks > 1 ? std::nullopt : note_on_accumulation(job, plan)) notes.push_back(*note);
-  if (options.mixed_precision.is_object() && options.mixed_precision.contains("buffer_dtype"))
-    notes.push_back(
-        "`mixed_precision.buffer_dtype`: no effect: a model's buffers are tables in the dtype in which blocks compute");
+  if (const auto note = note_on_mixed_precision(options.mixed_precision)) notes.push_back(*note);
   if (job.sharing_ranks() == 1 && plan.optimizer == Tier::device)
     notes.push_back("fsdp on one data rank has nothing to shard: `single` does the same");
   return notes;

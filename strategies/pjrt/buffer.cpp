@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/calls.hpp"
 
@@ -14,7 +18,7 @@ Buffer::~Buffer() {
   (void)plugin_->message_of(plugin_->api().PJRT_Buffer_Destroy(&destroy));
 }
 
-std::vector<int64_t> Buffer::shape() const {
+Shape Buffer::shape() const {
   PJRT_ARGUMENTS(PJRT_Buffer_Dimensions_Args, asked);
   asked.buffer = handle_;
   plugin_->check(plugin_->api().PJRT_Buffer_Dimensions(&asked), "cannot read the shape of an array");
@@ -25,33 +29,28 @@ ElementType Buffer::type() const {
   PJRT_ARGUMENTS(PJRT_Buffer_ElementType_Args, asked);
   asked.buffer = handle_;
   plugin_->check(plugin_->api().PJRT_Buffer_ElementType(&asked), "cannot read the type of an array");
-  switch (asked.type) {
-    case PJRT_Buffer_Type_PRED:
-      return ElementType::boolean;
-    case PJRT_Buffer_Type_S32:
-      return ElementType::int32;
-    case PJRT_Buffer_Type_S64:
-      return ElementType::int64;
-    case PJRT_Buffer_Type_F16:
-      return ElementType::float16;
-    case PJRT_Buffer_Type_BF16:
-      return ElementType::bfloat16;
-    case PJRT_Buffer_Type_F32:
-      return ElementType::float32;
-    case PJRT_Buffer_Type_F64:
-      return ElementType::float64;
-    default:
-      throw Error(ExitCode::run_failed, fmt::format("an array of XLA has elements of type {}, which is not used here",
-                                                    static_cast<int>(asked.type)));
-  }
+  const auto* const found = std::ranges::find(element_types, asked.type, &ElementTypeNames::theirs);
+  if (found == std::end(element_types))
+    throw Error(ExitCode::run_failed, fmt::format("an array of XLA has elements of type {}, which is not used here",
+                                                  static_cast<int>(asked.type)));
+  return found->ours;
 }
 
 void Buffer::read(std::span<std::byte> out) const {
-  int64_t bytes = bytes_of(type());
-  for (const int64_t size : shape()) bytes *= size;
-  RUNNER_CHECK(static_cast<int64_t>(out.size()) == bytes, "{} bytes for an array of {} bytes", out.size(), bytes);
+  const Type own{type(), shape()};
+  RUNNER_CHECK(static_cast<int64_t>(out.size()) == own.bytes(), "{} bytes for an array of {} bytes", out.size(),
+               own.bytes());
+  // Row-major; without a layout, a plug-in gives that of the device.
+  Shape order(own.shape.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  PJRT_ARGUMENTS(PJRT_Buffer_MemoryLayout, layout);
+  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+  layout.tiled.minor_to_major = order.data();
+  layout.tiled.minor_to_major_size = order.size();
   PJRT_ARGUMENTS(PJRT_Buffer_ToHostBuffer_Args, copy);
   copy.src = handle_;
+  copy.host_layout = &layout;
   std::byte nothing{};  // without a place to write to, only the size would be asked for
   copy.dst = out.empty() ? &nothing : out.data();
   copy.dst_size = out.size();

@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
-#include "strategies/pjrt/element_type.hpp"
+#include "strategies/pjrt/array_type.hpp"
 #include "strategies/pjrt/plugin.hpp"
 
 struct PJRT_Buffer;
@@ -25,9 +24,8 @@ class Buffer {
   }
   ~Buffer();
 
-  explicit operator bool() const { return handle_ != nullptr; }
   PJRT_Buffer* handle() const { return handle_; }
-  std::vector<int64_t> shape() const;
+  Shape shape() const;
   /// Throws Error(run_failed) for a type that this program does not use.
   ElementType type() const;
   /// Waits until the array is computed, and copies it. `out` must have its size; Error(run_failed) if the computation failed.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/calls.hpp"
 #include "strategies/pjrt/module_error.hpp"
@@ -18,26 +20,6 @@ PJRT_NamedValue named(const char* name, int64_t value) {
   option.int64_value = value;
   option.value_size = 1;
   return option;
-}
-
-PJRT_Buffer_Type buffer_type(ElementType type) {
-  switch (type) {
-    case ElementType::boolean:
-      return PJRT_Buffer_Type_PRED;
-    case ElementType::int32:
-      return PJRT_Buffer_Type_S32;
-    case ElementType::int64:
-      return PJRT_Buffer_Type_S64;
-    case ElementType::float16:
-      return PJRT_Buffer_Type_F16;
-    case ElementType::bfloat16:
-      return PJRT_Buffer_Type_BF16;
-    case ElementType::float32:
-      return PJRT_Buffer_Type_F32;
-    case ElementType::float64:
-      return PJRT_Buffer_Type_F64;
-  }
-  return PJRT_Buffer_Type_INVALID;
 }
 
 }  // namespace
@@ -79,11 +61,32 @@ std::string Client::platform() const {
   return {asked.platform_name, asked.platform_name_size};
 }
 
-std::string Client::platform_version() const {
-  PJRT_ARGUMENTS(PJRT_Client_PlatformVersion_Args, asked);
-  asked.client = handle_;
-  plugin_->check(plugin_->api().PJRT_Client_PlatformVersion(&asked), "cannot read the version of the platform");
-  return {asked.platform_version, asked.platform_version_size};
+std::string Client::identity() const {
+  PJRT_ARGUMENTS(PJRT_Client_PlatformVersion_Args, version);
+  version.client = handle_;
+  plugin_->check(plugin_->api().PJRT_Client_PlatformVersion(&version), "cannot read the version of the platform");
+  PJRT_ARGUMENTS(PJRT_Device_GetDescription_Args, described);
+  described.device = devices_.front();
+  plugin_->check(plugin_->api().PJRT_Device_GetDescription(&described), "cannot describe a device");
+  PJRT_ARGUMENTS(PJRT_DeviceDescription_Kind_Args, kind);
+  kind.device_description = described.device_description;
+  plugin_->check(plugin_->api().PJRT_DeviceDescription_Kind(&kind), "cannot read the kind of a device");
+  return fmt::format("{} {} {} {}", plugin_->version(), plugin_->content(),
+                     std::string_view(version.platform_version, version.platform_version_size),
+                     std::string_view(kind.device_kind, kind.device_kind_size));
+}
+
+CompileOptions Client::completed(CompileOptions options) const {
+  for (auto* device : devices_) {
+    PJRT_ARGUMENTS(PJRT_Device_GetDescription_Args, described);
+    described.device = device;
+    plugin_->check(plugin_->api().PJRT_Device_GetDescription(&described), "cannot describe a device");
+    PJRT_ARGUMENTS(PJRT_DeviceDescription_Id_Args, number);
+    number.device_description = described.device_description;
+    plugin_->check(plugin_->api().PJRT_DeviceDescription_Id(&number), "cannot read the number of a device");
+    options.devices.push_back(number.id);
+  }
+  return options;
 }
 
 void Client::check_replicas(const CompileOptions& options) const {
@@ -93,7 +96,7 @@ void Client::check_replicas(const CompileOptions& options) const {
 
 Executable Client::compile(const std::string& module, const CompileOptions& options) const {
   check_replicas(options);
-  const std::string format = "mlir", bytes = to_bytes(options);
+  const std::string format = "mlir", bytes = to_bytes(completed(options));
   std::string code = module;  // the interface takes it without const
   PJRT_ARGUMENTS(PJRT_Program, program);
   program.code = code.data();
@@ -112,7 +115,7 @@ Executable Client::compile(const std::string& module, const CompileOptions& opti
 
 Executable Client::load(const std::string& serialized, const CompileOptions& options) const {
   check_replicas(options);
-  const std::string bytes = to_bytes(options);
+  const std::string bytes = to_bytes(completed(options));
   PJRT_ARGUMENTS(PJRT_Executable_DeserializeAndLoad_Args, load);
   load.client = handle_;
   load.serialized_executable = serialized.data();
@@ -123,16 +126,15 @@ Executable Client::load(const std::string& serialized, const CompileOptions& opt
   return {*plugin_, load.loaded_executable, options.replicas};
 }
 
-Buffer Client::upload(std::span<const std::byte> data, ElementType type, const std::vector<int64_t>& shape, int device,
+Buffer Client::upload(std::span<const std::byte> data, ElementType type, const Shape& shape, int device,
                       HostMemory memory) const {
-  int64_t bytes = bytes_of(type);
-  for (const int64_t size : shape) bytes *= size;
+  const int64_t bytes = Type{type, shape}.bytes();
   RUNNER_CHECK(static_cast<int64_t>(data.size()) == bytes, "{} bytes for an array of {}", data.size(), bytes);
   PJRT_ARGUMENTS(PJRT_Client_BufferFromHostBuffer_Args, copy);
   copy.client = handle_;
   const std::byte nothing{};
   copy.data = data.empty() ? &nothing : data.data();
-  copy.type = buffer_type(type);
+  copy.type = std::ranges::find(element_types, type, &ElementTypeNames::ours)->theirs;
   copy.dims = shape.data();
   copy.num_dims = shape.size();
   copy.host_buffer_semantics = memory == HostMemory::copied ? PJRT_HostBufferSemantics_kImmutableOnlyDuringCall

@@ -14,8 +14,7 @@ struct PJRT_Device;
 namespace runner::pjrt {
 
 struct ClientOptions {
-  std::optional<int> cpu_devices =
-      {};  ///< number of devices that the plug-in for CPUs makes of the machine; for no other plug-in
+  std::optional<int> cpu_devices = {};  ///< devices that the plug-in for CPUs offers; leave unset for other plug-ins
 };
 
 /// What happens to the host's memory when an array is made of it.
@@ -36,21 +35,26 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   int devices() const { return static_cast<int>(devices_.size()); }
-  std::string platform() const;          ///< "cpu", "cuda", "tpu"
-  std::string platform_version() const;  ///< part of the name of stored programs: another version cannot read them
+  std::string platform() const;  ///< "cpu", "cuda", "tpu"
+  /// Changes with the plug-in's library, the version of its platform, and the kind of devices. A plug-in may crash when it reads a program
+  /// that was made by another plug-in or for other devices.
+  std::string identity() const;
 
   /// Compiles a module in StableHLO's text. Throws Error(run_failed) with the line of the module, where XLA names it.
   Executable compile(const std::string& module, const CompileOptions& options) const;
   /// A program from Executable::serialized(). Throws Error(run_failed) if it is of another plug-in or damaged.
   Executable load(const std::string& serialized, const CompileOptions& options) const;
 
-  /// An array of dense data in row-major order.
-  Buffer upload(std::span<const std::byte> data, ElementType type, const std::vector<int64_t>& shape, int device,
+  /// An array of dense data in row-major order, which must have its size. Throws Error(run_failed) if the device cannot make it, for
+  /// example because its memory is full.
+  Buffer upload(std::span<const std::byte> data, ElementType type, const Shape& shape, int device,
                 HostMemory memory = HostMemory::copied) const;
 
  private:
   void close();
   void check_replicas(const CompileOptions& options) const;
+  /// With the numbers of the devices.
+  CompileOptions completed(CompileOptions options) const;
 
   std::shared_ptr<const Plugin> plugin_;
   PJRT_Client* handle_ = nullptr;

@@ -1,6 +1,6 @@
 #include "strategies/pjrt/compile_options.hpp"
 
-#include <bit>
+#include <cstdint>
 
 namespace runner::pjrt {
 
@@ -13,11 +13,6 @@ class Message {
     key(field, 0);
     varint(static_cast<uint64_t>(value));
   }
-  void number(int field, double value) {
-    key(field, 1);
-    for (uint64_t bits = std::bit_cast<uint64_t>(value), i = 0; i < 8; ++i, bits >>= 8)
-      bytes_ += static_cast<char>(bits);
-  }
   void text(int field, const std::string& value) {
     key(field, 2);
     varint(value.size());
@@ -25,9 +20,9 @@ class Message {
   }
   void message(int field, const Message& value) { text(field, value.bytes_); }
   /// Integers in one field, packed.
-  void integers(int field, int count) {
+  void integers(int field, const std::vector<int64_t>& values) {
     Message list;
-    for (int i = 0; i < count; ++i) list.varint(static_cast<uint64_t>(i));
+    for (const int64_t value : values) list.varint(static_cast<uint64_t>(value));
     text(field, list.bytes_);
   }
   const std::string& bytes() const { return bytes_; }
@@ -41,21 +36,21 @@ class Message {
   std::string bytes_;
 };
 
-/// OptionOverrideProto: a string, a bool, an integer or a number.
-Message flag_value(const std::variant<bool, int64_t, double, std::string>& value) {
+/// OptionOverrideProto.
+Message flag_value(bool value) {
   Message message;
-  if (const auto* text = std::get_if<std::string>(&value)) message.text(1, *text);
-  if (const auto* flag = std::get_if<bool>(&value)) message.integer(2, *flag ? 1 : 0);
-  if (const auto* integer = std::get_if<int64_t>(&value)) message.integer(3, *integer);
-  if (const auto* number = std::get_if<double>(&value)) message.number(4, *number);
+  message.integer(2, value ? 1 : 0);
   return message;
 }
 
-/// DeviceAssignmentProto: replica i runs on device i.
-Message device_assignment(int replicas) {
+/// DeviceAssignmentProto: replica i runs on device i of the client.
+Message device_assignment(const CompileOptions& options) {
+  auto numbers = options.devices;
+  while (std::ssize(numbers) < options.replicas) numbers.push_back(std::ssize(numbers));
+  numbers.resize(static_cast<size_t>(options.replicas));
   Message devices, assignment;
-  devices.integers(1, replicas);
-  assignment.integer(1, replicas);
+  devices.integers(1, numbers);
+  assignment.integer(1, options.replicas);
   assignment.integer(2, 1);
   assignment.message(3, devices);
   return assignment;
@@ -68,7 +63,7 @@ std::string to_bytes(const CompileOptions& options) {
   build.integer(1, -1);  // the device is decided by the assignment
   build.integer(4, options.replicas);
   build.integer(5, 1);  // partitions
-  build.message(9, device_assignment(options.replicas));
+  build.message(9, device_assignment(options));
   Message all;
   all.message(3, build);
   for (const auto& [name, value] : options.flags) {

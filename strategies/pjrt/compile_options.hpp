@@ -1,9 +1,8 @@
 // The options of a compilation, as the bytes of XLA's CompileOptionsProto.
 #pragma once
-#include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
+#include <vector>
 
 namespace runner::pjrt {
 
@@ -12,7 +11,9 @@ struct CompileOptions {
   /// Copies of the program, one on each device, which can have different arguments and exchange values in collectives.
   int replicas = 1;
   /// XLA's flags for this program: "xla_cpu_use_xnnpack". A plug-in refuses names that it does not know.
-  std::map<std::string, std::variant<bool, int64_t, double, std::string>> flags = {};
+  std::map<std::string, bool> flags = {};
+  /// Numbers that the plug-in gave the devices, of at least as many as there are replicas. The client fills them in; empty: 0, 1, ...
+  std::vector<int64_t> devices = {};
 };
 
 /// The message in protocol buffers' wire format.

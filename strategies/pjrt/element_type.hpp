@@ -23,4 +23,6 @@ constexpr int64_t bytes_of(ElementType type) {
   return 0;
 }
 
+constexpr bool is_float(ElementType type) { return type >= ElementType::float16; }
+
 }  // namespace runner::pjrt

@@ -78,8 +78,7 @@ ProgramMemory Executable::memory() const {
   return {.arguments = stats.argument_size_in_bytes,
           .outputs = stats.output_size_in_bytes,
           .aliased = stats.alias_size_in_bytes,
-          .temporary = stats.temp_size_in_bytes,
-          .code = stats.generated_code_size_in_bytes};
+          .temporary = stats.temp_size_in_bytes};
 }
 
 Execution Executable::execute(const std::vector<std::vector<const Buffer*>>& arguments) const {

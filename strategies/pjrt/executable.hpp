@@ -16,7 +16,7 @@ struct ProgramMemory {
   int64_t arguments = 0, outputs = 0;
   int64_t aliased = 0;  ///< of the outputs, those that are in donated arguments
   int64_t temporary = 0;
-  int64_t code = 0;
+  int64_t bytes() const { return arguments + outputs - aliased + temporary; }  ///< while the program runs
 };
 
 /// What an execution gives. Its arrays may be used at once by other executions; reading one waits for it.
@@ -45,7 +45,7 @@ class Executable {
   Executable& operator=(Executable&&) = delete;
   ~Executable();
 
-  size_t output_count() const { return outputs_; }
+  /// Throws Error(run_failed) if the plug-in does not report it.
   ProgramMemory memory() const;
   /// Starts the program. arguments[replica][i]; the program may take the memory of arguments that it declares as donated. Throws
   /// Error(run_failed) if XLA refuses an argument.

@@ -4,10 +4,6 @@
 
 namespace runner::pjrt {
 
-int64_t Type::numel() const {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, [](int64_t a, int64_t b) { return a * b; });
-}
-
 ModuleText::ModuleText(int replicas) : replicas_(replicas) {}
 
 Value ModuleText::result(const Type& type) { return {.id = next_++, .type = type}; }
@@ -36,11 +32,6 @@ Value ModuleText::combining(const std::string& name, const std::string& operands
       "        stablehlo.return %{5}{0} : {3}\n    }}) {6} : {7}\n",
       made.id, name, operands, scalar, combined, combiner ? "z" : "y", attributes, signature(types, type));
   return made;
-}
-
-std::string ModuleText::groups() const {
-  return fmt::format("replica_groups = dense<[[{}]]> : tensor<1x{}xi64>", fmt::join(counted(0, replicas_), ", "),
-                     replicas_);
 }
 
 std::string ModuleText::finish(const std::vector<Output>& outputs) {
@@ -113,15 +104,6 @@ Value ModuleText::iota(const Type& type, int64_t dim) {
   return made;
 }
 
-Value ModuleText::replica() {
-  const Value unsigned_id = result({ElementType::int32, {}});
-  body_ += fmt::format("    {} = stablehlo.replica_id : tensor<ui32>\n", text_of(unsigned_id));
-  const Value made = result({ElementType::int32, {}});
-  body_ += fmt::format("    {} = stablehlo.convert {} : (tensor<ui32>) -> tensor<i32>\n", text_of(made),
-                       text_of(unsigned_id));
-  return made;
-}
-
 Value ModuleText::binary(Binary kind, const Value& a, const Value& b) {
   RUNNER_CHECK(a.type == b.type, "{} of {} and {}", name_of(kind), text_of(a.type), text_of(b.type));
   return operation(fmt::format("stablehlo.{} {}, {}", name_of(kind), text_of(a), text_of(b)), {a, b}, a.type);
@@ -166,7 +148,7 @@ Value ModuleText::reshape(const Value& a, const Shape& shape) {
 
 Value ModuleText::transpose(const Value& a, const Shape& order) {
   RUNNER_CHECK(order.size() == a.shape().size(), "{} dimensions of {} in another order", order.size(), text_of(a.type));
-  if (order == counted(0, std::ssize(order))) return a;
+  if (order == counted_dims(0, std::ssize(order))) return a;
   Type type{a.type.element, {}};
   for (const int64_t dim : order) type.shape.push_back(a.shape().at(static_cast<size_t>(dim)));
   return operation(fmt::format("stablehlo.transpose {}, dims = {}", text_of(a), list_of(order)), {a}, type);
@@ -182,7 +164,7 @@ Value ModuleText::expand(const Value& a, const Shape& shape) {
   if (a.shape() == shape) return a;
   const auto more = std::ssize(shape) - std::ssize(a.shape());
   RUNNER_CHECK(more >= 0, "expansion of {} to {} dimensions", text_of(a.type), shape.size());
-  return broadcast(a, shape, counted(more, std::ssize(a.shape())));
+  return broadcast(a, shape, counted_dims(more, std::ssize(shape)));
 }
 
 Value ModuleText::slice(const Value& a, int64_t dim, int64_t begin, int64_t end, int64_t step) {
@@ -234,6 +216,23 @@ Value ModuleText::pad(const Value& a, int64_t dim, int64_t before, int64_t after
   return operation(fmt::format("stablehlo.pad {}, {}, low = {}, high = {}, interior = {}", text_of(a), text_of(fill),
                                list_of(low), list_of(high), list_of(inside)),
                    {a, fill}, type);
+}
+
+std::vector<Value> ModuleText::barrier(const std::vector<Value>& values) {
+  if (values.empty()) return {};
+  std::vector<Value> made;
+  std::vector<std::string> names, types;
+  for (const auto& value : values) {
+    made.push_back({.id = next_, .type = value.type});
+    names.push_back(text_of(value));
+    types.push_back(text_of(value.type));
+  }
+  const int64_t id = next_++;
+  for (size_t i = 0; i < made.size(); ++i) made[i].part = values.size() == 1 ? -1 : static_cast<int64_t>(i);
+  body_ += fmt::format("    %{}{} = stablehlo.optimization_barrier {} : {}\n", id,
+                       values.size() == 1 ? "" : fmt::format(":{}", values.size()), fmt::join(names, ", "),
+                       fmt::join(types, ", "));
+  return made;
 }
 
 }  // namespace runner::pjrt

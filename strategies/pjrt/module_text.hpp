@@ -9,18 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "strategies/pjrt/element_type.hpp"
+#include "strategies/pjrt/array_type.hpp"
 
 namespace runner::pjrt {
-
-using Shape = std::vector<int64_t>;
-
-struct Type {
-  ElementType element = ElementType::float32;
-  Shape shape;
-  int64_t numel() const;
-  bool operator==(const Type&) const = default;
-};
 
 /// A result of a program, or one of its arguments.
 struct Value {
@@ -109,8 +100,6 @@ class ModuleText {
   Value constant(std::span<const std::byte> elements, const Type& type);
   /// The position along a dimension.
   Value iota(const Type& type, int64_t dim);
-  /// Which replica runs the program, an int32 scalar.
-  Value replica();
 
   // ---- element by element
   Value binary(Binary kind, const Value& a, const Value& b);
@@ -142,12 +131,16 @@ class ModuleText {
   /// Adds elements at the ends of a dimension.
   Value pad(const Value& a, int64_t dim, int64_t before, int64_t after, double number);
 
-  // ---- sums, products, rows
+  // ---- sums and products
   /// Over some dimensions, which the result lacks.
   Value reduce(Reduction kind, const Value& a, const Shape& dims);
   /// Products of float32 are computed with all bits of their factors.
   /// `element`: of the result, in which sums are taken; by default that of the operands.
   Value product(const Value& a, const Value& b, const ProductDims& dims, std::optional<ElementType> element = {});
+  /// input [N, C, spatial...], kernel [outputs, C / groups, spatial...] -> [N / batch groups, outputs, spatial...].
+  Value convolution(const Value& input, const Value& kernel, const ConvolutionForm& form);
+
+  // ---- rows
   /// table [rows, ...], ids of any shape, int64: the rows [ids..., ...].
   Value rows(const Value& table, const Value& ids);
   /// The rows [ids..., ...] added into zeros of the table's type.
@@ -156,19 +149,20 @@ class ModuleText {
   Value put_rows(const Value& table, const Value& ids, const Value& values);
   /// The largest elements along the last dimension in descending order, and their positions (int32).
   std::pair<Value, Value> largest(const Value& a, int64_t count);
-  /// input [N, C, spatial...], kernel [outputs, C / groups, spatial...] -> [N / batch groups, outputs, spatial...].
-  Value convolution(const Value& input, const Value& kernel, const ConvolutionForm& form);
 
+  // ---- between all replicas
+  /// The sum over all replicas.
+  Value all_reduce(const Value& a);
+  /// Joins the values of all replicas along a dimension, in their order. The dimension becomes as many times larger as there are replicas.
+  Value all_gather(const Value& a, int64_t dim);
+  /// Divides the sum over all replicas along a dimension into as many equal parts as there are replicas, and gives replica r part r. The
+  /// number of replicas must divide the dimension's size.
+  Value reduce_scatter(const Value& a, int64_t dim);
+
+  // ---- for the compiler
   /// The same values. The compiler does not combine what is computed from them with what is computed from the operands, so that it is
   /// computed again.
   std::vector<Value> barrier(const std::vector<Value>& values);
-
-  // ---- between all replicas
-  Value all_reduce(const Value& a);
-  /// Joins the values of all replicas along a dimension.
-  Value all_gather(const Value& a, int64_t dim);
-  /// The replica's part, along a dimension, of the sum.
-  Value reduce_scatter(const Value& a, int64_t dim);
 
  private:
   Value result(const Type& type);
@@ -180,6 +174,7 @@ class ModuleText {
   Value neutral(Reduction kind, ElementType element);
   /// Rows that are combined with those of a table.
   Value scattered(const Value& table, const Value& ids, const Value& values, const char* combiner);
+  /// The attribute of a collective that all replicas take part in.
   std::string groups() const;
 
   int replicas_;

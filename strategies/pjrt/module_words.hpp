@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/module_text.hpp"
@@ -31,8 +30,6 @@ inline const char* element_name(ElementType element) {
   }
   return "";
 }
-
-inline bool is_float(ElementType element) { return element >= ElementType::float16; }
 
 inline std::string text_of(const Type& type) {
   std::string text = "tensor<";
@@ -117,12 +114,6 @@ inline Shape all_but(int64_t rank, const Shape& left_out) {
   for (int64_t i = 0; i < rank; ++i)
     if (std::ranges::find(left_out, i) == left_out.end()) rest.push_back(i);
   return rest;
-}
-
-inline Shape counted(int64_t first, int64_t count) {
-  Shape numbers(static_cast<size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), first);
-  return numbers;
 }
 
 }  // namespace runner::pjrt

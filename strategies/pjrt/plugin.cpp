@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/xxh3.hpp"
 #include "strategies/pjrt/calls.hpp"
 
 namespace runner::pjrt {
@@ -56,6 +58,9 @@ void Plugin::require_functions() const {
   RUNNER_REQUIRE(PJRT_Client_PlatformName);
   RUNNER_REQUIRE(PJRT_Client_PlatformVersion);
   RUNNER_REQUIRE(PJRT_Client_AddressableDevices);
+  RUNNER_REQUIRE(PJRT_Device_GetDescription);
+  RUNNER_REQUIRE(PJRT_DeviceDescription_Id);
+  RUNNER_REQUIRE(PJRT_DeviceDescription_Kind);
   RUNNER_REQUIRE(PJRT_Client_Compile);
   RUNNER_REQUIRE(PJRT_Client_BufferFromHostBuffer);
   RUNNER_REQUIRE(PJRT_Executable_Destroy);
@@ -72,6 +77,13 @@ void Plugin::require_functions() const {
   RUNNER_REQUIRE(PJRT_Buffer_IsDeleted);
   RUNNER_REQUIRE(PJRT_Buffer_ToHostBuffer);
 #undef RUNNER_REQUIRE
+}
+
+std::string Plugin::content() const {
+  if (!content_.empty()) return content_;
+  Dl_info library{};  // the path may be a name that the system looked up
+  const bool found = dladdr(api_, &library) != 0 && library.dli_fname;
+  return content_ = xxh3_hex(MappedFile(found ? library.dli_fname : path_).bytes());
 }
 
 std::string Plugin::version() const {

@@ -17,6 +17,7 @@ class Plugin {
 
   const std::string& path() const { return path_; }
   std::string version() const;  ///< of the interface, "0.81"
+  std::string content() const;  ///< a digest of the library. Not thread-safe
   const PJRT_Api& api() const { return *api_; }
 
   /// Throws Error(run_failed) with what failed and XLA's message, unless `error` is null. Frees it.
@@ -29,6 +30,7 @@ class Plugin {
  private:
   void require_functions() const;
   std::string path_;
+  mutable std::string content_;  ///< empty: nobody has asked
   const PJRT_Api* api_ = nullptr;
 };
 

@@ -50,7 +50,6 @@ struct ReducerPlan {
 
 /// A step that XLA compiles (strategies/xla).
 struct CompiledPlan {
-  bool regathers = true;    ///< backward gathers sharded parameters again, instead of keeping them from forward
   bool reports = false;     ///< says what is compiled, and what that costs
   std::string plugin = "";  ///< path of the PJRT plug-in; empty: the one for CPUs
   std::string store = "";   ///< folder of compiled programs; empty: they are not stored

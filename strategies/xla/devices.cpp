@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <filesystem>
+
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 
@@ -16,19 +20,19 @@ pjrt::ClientOptions client_options(const DeviceOptions& options, int ranks) {
   return options.plugin.empty() ? pjrt::ClientOptions{.cpu_devices = ranks} : pjrt::ClientOptions{};
 }
 
-/// Its matrix products by XNNPACK are wrong if the memory of a factor was donated (plug-in 0.0.1).
+/// In the plug-in for CPUs 0.0.1, XNNPACK's matrix products are wrong if the memory of a factor was donated.
 pjrt::CompileOptions compile_options(const pjrt::Client& client, int ranks) {
   pjrt::CompileOptions options{.replicas = ranks};
   if (client.platform() == "cpu") options.flags["xla_cpu_use_xnnpack"] = false;
   return options;
 }
 
-/// What a program uses while it runs, if that is memory of the host: the plug-in allocates it without LibTorch's allocator, which counts.
+/// Counts the host memory of a running program, which LibTorch's allocator does not see.
 class InHostMemory {
  public:
-  InHostMemory(const pjrt::Client& client, const pjrt::ProgramMemory& memory, int ranks) {
+  InHostMemory(const pjrt::Client& client, const pjrt::Executable& program, int ranks) {
     if (client.platform() != "cpu") return;
-    bytes_ = ranks * (memory.arguments + memory.outputs - memory.aliased + memory.temporary);
+    bytes_ = ranks * program.memory().bytes();
     process_account().add(bytes_);
   }
   ~InHostMemory() { process_account().add(-bytes_); }
@@ -39,9 +43,29 @@ class InHostMemory {
   int64_t bytes_ = 0;
 };
 
+/// The first line of a program's name.
+std::string title(const std::string& name) { return name.substr(0, name.find('\n')); }
+
+/// Empty if the plug-in does not know it.
+std::string memory_text(const pjrt::Executable& program) {
+  try {
+    const auto memory = program.memory();
+    return fmt::format("; on each device it needs {} for its arguments and {} in addition",
+                       format_bytes(memory.arguments), format_bytes(memory.temporary));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
 }  // namespace
 
-std::string cpu_plugin() { return RUNNER_PJRT_CPU_PLUGIN; }
+std::string cpu_plugin() {
+  const auto packed = beside_program("libpjrt_cpu.so");
+  for (const auto& place : {packed, std::filesystem::path(RUNNER_PJRT_CPU_PLUGIN)})
+    if (std::error_code missing; std::filesystem::exists(place, missing)) return place.string();
+  throw environment_error(
+      "XLA's plug-in for CPUs is not here: run scripts/setup --xla, or name another plug-in with strategy.plugin");
+}
 
 Devices::Devices(const DeviceOptions& options, int ranks)
     : options_(options),
@@ -51,6 +75,9 @@ Devices::Devices(const DeviceOptions& options, int ranks)
       store_(options.store),
       arguments_(static_cast<size_t>(ranks)),
       results_(static_cast<size_t>(ranks)) {
+  if (!options.platform.empty() && client_.platform() != options.platform)
+    throw environment_error("devices.accelerator = \"{}\", but strategy.plugin = \"{}\" has devices of the platform {}",
+                            options.platform, options.plugin, client_.platform());
   if (client_.devices() < ranks)
     throw environment_error("the recipe has {}, but the PJRT plug-in {} finds {}", counted(ranks, "device"),
                             options.plugin, counted(client_.devices(), "device"));
@@ -71,38 +98,62 @@ std::shared_ptr<Devices> Devices::open(World& world, const DeviceOptions& option
 void Devices::tell(const std::string& name, const pjrt::Executable& program, bool stored, double seconds) const {
   constexpr double long_time = 2;
   if (!options_.note || (!options_.reports && (stored || seconds < long_time))) return;
-  const auto memory = program.memory();
-  options_.note(fmt::format(
-      "XLA {} the program of the {} in {:.1f} s; on each device it needs {} for its arguments and {} in addition",
-      stored ? "loaded" : "compiled", name, seconds, format_bytes(memory.arguments), format_bytes(memory.temporary)));
+  options_.note(fmt::format("XLA {} the program of the {} in {:.1f} s{}", stored ? "loaded" : "compiled", title(name),
+                            seconds, memory_text(program)));
 }
 
-const pjrt::Executable& Devices::program(const std::string& name, const std::function<std::string()>& write) {
-  const auto found = programs_.find(name);
-  if (found != programs_.end()) return found->second;
+const ProgramStore::Found& Devices::program(const std::string& name, const std::function<std::string()>& write) {
+  const auto known = programs_.find(name);
+  if (known != programs_.end()) return known->second;
   const auto module = write();
   const double begun = steady_seconds();
-  auto [program, stored, problem] = store_.get(client_, module, compile_options(client_, ranks_));
-  if (options_.note && !problem.empty()) options_.note(problem);
-  tell(name.substr(0, name.find('\n')), program, stored, steady_seconds() - begun);
-  const auto memory = program.memory();
-  if (memory.arguments + memory.temporary > memory_.arguments + memory_.temporary) memory_ = memory;
-  return programs_.emplace(name, std::move(program)).first->second;
+  auto found = store_.get(client_, module, compile_options(client_, ranks_), [&] {
+    if (options_.note) options_.note(fmt::format("XLA compiles the program of the {}", title(name)));
+  });
+  if (options_.note && !found.problem.empty()) options_.note(found.problem);
+  tell(name, found.program, found.stored, steady_seconds() - begun);
+  return programs_.emplace(name, std::move(found)).first->second;
+}
+
+Devices::Compiled Devices::compiled(const std::string& name, const std::function<std::string()>& write) {
+  const auto& found = program(name, write);
+  return {.memory = found.program.memory(), .stored = found.stored};
+}
+
+void Devices::execute(const std::string& name, const std::function<std::string()>& write) {
+  const auto& compiled = program(name, write).program;
+  const InHostMemory counted(client_, compiled, ranks_);
+  auto execution = compiled.execute(arguments_);
+  execution.wait();
+  results_ = std::move(execution.outputs);
 }
 
 std::vector<pjrt::Buffer> Devices::run(World& world, const std::string& name, const std::function<std::string()>& write,
                                        const std::vector<const pjrt::Buffer*>& arguments) {
+  constexpr std::chrono::minutes patience{1};
   const auto rank = static_cast<size_t>(world.rank);
+  if (world.size > 1) barrier(world.control);
+  std::unique_lock lock(mutex_);
   arguments_[rank] = arguments;
-  if (world.size > 1) barrier(world.control);
+  ++waiting_;
+  changed_.notify_all();
   if (rank == 0) {
-    const auto& compiled = program(name, write);
-    const InHostMemory counted(client_, compiled.memory(), ranks_);
-    auto execution = compiled.execute(arguments_);
-    execution.wait();
-    results_ = std::move(execution.outputs);
+    // All have passed the barrier, unless its deadline ended for one of them.
+    if (!changed_.wait_for(lock, patience, [&] { return waiting_ == ranks_; }))
+      throw environment_error("only {} of {} ranks came to the program of the {}", waiting_, ranks_, title(name));
+    failure_ = nullptr;
+    try {
+      execute(name, write);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    waiting_ = 0;
+    ++ended_;
+    changed_.notify_all();
+  } else {
+    changed_.wait(lock, [&, before = ended_] { return ended_ != before; });
   }
-  if (world.size > 1) barrier(world.control);
+  if (failure_) std::rethrow_exception(failure_);
   return std::move(results_[rank]);
 }
 

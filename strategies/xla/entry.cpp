@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <ranges>
 
 #include "runner/base/text.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
@@ -27,14 +29,16 @@ struct CompiledOptions {
 void add_common(OptionTable<CompiledOptions>& options) {
   options.add({.name = "debug",
                .type = Type::boolean,
-               .help = "Tell about each program: how long it took to compile, and its memory. Otherwise only about "
-                       "those that take more than 2 seconds."},
+               .help = "Print a note about each program: its compile time and memory. Otherwise only about those that "
+                       "take more than 2 seconds."},
               &CompiledOptions::debug);
-  options.add({.name = "plugin",
-               .type = Type::text,
-               .help = "Path of a PJRT plug-in, such as libtpu.so. Default: the plug-in for CPUs from scripts/setup "
-                       "--xla, which makes as many devices of the machine as the recipe has."},
-              &CompiledOptions::plugin);
+  options.add(
+      {.name = "plugin",
+       .type = Type::text,
+       .help = "Path of a PJRT plug-in, such as ./libtpu.so; a name without a folder is looked up by the system. "
+               "Default: the plug-in for CPUs from scripts/setup "
+               "--xla, which divides the machine into as many devices as the recipe asks for."},
+      &CompiledOptions::plugin);
   options.add(
       {.name = "compilation_cache",
        .type = Type::text,
@@ -75,7 +79,8 @@ const OptionTable<CompiledOptions>& sharded_options() {
     options.add({.name = "sharding_strategy",
                  .type = Type::choice,
                  .help = "Whether parameters are gathered again in backward, so that the compiler can free them after "
-                         "forward (FULL_SHARD), or not (SHARD_GRAD_OP).",
+                         "forward (FULL_SHARD), or not (SHARD_GRAD_OP). XLA's plug-in for CPUs keeps them in any "
+                         "case.",
                  .choices = {"FULL_SHARD", "SHARD_GRAD_OP"}},
                 &CompiledOptions::sharding_strategy);
     options.add({.name = "mixed_precision",
@@ -105,8 +110,7 @@ const std::vector<std::string>& optimizers_of_xla() {
 }
 
 CompiledPlan compiled_plan(const CompiledOptions& options) {
-  return {.regathers = options.sharding_strategy == "FULL_SHARD",
-          .reports = options.debug,
+  return {.reports = options.debug,
           .plugin = options.plugin.value_or(""),
           .store = options.compilation_cache.value_or("") == "none" ? "" : options.compilation_cache.value_or("")};
 }
@@ -143,21 +147,26 @@ ParallelPlan sharded(const Job& job, const CompiledOptions& options) {
 }
 
 std::optional<std::string> refuse_compiled(const Job& job) {
+  const auto plugin = job.options.value("plugin", nlohmann::json());
+  for (const char* name : {"plugin", "compilation_cache"})
+    if (job.options.value(name, nlohmann::json()) == "") return fmt::format("strategy.{} is empty: name a path", name);
+  const bool searched = plugin.is_string() && plugin.get<std::string>().find('/') == std::string::npos;
+  if (plugin.is_string() && !searched && !std::filesystem::exists(plugin.get<std::string>()))
+    return fmt::format("strategy.plugin is {}, which does not exist", plugin.get<std::string>());
   if (job.num_nodes > 1)
     return "XLA's devices are driven by one process, on one node; use fsdp or ddp on several nodes";
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
     if (job.mesh.size(axis) > 1)
-      return fmt::format(
-          "XLA's devices share data or parameters, but not the axis `{}`; use `model_parallel`, fsdp or ddp",
-          name_of(axis));
+      return fmt::format("a compiled step cannot use the axis `{}`; use `{}`, fsdp or ddp", name_of(axis),
+                         axis == Axis::pipeline ? "pipeline" : "model_parallel");
   if (job.accelerator.own_memory)
     return "XLA's devices are those of a PJRT plug-in, and not CUDA devices of LibTorch; set devices.accelerator = "
            "\"cpu\"";
   if (job.precision.loss_scaling)
-    return "a loss scale that changes is not compiled; use precision = \"bf16-mixed\" or \"32-true\"";
+    return "a compiled step has no dynamic loss scale; use precision = \"bf16-mixed\" or \"32-true\"";
   const auto& known = optimizers_of_xla();
   if (std::ranges::find(known, job.optimizer->name) == known.end())
-    return fmt::format("the update of optimizer.name = \"{}\" is not compiled; take {}", job.optimizer->name,
+    return fmt::format("XLA's strategies have no update for optimizer.name = \"{}\"; use {}", job.optimizer->name,
                        join_or(known));
   if (job.own_loss) return "a loss that a hook computes is not compiled; use ddp or fsdp";
   if (job.adascale)
@@ -165,13 +174,27 @@ std::optional<std::string> refuse_compiled(const Job& job) {
   if (!job.model->buffers.empty())
     return fmt::format("running statistics of batch norm are not compiled, and {} has them; use ddp or fsdp",
                        job.model->family);
-  if (job.model->quantization) return "parameters in NF4 are not compiled; use fsdp, or [fine_tune] method = \"lora\"";
+  if (job.model->quantization)
+    return "parameters in NF4 are not compiled; set fine_tune.quantization = \"none\", or use fsdp";
   if (job.model->converts()) return "plugins.precision converts parameters with LibTorch; use ddp or fsdp";
   for (const auto& field : job.model->batch)
     if (field.name == "positions")
-      return "packed rows are not compiled: where a sequence begins changes from batch to batch; set data.packing = "
-             "\"none\" or \"wrapped\"";
+      return "where a text begins and ends changes from batch to batch, so it is not compiled: use ddp or fsdp for "
+             "texts "
+             "with labels and encoders of texts; data.packing = \"none\" or \"wrapped\" avoids packed rows";
   return std::nullopt;
+}
+
+std::vector<std::string> compiled_notes(const Job& job, const CompiledOptions& options) {
+  std::vector<std::string> notes;
+  if (const auto note = note_on_mixed_precision(options.mixed_precision)) notes.push_back(*note);
+  const bool on_cpu = !options.plugin;
+  const auto is_again = [&](size_t block) { return job.recomputes(block); };
+  if (on_cpu && std::ranges::any_of(std::views::iota(size_t{0}, job.model->blocks.size()), is_again))
+    notes.push_back(
+        "activation_checkpointing saves no memory here: XLA's plug-in for CPUs keeps the activations that are to be "
+        "computed again");
+  return notes;
 }
 
 Entry entry_with(std::string name, std::string summary, const OptionTable<CompiledOptions>& (*table)(),
@@ -183,6 +206,7 @@ Entry entry_with(std::string name, std::string summary, const OptionTable<Compil
   entry.ranks_are_threads = true;
   entry.refuse = refuse_compiled;
   entry.plan = with_options(table, plan);
+  entry.notes = with_options(table, compiled_notes);
 #ifndef RUNNER_HAS_XLA
   entry.plan = nullptr;
   entry.unavailable =
@@ -197,7 +221,7 @@ Entry xla_entry() {
   auto entry =
       entry_with("xla", "A step that XLA compiles, on one or more devices of a PJRT plug-in with a replica each.",
                  replicated_options, replicated);
-  const std::string process = "there a process drives each device; here a thread does";
+  const std::string process = "there each device has its own process; here it has a thread";
   entry.aliases = {{"xla_debug", {{"debug", true}}},
                    {"XLAStrategy"},
                    {"tpu_spawn", nlohmann::json::object(), process},

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "runner/base/error.hpp"
 #include "strategies/xla/lowering.hpp"
 #include "strategies/xla/lowering_tools.hpp"
 

@@ -1,5 +1,4 @@
 // Tensors from parts of others: joined, padded, repeated, reversed, and triangles.
-#include "runner/base/error.hpp"
 #include "strategies/xla/lowering.hpp"
 #include "strategies/xla/lowering_tools.hpp"
 

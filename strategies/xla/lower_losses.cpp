@@ -1,5 +1,4 @@
 // Losses: the negative logarithm of the likelihood of classes, and distances of numbers.
-#include "runner/base/error.hpp"
 #include "strategies/xla/lowering.hpp"
 #include "strategies/xla/lowering_tools.hpp"
 

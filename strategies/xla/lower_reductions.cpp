@@ -1,5 +1,4 @@
 // Sums, means, extremes and norms over dimensions, positions of extremes, and softmax.
-#include <cmath>
 #include <limits>
 
 #include "runner/base/error.hpp"

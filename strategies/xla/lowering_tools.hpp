@@ -16,7 +16,7 @@ using pjrt::Type;
 using pjrt::Unary;
 using pjrt::Value;
 
-inline bool is_float(ElementType type) { return type >= ElementType::float16; }
+using pjrt::is_float;
 inline bool is_float(const Value& a) { return is_float(a.type.element); }
 
 /// The element type in which LibTorch computes: 16-bit numbers are widened to float32.

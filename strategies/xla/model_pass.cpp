@@ -23,6 +23,7 @@ ModelPass::ModelPass(Trace& trace, Model& model, const Job& job, const ParallelP
       units_(plan.units.size()),
       first_use_(plan.units.size(), model.blocks.size()),
       gathered_(plan.units.size()),
+      gathered_again_(plan.units.size()),
       graphs_(model.blocks.size()),
       gradients_(parameters.size()) {
   for (const auto& parameter : arrays.parameters) {
@@ -64,12 +65,12 @@ void ModelPass::gather(size_t block) {
 void ModelPass::gather_again(size_t block) {
   auto& text = trace_.text();
   for (const size_t unit : units_of_[block]) {
-    const bool sharded = units_[unit].front()->sharded;
+    const bool kept = !units_[unit].front()->sharded || plan_.units[unit].keep_after_forward;
+    if (kept || gathered_again_[unit]) continue;
+    gathered_again_[unit] = true;
     std::vector<Value> parts;
-    for (const auto* parameter : units_[unit])
-      parts.push_back(sharded ? parameters_[parameter->slot] : trace_.read(model_.slots[parameter->slot]));
-    parts = text.barrier(parts);
-    const auto whole = sharded ? gathered(text, arrays_, units_[unit], parts) : parts;
+    for (const auto* parameter : units_[unit]) parts.push_back(parameters_[parameter->slot]);
+    const auto whole = gathered(text, arrays_, units_[unit], text.barrier(parts));
     for (size_t i = 0; i < whole.size(); ++i) trace_.write(model_.slots[units_[unit][i]->slot], whole[i]);
   }
 }
@@ -163,10 +164,8 @@ void ModelPass::backward(const Value& factor, const Take& take) {
   auto gradient = trace_.tensor(factor);
   for (size_t b = graphs_.size(); b-- > 0;) {
     if (b >= first) {
-      if (!graphs_[b].output.defined())
-        recompute(b);
-      else if (plan_.compiled->regathers && !is_recomputed(spec, job_.recompute, b) && b + 1 < graphs_.size())
-        gather_again(b);
+      gather_again(b);
+      if (!graphs_[b].output.defined()) recompute(b);
       try {
         gradient = differentiate(b, gradient);
       } catch (const Error& error) {

@@ -20,7 +20,7 @@ class ModelPass {
   pjrt::Value forward(const ForwardContext& context);
   /// Runs the blocks, and keeps what backward() needs. Returns the loss.
   pjrt::Value forward_for_backward(const ForwardContext& context);
-  /// Calls `take` with the gradients of the trained parameters of each unit, for this device: of the whole parameters.
+  /// Calls `take` for each unit with this device's gradients of its whole trained parameters, before any sum over devices.
   /// `factor` is the gradient of the loss.
   using Take = std::function<void(const std::vector<const ParameterArray*>& parameters,
                                   const std::vector<pjrt::Value>& gradients)>;
@@ -32,9 +32,10 @@ class ModelPass {
     torch::Tensor output;  ///< undefined: the block has no graph
   };
   torch::Tensor run(size_t block, const torch::Tensor& x);
-  /// Makes the parameters of a block available.
+  /// Gathers the units that the block uses and that were not gathered yet, and puts their parameters into the model's slots.
   void gather(size_t block);
-  /// The same in backward, so that the compiler can free them in between.
+  /// The same in backward, for units that are not kept after forward (Unit::keep_after_forward). A barrier keeps the compiler from using
+  /// the first gather for both.
   void gather_again(size_t block);
   void recompute(size_t last);
   /// Differentiates a block. Returns the gradient of its input.
@@ -52,7 +53,7 @@ class ModelPass {
   std::vector<std::vector<size_t>> slots_of_;              ///< of each block, also those of earlier blocks
   std::vector<std::vector<size_t>> units_of_;              ///< of each block
   std::vector<size_t> first_use_;                          ///< of each unit: the first block with it
-  std::vector<bool> gathered_;                             ///< each unit
+  std::vector<bool> gathered_, gathered_again_;            ///< each unit: in forward, in backward
   std::vector<Graph> graphs_;
   std::vector<torch::Tensor> gradients_;  ///< by slot
 };

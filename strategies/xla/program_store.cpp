@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -24,10 +25,12 @@ std::string instructions_of_host() {
   return "";
 }
 
-/// What the compiled program depends on.
+/// What the compiled program depends on. A plug-in that reads a program of another plug-in may end the process, and not all say which
+/// version they have, so the library itself is part of it.
 std::string key_of(const pjrt::Client& client, const std::string& module, const pjrt::CompileOptions& options) {
   const std::string host = client.platform() == "cpu" ? instructions_of_host() : "";
-  return xxh3_hex(fmt::format("{}\n{}\n{}\n{}\n{}", client.platform(), client.platform_version(), host,
+  const char* const flags = std::getenv("XLA_FLAGS");
+  return xxh3_hex(fmt::format("{}\n{}\n{}\n{}\n{}\n{}", client.platform(), client.identity(), host, flags ? flags : "",
                               pjrt::to_bytes(options), module));
 }
 
@@ -38,7 +41,7 @@ std::string read_program(const std::filesystem::path& path) {
   std::string bytes = read_file(path);
   if (bytes.size() < checksum_digits ||
       xxh3_hex(std::string_view(bytes).substr(checksum_digits)) != bytes.substr(0, checksum_digits))
-    throw environment_error("{} is damaged", path.string());
+    throw environment_error("the file is damaged");
   return bytes.substr(checksum_digits);
 }
 
@@ -61,8 +64,8 @@ void keep_newest(const std::filesystem::path& folder) {
 
 void write_program(const std::filesystem::path& path, const std::string& program) {
   std::error_code failed;
-  std::filesystem::create_directories(path.parent_path(),
-                                      failed);  // if it fails, so does the next call, with the reason
+  std::filesystem::create_directories(path.parent_path(), failed);
+  if (failed) throw environment_error("cannot make the folder {}: {}", path.parent_path().string(), failed.message());
   write_file_atomic(path, xxh3_hex(program) + program);
   keep_newest(path.parent_path());
 }
@@ -70,8 +73,12 @@ void write_program(const std::filesystem::path& path, const std::string& program
 }  // namespace
 
 ProgramStore::Found ProgramStore::get(const pjrt::Client& client, const std::string& module,
-                                      const pjrt::CompileOptions& options) const {
-  if (folder_.empty()) return {.program = client.compile(module, options)};
+                                      const pjrt::CompileOptions& options,
+                                      const std::function<void()>& compiles) const {
+  if (folder_.empty()) {
+    compiles();
+    return {.program = client.compile(module, options)};
+  }
   const auto path = std::filesystem::path(folder_) / (key_of(client, module, options) + ".program");
   std::string problem;
   std::error_code missing;
@@ -79,8 +86,9 @@ ProgramStore::Found ProgramStore::get(const pjrt::Client& client, const std::str
       std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), missing);
       return {.program = client.load(read_program(path), options), .stored = true};
     } catch (const Error& error) {
-      problem = fmt::format("{}; the program is compiled again", error.what());
+      problem = fmt::format("{}: {}; the program is compiled again", path.string(), error.what());
     }
+  compiles();
   Found made{.program = client.compile(module, options), .problem = problem};
   std::string bytes;
   try {

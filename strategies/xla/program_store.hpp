@@ -1,6 +1,6 @@
 // Compiled programs in a folder, by the content of what they were compiled from. Several processes may use the folder at once.
 #pragma once
-#include <optional>
+#include <functional>
 #include <string>
 
 #include "strategies/pjrt/client.hpp"
@@ -17,9 +17,11 @@ class ProgramStore {
     bool stored = false;       ///< it was read from the folder
     std::string problem = {};  ///< for the user: why a file of the folder could not be read or written
   };
-  /// The program of the folder; else compiles it, and stores it if the plug-in can. A stored program that is damaged is compiled again.
+  /// The program of the folder; else calls `compiles`, compiles it, and stores it if the plug-in can. A stored program that is damaged is
+  /// compiled again.
   /// Throws Error(run_failed) as Client::compile().
-  Found get(const pjrt::Client& client, const std::string& module, const pjrt::CompileOptions& options) const;
+  Found get(const pjrt::Client& client, const std::string& module, const pjrt::CompileOptions& options,
+            const std::function<void()>& compiles) const;
 
  private:
   std::string folder_;

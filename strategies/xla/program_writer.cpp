@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
-
-#include "runner/base/error.hpp"
 #include "strategies/xla/lowering_tools.hpp"
 #include "strategies/xla/model_pass.hpp"
 #include "strategies/xla/sharing.hpp"
@@ -16,8 +13,11 @@ namespace runner::xla {
 std::string ProgramForm::name() const {
   if (validates()) return "validation";
   if (!differentiates) return "update";
-  if (!updates) return accumulates ? "further micro-batch" : "micro-batch";
-  return accumulates ? "last micro-batch and update" : "step";
+  const std::string micro_batch = !reduces      ? accumulates ? "middle micro-batch" : "first micro-batch"
+                                  : accumulates ? "last micro-batch"
+                                                : "micro-batch";
+  if (!updates) return micro_batch;
+  return accumulates ? micro_batch + " and update" : "step";
 }
 
 std::string ProgramForm::key() const {
@@ -56,10 +56,10 @@ Inputs declared(ModuleText& text, const ProgramForm& form, const Arrays& arrays,
   in.gradients.resize(slots);
   in.states.resize(slots);
   for (size_t slot = 0; slot < slots; ++slot) in.parameters.push_back(argument(type_of(slot)));
-  if (form.updates)
+  if (form.takes_states())
     for (const size_t slot : trained)
       for (int k = 0; k < arrays.states; ++k) in.states[slot].push_back(argument(type_of(slot)));
-  if (form.accumulates || (form.updates && !form.differentiates))
+  if (form.takes_gradients())
     for (const size_t slot : trained) in.gradients[slot] = argument(type_of(slot));
   for (const auto& field : form.fields) in.fields.push_back(argument(field));
   const auto number = wide(arrays.master);
@@ -106,10 +106,10 @@ Value clipped(ModuleText& text, const Clipping& clipping, const Value& gradient,
 
 using Output = ModuleText::Output;
 
-/// Adds the new parameters and states to the results. They are the old ones unless `finite`.
+/// Adds the new parameters and states to the results. With `finite`, they are the old ones unless it is true.
 void add_update(ModuleText& text, const Arrays& arrays, const OptimizerConfig& optimizer, const Clipping& clipping,
-                const Inputs& in, const std::vector<Value>& gradients, const Value& squares, const Value& finite,
-                std::vector<Output>& outputs) {
+                const Inputs& in, const std::vector<Value>& gradients, const Value& squares,
+                const std::optional<Value>& finite, std::vector<Output>& outputs) {
   const auto norm = text.unary(Unary::sqrt, squares);
   const auto per_group = static_cast<int64_t>(update_number_count(optimizer));
   const auto number = [&](int64_t i) { return text.reshape(text.slice(in.numbers, 0, i, i + 1), {}); };
@@ -119,7 +119,8 @@ void add_update(ModuleText& text, const Arrays& arrays, const OptimizerConfig& o
   const auto divisor = number(std::ssize(arrays.groups) * per_group);
   std::vector<Output> states;
   const auto add = [&](std::vector<Output>& list, const Value& made, const Value& old) {
-    list.push_back({.value = text.select(text.expand(finite, old.shape()), made, old), .donated = old});
+    const auto kept = finite ? text.select(text.expand(*finite, old.shape()), made, old) : made;
+    list.push_back({.value = kept, .donated = old});
   };
   for (const size_t slot : arrays.trained()) {
     const UpdatedArrays old{.parameter = in.parameters[slot], .states = in.states[slot]};
@@ -172,9 +173,13 @@ ProgramText ProgramWriter::write(const ProgramForm& form, const TokenLoss* loss)
   std::optional<Value> squares;
   if (form.updates) {
     squares = squared_norm(text, arrays_, gradients);
-    auto finite = text.unary(Unary::is_finite, *squares);
-    if (loss_sum) finite = text.binary(Binary::and_, finite, text.unary(Unary::is_finite, *loss_sum));
-    // Without a backward, the caller has clipped.
+    // Without a backward, the caller has clipped, and found that all is finite. The factor is NaN if an earlier micro-batch was not finite.
+    std::optional<Value> finite;
+    if (form.differentiates)
+      for (const auto& value : {*squares, *loss_sum, in.loss_factor}) {
+        const auto one = text.unary(Unary::is_finite, value);
+        finite = finite ? text.binary(Binary::and_, *finite, one) : one;
+      }
     static const Clipping none;
     const Clipping& clipping = form.differentiates ? clipping_ : none;
     add_update(text, arrays_, optimizer_, clipping, in, gradients, *squares, finite, outputs);

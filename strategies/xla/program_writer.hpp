@@ -20,9 +20,16 @@ struct ProgramForm {
   bool reduces = true;                  ///< the gradients are summed over the devices
   std::vector<pjrt::Type> fields = {};  ///< of the micro-batch on one device
 
+  /// Of one of the micro-batches of a step. Without `updates`, the update is a program of its own.
+  static ProgramForm of_micro_batch(bool first, bool last, bool updates) {
+    return {.differentiates = true, .updates = updates && last, .accumulates = !first, .reduces = last};
+  }
   bool validates() const { return !differentiates && !updates; }
-  std::string name() const;  ///< "step", "update", "validation"
-  std::string key() const;   ///< name() and a line that differs from that of every other form
+  bool takes_states() const { return updates; }
+  bool takes_gradients() const { return accumulates || (updates && !differentiates); }
+  std::string name()
+      const;  ///< what it does: "step", "first micro-batch", "last micro-batch and update", "update", "validation"
+  std::string key() const;  ///< name() and a line that differs from that of every other form
 };
 
 struct ProgramText {

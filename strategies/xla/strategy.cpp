@@ -4,7 +4,7 @@
 // them current before somebody reads them, and state_loaded() lets the next program begin with them.
 //
 // A step is one program for each micro-batch, and the last one makes the update. A hook that sees gradients needs them in host memory
-// between backward and update. Then the base class makes the step, and the update is a program of its own.
+// between backward and update (StepObserver::sees_gradients). Then the base class makes the step, and the update is a program of its own.
 #include "strategies/xla/strategy.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +37,8 @@ class CompiledStrategy : public Strategy {
   }
 
   void module_to_device() override {
-    devices_ = xla::Devices::open(world_, {.plugin = plan_.compiled->plugin,
+    devices_ = xla::Devices::open(world_, {.platform = world_.accelerator.platform,
+                                           .plugin = plan_.compiled->plugin,
                                            .store = plan_.compiled->store,
                                            .reports = plan_.compiled->reports,
                                            .note = note_});
@@ -53,7 +54,9 @@ class CompiledStrategy : public Strategy {
     newer_ = Side::host;
   }
 
-  StepResult step(const StepInput& input) override { return observer_ ? Strategy::step(input) : compiled_step(input); }
+  StepResult step(const StepInput& input) override {
+    return observer_ && observer_->sees_gradients() ? Strategy::step(input) : compiled_step(input);
+  }
 
   void state_loaded() override { newer_ = Side::host; }
 
@@ -76,7 +79,7 @@ class CompiledStrategy : public Strategy {
     auto loss = torch::zeros({}, torch::kFloat64);
     for (size_t m = 0; m < micro_batches.size(); ++m) {
       if (observer_) observer_->before_backward();
-      loss += micro_batch(micro_batches, m, /*updates=*/false, loss_factor, {}).loss;
+      loss += micro_batch(micro_batches, m, /*updates=*/false, {.loss_factor = loss_factor}).loss;
       if (observer_) observer_->after_backward();
     }
     // The programs sum the losses of all ranks, and the base class does it, too.
@@ -238,10 +241,10 @@ class CompiledStrategy : public Strategy {
 
     std::vector<const Buffer*> arguments;
     for (const auto& parameter : parameters_) arguments.push_back(&parameter);
-    if (form.updates)
+    if (form.takes_states())
       for (const auto& states : states_)
         for (const auto& state : states) arguments.push_back(&state);
-    if (form.accumulates || (form.updates && !form.differentiates))
+    if (form.takes_gradients())
       for (const auto& gradient : gradients_) arguments.push_back(&gradient);
     for (const auto& values : own) arguments.push_back(&values);
     return devices_->run(
@@ -259,12 +262,10 @@ class CompiledStrategy : public Strategy {
     newer_ = Side::device;
   }
 
-  MicroBatchResult micro_batch(const std::vector<TrainedBatch>& all, size_t index, bool updates, double loss_factor,
-                               UpdateNumbers numbers) {
+  MicroBatchResult micro_batch(const std::vector<TrainedBatch>& all, size_t index, bool updates,
+                               const UpdateNumbers& numbers) {
     const bool last = index + 1 == all.size();
-    numbers.loss_factor = loss_factor;
-    auto results = run({.differentiates = true, .updates = updates && last, .accumulates = index > 0, .reduces = last},
-                       &all[index].context, numbers);
+    auto results = run(ProgramForm::of_micro_batch(/*first=*/index == 0, last, updates), &all[index].context, numbers);
     const auto scalar = [&](size_t from_end) {
       return download(results[results.size() - from_end]).to(torch::kFloat64).item<double>();
     };
@@ -283,6 +284,7 @@ class CompiledStrategy : public Strategy {
   StepResult compiled_step(const StepInput& input) {
     RUNNER_CHECK(!input.micro_batches.empty() && input.weight >= 0);
     use_trained();
+    const double lr_factor = ask_observer({}, input.lr_factor).lr_factor;
     const auto micro_batches = micro_batches_of(input);
     const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
     MicroBatchResult sums;
@@ -290,7 +292,7 @@ class CompiledStrategy : public Strategy {
       // The program that updates sees only its own loss, so an earlier one that is not finite makes its gradients so.
       const double factor = std::isfinite(sums.loss) ? 1 / weight : std::numeric_limits<double>::quiet_NaN();
       const auto one = timed({Phase::forward, "program"}, [&] {
-        return micro_batch(micro_batches, m, /*updates=*/true, factor, {.lr_factor = input.lr_factor});
+        return micro_batch(micro_batches, m, /*updates=*/true, {.lr_factor = lr_factor, .loss_factor = factor});
       });
       sums.loss += one.loss;
       sums.squared_norm = one.squared_norm;
@@ -302,7 +304,7 @@ class CompiledStrategy : public Strategy {
                       .finite = control.finite || skip_nonfinite_,
                       .skipped = !control.finite,
                       .votes = control.votes,
-                      .lr_factor = input.lr_factor};
+                      .lr_factor = lr_factor};
     if (control.finite) optimizer_.set_steps(optimizer_.steps() + 1);
     return result;
   }
@@ -346,6 +348,7 @@ class CompiledStrategy : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_compiled(StrategySetup setup, ParallelPlan plan) {
+  RUNNER_CHECK(!setup.reducer && !setup.extension && !setup.conversion, "a compiled step has no additions");
   auto note = setup.note;
   return std::make_unique<CompiledStrategy>(std::move(setup), std::move(plan), std::move(note));
 }

@@ -73,14 +73,7 @@ UpdatedArrays lion(ModuleText& text, const Arithmetic& with, const OptimizerConf
 
 }  // namespace
 
-const std::vector<std::string>& compiled_optimizers() {
-  static const std::vector<std::string> names{"adamw", "adam", "sgd", "lion"};
-  return names;
-}
-
-size_t update_number_count(const OptimizerConfig& config) {
-  return config.kind == Kind::adamw || config.kind == Kind::adam ? 3 : 2;
-}
+size_t update_number_count(const OptimizerConfig& config) { return update_numbers(config, {}, 1, 1).size(); }
 
 std::vector<double> update_numbers(const OptimizerConfig& config, const GroupSettings& group, double lr_factor,
                                    int64_t step) {

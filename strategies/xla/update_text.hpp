@@ -7,10 +7,8 @@
 
 namespace runner::xla {
 
-/// Names of the optimizers whose update can be compiled.
-const std::vector<std::string>& compiled_optimizers();
-
-/// What update number `step`, from 1, needs of the parameters with these settings. `lr_factor` multiplies their rate.
+/// The numbers of update `step` (from 1) for parameters with these settings, in the order of write_update(). `lr_factor` multiplies their
+/// rate.
 std::vector<double> update_numbers(const OptimizerConfig& config, const GroupSettings& group, double lr_factor,
                                    int64_t step);
 /// Their number.

@@ -1,12 +1,17 @@
 // XLA computes each operation of ModuleText on CPU devices, and the results are compared with known values.
+#include <array>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <catch2/matchers/catch_matchers_vector.hpp>
 #include <cmath>
+#include <functional>
+#include <span>
 
 #include "tests/pjrt/run_program.hpp"
 
 using namespace runner::pjrt;
 using Catch::Matchers::Approx;
+using Catch::Matchers::ContainsSubstring;
 using runner::testing::Numbers;
 using runner::testing::run_program;
 
@@ -68,6 +73,8 @@ TEST_CASE("operations element by element", "[pjrt]") {
       {Unary::abs, [](double x) { return std::abs(x); }},
       {Unary::sign, [](double x) { return x > 0 ? 1.0 : -1.0; }},
       {Unary::floor, [](double x) { return std::floor(x); }},
+      {Unary::exponential_minus_one, [](double x) { return std::expm1(x); }},
+      {Unary::erf, [](double x) { return std::erf(x); }},
       {Unary::cosine, [](double x) { return std::cos(x); }},
       {Unary::sine, [](double x) { return std::sin(x); }}};
   const Numbers positive = {0.3, 1.75, 2.5};
@@ -78,6 +85,98 @@ TEST_CASE("operations element by element", "[pjrt]") {
   });
   for (size_t i = 0; i < unary.size(); ++i)
     CHECK_THAT(results[i], Approx(each(positive, unary[i].second)).epsilon(1e-5));
+}
+
+TEST_CASE("operations on bits, and the other comparisons", "[pjrt]") {
+  const std::vector<int64_t> a = {-3, 12, 5, int64_t{1} << 40}, b = {1, 12, 3, 7};
+  const auto numbers = [](const auto& values) { return Numbers(values.begin(), values.end()); };
+  const auto expected = [&](auto&& f) {
+    Numbers results;
+    for (size_t i = 0; i < a.size(); ++i) results.push_back(static_cast<double>(f(a[i], b[i])));
+    return results;
+  };
+  const auto results = computed({i64({4}), i64({4})}, {numbers(a), numbers(b)}, [](ModuleText& m, const auto& v) {
+    std::vector<Value> all;
+    for (const auto kind : {Binary::and_, Binary::or_, Binary::xor_, Binary::remainder})
+      all.push_back(m.binary(kind, v[0], v[1]));
+    all.push_back(m.unary(Unary::not_, v[0]));
+    all.push_back(m.binary(Binary::shift_right, v[0], v[1]));
+    for (const auto kind : {Comparison::not_equal, Comparison::less_equal, Comparison::greater})
+      all.push_back(m.compare(kind, v[0], v[1]));
+    return all;
+  });
+  CHECK(results[0] == expected([](int64_t x, int64_t y) { return x & y; }));
+  CHECK(results[1] == expected([](int64_t x, int64_t y) { return x | y; }));
+  CHECK(results[2] == expected([](int64_t x, int64_t y) { return x ^ y; }));
+  CHECK(results[3] == expected([](int64_t x, int64_t y) { return x % y; }));
+  CHECK(results[4] == expected([](int64_t x, int64_t) { return ~x; }));
+  // The sign is shifted, too.
+  CHECK(results[5] == expected([](int64_t x, int64_t y) { return static_cast<uint64_t>(x) >> y; }));
+  CHECK(results[6] == expected([](int64_t x, int64_t y) { return x != y; }));
+  CHECK(results[7] == expected([](int64_t x, int64_t y) { return x <= y; }));
+  CHECK(results[8] == expected([](int64_t x, int64_t y) { return x > y; }));
+}
+
+TEST_CASE("arrays of constants, of every type", "[pjrt]") {
+  const std::array<float, 6> floats = {0, -1.5f, 0x1p-149f, INFINITY, 3.4e38f, 1.0f / 3};
+  const std::array<double, 2> doubles = {-1.0 / 3, 5e-324};
+  const std::array<int64_t, 2> longs = {INT64_MIN, 7};
+  const std::array<int32_t, 2> integers = {INT32_MIN, 7};
+  const std::array<bool, 6> flags = {true, false, false, true, true, false};
+  const std::array<uint16_t, 2> halves = {0x3C01, 0xC000}, brains = {0x3F81, 0xC000};
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  const auto results = computed({}, {}, [&](ModuleText& m, const auto&) {
+    return std::vector<Value>{m.constant(bytes(floats), f32({2, 3})),
+                              m.constant(bytes(doubles), {ElementType::float64, {2}}),
+                              m.constant(bytes(longs), i64({2})),
+                              m.constant(bytes(integers), {ElementType::int32, {2}}),
+                              m.constant(bytes(flags), {ElementType::boolean, {3, 2}}),
+                              m.convert(m.constant(bytes(halves), {ElementType::float16, {2}}), ElementType::float32),
+                              m.convert(m.constant(bytes(brains), {ElementType::bfloat16, {2}}), ElementType::float32)};
+  });
+  const auto numbers = [](const auto& values) { return Numbers(values.begin(), values.end()); };
+  CHECK(results[0] == numbers(floats));
+  CHECK(results[1] == numbers(doubles));
+  CHECK(results[2] == numbers(longs));
+  CHECK(results[3] == numbers(integers));
+  CHECK(results[4] == numbers(flags));
+  CHECK(results[5] == Numbers{1 + 0x1p-10, -2});
+  CHECK(results[6] == Numbers{1 + 0x1p-7, -2});
+}
+
+TEST_CASE("a part in place of a box of an array", "[pjrt]") {
+  const Type whole = f32({3, 4}), part = f32({2, 2});
+  Numbers a, p, expected;
+  for (int i = 0; i < 12; ++i) a.push_back(i);
+  for (int i = 0; i < 4; ++i) p.push_back(100 + i);
+  const auto results = computed({whole, part}, {a, p}, [](ModuleText& m, const auto& v) {
+    return std::vector<Value>{m.update_slice(v[0], v[1], {1, 2}), m.update_slice(v[0], v[0], {0, 0})};
+  });
+  for (size_t row = 0; row < 3; ++row)
+    for (size_t column = 0; column < 4; ++column)
+      expected.push_back(row >= 1 && column >= 2 ? p[(row - 1) * 2 + column - 2] : a[row * 4 + column]);
+  CHECK(results[0] == expected);
+  CHECK(results[1] == a);
+}
+
+TEST_CASE("a barrier gives the values that it gets, in their order", "[pjrt]") {
+  const Numbers a = {1.5, 2}, b = {3, 4, 5};
+  const auto results = computed({f32({2}), i64({3})}, {a, b}, [](ModuleText& m, const auto& v) {
+    CHECK(m.barrier({}).empty());
+    auto all = m.barrier({m.add(v[0], 1), v[1], v[0]});
+    all.push_back(m.barrier({v[1]}).front());
+    return all;
+  });
+  CHECK(results[0] == Numbers{a[0] + 1, a[1] + 1});
+  CHECK(results[1] == b);
+  CHECK(results[2] == a);
+  CHECK(results[3] == b);
+
+  ModuleText module(1);
+  const auto x = module.argument(f32({2})), y = module.argument(i64({3}));
+  const auto kept = module.barrier({x, y});
+  CHECK_THAT(module.finish({{kept[0]}, {kept[1]}}),
+             ContainsSubstring("stablehlo.optimization_barrier %0, %1 : tensor<2xf32>, tensor<3xi64>"));
 }
 
 TEST_CASE("comparisons, selection, conversion, and numbers that are not finite", "[pjrt]") {
@@ -333,10 +432,8 @@ TEST_CASE("collectives between replicas", "[pjrt]") {
     ModuleText module(replicas);
     const Type type = f32({static_cast<int64_t>(replicas), 2});
     const auto a = module.argument(type);
-    const auto text = module.finish({{module.all_reduce(a)},
-                                     {module.all_gather(module.slice(a, 0, 0, 1), 0)},
-                                     {module.reduce_scatter(a, 0)},
-                                     {module.replica()}});
+    const auto text = module.finish(
+        {{module.all_reduce(a)}, {module.all_gather(module.slice(a, 0, 0, 1), 0)}, {module.reduce_scatter(a, 0)}});
     std::vector<std::vector<Numbers>> arguments;
     Numbers sum(static_cast<size_t>(2 * replicas)), gathered;
     for (int r = 0; r < replicas; ++r) {
@@ -352,7 +449,6 @@ TEST_CASE("collectives between replicas", "[pjrt]") {
       CHECK(outputs[0] == sum);
       CHECK(outputs[1] == gathered);
       CHECK(outputs[2] == Numbers{sum[static_cast<size_t>(2 * r)], sum[static_cast<size_t>(2 * r + 1)]});
-      CHECK(outputs[3] == Numbers{static_cast<double>(r)});
     }
   }
 }
@@ -374,4 +470,8 @@ TEST_CASE("a donated argument gives its memory, and other types are refused", "[
   CHECK_THROWS_AS(wrong.transpose(c, {}), std::logic_error);
   CHECK_THROWS_AS(wrong.splat(0.5, i64({2})), std::logic_error);
   CHECK_THROWS_AS(wrong.largest(c, 3), std::logic_error);
+  CHECK_THROWS_AS(wrong.update_slice(c, c, {1}), std::logic_error);
+  CHECK_THROWS_AS(wrong.constant({}, f32({2})), std::logic_error);
+  ModuleText two(2);
+  CHECK_THROWS_AS(two.reduce_scatter(two.argument(f32({3})), 0), std::logic_error);
 }

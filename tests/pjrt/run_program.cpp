@@ -1,5 +1,7 @@
 #include "tests/pjrt/run_program.hpp"
 
+#include <span>
+
 #include "runner/base/error.hpp"
 
 namespace runner::testing {
@@ -21,15 +23,6 @@ Numbers download_as(const Buffer& buffer, int64_t count) {
   buffer.read(std::as_writable_bytes(all));
   return {all.begin(), all.end()};
 }
-
-}  // namespace
-
-std::shared_ptr<const Plugin> cpu_plugin() {
-  static const auto plugin = std::make_shared<const Plugin>(PJRT_CPU_PLUGIN);
-  return plugin;
-}
-
-CompileOptions on_replicas(int replicas) { return {.replicas = replicas, .flags = {{"xla_cpu_use_xnnpack", false}}}; }
 
 Buffer upload(const Client& client, const Type& type, const Numbers& values, int device) {
   switch (type.element) {
@@ -68,6 +61,15 @@ Numbers download(const Buffer& buffer) {
       RUNNER_CHECK(false, "16-bit values are read after conversion");
   }
 }
+
+}  // namespace
+
+std::shared_ptr<const Plugin> cpu_plugin() {
+  static const auto plugin = std::make_shared<const Plugin>(PJRT_CPU_PLUGIN);
+  return plugin;
+}
+
+CompileOptions on_replicas(int replicas) { return {.replicas = replicas, .flags = {{"xla_cpu_use_xnnpack", false}}}; }
 
 std::vector<std::vector<Numbers>> run_program(const std::string& module, const std::vector<Type>& types,
                                               const std::vector<std::vector<Numbers>>& arguments) {

@@ -1,6 +1,5 @@
 // Compiles and runs programs on virtual CPU devices, with values as vectors of numbers.
 #pragma once
-#include <span>
 #include <vector>
 
 #include "strategies/pjrt/client.hpp"
@@ -13,9 +12,6 @@ using Numbers = std::vector<double>;
 /// The plug-in that scripts/setup --xla installs.
 std::shared_ptr<const pjrt::Plugin> cpu_plugin();
 pjrt::CompileOptions on_replicas(int replicas);
-
-pjrt::Buffer upload(const pjrt::Client& client, const pjrt::Type& type, const Numbers& values, int device);
-Numbers download(const pjrt::Buffer& buffer);
 
 /// The outputs [replica][output] of a program. arguments[replica][i] are the values of argument i.
 std::vector<std::vector<Numbers>> run_program(const std::string& module, const std::vector<pjrt::Type>& types,

@@ -39,7 +39,8 @@ class FrontScripts(unittest.TestCase):
           mkdir -p .deps/echarts .deps/wandb/wandb/proto && touch .deps/echarts/echarts.min.js
           touch .deps/site/torch/lib/libtorch_cpu.so .deps/sqlite/sqlite3.c .deps/data/shakespeare.txt .deps/taplo/bin/taplo
           mkdir -p .deps/arrow/include/parquet/arrow && touch .deps/arrow/include/parquet/arrow/reader.h
-          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "$arrow_pin" "$echarts_pin" "$wandb_pin" "${transformers_pins[@]}"; do
+          mkdir -p .deps/xla/lib && touch .deps/xla/lib/libpjrt_cpu.so
+          for pin in "$torch_pin" "${cuda_base_pins[@]}" "$sqlite_pin" "$shakespeare_pin" "$taplo_pin" "$trl_pin" "$arrow_pin" "$xla_pin" "$echarts_pin" "$wandb_pin" "${transformers_pins[@]}"; do
             echo "$pin" >".deps/.pins/${pin%% *}"
           done
           for pin in "${transformers_pins[@]}"; do mkdir -p ".deps/transformers/${pin%% *}"; done

@@ -26,7 +26,7 @@ TinyRun compiled(TinyRun run, const std::string& strategy, int devices) {
 
 }  // namespace
 
-TEST_CASE("losses over 20 steps are those of LibTorch") {
+TEST_CASE("losses over 20 steps are those of LibTorch", "[xla][parity]") {
   for (const char* family : {"gpt", "llama"}) {
     TinyRun run;
     run.family = family;
@@ -82,7 +82,7 @@ const std::vector<Form>& forms() {
 
 }  // namespace
 
-TEST_CASE("what a recipe changes is in the program") {
+TEST_CASE("what a recipe changes is in the program", "[xla][parity]") {
   size_t number = 0;
   for (const auto& form : forms()) {
     TinyRun run;
@@ -105,7 +105,34 @@ TEST_CASE("what a recipe changes is in the program") {
   }
 }
 
-TEST_CASE("parameters after SGD are those of LibTorch") {
+TEST_CASE("each form of xla_fsdp trains what LibTorch trains, also with recomputation", "[xla][parity]") {
+  using nlohmann::json;
+  for (const auto& options :
+       {json{{"sharding_strategy", "SHARD_GRAD_OP"}}, json{{"auto_wrap_policy", "none"}},
+        json{{"auto_wrap_policy", "size"}, {"min_num_params", 5000}}, json{{"state_dict_type", "full"}}}) {
+    INFO(options.dump());
+    TinyRun run;
+    run.steps = 3;
+    run.n_layers = 2;
+    run.recompute = options.contains("sharding_strategy");
+    const auto expected = train_tiny(run);
+    run.options = options;
+    CHECK(largest_difference(train_tiny(compiled(run, "xla_fsdp", 3)), expected) < 1e-5);
+  }
+}
+
+TEST_CASE("gradients that are summed in bfloat16 are near those in float32, and differ from them", "[xla][parity]") {
+  TinyRun run;
+  run.steps = 3;
+  run.n_layers = 1;
+  const auto expected = train_tiny(run);
+  run.options = {{"mixed_precision", {{"reduce_dtype", "bfloat16"}}}};
+  const double difference = largest_difference(train_tiny(compiled(run, "xla_fsdp", 2)), expected);
+  CHECK(difference < 1e-2);
+  CHECK(difference > 1e-6);
+}
+
+TEST_CASE("parameters after SGD are those of LibTorch", "[xla][parity]") {
   TinyRun run;
   run.optimizer.kind = OptimizerKind::sgd;
   run.optimizer.momentum = 0.9;
@@ -121,7 +148,7 @@ TEST_CASE("parameters after SGD are those of LibTorch") {
   }
 }
 
-TEST_CASE("validation sums and logits are those of LibTorch") {
+TEST_CASE("validation sums and logits are those of LibTorch", "[xla][parity]") {
   TinyRun run;
   run.n_layers = 1;
   const auto both = [&](const TinyRun& each) {
@@ -147,7 +174,7 @@ TEST_CASE("validation sums and logits are those of LibTorch") {
   for (size_t i = 0; i < found.size(); ++i) CHECK(std::abs(found[i] - expected[i]) < 2e-4);
 }
 
-TEST_CASE("a step that is not finite changes nothing") {
+TEST_CASE("a step that is not finite changes nothing", "[xla][parity]") {
   for (const bool skips : {false, true}) {
     auto run = compiled({}, "xla", 2);
     run.n_layers = 1;

@@ -246,6 +246,12 @@ torch::Tensor TrainingHooks::token_loss(const torch::Tensor& logits, const torch
 
 // ---- StepObserver
 
+bool TrainingHooks::sees_gradients() const {
+  const auto wants = [&](Moment moment) { return hooks_.wants(moment); };
+  return skip_ || wants(Moment::on_before_backward) || wants(Moment::on_after_backward) ||
+         wants(Moment::on_before_optimizer_step);
+}
+
 StepObserver::Decision TrainingHooks::before_optimizer_step(const Gradients& gradients, double scale, double) {
   call_.gradients = &gradients;
   call_.gradient_scale = scale;

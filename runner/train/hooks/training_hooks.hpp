@@ -44,6 +44,7 @@ class TrainingHooks : public Hooks, private StepObserver {
 
  private:
   // ---- StepObserver
+  bool sees_gradients() const override;
   void before_backward() override { call(Moment::on_before_backward); }
   void after_backward() override { call(Moment::on_after_backward); }
   Decision before_optimizer_step(const Gradients& gradients, double scale, double lr_factor) override;

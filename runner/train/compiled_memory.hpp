@@ -1,0 +1,17 @@
+// The memory of a step that a compiler makes, by its own account (strategies/xla/account.hpp): `runner recommend` asks runner-worker for it.
+#pragma once
+#include <string>
+
+#include "runner/config/recipe.hpp"
+#include "strategies/contract/entry.hpp"
+
+namespace runner {
+
+/// `question`: a file with {"recipe": resolved TOML, "devices": their number, "cache_dir"}. Writes {"program", "bytes", "temporary", "stored"} or {"error"} to
+/// `answer`. Returns 0.
+int answer_memory_request(const std::string& question, const std::string& answer);
+
+/// Programs that a strategy compiles are kept with the other data that can be made again, unless the recipe names a folder.
+void set_program_cache(Job& job, const Entry& entry, const std::string& cache_dir);
+
+}  // namespace runner

@@ -1,0 +1,41 @@
+#include "runner/train/optimizer_settings.hpp"
+
+#include "runner/base/text.hpp"
+
+namespace runner {
+
+OptimizerConfig optimizer_config(const Recipe& recipe) {
+  const auto& optimizer = recipe.optimizer;
+  OptimizerConfig config;
+  config.kind = find_optimizer(optimizer.name)->kind;
+  config.lr = optimizer.lr;
+  config.weight_decay = optimizer.weight_decay;
+  config.beta1 = optimizer.betas.at(0);
+  config.beta2 = optimizer.betas.at(1);
+  config.eps = optimizer.eps;
+  config.momentum = optimizer.momentum;
+  config.nesterov = optimizer.nesterov;
+  config.decay_rate = optimizer.decay_rate;
+  config.clip_threshold = optimizer.clip_threshold;
+  config.scale_parameter = optimizer.scale_parameter;
+  config.match_rms = optimizer.adjust_lr == "match_rms_adamw";
+  config.ns_steps = optimizer.ns_steps;
+  if (optimizer.adascale)
+    config.adascale = {.scale = optimizer.adascale_scale, .smoothing = optimizer.adascale_smoothing};
+  config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
+  config.layer_decay = optimizer.layer_decay;
+  for (const auto& group : optimizer.groups)
+    for (const auto& pattern : group.patterns())
+      config.groups.push_back({.pattern = pattern,
+                               .lr = group.lr,
+                               .weight_decay = group.weight_decay,
+                               .lr_factor = group.lr_factor.value_or(1),
+                               .label = join(group.patterns(), " ")});
+  // LoRA+ (Hayou et al. 2024, arXiv:2402.12354). A group of the recipe comes first.
+  if (const auto ratio = recipe.fine_tune.lora_plus_ratio; ratio && recipe.fine_tune.adapts())
+    config.groups.push_back(
+        {.pattern = "*.lora_b", .lr = {}, .weight_decay = {}, .lr_factor = *ratio, .label = "lora_b"});
+  return config;
+}
+
+}  // namespace runner
