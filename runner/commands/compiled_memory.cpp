@@ -3,11 +3,9 @@
 #include <algorithm>
 
 #include "runner/base/log.hpp"
-#include "runner/base/text.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/config/config.hpp"
 #include "runner/plugins/ask_worker.hpp"
-#include "runner/report/recommendation.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
@@ -22,8 +20,8 @@ Candidate* compiled_candidate(std::vector<Candidate>& candidates) {
   return found == candidates.end() ? nullptr : &*found;
 }
 
-/// The host has a copy of parameters and optimizer state beside those on the devices (add_host_copy() in the catalog). All else that
-/// the compiler claims is listed as activations.
+/// `on_device`: what the compiler claims. Host memory has another copy of parameters and optimizer state, so the estimate counts these twice
+/// (add_host_copy() in the catalog). Everything else that the compiler claims is listed as activations.
 void set_memory(Candidate& candidate, int64_t on_device, const MemoryLimit& limit) {
   auto& memory = candidate.memory;
   const int64_t copied = (memory.parameters + memory.optimizer) / 2, before = memory.total();
@@ -35,28 +33,24 @@ void set_memory(Candidate& candidate, int64_t on_device, const MemoryLimit& limi
 
 }  // namespace
 
-bool has_compiled_candidate(const Plan& plan) {
-  auto candidates = plan.choice.candidates;
-  return compiled_candidate(candidates) != nullptr;
-}
-
-void ask_compiler(Plan& plan, const Plan& own) {
-  Candidate* candidate = compiled_candidate(plan.choice.candidates);
-  if (!candidate || candidate->job.micro_batch_size != own.job.micro_batch_size) return;
-  const auto options = candidate->job.options;
-  const auto plugin = options.value("plugin", nlohmann::json());
+void ask_compiler(Plan& plan, const std::function<Plan()>& own) {
+  Candidate* const candidate = compiled_candidate(plan.choice.candidates);
+  if (!candidate) return;
+  const Plan named = own();
+  if (candidate->job.micro_batch_size != named.job.micro_batch_size) return;
   log::info("XLA compiles the step of {}, to learn what memory it needs", candidate->entry->name);
   try {
+    const auto plugin = candidate->job.options.value("plugin", nlohmann::json());
     const auto answer = ask_worker("--compiled-memory",
                                    {{"plugin", plugin.is_string() ? plugin : nlohmann::json("XLA")},
-                                    {"recipe", print_recipe(own.recipe)},
-                                    {"devices", own.job.local_size},
+                                    {"recipe", print_recipe(named.recipe)},
+                                    {"devices", named.job.local_size},
                                     {"cache_dir", data_cache()}},
                                    "strategy.name");
     set_memory(*candidate, answer.at("bytes"), plan.choice.limit);
   } catch (const Error& error) {
-    candidate->refused = error.what();
-    candidate->fits = false;
+    log::warning("the memory of {} is an estimate, because its step was not compiled: {}", candidate->entry->name,
+                 error.what());
   }
 }
 

@@ -222,12 +222,14 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   }
   try {
     Plan plan = make_plan(recipe, topology, vocab, clock, own);
-    if (options.device_kind.empty() && has_compiled_candidate(plan)) {
+    if (options.device_kind.empty()) {
       const double asked = steady_seconds();
-      Recipe named = recipe;
-      named.strategy = strategy;
-      ask_compiler(plan, make_plan(named, topology, vocab, clock));
-      begin += steady_seconds() - asked;  // planning does not take that long
+      ask_compiler(plan, [&] {
+        Recipe named = recipe;
+        named.strategy = strategy;
+        return make_plan(named, topology, vocab, clock);
+      });
+      begin += steady_seconds() - asked;  // the time of planning does not include it
     }
     return answer(plan, "");
   } catch (const NothingFits& nothing) {

@@ -36,9 +36,10 @@ nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request
   const auto ended = capture({worker_program().string(), flag, question.string(), answer.string()},
                              {.timeout = longest, .with_stderr = true});
   if (ended.too_late)
-    throw usage_error("{}: describing what {} has took more than {} minutes", key, library, longest.count());
+    throw usage_error("{}: the process that was asked about {} took more than {} minutes", key, library,
+                      longest.count());
   if (!fs::exists(answer))
-    throw usage_error("{}: the process that described what {} has ended with status {}: {}", key, library, ended.status,
+    throw usage_error("{}: the process that was asked about {} ended with status {}: {}", key, library, ended.status,
                       trim(ended.output));
   auto description = nlohmann::json::parse(read_file(answer));
   if (const auto error = description.find("error"); error != description.end())

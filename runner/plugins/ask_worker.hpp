@@ -6,7 +6,7 @@
 namespace runner {
 
 /// Starts `runner-worker FLAG FILE FILE`, which reads `request` from the first file and writes its answer to the second one.
-/// request["plugin"]: the library, for messages. `key`: of the recipe, for messages. Throws Error(usage) with the answer's "error", or if there is no
+/// request["plugin"], the library, and `key`, a key of the recipe, are for messages. Throws Error(usage) with the answer's "error", or if there is no
 /// answer; Error(environment) without a worker.
 nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key);
 

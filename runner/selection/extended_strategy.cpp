@@ -88,8 +88,7 @@ std::optional<std::string> ExtendedStrategy::refuse(const Job& job) const {
     if (made.compiled && has(function))
       return fmt::format(
           "`{}` of {} cannot be called: XLA compiles the step of `{}`, with its sums and its update: use ddp or fsdp "
-          "as "
-          "base",
+          "as base",
           function, file.shown, base_name());
   if (has("reduce"))
     if (auto why = refuse_reduce(base_name(), made)) return why;

@@ -36,7 +36,7 @@ json account(const json& request) {
   const auto& clip = recipe.train.gradient_clip_val;
   const auto found = account_of_step(*model, job, entry.plan(job), optimizer_config(recipe),
                                      by_norm ? clip : std::nullopt, by_norm ? std::nullopt : clip);
-  return {{"program", found.program}, {"bytes", found.bytes}, {"temporary", found.temporary}, {"stored", found.stored}};
+  return {{"bytes", found.bytes}};
 }
 
 }  // namespace

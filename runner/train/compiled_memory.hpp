@@ -1,4 +1,4 @@
-// The memory of a step that a compiler makes, by its own account (strategies/xla/account.hpp): `runner recommend` asks runner-worker for it.
+// The memory that a compiler claims for a step (strategies/xla/account.hpp). `runner recommend` asks runner-worker for it.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// `question`: a file with {"recipe": resolved TOML, "devices": their number, "cache_dir"}. Writes {"program", "bytes", "temporary", "stored"} or {"error"} to
+/// `question`: a file with {"recipe": resolved TOML, "devices": their number, "cache_dir"}. Writes {"bytes": on each device} or {"error"} to
 /// `answer`. Returns 0.
 int answer_memory_request(const std::string& question, const std::string& answer);
 

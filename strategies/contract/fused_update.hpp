@@ -1,4 +1,5 @@
-// Updates by LibTorch's fused kernels of SGD, Adam and AdamW, and what stands in for them where they lose values or digits.
+// Updates by LibTorch's fused kernels of SGD, Adam and AdamW. Some kernels do not store 16-bit parameters, or round a float64 divisor. Other
+// code replaces them there.
 #pragma once
 #include <vector>
 

@@ -29,7 +29,7 @@ std::vector<ProgramForm> forms_of(const Job& job, const Model& model) {
   return forms;
 }
 
-/// Of the optimizer.
+/// Bytes of the optimizer state on each device.
 int64_t state_bytes(const xla::Arrays& arrays) {
   int64_t elements = 0;
   for (const size_t slot : arrays.trained()) elements += arrays.parameters[slot].type(arrays.master).numel();
@@ -44,15 +44,12 @@ StepAccount account_of_step(Model& model, const Job& job, const ParallelPlan& pl
   xla::ProgramWriter writer(model, job, plan, arrays, optimizer, {clip_norm, clip_value});
   xla::Devices devices({.plugin = plan.compiled->plugin, .store = plan.compiled->store}, arrays.replicas);
   StepAccount most;
-  bool stored = true;
   for (const auto& form : forms_of(job, model)) {
-    const auto [memory, was_stored] = devices.compiled(form.key(), [&] { return writer.write(form).text; });
-    stored = stored && was_stored;
+    const auto memory = devices.memory_of(form.key(), [&] { return writer.write(form).text; });
     // The optimizer state is no argument of a program without an update, but it is on the device.
     const int64_t bytes = memory.bytes() + (form.takes_states() ? 0 : state_bytes(arrays));
     if (bytes > most.bytes) most = {.program = form.name(), .bytes = bytes, .temporary = memory.temporary};
   }
-  most.stored = stored;
   return most;
 }
 

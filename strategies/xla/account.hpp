@@ -15,7 +15,6 @@ struct StepAccount {
   std::string program;    ///< what it does: "step", "micro-batch"
   int64_t bytes = 0;      ///< on each device: all arrays, and what the program uses while it runs
   int64_t temporary = 0;  ///< bytes of the latter
-  bool stored = false;    ///< all programs of the step were in the folder of compiled programs
 };
 
 /// `plan.compiled` is set. `model` may have no values. A training with the same plan finds the programs in plan.compiled->store. Throws

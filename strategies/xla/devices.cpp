@@ -115,9 +115,8 @@ const ProgramStore::Found& Devices::program(const std::string& name, const std::
   return programs_.emplace(name, std::move(found)).first->second;
 }
 
-Devices::Compiled Devices::compiled(const std::string& name, const std::function<std::string()>& write) {
-  const auto& found = program(name, write);
-  return {.memory = found.program.memory(), .stored = found.stored};
+pjrt::ProgramMemory Devices::memory_of(const std::string& name, const std::function<std::string()>& write) {
+  return program(name, write).program.memory();
 }
 
 void Devices::execute(const std::string& name, const std::function<std::string()>& write) {
@@ -138,11 +137,11 @@ std::vector<pjrt::Buffer> Devices::run(World& world, const std::string& name, co
   ++waiting_;
   changed_.notify_all();
   if (rank == 0) {
-    // All have passed the barrier, unless its deadline ended for one of them.
-    if (!changed_.wait_for(lock, patience, [&] { return waiting_ == ranks_; }))
-      throw environment_error("only {} of {} ranks came to the program of the {}", waiting_, ranks_, title(name));
     failure_ = nullptr;
     try {
+      // All have passed the barrier, unless its deadline ended for one of them.
+      if (!changed_.wait_for(lock, patience, [&] { return waiting_ == ranks_; }))
+        throw environment_error("only {} of {} ranks came to the program of the {}", waiting_, ranks_, title(name));
       execute(name, write);
     } catch (...) {
       failure_ = std::current_exception();

@@ -36,16 +36,13 @@ class Devices {
   const pjrt::Client& client() const { return client_; }
 
   /// Collective. Runs the program called `name`. `write` gives its text, and is called on the first rank when the program is needed for the
-  /// first time. Returns this rank's results. The program may take the memory of arguments. An exception of the first rank is thrown on all.
+  /// first time. Returns this rank's results. The program may take the memory of arguments. An exception of the first rank is thrown on
+  /// all ranks.
   std::vector<pjrt::Buffer> run(World& world, const std::string& name, const std::function<std::string()>& write,
                                 const std::vector<const pjrt::Buffer*>& arguments);
 
-  struct Compiled {
-    pjrt::ProgramMemory memory;
-    bool stored = false;  ///< it was in the folder
-  };
-  /// The program called `name`, without running it. Not collective.
-  Compiled compiled(const std::string& name, const std::function<std::string()>& write);
+  /// Of the program called `name`, which is compiled if that was not done before, and not run. Not collective.
+  pjrt::ProgramMemory memory_of(const std::string& name, const std::function<std::string()>& write);
 
  private:
   const ProgramStore::Found& program(const std::string& name, const std::function<std::string()>& write);
@@ -68,7 +65,8 @@ class Devices {
   std::vector<std::vector<pjrt::Buffer>> results_;
 };
 
-/// The path of the plug-in for CPUs: beside this program, or where scripts/setup installed it. Throws Error(environment) without one.
+/// The path of the plug-in for CPUs. It is in the folder of this program, or where scripts/setup installed it. Throws Error(environment) if it
+/// is in neither.
 std::string cpu_plugin();
 
 }  // namespace runner::xla

@@ -36,8 +36,8 @@ void add_common(OptionTable<CompiledOptions>& options) {
       {.name = "plugin",
        .type = Type::text,
        .help = "Path of a PJRT plug-in, such as ./libtpu.so; a name without a folder is looked up by the system. "
-               "Default: the plug-in for CPUs from scripts/setup "
-               "--xla, which divides the machine into as many devices as the recipe asks for."},
+               "Default: the plug-in for CPUs from scripts/setup --xla, which divides the machine into as many devices "
+               "as the recipe asks for."},
       &CompiledOptions::plugin);
   options.add(
       {.name = "compilation_cache",
@@ -91,7 +91,8 @@ const OptionTable<CompiledOptions>& sharded_options() {
     options.add({.name = "state_dict_type",
                  .type = Type::choice,
                  .help = "Checkpoint files. sharded: each rank writes its shards; full: rank 0 writes everything.",
-                 .choices = {"sharded", "full"}},
+                 .choices = {"sharded", "full"},
+                 .spellings = {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
                 &CompiledOptions::state_dict_type);
     options.add({.name = "sequential_save",
                  .type = Type::boolean,
@@ -180,8 +181,7 @@ std::optional<std::string> refuse_compiled(const Job& job) {
   for (const auto& field : job.model->batch)
     if (field.name == "positions")
       return "where a text begins and ends changes from batch to batch, so it is not compiled: use ddp or fsdp for "
-             "texts "
-             "with labels and encoders of texts; data.packing = \"none\" or \"wrapped\" avoids packed rows";
+             "texts with labels and encoders of texts; data.packing = \"none\" or \"wrapped\" avoids packed rows";
   return std::nullopt;
 }
 
