@@ -8,7 +8,9 @@
 #include "runner/models/plugin/describe.hpp"
 #include "runner/train/calibrate.hpp"
 #include "runner/train/compiled_memory.hpp"
+#include "runner/train/parts/accelerator.hpp"
 #include "runner/train/parts/precision.hpp"
+#include "runner/train/parts/torch_library.hpp"
 #include "runner/train/worker.hpp"
 #include "strategies/contract/float32_products.hpp"
 
@@ -27,7 +29,9 @@ int main(int argc, char** argv) {
       return static_cast<int>(runner::run_inference_worker(std::atoi(argv[++i])));
     if (argument == "--describe-plugin" && i + 2 < argc) return runner::answer_plugin_request(argv[i + 1], argv[i + 2]);
     if (argument == "--describe-precision" && i + 2 < argc)
-      return runner::answer_precision_request(argv[i + 1], argv[i + 2]);
+      return runner::answer_part_request(runner::describe_precision, argv[i + 1], argv[i + 2]);
+    if (argument == "--describe-accelerator" && i + 2 < argc)
+      return runner::answer_part_request(runner::describe_accelerator, argv[i + 1], argv[i + 2]);
     if (argument == "--compiled-memory" && i + 2 < argc) return runner::answer_memory_request(argv[i + 1], argv[i + 2]);
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];

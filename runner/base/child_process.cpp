@@ -29,7 +29,7 @@ std::vector<std::string> merged_environment(std::map<std::string, std::string> m
     std::string_view text(*entry);
     std::string name(text.substr(0, text.find('=')));
     bool left_over = name == "RUNNER_EVENT_FD" || name == "RUNNER_SETTLED_FD" || name == "RUNNER_LISTEN_FD" ||
-                     name == "RUNNER_SHM_FD" || name == "RUNNER_NODE_ADDRESS" || name == "RUNNER_CUDA_INDEX" ||
+                     name == "RUNNER_SHM_FD" || name == "RUNNER_NODE_ADDRESS" || name == "RUNNER_DEVICE_INDEX" ||
                      name == "RUNNER_RANKS_OF_WORKER";
     if (name.size() < text.size() && !left_over) merged.emplace(name, text.substr(name.size() + 1));
   }

@@ -21,8 +21,10 @@ namespace {
 /// Why CPU ranks of several supervisors cannot communicate through shared memory; empty if no note is needed.
 std::string transport_note(const Place& place) {
   const auto& placement = place.placement;
-  if (place.topology.cuda || placement.local_size == 1) return "";
-  if (placement.num_nodes > 1) return "CPU ranks on several nodes communicate over Gloo, also within a node";
+  const auto& accelerator = place.topology.accelerator;
+  if (!accelerator.collectives.empty() || placement.local_size == 1) return "";
+  if (placement.num_nodes > 1)
+    return fmt::format("{}s on several nodes communicate over Gloo, also within a node", accelerator.noun());
   return fmt::format(
       "{} started one supervisor for each rank of this node, so the ranks communicate over Gloo; a single `runner run` "
       "that starts all ranks lets them use shared memory",
@@ -39,12 +41,14 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const CommandAttemp
   runner::place(group, place.placement);
   if (plan.entry->ranks_are_threads) group.ranks_of_worker = group.local_world_size;
   group.master_port = 0;  // the supervisor chooses a free port for all ranks
-  group.cuda_indices = place.cuda_indices;
+  group.device_indices = place.device_indices;
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
   group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
   group.log_dir = (run_dir / "logs").string();
-  bool shared_memory =
-      !place.topology.cuda && !place.several_supervisors() && group.world_size > 1 && shares_memory(recipe);
+  const auto& accelerator = place.topology.accelerator;
+  // CPU ranks always communicate through host memory.
+  const bool through_host = accelerator.collectives.empty() || recipe.devices.process_group_backend == "shm";
+  bool shared_memory = through_host && !place.several_supervisors() && group.world_size > 1 && shares_memory(recipe);
   if (shared_memory) group.shm_bytes = static_cast<int64_t>(shm_segment_bytes(group.local_size));
   group.grace_time = recipe.train.grace_time;
   group.max_restarts = recipe.train.max_restarts;

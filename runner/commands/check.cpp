@@ -36,7 +36,7 @@ struct Findings {
 /// the recipe.
 void look_at_plan(const Recipe& recipe, Findings& findings) {
   try {
-    const Topology topology = topology_here(recipe, read_facts());
+    const Topology topology = topology_here(recipe, facts_for(recipe));
     Plan plan = plan_on(recipe, topology, /*several_supervisors=*/false);
     findings.notes = plan.notes;
     if (recipe.plugins.cluster_environment)

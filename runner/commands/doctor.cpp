@@ -80,7 +80,7 @@ Finding check_worker() {
 }
 
 Finding check_cuda(const Facts& facts) {
-  if (facts.cuda.empty()) return {"CUDA", Health::ok, "runs use the CPU: " + facts.cuda_problem};
+  if (facts.devices.empty()) return {"CUDA", Health::ok, "runs use the CPU: " + facts.cuda_problem};
   if (!facts.cuda_module)
     return {"CUDA", Health::warn, list_devices(facts) + ", but this build cannot use them",
             "scripts/setup --cuda, then build again"};

@@ -54,7 +54,11 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
                      {"from_beginning", options.from_beginning}};
   // The leader of an elastic run decides it, and a node may join a run that has been resumed long ago.
   if (place.placement.elastic) alike["train"].erase("micro_batch_size");
-  alike["devices here"] = {{"accelerator", place.topology.cuda ? "cuda" : "cpu"}, {"bf16", place.topology.bf16}};
+  const auto& accelerator = place.topology.accelerator;
+  alike["devices here"] = {{"accelerator", accelerator.type},
+                           {"bf16", place.topology.bf16},
+                           {"collectives", accelerator.collectives},
+                           {"streams", accelerator.streams}};
   return {place.placement, read_facts().hostname, alike};
 }
 
@@ -345,7 +349,7 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
   WorkerGroup group;
   group.worker = worker_binary();
   runner::place(group, place.placement);
-  group.cuda_indices = place.cuda_indices;
+  group.device_indices = place.device_indices;
   MessageSocket leader = join_leader(self, recipe.devices.rendezvous_timeout);
   const auto& placement = place.placement;
   if (placement.elastic)

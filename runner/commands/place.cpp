@@ -32,27 +32,28 @@ int asked_devices(const Recipe& recipe, const DeviceChoice& choice, bool resumin
   const DeviceRequest& request = recipe.devices.devices;
   if (asked(recipe, "devices.devices", resuming) && request.kind != DeviceRequest::Kind::automatic)
     return request.kind == DeviceRequest::Kind::count ? std::max(0, request.count) : choice.count;
-  bool by_processes = choice.accelerator == "cpu" && asked(recipe, "devices.cpu_processes", resuming);
+  bool by_processes = !choice.accelerator.own_memory && asked(recipe, "devices.cpu_processes", resuming);
   return by_processes ? static_cast<int>(recipe.devices.cpu_processes) : 0;
 }
 
 /// The device of this rank. A launcher makes either all devices of the node visible to each rank, or only the rank's device.
-int launched_device(const Placement& placement, const std::vector<int>& visible) {
+int launched_device(const Placement& placement, const Accelerator& accelerator, const std::vector<int>& visible) {
   if (visible.size() == 1) return visible.front();
   if (visible.size() < static_cast<size_t>(placement.local_size))
     throw environment_error(
-        "{} started {} ranks on this node, but rank {} sees {} CUDA devices (CUDA_VISIBLE_DEVICES): start one rank for "
-        "each device",
-        placement.cluster, placement.local_size, placement.rank, visible.size());
+        "{} started {} ranks on this node, but rank {} sees {} {}s{}: start one rank for each device",
+        placement.cluster, placement.local_size, placement.rank, visible.size(), accelerator.noun(),
+        accelerator.type == "cuda" ? " (CUDA_VISIBLE_DEVICES)" : "");
   return visible[static_cast<size_t>(placement.local_rank)];
 }
 
 /// Sets the properties that plans need: the minimum over the chosen devices.
 void describe_devices(Topology& topology, const Facts& facts, const std::vector<int>& indices) {
+  topology.bf16 = topology.on_devices();
   topology.host_memory_bytes = facts.memory_bytes;
   topology.products = cpu_products(facts.onednn_isa);
   bool first = true;
-  for (const auto& device : facts.cuda) {
+  for (const auto& device : facts.devices) {
     if (std::find(indices.begin(), indices.end(), device.index) == indices.end()) continue;
     topology.bf16 = topology.bf16 && device.bf16();
     const DeviceKind* kind = kind_of_device(device.name);
@@ -64,7 +65,7 @@ void describe_devices(Topology& topology, const Facts& facts, const std::vector<
 }
 
 DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const Placement& placement) {
-  Recipe::Devices wanted = devices_of(recipe, facts.cuda.size());
+  Recipe::Devices wanted = devices_of(recipe, facts.devices.size());
   bool count = wanted.devices.kind == DeviceRequest::Kind::count;
   if (placement.launched && count)
     wanted.devices = {};  // check_placement() checks the count; this rank may see only its own device
@@ -113,15 +114,15 @@ Place simulated_place(const Recipe& recipe, const LaunchOptions& options, Placem
 
 Topology topology_here(const Recipe& recipe, const Facts& facts) {
   if (recipe.devices.simulate) return simulated_topology(recipe, facts);
-  DeviceChoice choice = choose_devices(devices_of(recipe, facts.cuda.size()), facts);
+  DeviceChoice choice = choose_devices(devices_of(recipe, facts.devices.size()), facts);
   Topology topology;
-  topology.cuda = topology.bf16 = choice.accelerator == "cuda";
+  topology.accelerator = choice.accelerator;
   topology.devices_per_node = choice.count;
   topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
-  topology.cuda_indices = choice.cuda_indices;
+  topology.device_indices = choice.device_indices;
   topology.cores = facts.cores;
   topology.device_reason = choice.reason;
-  describe_devices(topology, facts, choice.cuda_indices);
+  describe_devices(topology, facts, choice.device_indices);
   return topology;
 }
 
@@ -130,24 +131,25 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
   auto& placement = place.placement;
   placement = find_placement(recipe, process_environment());
   if (recipe.devices.simulate) return simulated_place(recipe, options, placement);
-  Facts facts = read_facts();
+  Facts facts = facts_for(recipe);
   DeviceChoice choice = choose_devices_here(recipe, facts, placement);
-  bool cuda = choice.accelerator == "cuda";
   const auto num_nodes = static_cast<int>(recipe.devices.num_nodes);
   const auto apply = recipe.devices.elastic() ? apply_elastic_options : apply_node_options;
   apply(placement, options.node, choice.count, num_nodes);
   bool resuming = !options.resume_run.empty();
   check_placement(placement, asked_devices(recipe, choice, resuming),
                   asked(recipe, "devices.num_nodes", resuming) ? num_nodes : 0);
-  if (placement.launched && cuda)
-    place.cuda_indices = {launched_device(placement, choice.cuda_indices)};
+  if (placement.launched && choice.accelerator.own_memory)
+    place.device_indices = {launched_device(placement, choice.accelerator, choice.device_indices)};
   else
-    place.cuda_indices = choice.cuda_indices;
+    place.device_indices = choice.device_indices;
+  if (facts.plugged)
+    for (int& index : place.device_indices) index = facts.devices[static_cast<size_t>(index)].library_index;
 
   auto& topology = place.topology;
-  topology.cuda = topology.bf16 = cuda;
-  describe_devices(topology, facts, choice.cuda_indices);
-  if (choice.count == placement.local_size) topology.cuda_indices = choice.cuda_indices;
+  topology.accelerator = choice.accelerator;
+  describe_devices(topology, facts, choice.device_indices);
+  if (choice.count == placement.local_size) topology.device_indices = choice.device_indices;
   topology.devices_per_node = placement.local_size;
   topology.num_nodes = placement.num_nodes;
   topology.supervisor_each_rank = place.several_supervisors() && placement.launched;

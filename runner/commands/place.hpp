@@ -11,7 +11,7 @@ namespace runner {
 struct Place {
   Placement placement;
   Topology topology;
-  std::vector<int> cuda_indices;  ///< devices of this supervisor's ranks; empty on CPU
+  std::vector<int> device_indices;  ///< devices of this supervisor's ranks; empty on CPU
 
   int rank_count() const {
     if (placement.launched) return 1;

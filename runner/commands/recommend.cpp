@@ -107,7 +107,7 @@ void set_devices(const RecommendOptions& options, Recipe& recipe) {
 }
 
 std::string describe_devices(const Topology& topology) {
-  std::string what = topology.kind ? topology.kind->name : topology.cuda ? "CUDA device" : "CPU rank";
+  std::string what = topology.kind ? topology.kind->name : topology.accelerator.noun();
   return topology.num_nodes == 1
              ? fmt::format("{} x {}", topology.devices_per_node, what)
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
@@ -180,7 +180,7 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   const auto strategy = recipe.strategy;
   const auto name = std::exchange(recipe.strategy.name, "auto");
   if (name != "auto") recipe.strategy.options = Recipe::Strategy().options;
-  Facts facts = options.device_kind.empty() ? read_facts() : Facts();
+  Facts facts = options.device_kind.empty() ? facts_for(recipe) : Facts();
   set_devices(options, recipe);
   Topology topology = options.device_kind.empty() ? topology_here(recipe, facts) : imagined(options, recipe);
   std::vector<Diagnostic> mistakes;

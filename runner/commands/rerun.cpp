@@ -42,10 +42,10 @@ std::string then_and_now(const std::string& what, const json& then, const json& 
   return fmt::format("{}: {} then, {} now", what, text(then), text(now));
 }
 
-void compare_build_and_hardware(const json& run, std::vector<std::string>& differences) {
+void compare_build_and_hardware(const json& run, const Recipe& recipe, std::vector<std::string>& differences) {
   if (run.at("build_id") != build_id())
     differences.push_back(then_and_now("program (build id)", run.at("build_id"), build_id()));
-  const auto changed = different_keys(hardware_of(run.at("host")), hardware_of(to_json(read_facts())));
+  const auto changed = different_keys(hardware_of(run.at("host")), hardware_of(to_json(facts_for(recipe))));
   for (const auto& [key, then, now] : changed) differences.push_back(then_and_now("hardware, " + key, then, now));
 }
 
@@ -202,12 +202,13 @@ ExitCode rerun(LaunchOptions& options, const std::string& wanted, bool exact) {
     write_file_atomic(options.recipe_file, with_kept_scripts(recipe, ledger, options.rerun, home, differences));
   }
   options.resume_checkpoint = first_start(options.rerun);
-  compare_build_and_hardware(options.rerun, differences);
-  compare_code(options.rerun, differences);
-  compare_attempts(options.rerun, differences);
-  compare_start(options.rerun, options.resume_checkpoint, differences);
   try {
-    compare_inputs(options.rerun, load_ready_recipe(options.recipe_file, options.overrides), differences);
+    const Recipe recipe = load_ready_recipe(options.recipe_file, options.overrides);
+    compare_build_and_hardware(options.rerun, recipe, differences);
+    compare_code(options.rerun, differences);
+    compare_attempts(options.rerun, differences);
+    compare_start(options.rerun, options.resume_checkpoint, differences);
+    compare_inputs(options.rerun, recipe, differences);
   } catch (const RecipeError& error) {
     throw in_record_of(plain(options.rerun.at("id")), options.recipe_file, error);
   }

@@ -37,7 +37,7 @@ NewRun run_row(const std::string& home, const Recipe& recipe, const Plan& plan, 
   run.world_size = plan.job.world_size();
   run.argv = command_line();
   run.build_id = build_id();
-  run.host = to_json(read_facts());
+  run.host = to_json(facts_for(plan.recipe));
   run.sweep = options.sweep;
   run.trial = options.trial;
   return run;

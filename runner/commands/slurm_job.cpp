@@ -73,6 +73,11 @@ Demand demand_of(const Recipe& recipe) {
     refuse(recipe, "devices.simulate",
            "devices.simulate tries a recipe on one machine, with one command that starts all ranks; a job of Slurm "
            "starts one for each rank: remove it");
+  if (recipe.plugins.accelerator)
+    refuse(
+        recipe, "plugins.accelerator",
+        "which devices the plug-in has is known only on the node, and Slurm must know it before: remove the plug-in, "
+        "or start `runner run` in a job script of your own");
   if (devices.accelerator == "auto")
     refuse(
         recipe, "devices.accelerator",
@@ -317,7 +322,8 @@ std::vector<std::string> override_words(const std::vector<std::string>& override
 Topology topology_of_job(const Recipe& recipe) {
   const Demand demand = demand_of(recipe);
   Topology topology;
-  topology.cuda = topology.bf16 = demand.cuda;
+  if (demand.cuda) topology.accelerator = cuda_accelerator();
+  topology.bf16 = demand.cuda;
   topology.devices_per_node = demand.ranks;
   topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
   topology.supervisor_each_rank = topology.world_size() > 1;

@@ -60,12 +60,12 @@ Knowledge knowledge_here(const Facts& facts, const std::string& build) {
 }
 
 bool ClockSource::over_gloo(const Job& job) const {
-  return !topology_.cuda && (job.num_nodes > 1 || (!shared_memory_ && job.world_size() > 1));
+  return !topology_.on_devices() && (job.num_nodes > 1 || (!shared_memory_ && job.world_size() > 1));
 }
 
 Circumstances ClockSource::circumstances(const Job& job, int threads) const {
   const std::string device = topology_.kind                      ? topology_.kind->name
-                             : topology_.cuda                    ? "another CUDA device"
+                             : topology_.on_devices()            ? "another " + topology_.accelerator.noun()
                              : !job.accelerator.platform.empty() ? "cpu with XLA"
                              : over_gloo(job)                    ? "cpu over Gloo"
                                                                  : "cpu";
@@ -84,10 +84,10 @@ std::optional<LearnedRates> ClockSource::learn(const Job& job, int threads) cons
   std::optional<Rates> base;
   if (topology_.kind)
     base = rates_of(*topology_.kind, job.precision.compute, job.local_size);
-  else if (!topology_.cuda && !over_gloo(job) && job.accelerator.platform.empty())
+  else if (!topology_.on_devices() && !over_gloo(job) && job.accelerator.platform.empty())
     base = calibrated_rates(knowledge_.calibrations, here.family, mode_of(job.precision), job.local_size, threads);
   if (base) return LearnedRates(std::move(*base), here, knowledge_.runs);
-  if (topology_.cuda) return std::nullopt;
+  if (topology_.on_devices()) return std::nullopt;
   // Without a calibration, earlier runs are the only source.
   LearnedRates learned(guessed_cpu_rates(job.local_size, threads, topology_.cores), here, knowledge_.runs);
   return learned.runs() > 0 ? std::optional(std::move(learned)) : std::nullopt;
@@ -128,8 +128,8 @@ std::string ClockSource::describe(const Job& job, int threads) const {
     return known->runs() == 0 ? source
                               : fmt::format("{}, corrected by {}", source, counted(known->runs(), "earlier run"));
   }
-  if (topology_.cuda && !topology_.kind) return "not known: this device is not in the table of device kinds";
-  if (topology_.cuda)
+  if (topology_.on_devices() && !topology_.kind) return "not known: this device is not in the table of device kinds";
+  if (topology_.on_devices())
     return fmt::format("not known: the device table has no speed of {} products for {}", mode_of(job.precision),
                        topology_.kind->name);
   if (!job.accelerator.platform.empty())

@@ -32,7 +32,7 @@ bool needs_cuda(const Entry& entry, const StrategyOption& option) {
 bool has_cuda_devices() {
   static const bool found = [] {
     Facts facts = read_facts();
-    return !facts.cuda.empty() && facts.cuda_module;
+    return !facts.devices.empty() && facts.cuda_module;
   }();
   return found;
 }

@@ -87,7 +87,7 @@ void refuse_several(const Placement& placement) {
 }  // namespace
 
 std::vector<sweep::Slot> trial_slots(const Recipe& recipe, std::optional<int> parallel) {
-  auto slots = sweep::device_slots(recipe, read_facts(), parallel);
+  auto slots = sweep::device_slots(recipe, facts_for(recipe), parallel);
   if (recipe.devices.cluster == "local") return slots;
   const Placement placement = find_placement(recipe, process_environment());
   if (placement.plugin) {
@@ -341,7 +341,7 @@ void print_trials(const sweep::SweepFile& file, const std::vector<sweep::Trial>&
 ExitCode plan(const SweepOptions& options) {
   sweep::SweepFile file = ready_sweep(options.file);
   Recipe recipe = load_whole_recipe(file.recipe, file.overrides);
-  auto slots = sweep::device_slots(recipe, read_facts(), options.parallel ? options.parallel : file.parallel);
+  auto slots = sweep::device_slots(recipe, facts_for(recipe), options.parallel ? options.parallel : file.parallel);
   auto total = file.make_search().count();
   auto trials = first_trials(file, options.shown);
   constexpr int64_t all = std::numeric_limits<int64_t>::max();

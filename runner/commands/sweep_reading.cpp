@@ -50,8 +50,11 @@ std::vector<std::string> words_of_trial(const json& run) {
 }  // namespace
 
 std::string command_of_trial(const TrialRow& trial, const json& run) {
-  const std::string gpus = "cuda:";
-  std::string line = trial.slot.starts_with(gpus) ? "CUDA_VISIBLE_DEVICES=" + trial.slot.substr(gpus.size()) + " " : "";
+  const auto colon = trial.slot.find(':');
+  const std::string type = trial.slot.substr(0, colon);
+  std::string line;
+  if (type != "cpu" && colon != std::string::npos)
+    line = fmt::format("{}_VISIBLE_DEVICES={} ", type == "cuda" ? "CUDA" : "RUNNER", trial.slot.substr(colon + 1));
   for (const auto& word : words_of_trial(run))
     line += (line.empty() || line.back() == ' ' ? "" : " ") + shell_word(word);
   return line;

@@ -47,7 +47,7 @@ std::optional<std::string> devices_problem(const json& value) {
 void add_precision(std::vector<Key>& keys) {
   Adder(keys, "precision", &Recipe::precision)(
       {.name = "mode", .type = T::choice,
-       .help = "auto: bf16-mixed on CUDA devices that support it, otherwise 32-true.",
+       .help = "auto: bf16-mixed on devices that have bf16, otherwise 32-true.",
        .choices = {"auto", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true", "64-true"},
        .spellings = {{"16", "16-mixed"}, {"bf16", "bf16-mixed"}, {"32", "32-true"}, {"64", "64-true"},
                      {"fp16", "16-mixed"}, {"fp32", "32-true"}},
@@ -60,7 +60,7 @@ void add_devices(std::vector<Key>& keys) {
   using D = Recipe::Devices;
   add({.name = "accelerator", .type = T::choice,
        .help = "Kind of device. auto: CUDA if there is a device, otherwise cpu. " + join(other_devices(), ", ") +
-               ": with devices.simulate only; tpu also with a strategy for XLA that has a plugin.",
+               ": with devices.simulate only; tpu also with a strategy for XLA that has a plugin. Others: plugins.accelerator.",
        .choices = accelerators(), .spellings = {{"gpu", "cuda"}}, .refuses = refused_accelerator},
       &D::accelerator);
   add.add({.name = "devices", .type = T::other,
@@ -109,7 +109,7 @@ void add_devices(std::vector<Key>& keys) {
        .help = "How long to wait for the other nodes at the start; in an elastic run also when too few nodes are "
                "left."}, &D::rendezvous_timeout);
   add({.name = "process_group_backend", .type = T::choice,
-       .help = "Backend of collectives. Default: nccl on CUDA, shm between CPU ranks of one host, otherwise gloo.",
+       .help = "Backend of collectives. Default: nccl on CUDA, a plug-in's own on its devices, shm in a host, otherwise gloo.",
        .choices = {"shm", "gloo", "nccl"}, .refuses = refused_backend}, &D::process_group_backend);
 }
 

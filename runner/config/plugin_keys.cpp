@@ -27,6 +27,9 @@ void add_plugins(std::vector<Key>& keys) {
   add({.name = "precision", .type = T::path,
        .help = "Dtypes, and what the computation gets of each parameter, instead of precision.mode: a library."},
       &P::precision, {.quiet = true});
+  add({.name = "accelerator", .type = T::path,
+       .help = "The devices that ranks compute on, instead of devices.accelerator: a library."},
+      &P::accelerator, {.quiet = true});
   add({.name = "options", .type = T::other,
        .help = "The options of these plug-ins: numbers, strings, true, false, and lists.",
        .wanted = "a table such as { bucket = \"/mnt/store\" }", .fits = not_a_table}, &P::options,

@@ -15,10 +15,10 @@ struct ConvertedParameters {
   std::optional<double> kept_bytes = {}, working_bytes = {};
 };
 
-/// Each is a path, the interface is in runner/plugins/parts.hpp.
+/// Each is a path. The interfaces are in runner/plugins/parts.hpp and runner/train/parts/torch_parts.hpp.
 struct PluginPaths {
   std::optional<std::string> cluster_environment, checkpoint_io;  ///< a library, or a .lua file
-  std::optional<std::string> precision;                           ///< a library (torch_parts.hpp)
+  std::optional<std::string> precision, accelerator;              ///< a library (torch_parts.hpp)
   nlohmann::json options = nlohmann::json::object();              ///< what the plug-ins ask for
   /// Not a key. What the library of `precision` states; resolve_precision_part() and open_precision() set it.
   ConvertedParameters converted = {};

@@ -438,13 +438,13 @@ struct Recipe {
     nlohmann::json options = nlohmann::json::object();  ///< {hook: {option: value}}, as written; the hooks check them
   } hooks;
   PluginPaths plugins;
-
-  // ---- origins
   std::string file;                       ///< the recipe file, as given
   std::map<std::string, Origin> origins;  ///< dotted key -> origin; keys at their default are absent
   std::vector<std::string> notes;         ///< from reading the recipe, for example about keys that have no effect
   /// The origin of a dotted key; `default_value` when absent.
   Origin origin(const std::string& key) const;
+  /// Whether ranks compute on the devices of plugins.accelerator. Simulated devices are CPU ranks.
+  bool plugged_devices() const { return plugins.accelerator && !devices.simulate; }
 };
 
 }  // namespace runner

@@ -32,7 +32,7 @@ const CudaModule& open_module() {
 const CudaModule& load_cuda_module() {
   static const CudaModule& module = [&]() -> const CudaModule& {
     const CudaModule& opened = open_module();
-    register_nccl(opened.make_nccl);
+    register_collectives("nccl", opened.make_nccl);
     return opened;
   }();
   return module;

@@ -17,7 +17,8 @@ using Kind = DeviceRequest::Kind;
 /// is set. A desktop that uses a few hundred MiB does not make a device busy; another training run does.
 constexpr double free_share = 0.8;
 
-std::string describe(const CudaDevice& device) {
+std::string describe(const DeviceFacts& device) {
+  if (device.memory_bytes == 0) return fmt::format("{}: {}, memory not known", device.index, device.name);
   std::string text = fmt::format("{}: {}, {}, {} free", device.index, device.name, format_bytes(device.memory_bytes),
                                  format_bytes(device.free_bytes));
   if (device.processes > 0) text += fmt::format(", {} process{}", device.processes, device.processes == 1 ? "" : "es");
@@ -59,7 +60,7 @@ void check_request(const DeviceRequest& request) {
 /// The lowest-numbered devices without running computations.
 std::vector<int> free_devices(const Recipe::Devices& devices, const Facts& facts) {
   std::vector<int> found;
-  for (const CudaDevice& device : facts.cuda) {
+  for (const DeviceFacts& device : facts.devices) {
     int64_t needed =
         devices.memory_limit.value_or(static_cast<int64_t>(free_share * static_cast<double>(device.memory_bytes)));
     if (device.processes <= 0 && device.free_bytes >= needed) found.push_back(device.index);
@@ -72,27 +73,29 @@ std::vector<int> free_devices(const Recipe::Devices& devices, const Facts& facts
     throw environment_error(
         "{}: {} free here (free means no compute process and at least {} unused); this machine has {}",
         write_request(devices.devices),
-        found.empty() ? "no CUDA device is" : "only " + write_indices(found) + (found.size() == 1 ? " is" : " are"),
+        found.empty() ? "no " + facts.accelerator.noun() + " is"
+                      : "only " + write_indices(found) + (found.size() == 1 ? " is" : " are"),
         criterion, list_devices(facts));
   }
   found.resize(wanted);
   return found;
 }
 
-DeviceChoice choose_cuda(const Recipe::Devices& devices, const Facts& facts) {
+DeviceChoice choose_accelerator(const Recipe::Devices& devices, const Facts& facts) {
   const DeviceRequest& request = devices.devices;
-  const int available = static_cast<int>(facts.cuda.size());
-  DeviceChoice choice{.accelerator = "cuda", .cuda_indices = {}, .count = 1, .reason = ""};
+  const int available = static_cast<int>(facts.devices.size());
+  const std::string noun = facts.accelerator.noun();
+  DeviceChoice choice{.accelerator = facts.accelerator, .device_indices = {}, .count = 1, .reason = ""};
   switch (request.kind) {
     case Kind::automatic:
     case Kind::count: {
       int count = request.kind == Kind::automatic || request.count < 0 ? available : request.count;
       if (count > available)
         throw environment_error("{}, but this machine has {}", write_request(request), list_devices(facts));
-      choice.cuda_indices.resize(count);
-      std::iota(choice.cuda_indices.begin(), choice.cuda_indices.end(), 0);
-      choice.reason = count == available ? "all of " + counted(available, "CUDA device")
-                                         : fmt::format("the first {} of {}", count, counted(available, "CUDA device"));
+      choice.device_indices.resize(count);
+      std::iota(choice.device_indices.begin(), choice.device_indices.end(), 0);
+      choice.reason = count == available ? "all of " + counted(available, noun)
+                                         : fmt::format("the first {} of {}", count, counted(available, noun));
       break;
     }
     case Kind::indices:
@@ -100,15 +103,15 @@ DeviceChoice choose_cuda(const Recipe::Devices& devices, const Facts& facts) {
         if (index >= available)
           throw environment_error("{}: there is no device {}; this machine has {}", write_request(request), index,
                                   list_devices(facts));
-      choice.cuda_indices = request.indices;
-      choice.reason = "CUDA devices named by the recipe: " + write_indices(request.indices);
+      choice.device_indices = request.indices;
+      choice.reason = noun + "s named by the recipe: " + write_indices(request.indices);
       break;
     case Kind::free_count:
-      choice.cuda_indices = free_devices(devices, facts);
-      choice.reason = "CUDA devices that nobody computes on: " + write_indices(choice.cuda_indices);
+      choice.device_indices = free_devices(devices, facts);
+      choice.reason = noun + "s that nobody computes on: " + write_indices(choice.device_indices);
       break;
   }
-  choice.count = static_cast<int>(choice.cuda_indices.size());
+  choice.count = static_cast<int>(choice.device_indices.size());
   return choice;
 }
 
@@ -128,7 +131,7 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
     throw environment_error("{} names CUDA devices, but {}", write_request(request), why);
   }
   DeviceChoice choice{
-      .accelerator = "cpu", .cuda_indices = {}, .count = static_cast<int>(devices.cpu_processes), .reason = ""};
+      .accelerator = {}, .device_indices = {}, .count = static_cast<int>(devices.cpu_processes), .reason = ""};
   // A recipe for GPUs uses cpu_processes for machines without one. A count that the recipe requests for the CPU itself
   // takes precedence, and so does any count if cpu_processes has its default.
   if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
@@ -157,25 +160,29 @@ int simulated_devices(const Recipe::Devices& devices) {
 }
 
 std::string list_devices(const Facts& facts) {
-  if (facts.cuda.empty()) return fmt::format("no CUDA device ({})", facts.cuda_problem);
+  const std::string noun = facts.accelerator.noun();
+  if (facts.devices.empty()) return fmt::format("no {} ({})", noun, facts.cuda_problem);
   std::vector<std::string> each;
-  for (const CudaDevice& device : facts.cuda) each.push_back(describe(device));
-  return fmt::format("{} ({})", counted(std::ssize(each), "CUDA device"), join(each, "; "));
+  for (const DeviceFacts& device : facts.devices) each.push_back(describe(device));
+  return fmt::format("{} ({})", counted(std::ssize(each), noun), join(each, "; "));
 }
 
 DeviceChoice choose_devices(const Recipe::Devices& devices, const Facts& facts) {
   check_request(devices.devices);
+  if (facts.plugged && facts.devices.empty())
+    throw environment_error("plugins.accelerator finds no {} on this machine", facts.accelerator.noun());
+  if (facts.plugged) return choose_accelerator(devices, facts);
   // The devices of a PJRT plug-in are those of a strategy (strategies/xla), which drives them from the host.
   if (devices.accelerator == "cpu" || devices.accelerator == "tpu") return choose_cpu(devices, true, "");
 
   std::string obstacle;
-  if (facts.cuda.empty())
+  if (facts.devices.empty())
     obstacle = "no CUDA device can be used: " + facts.cuda_problem;
   else if (!facts.cuda_module)
     obstacle = fmt::format(
         "this build of runner has no CUDA module, so it cannot use {}; run scripts/setup --cuda and build again",
         list_devices(facts));
-  if (obstacle.empty()) return choose_cuda(devices, facts);
+  if (obstacle.empty()) return choose_accelerator(devices, facts);
 
   RUNNER_CHECK(devices.accelerator == "auto" || devices.accelerator == "cuda", "accelerator {}", devices.accelerator);
   if (devices.accelerator == "auto") return choose_cpu(devices, false, obstacle);

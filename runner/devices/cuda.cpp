@@ -54,7 +54,7 @@ std::string uuid_text(const char* kind, const Driver::Uuid& uuid) {
 }
 
 /// Adds what NVML knows about a device.
-void add_use(const Nvml& nvml, const Driver::Uuid& uuid, CudaDevice& device) {
+void add_use(const Nvml& nvml, const Driver::Uuid& uuid, DeviceFacts& device) {
   for (const char* kind : {"GPU", "MIG"}) {
     device.uuid = uuid_text(kind, uuid);
     void* handle = nvml.device(device.uuid);
@@ -75,7 +75,7 @@ std::string no_device(const std::string& why) {
 }  // namespace
 
 void read_cuda(const std::string& driver_library, const std::string& nvml_library, Facts& facts) {
-  facts.cuda.clear();
+  facts.devices.clear();
   facts.cuda_problem.clear();
   const DynamicLibrary library(driver_library);
   if (!library) {
@@ -100,7 +100,7 @@ void read_cuda(const std::string& driver_library, const std::string& nvml_librar
   }
   const Nvml nvml(nvml_library);
   for (int index = 0; index < count; ++index) {
-    CudaDevice device{.index = index};
+    DeviceFacts device{.index = index};
     int handle = 0;
     char name[256] = "";
     size_t bytes = 0;
@@ -111,14 +111,14 @@ void read_cuda(const std::string& driver_library, const std::string& nvml_librar
                      driver.device_attribute(&device.minor, Driver::capability_minor, handle),
                      driver.device_uuid(&uuid, handle)}) {
       if (step == 0) continue;
-      facts.cuda.clear();
+      facts.devices.clear();
       facts.cuda_problem = fmt::format("the NVIDIA driver reports for device {}: {}", index, driver.explain(step));
       return;
     }
     device.name = name;
     device.memory_bytes = device.free_bytes = static_cast<int64_t>(bytes);
     add_use(nvml, uuid, device);
-    facts.cuda.push_back(device);
+    facts.devices.push_back(device);
   }
 }
 

@@ -57,47 +57,46 @@ void read_fields(const std::vector<Field<Struct>>& fields, const nlohmann::json&
   }
 }
 
-const std::vector<Field<CudaDevice>>& device_fields() {
-  static const std::vector<Field<CudaDevice>> fields = {field("index", &CudaDevice::index),
-                                                        field("name", &CudaDevice::name),
-                                                        field("memory_bytes", &CudaDevice::memory_bytes),
-                                                        field("free_bytes", &CudaDevice::free_bytes),
-                                                        field("major", &CudaDevice::major),
-                                                        field("minor", &CudaDevice::minor),
-                                                        field("uuid", &CudaDevice::uuid),
-                                                        field("processes", &CudaDevice::processes)};
+const std::vector<Field<DeviceFacts>>& device_fields() {
+  static const std::vector<Field<DeviceFacts>> fields = {field("index", &DeviceFacts::index),
+                                                         field("name", &DeviceFacts::name),
+                                                         field("memory_bytes", &DeviceFacts::memory_bytes),
+                                                         field("free_bytes", &DeviceFacts::free_bytes),
+                                                         field("major", &DeviceFacts::major),
+                                                         field("minor", &DeviceFacts::minor),
+                                                         field("uuid", &DeviceFacts::uuid),
+                                                         field("processes", &DeviceFacts::processes)};
   return fields;
 }
 
 const std::vector<Field<Facts>>& facts_fields() {
-  static const std::vector<Field<Facts>> fields = {{"cuda",
-                                                    [](const Facts& facts) {
-                                                      nlohmann::json list = nlohmann::json::array();
-                                                      for (const CudaDevice& device : facts.cuda)
-                                                        list.push_back(write_fields(device_fields(), device));
-                                                      return list;
-                                                    },
-                                                    [](Facts& facts, const nlohmann::json& list) {
-                                                      facts.cuda.clear();
-                                                      for (const auto& entry : list) {
-                                                        CudaDevice device{.index = static_cast<int>(facts.cuda.size())};
-                                                        read_fields(device_fields(), entry, device);
-                                                        if (!entry.contains("free_bytes"))
-                                                          device.free_bytes = device.memory_bytes;
-                                                        facts.cuda.push_back(device);
-                                                      }
-                                                    }},
-                                                   field("cuda_problem", &Facts::cuda_problem),
-                                                   field("cuda_module", &Facts::cuda_module),
-                                                   field("cores", &Facts::cores),
-                                                   field("memory_bytes", &Facts::memory_bytes),
-                                                   field("memory_free_bytes", &Facts::memory_free_bytes),
-                                                   field("hostname", &Facts::hostname),
-                                                   field("kernel", &Facts::kernel),
-                                                   field("cpu", &Facts::cpu),
-                                                   field("avx2", &Facts::avx2),
-                                                   field("avx512", &Facts::avx512),
-                                                   field("onednn_isa", &Facts::onednn_isa)};
+  static const std::vector<Field<Facts>> fields = {
+      {"cuda",
+       [](const Facts& facts) {
+         nlohmann::json list = nlohmann::json::array();
+         for (const DeviceFacts& device : facts.devices) list.push_back(write_fields(device_fields(), device));
+         return list;
+       },
+       [](Facts& facts, const nlohmann::json& list) {
+         facts.devices.clear();
+         for (const auto& entry : list) {
+           DeviceFacts device{.index = static_cast<int>(facts.devices.size())};
+           read_fields(device_fields(), entry, device);
+           if (!entry.contains("free_bytes")) device.free_bytes = device.memory_bytes;
+           facts.devices.push_back(device);
+         }
+       }},
+      field("cuda_problem", &Facts::cuda_problem),
+      field("cuda_module", &Facts::cuda_module),
+      field("cores", &Facts::cores),
+      field("memory_bytes", &Facts::memory_bytes),
+      field("memory_free_bytes", &Facts::memory_free_bytes),
+      field("hostname", &Facts::hostname),
+      field("kernel", &Facts::kernel),
+      field("cpu", &Facts::cpu),
+      field("avx2", &Facts::avx2),
+      field("avx512", &Facts::avx512),
+      field("onednn_isa", &Facts::onednn_isa)};
   return fields;
 }
 
@@ -109,12 +108,18 @@ bool has_cuda_module() {
 
 }  // namespace
 
-nlohmann::json to_json(const Facts& facts) { return write_fields(facts_fields(), facts); }
+nlohmann::json to_json(const Facts& facts) {
+  auto json = write_fields(facts_fields(), facts);
+  if (!facts.plugged) return json;
+  json["accelerator"] = facts.accelerator.type;
+  json["devices"] = std::exchange(json["cuda"], nlohmann::json::array());
+  return json;
+}
 
 Facts facts_from_json(const nlohmann::json& json) {
   Facts facts;
   read_fields(facts_fields(), json, facts);
-  if (facts.cuda.empty() && facts.cuda_problem.empty()) facts.cuda_problem = "none listed in the facts given";
+  if (facts.devices.empty() && facts.cuda_problem.empty()) facts.cuda_problem = "none listed in the facts given";
   return facts;
 }
 

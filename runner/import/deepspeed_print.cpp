@@ -49,6 +49,7 @@ void put_batch(Ordered& out, const Recipe& recipe, const nlohmann::json& options
 void put_precision(Ordered& out, const Recipe& recipe) {
   const auto& mode = recipe.precision.mode;
   if (recipe.plugins.precision) not_expressible("plugins.precision");
+  if (recipe.plugins.accelerator) not_expressible("plugins.accelerator");
   if (mode == "auto") {
     put(out, "fp16.enabled", "auto");
     put(out, "bf16.enabled", "auto");

@@ -28,9 +28,9 @@ std::map<std::string, std::string> rank_environment(const WorkerGroup& group, co
   variables["MASTER_ADDR"] = group.master_addr;
   variables["MASTER_PORT"] = std::to_string(handout.master_port);
   if (group.ranks_of_worker > 1) variables["RUNNER_RANKS_OF_WORKER"] = std::to_string(group.ranks_of_worker);
-  if (!group.cuda_indices.empty()) {
-    const auto first = group.cuda_indices.begin() + local;
-    variables["RUNNER_CUDA_INDEX"] = fmt::format("{}", fmt::join(first, first + group.ranks_of_worker, ","));
+  if (!group.device_indices.empty()) {
+    const auto first = group.device_indices.begin() + local;
+    variables["RUNNER_DEVICE_INDEX"] = fmt::format("{}", fmt::join(first, first + group.ranks_of_worker, ","));
   }
   if (!handout.node_address.empty()) variables["RUNNER_NODE_ADDRESS"] = handout.node_address;
   if (local == 0 && handout.listen_fd >= 0) variables["RUNNER_LISTEN_FD"] = std::to_string(handout.listen_fd);

@@ -23,7 +23,7 @@ struct WorkerGroup {
   std::string master_addr = "127.0.0.1";
   /// The port of rank 0's store; 0 = a free port. Rank 0's supervisor creates the socket, and the worker inherits it.
   int master_port = 0;
-  std::vector<int> cuda_indices;                   ///< the device of each rank of this group; empty on CPU
+  std::vector<int> device_indices;                 ///< the device of each rank of this group; empty on CPU
   std::map<std::string, std::string> environment;  ///< added to every rank (OMP_NUM_THREADS, OMP_WAIT_POLICY, ...)
   std::string log_dir;                             ///< stdout and stderr of rank N are appended to rank-N.log
   int64_t shm_bytes = 0;  ///< if > 0, every local rank gets a memfd of that size in RUNNER_SHM_FD

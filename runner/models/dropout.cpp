@@ -147,10 +147,11 @@ Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const Ma
   if (device.is_meta()) return mask_of_any_step(sizes, device, p, place);
   if (place.tokens && sizes.size() == 3)  // the same as of rows of tokens
     return keep_mask({sizes[0] * sizes[1], sizes[2]}, device, p, place).view(sizes);
-  if (!device.is_cpu() && c10::multiply_integers(sizes) > 0) return generated_mask(sizes, device, p, place);
-  auto mask = at::empty(sizes, mask_options(device));
+  if (device.is_cuda() && c10::multiply_integers(sizes) > 0) return generated_mask(sizes, device, p, place);
+  // Other devices may have no generator of LibTorch. They get the CPU's mask.
+  auto mask = at::empty(sizes, mask_options(torch::kCPU));
   if (mask.numel() > 0) draw(mask, p, place);
-  return mask;
+  return mask.to(device);
 }
 
 void save_place(AutogradContext* context, const MaskPlace& place) {

@@ -49,7 +49,7 @@ struct MaskPlace {
 /// size; if the tensor has a part of that dimension, these are the rows of the whole. A part may end behind the whole: that is padding. An
 /// element depends only on the key, the position of its row in the global batch, and its coordinates in the row. On CPU, compares
 /// SplitMix64 of the coordinates with a threshold. For a tensor without values it is the operator runner::keep_mask(), which a compiler
-/// replaces: key and rows of a step are not known then. Other devices have generated_mask().
+/// replaces: key and rows of a step are not known then. CUDA devices have generated_mask(), others the CPU's mask.
 torch::Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place);
 
 /// Seeds the device's generator (Philox on CUDA) for each row and draws complete rows, of which the mask is a part. It also depends on the

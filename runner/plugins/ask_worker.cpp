@@ -39,8 +39,9 @@ nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request
     throw usage_error("{}: the process that was asked about {} took more than {} minutes", key, library,
                       longest.count());
   if (!fs::exists(answer))
-    throw usage_error("{}: the process that was asked about {} ended with status {}: {}", key, library, ended.status,
-                      trim(ended.output));
+    throw usage_error("{}: the process that was asked about {} ended {}{}", key, library,
+                      ended.status < 0 ? "by a signal, without an answer" : fmt::format("with status {}", ended.status),
+                      trim(ended.output).empty() ? "" : fmt::format(": {}", trim(ended.output)));
   auto description = nlohmann::json::parse(read_file(answer));
   if (const auto error = description.find("error"); error != description.end())
     throw usage_error("{}", error->get<std::string>());

@@ -6,7 +6,7 @@
 //   checkpoint_io = "librack.so"
 //   options = { bucket = "/mnt/store" }
 //
-// The part `precision`, which needs LibTorch, is in torch_parts.hpp. This header needs no other library.
+// The parts `precision` and `accelerator`, which need LibTorch, are in torch_parts.hpp. This header needs no other library.
 #pragma once
 #include <filesystem>
 #include <memory>

@@ -146,14 +146,17 @@ std::string to_text(const AttemptSettings& settings) {
 json hardware_of(const json& host) {
   json hardware = json::object();
   for (const char* key : {"cpu", "cores", "avx2", "avx512", "onednn_isa"}) hardware[key] = value_or_null(host, key);
-  const auto devices = value_or_null(host, "cuda");
-  hardware["cuda"] = devices.is_array() ? json::array() : json();
-  if (devices.is_array())
-    for (const auto& device : devices) {
-      json kept = json::object();
-      for (const char* key : {"name", "memory_bytes", "major", "minor"}) kept[key] = value_or_null(device, key);
-      hardware["cuda"].push_back(std::move(kept));
-    }
+  for (const char* list : {"cuda", "devices"}) {
+    const auto devices = value_or_null(host, list);
+    hardware[list] = devices.is_array() ? json::array() : json();
+    if (devices.is_array())
+      for (const auto& device : devices) {
+        json kept = json::object();
+        for (const char* key : {"name", "memory_bytes", "major", "minor"}) kept[key] = value_or_null(device, key);
+        hardware[list].push_back(std::move(kept));
+      }
+  }
+  if (hardware["devices"].is_null()) hardware.erase("devices");  // of a plug-in only
   return hardware;
 }
 

@@ -39,9 +39,12 @@ void resolve_backend(Recipe& recipe, nlohmann::json& options, const Topology& to
     diagnostics.push_back(
         {.place = recipe.origin(in_devices), .code = "refused", .message = message, .allowed = allowed});
   };
-  if (backend == "nccl" && !topology.cuda)
-    refuse("process_group_backend \"nccl\" needs CUDA devices, and these are CPU ranks", {"shm", "gloo"});
-  if (backend == "shm" && topology.cuda)
+  const auto& accelerator = topology.accelerator;
+  const bool cuda = accelerator.type == cuda_accelerator().type;
+  if (backend == "nccl" && !cuda)
+    refuse(fmt::format("process_group_backend \"nccl\" needs CUDA devices, and these are {}s", accelerator.noun()),
+           {"shm", "gloo"});
+  if (backend == "shm" && cuda)
     refuse("process_group_backend \"shm\" is for CPU ranks, and these are CUDA devices", {"nccl", "gloo"});
   else if (backend == "shm" && several_supervisors)
     refuse(fmt::format("process_group_backend \"shm\" connects the ranks of one supervisor, and this run has one {}",

@@ -50,8 +50,9 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   Job job;
   job.model = &model;
   job.precision = precision_policy(recipe.precision.mode);
-  job.accelerator = topology.cuda ? cuda_accelerator() : Accelerator();
-  if (topology.cuda) job.accelerator.workspace_bytes = workspace_bytes(topology.kind);
+  job.accelerator = topology.accelerator;
+  if (topology.accelerator.type == cuda_accelerator().type)
+    job.accelerator.workspace_bytes = workspace_bytes(topology.kind);
   job.products = topology.products;
   job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   job.mesh = topology.mesh();

@@ -72,7 +72,7 @@ class Chooser {
     const bool several = topology.data_ranks() > 1, distributed = find_strategy(form.strategy)->entry->distributed;
     if (!distributed && several) return false;
     if (form.only == "groups" && (topology.num_nodes == 1 || topology.data_ranks_of_node() == 1)) return false;
-    if (form.only == "device_memory" && !topology.cuda) return false;  // already in host memory
+    if (form.only == "device_memory" && !topology.on_devices()) return false;  // already in host memory
     return takes_own_options(form) && (several || !distributed || is_offload(name) || !own_options_.empty());
   }
 
@@ -388,8 +388,8 @@ class Chooser {
   bool take_offload() {
     const std::string policy = "policy \"offload\": ";
     if (!take_first(book_.offload, false) && !take_first(book_.offload, true)) {
-      no_offload_ = request_.topology.cuda ? policy + "no form with offloading fits"
-                                           : policy + "on CPUs the optimizer's state is in host memory already";
+      no_offload_ = request_.topology.on_devices() ? policy + "no form with offloading fits"
+                                                   : policy + "on CPUs the optimizer's state is in host memory already";
       return false;
     }
     follow_policy("offload");

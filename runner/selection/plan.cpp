@@ -32,18 +32,18 @@ void resolve_precision(Recipe& recipe, const Topology& topology, std::vector<Dia
                        std::vector<std::string>& notes) {
   auto& mode = recipe.precision.mode;
   if (mode == "auto") {
-    bool mixed = topology.cuda && topology.bf16;
+    const bool mixed = topology.bf16;
     mode = mixed ? "bf16-mixed" : "32-true";
-    recipe.origins["precision.mode"] = decided(mixed           ? "these CUDA devices have bf16"
-                                               : topology.cuda ? "these CUDA devices have no bf16"
-                                                               : "the devices are CPUs");
+    recipe.origins["precision.mode"] = decided(
+        topology.on_devices() ? fmt::format("these {}s have {}bf16", topology.accelerator.noun(), mixed ? "" : "no ")
+                              : "the devices are CPUs");
   }
-  if (topology.cuda && !topology.bf16 && mode.starts_with("bf16"))
+  if (topology.on_devices() && !topology.bf16 && mode.starts_with("bf16"))
     diagnostics.push_back({.place = recipe.origin("precision.mode"),
                            .code = "needs",
-                           .message = "this CUDA device has no bf16",
+                           .message = fmt::format("this {} has no bf16", topology.accelerator.noun()),
                            .allowed = {"16-mixed", "32-true"}});
-  if (!topology.cuda && mode == "16-mixed")
+  if (!topology.on_devices() && mode == "16-mixed")
     notes.push_back("16-mixed on CPU works but is slow: CPUs have no fast float16 matrix products");
 }
 
@@ -177,20 +177,23 @@ void move_timeout(Recipe& recipe, nlohmann::json& options, std::vector<Diagnosti
 void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::string>& notes) {
   auto& devices = recipe.devices;
   const bool count = devices.devices.kind == DeviceRequest::Kind::count && devices.devices.count > 0;
-  if (!topology.cuda && count && devices.devices.count != topology.devices_per_node &&
+  if (!topology.on_devices() && count && devices.devices.count != topology.devices_per_node &&
       devices.cpu_processes == topology.devices_per_node)
     notes.push_back(
         fmt::format("there is no GPU: devices.cpu_processes = {} is the number of CPU ranks, and devices.devices = {} "
                     "has no effect",
                     devices.cpu_processes, devices.devices.count));
-  if (devices.accelerator == "auto") recipe.origins["devices.accelerator"] = decided(topology.device_reason);
-  if (devices.accelerator != "tpu" || devices.simulate) devices.accelerator = topology.cuda ? "cuda" : "cpu";
+  if (devices.accelerator == "auto" && !recipe.plugged_devices())
+    recipe.origins["devices.accelerator"] = decided(topology.device_reason);
+  // A plug-in's devices, and a PJRT plug-in's, have no value of their own.
+  const bool other = recipe.plugged_devices() || (devices.accelerator == "tpu" && !devices.simulate);
+  if (!other) devices.accelerator = topology.accelerator.type;
   if (devices.devices.kind != DeviceRequest::Kind::count || devices.devices.count != topology.devices_per_node) {
     recipe.origins["devices.devices"] = decided(topology.device_reason);
     DeviceRequest request;
-    if (topology.cuda && !topology.cuda_indices.empty()) {
+    if (!topology.device_indices.empty()) {
       request.kind = DeviceRequest::Kind::indices;
-      request.indices = topology.cuda_indices;
+      request.indices = topology.device_indices;
     } else {
       request.kind = DeviceRequest::Kind::count;
       request.count = topology.devices_per_node;
@@ -198,7 +201,7 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
     devices.devices = request;
   }
   devices.num_nodes = topology.num_nodes;
-  if (!topology.cuda) devices.cpu_processes = topology.devices_per_node;
+  if (!topology.on_devices()) devices.cpu_processes = topology.devices_per_node;
   if (!devices.threads_per_rank) {
     devices.threads_per_rank = topology.threads_per_rank({});
     recipe.origins["devices.threads_per_rank"] =

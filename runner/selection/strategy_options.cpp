@@ -256,8 +256,6 @@ const std::vector<StrategyOption>& common_options() {
   using Type = Option::Type;
   static const auto options = [] {
     Option backend = *find_key("devices.process_group_backend");
-    backend.help =
-        "Backend of collectives; default nccl on CUDA, shm between CPU ranks of one host, gloo between hosts.";
     auto list =
         strategy_options({{.name = "timeout",
                            .type = Type::duration,

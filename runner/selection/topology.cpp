@@ -9,8 +9,6 @@ namespace runner {
 namespace {
 
 constexpr int64_t mebibyte = 1 << 20;
-/// CUDA's context uses 300 to 500 MB and each NCCL communicator about 500 MB (Fujii et al. 2024, arXiv 2411.06465).
-constexpr int64_t cuda_context = 500 * mebibyte, nccl_communicator = 500 * mebibyte;
 /// LibTorch, code and threads of a CPU rank: peak resident bytes less tensor bytes (scripts/bench/train, 2026).
 constexpr int64_t cpu_context = 200 * mebibyte;
 
@@ -26,7 +24,7 @@ Mesh Topology::mesh() const {
 
 Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes) {
   Topology topology;
-  topology.cuda = true;
+  topology.accelerator = cuda_accelerator();
   topology.bf16 = kind.bf16();
   topology.kind = &kind;
   topology.device_memory_bytes = kind.memory_bytes;
@@ -39,10 +37,11 @@ Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes
 MemoryLimit memory_limit(const Topology& topology, int64_t asked) {
   MemoryLimit limit;
   int64_t host_share = topology.host_memory_bytes / topology.ranks_per_machine();
-  if (topology.cuda) {
+  if (topology.on_devices()) {
     limit.device = topology.device_memory_bytes;
     limit.host = host_share;
-    limit.context = cuda_context + (topology.world_size() > 1 ? nccl_communicator : 0);
+    limit.context = topology.accelerator.context_bytes;
+    if (topology.world_size() > 1) limit.context += topology.accelerator.communicator_bytes;
     if (limit.device > 0)
       limit.reason =
           fmt::format("{} of {}", format_bytes(limit.device), topology.kind ? topology.kind->name : "this device");

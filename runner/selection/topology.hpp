@@ -10,26 +10,29 @@
 #include "runner/config/recipe.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/device_kinds.hpp"
+#include "strategies/collective/accelerator.hpp"
 #include "strategies/contract/cpu_products.hpp"
 #include "strategies/mesh/mesh.hpp"
 
 namespace runner {
 
 struct Topology {
-  bool cuda = false;
-  bool bf16 = false;         ///< every CUDA device has bf16
-  int devices_per_node = 1;  ///< ranks per node
+  Accelerator accelerator = {};  ///< what ranks compute on; default: the CPU
+  bool bf16 = false;             ///< every device has bf16; false on the CPU
+  int devices_per_node = 1;      ///< ranks per node
   int num_nodes = 1;
   MeshSizes sizes = {};               ///< of the mesh (resolve_mesh())
   bool simulated = false;             ///< all ranks of all nodes are CPU processes of this machine
   bool supervisor_each_rank = false;  ///< a launcher starts one supervisor per rank; false: one per node
   std::string device_reason;          ///< why this accelerator and count, one sentence
-  std::vector<int> cuda_indices;
-  int cores = 1;                     ///< of this node
-  CpuProducts products;              ///< of its CPU; the plan sets the threads
-  int64_t device_memory_bytes = 0;   ///< total of the smallest CUDA device; 0: not known
-  int64_t host_memory_bytes = 0;     ///< of a node; 0: not known
-  const DeviceKind* kind = nullptr;  ///< of the CUDA devices; nullptr: not in the table, or CPUs
+  std::vector<int> device_indices;    ///< none on the CPU
+  int cores = 1;                      ///< of this node
+  CpuProducts products;               ///< of its CPU; the plan sets the threads
+  int64_t device_memory_bytes = 0;    ///< total of the smallest device; 0: not known, or the CPU
+  int64_t host_memory_bytes = 0;      ///< of a node; 0: not known
+  const DeviceKind* kind = nullptr;   ///< of the devices; nullptr: not in the table, or the CPU
+  /// Ranks compute on devices with memory of their own, not on the CPU.
+  bool on_devices() const { return accelerator.own_memory; }
   int world_size() const { return devices_per_node * num_nodes; }  ///< all ranks of the run
   /// All ranks. A plan splits its axis `data`. Throws Error(usage) if the sizes do not multiply to their number.
   Mesh mesh() const;
@@ -53,7 +56,7 @@ Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes
 /// The memory that one rank may use, in bytes.
 struct MemoryLimit {
   int64_t device = 0;   ///< 0: not known, everything fits
-  int64_t host = 0;     ///< this rank's share of host memory, with CUDA; 0: not known, or CPU ranks
+  int64_t host = 0;     ///< this rank's share of host memory, with devices; 0: not known, or CPU ranks
   int64_t context = 0;  ///< part of `device` that a rank uses before its first tensor
   std::string reason;   ///< "79.6 GiB of h100-80g", one phrase
 

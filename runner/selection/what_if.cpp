@@ -69,12 +69,12 @@ void disk(const SelectionRequest& request, std::vector<Changed>& list) {
 void smaller_precision(const SelectionRequest& request, std::vector<Changed>& list) {
   if (request.recipe.plugins.precision) return;  // it decides the mode
   const std::string& mode = request.recipe.precision.mode;
-  std::string other = mode == "64-true"                             ? "32-true"
-                      : mode == "32-true" && request.topology.bf16  ? "bf16-mixed"
-                      : mode == "32-true" && !request.topology.cuda ? "bf16-mixed"
-                      : mode == "bf16-mixed"                        ? "bf16-true"
-                      : mode == "32-true" || mode == "16-mixed"     ? "16-true"
-                                                                    : "";
+  std::string other = mode == "64-true"                                     ? "32-true"
+                      : mode == "32-true" && request.topology.bf16          ? "bf16-mixed"
+                      : mode == "32-true" && !request.topology.on_devices() ? "bf16-mixed"
+                      : mode == "bf16-mixed"                                ? "bf16-true"
+                      : mode == "32-true" || mode == "16-mixed"             ? "16-true"
+                                                                            : "";
   if (other.empty()) return;
   Changed changed{fmt::format("precision = \"{}\"", other), request};
   changed.request.recipe.precision.mode = other;
@@ -92,7 +92,7 @@ void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& li
 /// CPU ranks share host memory: with fewer ranks, each has more.
 void fewer_ranks(const SelectionRequest& request, std::vector<Changed>& list) {
   const auto& topology = request.topology;
-  if (topology.cuda || topology.num_nodes > 1 || topology.sizes.complete()) return;
+  if (topology.on_devices() || topology.num_nodes > 1 || topology.sizes.complete()) return;
   for (int ranks = topology.devices_per_node - 1; ranks >= 1; --ranks) {
     if (topology.devices_per_node % ranks != 0) continue;  // the batch must remain divisible
     if (ranks % topology.sizes.ranks_of_data() != 0) continue;
@@ -113,7 +113,7 @@ void more_devices(const SelectionRequest& request, int factor, std::vector<Chang
   if (train.global_batch_size && train.micro_batch_size.value_or(Recipe::automatic) != Recipe::automatic &&
       *train.global_batch_size / ranks % *train.micro_batch_size != 0)
     return;
-  if (!topology.cuda) return;  // more CPU ranks have no more memory and no more cores
+  if (!topology.on_devices()) return;  // more CPU ranks have no more memory and no more cores
   if (topology.sizes.complete()) return;
   if (topology.devices_per_node * factor <= usual_node && topology.num_nodes == 1) {
     topology.devices_per_node *= factor;

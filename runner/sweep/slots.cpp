@@ -33,39 +33,41 @@ std::string visible_name(int index) {
   return static_cast<size_t>(index) < names.size() ? names[static_cast<size_t>(index)] : std::to_string(index);
 }
 
-/// All GPUs that the recipe's kind of request may use.
+/// All devices that the recipe's kind of request may use.
 std::vector<int> usable(Recipe::Devices devices, const Facts& facts) {
   devices.devices.count = -1;
-  return choose_devices(devices, facts).cuda_indices;
+  return choose_devices(devices, facts).device_indices;
 }
 
-/// `least`: GPUs that a trial needs if the recipe does not say how many it uses.
-std::vector<Slot> cuda_slots(const Recipe::Devices& devices, const Facts& facts, std::optional<int> parallel,
-                             int least) {
+/// `least`: devices that a trial needs if the recipe does not say how many it uses.
+std::vector<Slot> accelerator_slots(const Recipe::Devices& devices, const Facts& facts, std::optional<int> parallel,
+                                    int least) {
   const auto& request = devices.devices;
   const bool open = request.kind == DeviceRequest::Kind::automatic,
              free = request.kind == DeviceRequest::Kind::free_count;
   const std::vector<int> indices = usable(devices, facts);
-  const auto gpus = static_cast<int>(indices.size());
-  const int each = open                ? (parallel ? std::max(least, gpus / *parallel) : least)
-                   : request.count < 0 ? gpus
+  const auto available = static_cast<int>(indices.size());
+  const int each = open                ? (parallel ? std::max(least, available / *parallel) : least)
+                   : request.count < 0 ? available
                                        : request.count;
-  const int count = parallel.value_or(std::max(1, gpus / each));
-  if (count * each > gpus)
-    throw usage_error("parallel = {} trials of {} GPUs each need {}, and there are {}{}: {}", count, each, count * each,
-                      gpus, free ? " free" : "", list_devices(facts));
+  const int count = parallel.value_or(std::max(1, available / each));
+  if (count * each > available)
+    throw usage_error("parallel = {} trials with {} each need {}, and there are {}{}: {}", count,
+                      counted(each, facts.accelerator.noun()), count * each, available, free ? " free" : "",
+                      list_devices(facts));
   std::vector<Slot> slots;
   for (int i = 0; i < count; ++i) {
-    std::vector<std::string> names, visible, overrides;
+    std::vector<std::string> names, visible;
     for (int k = 0; k < each; ++k) {
       int index = indices[static_cast<size_t>(i * each + k)];
-      names.push_back(std::to_string(index));
-      visible.push_back(visible_name(index));
+      names.push_back(std::to_string(facts.plugged ? facts.devices[static_cast<size_t>(index)].library_index : index));
+      visible.push_back(facts.plugged ? names.back() : visible_name(index));
     }
-    if (free)
-      overrides.push_back(
-          fmt::format("devices.devices={}", each));  // free devices are searched here, once for all trials
-    slots.push_back({"cuda:" + join(names, ","), {{"CUDA_VISIBLE_DEVICES", join(visible, ",")}}, overrides});
+    const char* variable = facts.plugged ? "RUNNER_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+    Slot slot{fmt::format("{}:{}", facts.accelerator.type, join(names, ",")), {{variable, join(visible, ",")}}, {}};
+    if (free)  // free devices are searched here, once for all trials
+      slot.overrides.push_back(fmt::format("devices.devices={}", each));
+    slots.push_back(std::move(slot));
   }
   return slots;
 }
@@ -73,7 +75,7 @@ std::vector<Slot> cuda_slots(const Recipe::Devices& devices, const Facts& facts,
 }  // namespace
 
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel) {
-  const auto devices = recipe.devices.simulate ? devices_of(recipe) : devices_of(recipe, facts.cuda.size());
+  const auto devices = recipe.devices.simulate ? devices_of(recipe) : devices_of(recipe, facts.devices.size());
   if (recipe.devices.simulate)
     return cpu_slots(recipe, facts, parallel, simulated_devices(devices) * static_cast<int>(devices.num_nodes));
   if (recipe.devices.elastic())
@@ -85,15 +87,16 @@ std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::op
     throw usage_error("trials of a sweep run on this node only, but the recipe has devices.num_nodes = {}",
                       recipe.devices.num_nodes);
   DeviceChoice choice = choose_devices(devices, facts);
-  if (choice.accelerator == "cpu") return cpu_slots(recipe, facts, parallel, choice.count);
+  if (!choice.accelerator.own_memory) return cpu_slots(recipe, facts, parallel, choice.count);
   if (devices.devices.kind != DeviceRequest::Kind::indices)
-    return cuda_slots(devices, facts, parallel, std::max(1, static_cast<int>(given_mesh(recipe).ranks_of_data())));
+    return accelerator_slots(devices, facts, parallel,
+                             std::max(1, static_cast<int>(given_mesh(recipe).ranks_of_data())));
   if (parallel.value_or(1) > 1)
     throw usage_error(
-        "the recipe names its GPUs by index, so only one trial can run at a time; give their number "
+        "the recipe names its devices by index, so only one trial can run at a time; give their number "
         "instead (devices = {})",
         choice.count);
-  return {{fmt::format("cuda:{}", fmt::join(choice.cuda_indices, ",")), {}, {}}};
+  return {{fmt::format("{}:{}", facts.accelerator.type, fmt::join(choice.device_indices, ",")), {}, {}}};
 }
 
 }  // namespace runner::sweep

@@ -11,14 +11,15 @@
 namespace runner::sweep {
 
 struct Slot {
-  std::string name;                                ///< "cpu:0", "cuda:2", "cuda:0,1"
-  std::map<std::string, std::string> environment;  ///< CUDA_VISIBLE_DEVICES
-  std::vector<std::string> overrides;  ///< threads of CPU ranks; number of GPUs, if free ones were requested
+  std::string name;                                ///< "cpu:0", "cuda:2", "cuda:0,1", "npu:0"
+  std::map<std::string, std::string> environment;  ///< CUDA_VISIBLE_DEVICES, or RUNNER_VISIBLE_DEVICES for a plug-in's
+  /// Threads of CPU ranks; the number of devices, if free ones were requested.
+  std::vector<std::string> overrides;
 };
 
-/// Makes `parallel` slots, or as many as the machine can have. On CUDA there is one slot for each group of GPUs that the recipe
-/// requests: one GPU if the recipe does not say, all for devices = -1, free ones for "free:N". On CPU there is one slot for each
-/// group of as many cores as a trial has ranks. Throws Error(usage) if `parallel` does not fit the GPUs, if the recipe names GPUs
+/// Makes `parallel` slots, or as many as the machine can have. There is one slot for each group of devices that the recipe
+/// requests: one device if the recipe does not say, all for devices = -1, free ones for "free:N". On CPU there is one slot for each
+/// group of as many cores as a trial has ranks. Throws Error(usage) if `parallel` does not fit the devices, if the recipe names them
 /// by index, or if it needs several nodes. Throws Error(environment) if there are fewer devices than one trial needs.
 std::vector<Slot> device_slots(const Recipe& recipe, const Facts& facts, std::optional<int> parallel);
 

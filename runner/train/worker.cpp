@@ -18,7 +18,6 @@
 #include "runner/checkpoint/hf.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/cuda/module.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/data/scripted_order.hpp"
 #include "runner/lua/hook_places.hpp"
@@ -38,10 +37,10 @@
 #include "runner/train/failure_report.hpp"
 #include "runner/train/hooks/training_hooks.hpp"
 #include "runner/train/optimizer_settings.hpp"
+#include "runner/train/parts/accelerator.hpp"
 #include "runner/train/parts/precision.hpp"
 #include "runner/train/strategies/strategy.hpp"
 #include "runner/train/trainer.hpp"
-#include "strategies/collective/counting_allocator.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
 
@@ -60,36 +59,19 @@ void install_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-/// Returns the peak of tensor bytes on the training device.
-using PeakMemory = std::function<int64_t()>;
-
-/// Prepares this process, and this rank's thread, for the device. On CUDA, call it before anything queries LibTorch about CUDA. Ranks that
-/// are threads share a count of host memory: each reports an equal part.
-PeakMemory prepare_device(const Recipe& recipe, const WorldOptions& world) {
-  if (recipe.devices.accelerator == "cuda")
-    return
-        [module = &use_cuda(world.cuda_index), device = world.cuda_index] { return module->peak_memory_bytes(device); };
-  static std::once_flag once;
-  std::call_once(once, [] {
-    tune_malloc();
-    install_counting_allocator();
-  });
-  return [ranks = world.ranks_of_process] { return process_account().peak() / ranks; };
-}
-
 Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
   Topology topology;
-  topology.cuda = recipe.devices.accelerator == "cuda";
+  if (world.accelerator.own_memory) topology.accelerator = world.accelerator;  // CPU ranks drive a PJRT platform
   topology.num_nodes = world.num_nodes;
   topology.devices_per_node = world.size / world.num_nodes;
   topology.sizes = recipe.devices.mesh.value_or(MeshSizes());
-  if (!topology.cuda) topology.products = probe_cpu_products();
+  if (!topology.on_devices()) topology.products = probe_cpu_products();
   return topology;
 }
 
-WorldOptions with_settings_of(const Recipe& recipe, WorldOptions options) {
+WorldOptions with_settings_of(const Recipe& recipe, const Accelerator& accelerator, WorldOptions options) {
   options.backend = recipe.devices.process_group_backend.value_or("");
-  options.accelerator = find_accelerator(recipe.devices.accelerator);
+  options.accelerator = accelerator;
   options.timeout = recipe.train.timeout;
   options.rendezvous_timeout = recipe.devices.rendezvous_timeout;
   options.late_after = hang_limit(recipe.train.timeout);
@@ -280,8 +262,9 @@ ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, Event
     std::call_once(once, keep_plugin_descriptions, options.cache_dir);
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     lua::restore_hook_places(recipe, options.run_dir);
-    WorldOptions options_of_world = with_settings_of(recipe, place);
-    PeakMemory peak_memory = prepare_device(recipe, options_of_world);
+    const OpenDevices devices = open_devices(recipe);
+    WorldOptions options_of_world = with_settings_of(recipe, devices.accelerator, place);
+    const PeakMemory peak_memory = devices.prepare(place.device_index, place.ranks_of_process);
     at::set_num_threads(static_cast<int>(recipe.devices.threads_per_rank.value_or(1)));
     at::globalContext().setDeterministicAlgorithms(recipe.run.deterministic, /*warn_only=*/false);
     at::globalContext().setBenchmarkCuDNN(recipe.run.benchmark);

@@ -31,7 +31,8 @@ class RowReader {
             database,
             "SELECT run.run, world_size, json_extract(content, '$.train.max_steps'), json_extract(content, "
             "'$.devices.accelerator'), "
-            "json_extract(host, '$.memory_bytes'), json_extract(host, '$.cuda[0].memory_bytes'), (SELECT "
+            "json_extract(host, '$.memory_bytes'), coalesce(json_extract(host, "
+            "'$.devices[0].memory_bytes'), json_extract(host, '$.cuda[0].memory_bytes')), (SELECT "
             "json_extract(fields, '$.steps') FROM "
             "event WHERE event.run = run.run AND kind = 'ready' ORDER BY event DESC LIMIT 1), notes, (SELECT count(*) "
             "FROM attempt WHERE "
@@ -62,14 +63,15 @@ class RowReader {
     const json max_steps = !facts_.is_null(6)   ? json(facts_.integer(6))
                            : !facts_.is_null(2) ? json(facts_.integer(2))
                                                 : json();
-    const bool cuda = facts_.text(3) == "cuda";
+    // A plug-in gives the devices of "auto" in a resolved recipe.
+    const bool on_devices = facts_.text(3) == "cuda" || facts_.text(3) == "auto";
     row["ranks"] = ranks;
     row["max_steps"] = max_steps;
     row["notes"] = facts_.text(7);
     row["attempts"] = facts_.integer(8);
     row["sweep"] = facts_.is_null(9) ? json() : json(facts_.text(9));
     // Ranks on CPUs share the memory of the machine; the limit of one of them is its part.
-    if (cuda)
+    if (on_devices)
       row["memory_limit"] = null_or(facts_, 5);
     else if (!facts_.is_null(4))
       row["memory_limit"] = facts_.real(4) / static_cast<double>(std::max<int64_t>(1, ranks));

@@ -1,4 +1,4 @@
-// Process groups from backends, and the seam through which the CUDA module adds NCCL.
+// Process groups from backends, and the seam through which the CUDA module and plug-ins add theirs.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -14,10 +14,12 @@ ProcessGroup recorded_group(const c10::intrusive_ptr<c10d::Store>& store, c10::i
                             at::DeviceType device, c10d::ProcessGroup::BackendType type,
                             std::shared_ptr<CollectiveTrace> trace, int index);
 
-/// Makes an NCCL backend; set by the CUDA module when it is loaded.
-using NcclMaker = std::function<c10::intrusive_ptr<c10d::Backend>(
+/// Makes a backend whose collectives take tensors in a device's memory.
+using CollectivesMaker = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout)>;
-void register_nccl(NcclMaker maker);
-const NcclMaker& nccl_maker();
+/// `name`: Accelerator::collectives. The module or plug-in of a device calls it when it is opened.
+void register_collectives(const std::string& name, CollectivesMaker maker);
+/// Null if no backend of this name is registered.
+CollectivesMaker collectives_maker(const std::string& name);
 
 }  // namespace runner

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -14,6 +16,7 @@
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/gloo.hpp"
+#include "strategies/collective/host_staged.hpp"
 #include "strategies/collective/recording.hpp"
 #include "strategies/collective/shm_backend.hpp"
 
@@ -23,9 +26,15 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-NcclMaker& nccl_slot() {
-  static NcclMaker maker;
-  return maker;
+/// The backends that modules and plug-ins have registered, by name.
+std::map<std::string, CollectivesMaker>& registered_collectives() {
+  static std::map<std::string, CollectivesMaker> makers;
+  return makers;
+}
+
+std::mutex& registry_mutex() {
+  static std::mutex mutex;
+  return mutex;
 }
 
 /// The numbers of a list "0,1". Without the variable, none.
@@ -106,7 +115,7 @@ std::string choose_backend(const WorldOptions& options) {
     backend = !options.accelerator.collectives.empty() ? options.accelerator.collectives
               : options.shm_fd >= 0                    ? "shm"
                                                        : "gloo";
-  if (backend == "nccl" && !nccl_maker())
+  if (backend == "nccl" && !collectives_maker(backend))
     throw environment_error("this build has no CUDA module, so there is no NCCL; take \"gloo\"");
   return backend;
 }
@@ -125,7 +134,7 @@ class GroupMaker {
   /// For tensors on the ranks' devices.
   ProcessGroup main(const std::vector<int>& ranks, const std::string& name) {
     int index = trace_->add_group(name, ranks);
-    return group(index, name, make_backend(ranks, name, backend_), backend_, device_);
+    return group(index, name, staged(make_backend(ranks, name, backend_)), backend_, device_);
   }
 
   /// For CPU tensors, over all ranks. It uses the backend of `world` if that supports CPU tensors.
@@ -153,10 +162,18 @@ class GroupMaker {
     if (where == ranks.end()) return {};
     int rank = static_cast<int>(where - ranks.begin()), size = static_cast<int>(ranks.size());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    if (backend == "nccl") return nccl_maker()(store, rank, size, options_.timeout);
+    if (const auto make = collectives_maker(backend)) return make(store, rank, size, options_.timeout);
     descriptors_ += size * options_.ranks_of_process;
     raise_descriptor_limit(descriptors_, purpose(options_));
     return make_gloo(store, rank, size, options_.node_address, options_.timeout);
+  }
+
+  /// Shared memory and Gloo take CPU tensors. LibTorch's Gloo also takes those of CUDA.
+  BackendPtr staged(BackendPtr backend) const {
+    const bool takes_device =
+        device_ == at::kCPU || collectives_maker(backend_) || (backend_ == "gloo" && device_ == at::kCUDA);
+    if (!backend || takes_device) return backend;
+    return c10::make_intrusive<HostStagedBackend>(std::move(backend));
   }
 
   ProcessGroup group(int index, const std::string& name, const BackendPtr& inner, const std::string& backend,
@@ -192,8 +209,16 @@ void make_lone_groups(World& world, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-void register_nccl(NcclMaker maker) { nccl_slot() = std::move(maker); }
-const NcclMaker& nccl_maker() { return nccl_slot(); }
+void register_collectives(const std::string& name, CollectivesMaker maker) {
+  const std::lock_guard lock(registry_mutex());
+  registered_collectives()[name] = std::move(maker);
+}
+
+CollectivesMaker collectives_maker(const std::string& name) {
+  const std::lock_guard lock(registry_mutex());
+  const auto found = registered_collectives().find(name);
+  return found == registered_collectives().end() ? nullptr : found->second;
+}
 
 ProcessGroup recorded_group(const StorePtr& store, c10::intrusive_ptr<c10d::Backend> backend, at::DeviceType device,
                             c10d::ProcessGroup::BackendType type, std::shared_ptr<CollectiveTrace> trace, int index) {
@@ -215,7 +240,7 @@ WorldOptions world_options_from_environment() {
   options.master_port = variable("MASTER_PORT", 0);
   options.listen_fd = variable("RUNNER_LISTEN_FD", -1);
   options.shm_fd = variable("RUNNER_SHM_FD", -1);
-  options.cuda_index = variable("RUNNER_CUDA_INDEX", variable("LOCAL_RANK", 0));
+  options.device_index = variable("RUNNER_DEVICE_INDEX", variable("LOCAL_RANK", 0));
   if (const char* address = std::getenv("RUNNER_NODE_ADDRESS")) options.node_address = address;
   return options;
 }
@@ -223,12 +248,12 @@ WorldOptions world_options_from_environment() {
 std::vector<WorldOptions> world_options_of_threads() {
   std::vector<WorldOptions> list(static_cast<size_t>(variable("RUNNER_RANKS_OF_WORKER", 1)),
                                  world_options_from_environment());
-  const auto devices = numbers("RUNNER_CUDA_INDEX");
+  const auto devices = numbers("RUNNER_DEVICE_INDEX");
   for (size_t i = 0; i < list.size(); ++i) {
     list[i].rank += static_cast<int>(i);
     list[i].ranks_of_process = static_cast<int>(list.size());
     if (i > 0) list[i].listen_fd = -1;
-    if (i < devices.size()) list[i].cuda_index = devices[i];
+    if (i < devices.size()) list[i].device_index = devices[i];
   }
   return list;
 }
@@ -239,7 +264,7 @@ World make_world(const WorldOptions& options) {
   world.size = options.size;
   world.accelerator = options.accelerator;
   world.device = torch::Device(options.accelerator.type);
-  if (!world.device.is_cpu()) world.device.set_index(static_cast<c10::DeviceIndex>(options.cuda_index));
+  if (!world.device.is_cpu()) world.device.set_index(static_cast<c10::DeviceIndex>(options.device_index));
   world.trace = std::make_shared<CollectiveTrace>(options.rank);
   if (options.size == 1) {
     make_lone_groups(world, options.timeout);

@@ -47,7 +47,7 @@ struct WorldOptions {
   int ranks_of_process = 1;  ///< ranks that are threads of this process
   std::string backend;  ///< shm | gloo | nccl; empty: nccl on CUDA, shm if all ranks are on one host, otherwise gloo
   Accelerator accelerator;
-  int cuda_index = 0;
+  int device_index = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
   int listen_fd = -1;        ///< rank 0: a socket already listening on master_port (TCPStoreOptions.masterListenFd)
@@ -63,10 +63,10 @@ struct WorldOptions {
   std::chrono::milliseconds rendezvous_timeout{300'000};
 };
 /// From RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RUNNER_LISTEN_FD,
-/// RUNNER_SHM_FD, RUNNER_NODE_ADDRESS, RUNNER_CUDA_INDEX (default: the local rank).
+/// RUNNER_SHM_FD, RUNNER_NODE_ADDRESS, RUNNER_DEVICE_INDEX (default: the local rank).
 WorldOptions world_options_from_environment();
 /// The options of each rank of this process; every rank is a thread. The first rank is RANK, RUNNER_RANKS_OF_WORKER (default: 1) is their
-/// number, and RUNNER_CUDA_INDEX lists one device for each.
+/// number, and RUNNER_DEVICE_INDEX lists one device for each.
 std::vector<WorldOptions> world_options_of_threads();
 
 /// Waits for the other ranks and makes the groups. Throws Error(environment); if the deadline passes, the error names the ranks and

@@ -1,19 +1,29 @@
 #include "strategies/contract/transfers.hpp"
 
+#include <array>
+#include <atomic>
+
 #include "runner/base/error.hpp"
 
 namespace runner {
 
 namespace {
 
+std::atomic<bool>& without_streams(torch::DeviceType type) {
+  static std::array<std::atomic<bool>, static_cast<size_t>(torch::DeviceType::COMPILE_TIME_MAX_DEVICE_TYPES)> types{};
+  return types[static_cast<size_t>(type)];
+}
+
 /// CPUs have neither streams nor events.
-bool has_streams(torch::Device device) { return !device.is_cpu(); }
+bool has_streams(torch::Device device) { return !device.is_cpu() && !without_streams(device.type()); }
 
 c10::Stream current_stream(torch::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 }  // namespace
+
+void set_streams(torch::DeviceType type, bool available) { without_streams(type) = !available; }
 
 StreamMark::StreamMark(c10::Stream stream) {
   event_.emplace(stream.device_type());

@@ -9,7 +9,11 @@
 
 namespace runner {
 
-/// A point in the work of a stream. On CPU it has always been reached.
+/// Whether devices of this type have streams and events. Without a call, all but CPUs have them. A worker calls it when it opens a plug-in,
+/// before a rank computes.
+void set_streams(torch::DeviceType type, bool available);
+
+/// A point in the work of a stream. Without streams it has always been reached.
 class StreamMark {
  public:
   StreamMark() = default;
@@ -27,7 +31,7 @@ class StreamMark {
   std::optional<c10::Event> event_;
 };
 
-/// A stream that is not the computation's. On CPU there are no streams, and work runs synchronously.
+/// A stream that is not the computation's. On devices without streams work runs synchronously.
 class SideStream {
  public:
   explicit SideStream(torch::Device device);
@@ -53,7 +57,7 @@ class SideStream {
 };
 
 /// Copies on a side stream. Used by one thread at a time. Both tensors have the same dtype. Host memory should be pinned; copies
-/// of other memory block the host. On CPU copies are synchronous.
+/// of other memory block the host. Without streams copies are synchronous.
 class Transfers {
  public:
   explicit Transfers(torch::Device device);
@@ -71,7 +75,7 @@ class Transfers {
 
  private:
   torch::Device device_;
-  std::optional<c10::Stream> stream_;  ///< none on CPU
+  std::optional<c10::Stream> stream_;  ///< none on devices without streams
 };
 
 }  // namespace runner

@@ -161,8 +161,9 @@ std::optional<std::string> refuse_compiled(const Job& job) {
       return fmt::format("a compiled step cannot use the axis `{}`; use `{}`, fsdp or ddp", name_of(axis),
                          axis == Axis::pipeline ? "pipeline" : "model_parallel");
   if (job.accelerator.own_memory)
-    return "XLA's devices are those of a PJRT plug-in, and not CUDA devices of LibTorch; set devices.accelerator = "
-           "\"cpu\"";
+    return fmt::format(
+        "XLA's devices are those of a PJRT plug-in, and not {}s of LibTorch; {}", job.accelerator.noun(),
+        job.accelerator.type == "cuda" ? "set devices.accelerator = \"cpu\"" : "remove plugins.accelerator");
   if (job.precision.loss_scaling)
     return "a compiled step has no dynamic loss scale; use precision = \"bf16-mixed\" or \"32-true\"";
   const auto& known = optimizers_of_xla();

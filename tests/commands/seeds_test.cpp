@@ -79,7 +79,7 @@ Facts node_of(const std::string& hardware) {
   facts.cores = 64;
   facts.memory_bytes = int64_t{1} << 40;
   for (int i = 0; i < devices; ++i)
-    facts.cuda.push_back(
+    facts.devices.push_back(
         {i, kind.matches.front(), kind.memory_bytes, kind.memory_bytes, kind.major, kind.minor, /*processes=*/0});
   return facts;
 }

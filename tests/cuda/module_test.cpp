@@ -41,7 +41,7 @@ TEST_CASE("NCCL with one rank, the device, and the peak of the allocator", "[gpu
   gpus_or_skip();
   const CudaModule& cuda = use_cuda(0);
   auto store = c10::make_intrusive<c10d::HashStore>();
-  auto nccl = nccl_maker()(store, 0, 1, std::chrono::seconds(60));
+  auto nccl = collectives_maker("nccl")(store, 0, 1, std::chrono::seconds(60));
   cuda.reset_peak_memory(0);
   const int64_t before = cuda.peak_memory_bytes(0);
   constexpr int64_t numel = 1 << 20;

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   torch::NoGradGuard no_grad;
   if (cuda) use_cuda(0);
   const Facts facts = read_facts();
-  const std::string name = cuda && !facts.cuda.empty() ? facts.cuda[0].name : facts.cpu;
+  const std::string name = cuda && !facts.devices.empty() ? facts.devices[0].name : facts.cpu;
   const DeviceKind* kind = cuda ? kind_of_device(name) : nullptr;
   for (auto [label, torch_type, type] :
        {std::tuple{"fp32", torch::kFloat32, DType::float32}, std::tuple{"fp16", torch::kFloat16, DType::float16},

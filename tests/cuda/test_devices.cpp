@@ -30,8 +30,8 @@ class NcclGroups {
     auto position = std::find(ranks.begin(), ranks.end(), rank_);
     if (position == ranks.end()) return {};
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    auto backend = nccl_maker()(store, static_cast<int>(position - ranks.begin()), static_cast<int>(ranks.size()),
-                                std::chrono::seconds(60));
+    auto backend = collectives_maker("nccl")(store, static_cast<int>(position - ranks.begin()),
+                                             static_cast<int>(ranks.size()), std::chrono::seconds(60));
     return recorded_group(store, backend, at::kCUDA, c10d::ProcessGroup::BackendType::NCCL, trace_, trace_index);
   }
   ProcessGroup make_named(const std::vector<int>& ranks, const std::string& name) {

@@ -17,13 +17,13 @@ Facts gpus(int count) {
   Facts facts;
   facts.cuda_module = true;
   for (int i = 0; i < count; ++i)
-    facts.cuda.push_back({.index = i,
-                          .name = "A",
-                          .memory_bytes = 80 * GiB,
-                          .free_bytes = 79 * GiB,
-                          .major = 8,
-                          .minor = 0,
-                          .processes = 0});
+    facts.devices.push_back({.index = i,
+                             .name = "A",
+                             .memory_bytes = 80 * GiB,
+                             .free_bytes = 79 * GiB,
+                             .major = 8,
+                             .minor = 0,
+                             .processes = 0});
   return facts;
 }
 
@@ -63,14 +63,14 @@ void check_refused(const Recipe::Devices& devices, const Facts& facts, ExitCode 
 
 TEST_CASE("auto takes all CUDA devices, or cpu_processes ranks without CUDA devices") {
   DeviceChoice on_gpu = choose_devices(wish("auto", automatic, 4), gpus(2));
-  CHECK(on_gpu.accelerator == "cuda");
-  CHECK(on_gpu.cuda_indices == std::vector{0, 1});
+  CHECK(on_gpu.accelerator.type == "cuda");
+  CHECK(on_gpu.device_indices == std::vector{0, 1});
   CHECK(on_gpu.count == 2);
   CHECK(on_gpu.reason == "all of 2 CUDA devices");
 
   DeviceChoice on_cpu = choose_devices(wish("auto", automatic, 4), no_gpu());
-  CHECK(on_cpu.accelerator == "cpu");
-  CHECK(on_cpu.cuda_indices.empty());
+  CHECK(on_cpu.accelerator.type == "cpu");
+  CHECK(on_cpu.device_indices.empty());
   CHECK(on_cpu.count == 4);
   CHECK(on_cpu.reason == "4 ranks on the CPU: no CUDA device can be used: no NVIDIA driver (libcuda.so.1 not found)");
 }
@@ -94,7 +94,7 @@ TEST_CASE("auto falls back to the CPU when this build has no CUDA module, cuda d
 }
 
 TEST_CASE("a number takes the first devices, -1 all of them") {
-  CHECK(choose_devices(wish("cuda", count(2)), gpus(4)).cuda_indices == std::vector{0, 1});
+  CHECK(choose_devices(wish("cuda", count(2)), gpus(4)).device_indices == std::vector{0, 1});
   CHECK(choose_devices(wish("cuda", count(2)), gpus(4)).reason == "the first 2 of 4 CUDA devices");
   CHECK(choose_devices(wish("cuda", count(-1)), gpus(3)).count == 3);
   check_refused(wish("auto", count(2)), gpus(1), ExitCode::environment, "devices = 2, but this machine has " + one_gpu);
@@ -103,28 +103,28 @@ TEST_CASE("a number takes the first devices, -1 all of them") {
 }
 
 TEST_CASE("exact indices keep their order") {
-  CHECK(choose_devices(wish("cuda", exactly({3, 1})), gpus(4)).cuda_indices == std::vector{3, 1});
+  CHECK(choose_devices(wish("cuda", exactly({3, 1})), gpus(4)).device_indices == std::vector{3, 1});
   check_refused(wish("cuda", exactly({0, 1})), gpus(1), ExitCode::environment,
                 "devices = [0, 1]: there is no device 1; this machine has " + one_gpu);
 }
 
 TEST_CASE("free:N skips devices in use") {
   Facts facts = gpus(4);
-  facts.cuda[0].processes = 1;
-  facts.cuda[2].free_bytes = 10 * GiB;
-  facts.cuda[3].processes = -1;
-  CHECK(choose_devices(wish("auto", unused(2)), facts).cuda_indices == std::vector{1, 3});
+  facts.devices[0].processes = 1;
+  facts.devices[2].free_bytes = 10 * GiB;
+  facts.devices[3].processes = -1;
+  CHECK(choose_devices(wish("auto", unused(2)), facts).device_indices == std::vector{1, 3});
   CHECK(choose_devices(wish("auto", unused(-1)), facts).reason == "CUDA devices that nobody computes on: [1, 3]");
   Recipe::Devices small = wish("auto", unused(3));
   small.memory_limit = 8 * GiB;
-  CHECK(choose_devices(small, facts).cuda_indices == std::vector{1, 2, 3});
+  CHECK(choose_devices(small, facts).device_indices == std::vector{1, 2, 3});
 
-  facts.cuda.resize(2);
+  facts.devices.resize(2);
   check_refused(wish("cuda", unused(2)), facts, ExitCode::environment,
                 "devices = \"free:2\": only [1] is free here (free means no compute process and at least 80 % of its "
                 "memory unused); this "
                 "machine has 2 CUDA devices (0: A, 80.0 GiB, 79.0 GiB free, 1 process; 1: A, 80.0 GiB, 79.0 GiB free)");
-  facts.cuda[1].processes = 2;
+  facts.devices[1].processes = 2;
   small.memory_limit = 100 * GiB;
   check_refused(
       small, facts, ExitCode::environment,

@@ -18,32 +18,32 @@ struct Variable {
 TEST_CASE("devices, memory and processes come from the driver and NVML") {
   Facts facts;
   read_cuda(FAKE_DRIVER, FAKE_DRIVER, facts);
-  REQUIRE(facts.cuda.size() == 2);
+  REQUIRE(facts.devices.size() == 2);
   CHECK(facts.cuda_problem.empty());
-  CHECK(facts.cuda[0].name == "Fake 0");
-  CHECK(facts.cuda[0].memory_bytes == 1000);
-  CHECK(facts.cuda[0].free_bytes == 250);
-  CHECK(facts.cuda[0].processes == 3);
-  CHECK(facts.cuda[0].major == 9);
-  CHECK(facts.cuda[0].bf16());
-  CHECK(facts.cuda[1].index == 1);
-  CHECK(facts.cuda[1].free_bytes == 1000);  // a MIG device: its free memory is limited by its total memory
-  CHECK(facts.cuda[1].processes == 0);
+  CHECK(facts.devices[0].name == "Fake 0");
+  CHECK(facts.devices[0].memory_bytes == 1000);
+  CHECK(facts.devices[0].free_bytes == 250);
+  CHECK(facts.devices[0].processes == 3);
+  CHECK(facts.devices[0].major == 9);
+  CHECK(facts.devices[0].bf16());
+  CHECK(facts.devices[1].index == 1);
+  CHECK(facts.devices[1].free_bytes == 1000);  // a MIG device: its free memory is limited by its total memory
+  CHECK(facts.devices[1].processes == 0);
 }
 
 TEST_CASE("without NVML, all memory of a device counts as free and its processes are unknown") {
   Facts facts;
   read_cuda(FAKE_DRIVER, "libno-such-nvml.so", facts);
-  REQUIRE(facts.cuda.size() == 2);
-  CHECK(facts.cuda[0].free_bytes == 1000);
-  CHECK(facts.cuda[0].processes == -1);
+  REQUIRE(facts.devices.size() == 2);
+  CHECK(facts.devices[0].free_bytes == 1000);
+  CHECK(facts.devices[0].processes == -1);
 }
 
 TEST_CASE("the reason for having no CUDA device is the driver's message") {
   Facts facts;
-  facts.cuda.resize(1);
+  facts.devices.resize(1);
   read_cuda("libno-such-driver.so.1", "libno-such-nvml.so", facts);
-  CHECK(facts.cuda.empty());
+  CHECK(facts.devices.empty());
   CHECK(facts.cuda_problem == "no NVIDIA driver (libno-such-driver.so.1 not found)");
 
   read_cuda("libm.so.6", "libno-such-nvml.so", facts);

@@ -14,7 +14,7 @@ using Catch::Matchers::Message;
 
 TEST_CASE("facts are the same after a round trip through JSON") {
   Facts facts;
-  facts.cuda = {
+  facts.devices = {
       {.index = 0, .name = "A", .memory_bytes = 80ll << 30, .free_bytes = 5, .major = 8, .minor = 6, .processes = 1}};
   facts.cuda_module = true;
   facts.cores = 7;
@@ -28,9 +28,9 @@ TEST_CASE("facts are the same after a round trip through JSON") {
 TEST_CASE("abbreviated facts are completed") {
   Facts facts =
       facts_from_json({{"cuda", {{{"name", "A"}, {"memory_bytes", 100}}, {{"name", "B"}, {"memory_bytes", 50}}}}});
-  CHECK(facts.cuda[1].index == 1);
-  CHECK(facts.cuda[1].free_bytes == 50);
-  CHECK(facts.cuda[1].processes == -1);
+  CHECK(facts.devices[1].index == 1);
+  CHECK(facts.devices[1].free_bytes == 50);
+  CHECK(facts.devices[1].processes == -1);
   CHECK(facts_from_json(nlohmann::json::object()).cuda_problem == "none listed in the facts given");
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("RUNNER_FAKE_FACTS replaces the machine") {
   write_file_atomic(file, R"({"cuda": [{"name": "H", "memory_bytes": 10}], "cores": 64})");
   Facts facts = read_facts();
   CHECK(facts.cores == 64);
-  CHECK(facts.cuda.size() == 1);
+  CHECK(facts.devices.size() == 1);
   write_file_atomic(file, "{");
   CHECK_THROWS_MATCHES(read_facts(), Error,
                        Message("RUNNER_FAKE_FACTS names " + file.string() + ", which is not JSON"));

@@ -83,7 +83,7 @@ json environment_seen() {
   json seen = json::object();
   for (const char* name :
        {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
-        "RUNNER_LISTEN_FD", "RUNNER_SHM_FD", "RUNNER_NODE_ADDRESS", "RUNNER_CUDA_INDEX", "OMP_NUM_THREADS"})
+        "RUNNER_LISTEN_FD", "RUNNER_SHM_FD", "RUNNER_NODE_ADDRESS", "RUNNER_DEVICE_INDEX", "OMP_NUM_THREADS"})
     if (const char* value = std::getenv(name)) seen[name] = value;
   return seen;
 }

@@ -183,7 +183,7 @@ TEST_CASE("garbage on the pipe becomes notes") {
 TEST_CASE("every rank gets its placement") {
   Run run(2, {"*=environment"});
   run.group.environment = {{"OMP_NUM_THREADS", "3"}, {"RANK", "overridden"}};
-  run.group.cuda_indices = {4, 2};
+  run.group.device_indices = {4, 2};
   ::setenv("RUNNER_LISTEN_FD", "99", 1);  // as if a supervisor above this one had set it
   run.go();
   ::unsetenv("RUNNER_LISTEN_FD");
@@ -198,8 +198,8 @@ TEST_CASE("every rank gets its placement") {
   CHECK(std::stoi(one["MASTER_PORT"].get<std::string>()) > 0);
   CHECK(one["MASTER_PORT"] == zero["MASTER_PORT"]);
   CHECK(one["OMP_NUM_THREADS"] == "3");
-  CHECK(zero["RUNNER_CUDA_INDEX"] == "4");
-  CHECK(one["RUNNER_CUDA_INDEX"] == "2");
+  CHECK(zero["RUNNER_DEVICE_INDEX"] == "4");
+  CHECK(one["RUNNER_DEVICE_INDEX"] == "2");
   CHECK(zero.contains("RUNNER_LISTEN_FD"));
   CHECK_FALSE(one.contains("RUNNER_LISTEN_FD"));
   CHECK(zero["RUNNER_SHM_FD"] == one["RUNNER_SHM_FD"]);

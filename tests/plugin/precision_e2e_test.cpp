@@ -3,9 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
-#include <cstdlib>
 
-#include "tests/commands/resume_support.hpp"
+#include "tests/plugin/torch_parts_support.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -13,28 +12,13 @@ using nlohmann::json;
 
 namespace {
 
-/// Builds libparts.so from `source` in `folder`, against the headers as `cmake --install` puts them.
-void build_precision(const fs::path& folder, const std::string& source) {
-  fs::create_directories(folder / "include/runner/plugins");
-  for (const char* header : {"runner/train/parts/torch_parts.hpp", "runner/plugins/options.hpp"})
-    fs::copy_file(fs::path(RUNNER_SOURCE_DIR) / header, folder / "include/runner/plugins" / fs::path(header).filename(),
-                  fs::copy_options::overwrite_existing);
-  std::ofstream(folder / "parts.cpp") << source;
-  const std::string torch = PLUGIN_LIBTORCH "/include";
-  const std::string command = std::string(PLUGIN_COMPILER) + " -std=c++20 -O1 -fPIC -shared -I" +
-                              (folder / "include").string() + " -isystem " + torch + " -isystem " + torch +
-                              "/torch/csrc/api/include -o " + (folder / "libparts.so").string() + " " +
-                              (folder / "parts.cpp").string();
-  REQUIRE(std::system(command.c_str()) == 0);
-}
-
 std::string example_parts() { return slurp(RUNNER_SOURCE_DIR "/tests/plugin/parts/fake_quant.cpp"); }
 
 /// Built once for all tests of this program.
 const fs::path& built_example() {
   static const TemporaryFolder folder;
   static const fs::path library = [] {
-    build_precision(folder.path, example_parts());
+    build_torch_parts(folder.path, example_parts());
     return folder.path / "libparts.so";
   }();
   return library;
@@ -43,27 +27,6 @@ const fs::path& built_example() {
 void write_parts_recipe(const Workplace& place, const std::string& extra = "") {
   write_tiny_recipe(place, "[plugins]\nprecision = \"libparts.so\"\n" + extra);
   fs::copy_file(built_example(), place.path() / "libparts.so");
-}
-
-CommandResult run_with(const Workplace& place, const std::string& verb, const std::vector<std::string>& settings) {
-  std::vector<std::string> arguments = {verb, "tiny.toml"};
-  if (verb == "run") arguments.emplace_back("--json");
-  if (!settings.empty()) arguments.emplace_back("--set");
-  arguments.insert(arguments.end(), settings.begin(), settings.end());
-  return place.run(arguments);
-}
-
-json trained_with(const Workplace& place, const std::vector<std::string>& settings) {
-  const auto result = run_with(place, "run", settings);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  return result.json();
-}
-
-std::string refused_with(const Workplace& place, const std::vector<std::string>& settings) {
-  const auto result = run_with(place, "check", settings);
-  CHECK(result.code == 2);
-  return result.out + result.err;
 }
 
 }  // namespace
@@ -155,11 +118,11 @@ TEST_CASE("mistakes around precision plug-ins are reported with the place in the
     std::string source = example_parts();
     const auto at = source.find(from);
     REQUIRE(at != std::string::npos);
-    build_precision(place.path(), source.replace(at, from.size(), to));
+    build_torch_parts(place.path(), source.replace(at, from.size(), to));
     return refused_with(place, {});
   };
   CHECK_THAT(with("RUNNER_TORCH_PARTS(.precision", "RUNNER_TORCH_PARTS(.version = 99, .precision"),
-             ContainsSubstring("was built for version 99 of the interface of parts, and this program has version 1"));
+             ContainsSubstring("was built for version 99 of the interface of parts, and this program has version 2"));
   CHECK_THAT(with("RUNNER_TORCH_PARTS(.precision", "RUNNER_TORCH_PARTS(.torch_version = \"1.0\", .precision"),
              ContainsSubstring("was built with LibTorch 1.0"));
 }

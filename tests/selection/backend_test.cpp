@@ -29,7 +29,8 @@ TEST_CASE("two timeouts that differ are a contradiction") {
 
 TEST_CASE("a backend that cannot connect the ranks is refused in [strategy] and in [devices]") {
   auto gpus = cpus(2), launched = cpus(2);
-  gpus.cuda = gpus.bf16 = true;
+  gpus.accelerator = cuda_accelerator();
+  gpus.bf16 = true;
   launched.supervisor_each_rank = true;
   struct Row {
     const char* backend;

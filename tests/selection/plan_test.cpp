@@ -61,7 +61,7 @@ TEST_CASE("an accumulation schedule sets the global batch by epoch") {
 TEST_CASE("precision auto is bf16-mixed on devices that support it, and 32-true elsewhere") {
   CHECK(make_plan(small_recipe(), cpus(1), 256).recipe.precision.mode == "32-true");
   auto gpu = cpus(1);
-  gpu.cuda = true;
+  gpu.accelerator = cuda_accelerator();
   CHECK(make_plan(small_recipe(), gpu, 256).recipe.precision.mode == "32-true");
   gpu.bf16 = true;
   CHECK(make_plan(small_recipe(), gpu, 256).recipe.precision.mode == "bf16-mixed");
@@ -366,7 +366,7 @@ TEST_CASE("stage 2 with offload_parameters runs, with a note that no parameters 
   r.strategy.name = "DeepSpeedStrategy";
   r.strategy.options = {{"stage", 2}, {"offload_optimizer", true}, {"offload_parameters", true}};
   auto gpu = cpus(2);
-  gpu.cuda = true;
+  gpu.accelerator = cuda_accelerator();
   auto plan = make_plan(r, gpu, 256);
   CHECK(std::find(plan.notes.begin(), plan.notes.end(),
                   "`offload_parameters`: no effect in stage 2, where every rank keeps all parameters; DeepSpeed also "
@@ -380,7 +380,7 @@ TEST_CASE("on one rank, a note suggests `single` only if nothing is offloaded") 
     auto r = small_recipe();
     r.strategy.name = name;
     auto topology = cpus(1);
-    topology.cuda = cuda;
+    if (cuda) topology.accelerator = cuda_accelerator();
     auto notes = make_plan(r, topology, 256).notes;
     return std::any_of(notes.begin(), notes.end(),
                        [](const auto& note) { return note.find("`single` does the same") != std::string::npos; });
@@ -397,7 +397,7 @@ TEST_CASE("policy offload chooses DeepSpeed with offload if the device has separ
   auto r = small_recipe();
   r.selection.policy = "offload";
   auto gpu = cpus(2);
-  gpu.cuda = true;
+  gpu.accelerator = cuda_accelerator();
   auto plan = make_plan(r, gpu, 256);
   CHECK(plan.entry->name == "zero");
   CHECK(plan.recipe.strategy.options.at("offload_optimizer") == true);

@@ -414,7 +414,7 @@ TEST_CASE("device slots of free GPUs are groups of free ones, and all GPUs are o
   Facts facts;
   facts.cuda_module = true;
   for (int i = 0; i < 6; ++i)
-    facts.cuda.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0, i == 1 ? 1 : 0});
+    facts.devices.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0, i == 1 ? 1 : 0});
   Recipe recipe = parse_recipe(recipe_text, "base.toml", {"devices=\"free:2\""});
   auto slots = device_slots(recipe, facts, {});
   REQUIRE(slots.size() == 2);
@@ -441,7 +441,7 @@ TEST_CASE("a trial gets the devices that the mesh of its recipe needs") {
   Recipe recipe = parse_recipe(recipe_text, "base.toml", {"devices.mesh={tensor=2}"});
   CHECK(device_slots(recipe, facts, {}).size() == 4);
   facts.cuda_module = true;
-  for (int i = 0; i < 4; ++i) facts.cuda.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
+  for (int i = 0; i < 4; ++i) facts.devices.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
   const auto pairs = device_slots(recipe, facts, {});
   REQUIRE(pairs.size() == 2);
   CHECK(pairs[1].name == "cuda:2,3");
@@ -462,7 +462,7 @@ TEST_CASE("device slots are groups of GPUs or of cores") {
   CHECK(slots[1].overrides == std::vector<std::string>{"devices.threads_per_rank=4"});
   CHECK(device_slots(recipe, facts, 1)[0].overrides.empty());
   facts.cuda_module = true;
-  for (int i = 0; i < 4; ++i) facts.cuda.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
+  for (int i = 0; i < 4; ++i) facts.devices.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
   slots = device_slots(recipe, facts, {});
   REQUIRE(slots.size() == 4);
   CHECK(slots[2].environment.at("CUDA_VISIBLE_DEVICES") == "2");

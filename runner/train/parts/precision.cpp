@@ -1,7 +1,5 @@
 #include "runner/train/parts/precision.hpp"
 
-#include <dlfcn.h>
-
 #include <cmath>
 #include <utility>
 
@@ -10,7 +8,7 @@
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/plugins/given_options.hpp"
-#include "runner/train/parts/torch_parts.hpp"
+#include "runner/train/parts/torch_library.hpp"
 
 namespace runner {
 
@@ -20,38 +18,8 @@ using nlohmann::json;
 
 const char* const precision_key = "plugins.precision";
 
-const torch_parts::Library& torch_library(const std::string& path, const char* key) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw usage_error("{}: cannot load {}: {}", key, path, dlerror());
-  auto* const entry = reinterpret_cast<const torch_parts::Library* (*)()>(dlsym(library, "runner_torch_parts"));
-  if (!entry)
-    throw usage_error(
-        "{}: {} exports no parts: the function runner_torch_parts() is missing; RUNNER_TORCH_PARTS(...) defines it",
-        key, path);
-  const auto* const found = entry();
-  if (found->version != torch_parts::version)
-    throw usage_error(
-        "{}: {} was built for version {} of the interface of parts, and this program has version {}; build it again "
-        "with the header of this program",
-        key, path, found->version, torch_parts::version);
-  if (std::string(found->torch_version) != TORCH_VERSION)
-    throw usage_error("{}: {} was built with LibTorch {}, and this program uses {}; build it again", key, path,
-                      found->torch_version, TORCH_VERSION);
-  return *found;
-}
-
 std::unique_ptr<torch_parts::Precision> make_precision(const std::string& path, const plugin::Options& options) {
-  const auto& library = torch_library(path, precision_key);
-  if (!library.precision) throw usage_error("{}: {} has no part `precision`", precision_key, path);
-  auto made = [&] {
-    try {
-      return library.precision(options);
-    } catch (const std::exception& error) {
-      throw usage_error("{}: the plug-in {} failed: {}", precision_key, path, first_line(error.what()));
-    }
-  }();
-  if (!made) throw usage_error("{}: the plug-in {} made no part `precision`", precision_key, path);
-  return made;
+  return make_torch_part(path, precision_key, "precision", &torch_parts::Library::precision, options);
 }
 
 torch_parts::PrecisionFacts checked_facts(const torch_parts::Precision& precision, const std::string& path) {
@@ -102,17 +70,6 @@ json describe_precision(const json& request) {
           {"matrices_only", facts.matrices_only},
           {"kept_bytes", number(facts.kept_bytes)},
           {"working_bytes", number(facts.working_bytes)}};
-}
-
-int answer_precision_request(const std::string& question, const std::string& answer) {
-  json result;
-  try {
-    result = describe_precision(json::parse(read_file(question)));
-  } catch (const std::exception& error) {
-    result = {{"error", error.what()}};
-  }
-  write_file_atomic(answer, json_text(result));
-  return 0;
 }
 
 }  // namespace runner

@@ -15,7 +15,4 @@ std::shared_ptr<Conversion> open_precision(Recipe& recipe);
 /// "working_bytes"}; `asked` are the names of the options that it has; of the last two, null: by default. Throws Error(usage).
 nlohmann::json describe_precision(const nlohmann::json& request);
 
-/// `runner-worker --describe-precision QUESTION ANSWER`: files with a request and its description, or {"error"}. Returns the exit status.
-int answer_precision_request(const std::string& question, const std::string& answer);
-
 }  // namespace runner

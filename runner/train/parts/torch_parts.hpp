@@ -3,6 +3,7 @@
 //
 //   [plugins]
 //   precision = "libfp8.so"
+//   accelerator = "libnpu.so"   # one library can have both
 //   options = { bits = 4 }
 //
 // Parts that need no LibTorch are in parts.hpp.
@@ -11,15 +12,19 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "runner/plugins/options.hpp"
 
 namespace runner::torch_parts {
 
 /// Changes with every change of this header. A runner loads only libraries that were built with its version, and with its LibTorch.
-inline constexpr uint32_t version = 1;
+inline constexpr uint32_t version = 2;
 
 using plugin::Options;
 
@@ -64,12 +69,59 @@ class Precision {
   virtual void gradient(const torch::Tensor& gradient, const GradientPart& part) { (void)gradient, (void)part; }
 };
 
+/// One device of an Accelerator.
+struct DeviceFacts {
+  std::string name = {};                   ///< for messages
+  int64_t memory_bytes = 0;                ///< 0: not known; then every plan fits
+  std::optional<int64_t> free_bytes = {};  ///< for devices = "free:N"; default: all of it
+  bool bf16 = true;                        ///< precision.mode = "auto" then is bf16-mixed
+};
+
+/// What an Accelerator states about the devices of this machine.
+struct AcceleratorFacts {
+  /// LibTorch's name of the device type. For a device that LibTorch does not know, the library registers PrivateUse1 under a name of its
+  /// own (c10::register_privateuse1_backend), with an allocator, a device guard and operators (PyTorch documentation, "Accelerator
+  /// Integration"). "cpu" and "cuda" are not allowed: the runner has them itself.
+  std::string type = {};
+  std::vector<DeviceFacts> devices = {};
+  /// The device guard has streams and events, so that copies and collectives can overlap with the computation.
+  bool streams = false;
+  /// tensor.pin_memory() gives host memory from which copies to the device do not block the host.
+  bool pinned = false;
+  /// The name of what collectives() makes, such as "hccl". Empty: tensors of other ranks pass through host memory.
+  std::string collectives = {};
+  /// For the prediction of memory: bytes of a device that a rank needs before its first tensor, that libraries for matrix products keep,
+  /// and that `collectives` needs if there are several ranks.
+  int64_t context_bytes = 0, workspace_bytes = 0, communicator_bytes = 0;
+};
+
+/// The devices that ranks compute on. A process has one object. Ranks can be threads of a process (dp, ddp2), so functions must be
+/// thread-safe. They may throw std::exception, which ends the run.
+class Accelerator {
+ public:
+  virtual ~Accelerator() = default;
+  /// The same in every call while a run trains. Also called before a run, in a process of its own that computes nothing.
+  virtual AcceleratorFacts facts() const = 0;
+  /// Makes a device the current one of the calling thread. Each rank calls it once, before it makes tensors. `device`: from 0 on.
+  virtual void set_device(int device) = 0;
+  /// The most bytes that tensors on a device have used at one time since the process began.
+  virtual int64_t peak_memory_bytes(int device) const = 0;
+  /// Called if facts().collectives names it, by each rank for each group that it is in. `rank` and `size` are those of the group, whose
+  /// ranks meet at `store`.
+  virtual c10::intrusive_ptr<c10d::Backend> collectives(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                        int size, std::chrono::milliseconds timeout) {
+    (void)store, (void)rank, (void)size, (void)timeout;
+    return {};
+  }
+};
+
 /// What a library exports. The first member never changes its place. A part that a library does not have is null.
 /// The options that a function gets end with the call: copy what is needed later.
 struct Library {
   uint32_t version = torch_parts::version;
   const char* torch_version = TORCH_VERSION;
   std::unique_ptr<Precision> (*precision)(const Options& options) = nullptr;
+  std::unique_ptr<Accelerator> (*accelerator)(const Options& options) = nullptr;
 };
 
 }  // namespace runner::torch_parts

@@ -56,7 +56,9 @@ function memorySection(answer) {
   const total = parts.reduce((sum, part) => sum + part.value, 0) || predicted?.memory_bytes_per_rank;
   const peaks = measured?.peak_memory_bytes_per_rank ?? [],
     most = peaks.length ? Math.max(...peaks) : measured?.memory_bytes_per_rank ?? toNumber(answer.metrics.memory_bytes?.max);
-  const limit = devices?.accelerator === "cuda"
+  const limit = host?.devices
+    ? host.devices[0]?.memory_bytes
+    : devices?.accelerator === "cuda"
     ? host?.cuda?.[0]?.memory_bytes
     : host?.memory_bytes
     ? host.memory_bytes / Math.max(1, answer.world_size)

@@ -146,13 +146,18 @@ function related(edges, side) {
   ]);
 }
 
+function deviceNames(host) {
+  const devices = host?.devices ?? host?.cuda ?? [];
+  return devices.length ? `${devices.length} × ${devices[0].name}` : host?.cpu;
+}
+
 function about(run) {
   const git = run.git;
   return [
     ["Started", when(run.started)],
     ["Ended", run.ended ? when(run.ended) : ""],
     ["Host", run.host?.hostname],
-    ["Devices", run.host?.cuda?.length ? `${run.host.cuda.length} × ${run.host.cuda[0].name}` : run.host?.cpu],
+    ["Devices", deviceNames(run.host)],
     ["Data", run.data_summary],
     [
       "Code",
