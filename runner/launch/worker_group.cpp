@@ -27,7 +27,11 @@ std::map<std::string, std::string> rank_environment(const WorkerGroup& group, co
   variables["NODE_RANK"] = std::to_string(group.node_rank + local_rank / local_world);
   variables["MASTER_ADDR"] = group.master_addr;
   variables["MASTER_PORT"] = std::to_string(handout.master_port);
-  if (group.ranks_of_worker > 1) variables["RUNNER_RANKS_OF_WORKER"] = std::to_string(group.ranks_of_worker);
+  if (group.ranks_of_worker > 1) {
+    variables["RUNNER_RANKS_OF_WORKER"] = std::to_string(group.ranks_of_worker);
+    // LibTorch's record of collectives has a map of the process that its threads change without a lock (FlightRecorderDetail.hpp).
+    variables["TORCH_FR_BUFFER_SIZE"] = "0";
+  }
   if (!group.device_indices.empty()) {
     const auto first = group.device_indices.begin() + local;
     variables["RUNNER_DEVICE_INDEX"] = fmt::format("{}", fmt::join(first, first + group.ranks_of_worker, ","));

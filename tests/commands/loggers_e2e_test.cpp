@@ -51,10 +51,14 @@ TEST_CASE("rank 8: event files and metrics.csv have the ledger's values, alive a
   const pid_t run = place.start(arguments);
   REQUIRE(wait_until([&] { return has_checkpoint(place, 3); }, 60));
   const auto ledger = place.points("loss");  // first, because the files may have later values
-  const auto alive = read_files(place, python);
   REQUIRE_FALSE(ledger.empty());
-  for (const char* file : {"tensorboard", "csv"})
-    CHECK(points_of(alive.at(file).at("loss"), ledger.back()[0].get<int64_t>()) == points_of(ledger));
+  const auto written = [&](const char* file) {
+    return points_of(read_files(place, python).at(file).at("loss"), ledger.back()[0].get<int64_t>());
+  };
+  for (const char* file : {"tensorboard", "csv"}) {
+    INFO(file);
+    CHECK(wait_until([&] { return written(file) == points_of(ledger); }, 20));  // they are written in the background
+  }
   ::kill(run, SIGKILL);
   place.finish(run);
 

@@ -57,7 +57,7 @@ TEST_CASE("runner lua check finds what only a real training on two ranks shows",
   CHECK_THAT(said("on_exception = function(ctx) nothing() end"),
              ContainsSubstring("hook hook failed in on_exception: hook.lua:1: "));
   CHECK_THAT(said("on_train_start = function() while true do end end"),
-             ContainsSubstring("failed in on_train_start: hook.lua:1: took more than "));
+             ContainsSubstring("failed in on_train_start: ") && ContainsSubstring("hook.lua:1: took more than "));
   CHECK_THAT(said("on_train_end = function(ctx)\n  ctx:lgo('x', 1) end"),
              ContainsSubstring("failed in on_train_end: hook.lua:2: a context has no `lgo`; did you mean `log`?"));
   place.write("nan.lua", "return {on_train_end = function(ctx) ctx:log('z', -(0/0)); ctx:log('y', 0/0) end}");

@@ -425,7 +425,8 @@ TEST_CASE("device slots of free GPUs are groups of free ones, and all GPUs are o
     device_slots(recipe, facts, 3);
     FAIL("no refusal");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()).starts_with("parallel = 3 trials of 2 GPUs each need 6, and there are 5 free: "));
+    CHECK(std::string(error.what())
+              .starts_with("parallel = 3 trials with 2 CUDA devices each need 6, and there are 5 free: "));
   }
   recipe.devices.devices = {DeviceRequest::Kind::count, -1, {}};
   slots = device_slots(recipe, facts, {});
@@ -474,7 +475,8 @@ TEST_CASE("device slots are groups of GPUs or of cores") {
     device_slots(recipe, facts, 2);
     FAIL("no refusal");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()).starts_with("parallel = 2 trials of 3 GPUs each need 6, and there are 4: "));
+    CHECK(std::string(error.what())
+              .starts_with("parallel = 2 trials with 3 CUDA devices each need 6, and there are 4: "));
   }
 }
 
