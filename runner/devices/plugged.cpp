@@ -2,18 +2,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <map>
-#include <mutex>
 #include <numeric>
 
 #include "runner/base/error.hpp"
-#include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
-#include "runner/base/xxh3.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/config/plugged_accelerator.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/plugins/ask_worker.hpp"
-#include "runner/plugins/library.hpp"
 
 namespace runner {
 
@@ -23,21 +19,10 @@ using nlohmann::json;
 
 const char* const accelerator_key = "plugins.accelerator";
 
-/// Asks once for each state of the library and each set of options.
-json accelerator_description(const json& request) {
-  static std::mutex mutex;
-  static std::map<std::string, json> known;
-  const std::string library = request.at("plugin");
-  check_library_file(library, accelerator_key);
-  const std::string key = request.dump() + xxh3_hex(MappedFile(library).bytes());
-  const std::lock_guard lock(mutex);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  return known.emplace(key, ask_worker("--describe-accelerator", request, accelerator_key)).first->second;
-}
-
 json description_of(const Recipe& recipe) {
   try {
-    return accelerator_description({{"plugin", *recipe.plugins.accelerator}, {"options", recipe.plugins.options}});
+    return ask_about_part("--describe-accelerator", *recipe.plugins.accelerator, recipe.plugins.options,
+                          accelerator_key);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
     const bool of_options = std::string_view(error.what()).find("the option `") != std::string_view::npos ||
@@ -49,7 +34,7 @@ json description_of(const Recipe& recipe) {
   }
 }
 
-/// Another accelerator cannot be asked for beside the plug-in's.
+/// devices.accelerator and the plug-in would both say what ranks compute on.
 void refuse_contradiction(const Recipe& recipe) {
   if (recipe.devices.accelerator == "auto") return;
   throw RecipeError(
@@ -93,15 +78,7 @@ Facts facts_for(const Recipe& recipe) {
   if (!recipe.plugged_devices()) return facts;
   refuse_contradiction(recipe);
   const json stated = description_of(recipe);
-  facts.accelerator = {.type = stated.at("type"),
-                       .own_memory = true,
-                       .streams = stated.at("streams"),
-                       .pinned = stated.at("pinned"),
-                       .host_kernels = false,
-                       .collectives = stated.at("collectives"),
-                       .workspace_bytes = stated.at("workspace_bytes"),
-                       .context_bytes = stated.at("context_bytes"),
-                       .communicator_bytes = stated.at("communicator_bytes")};
+  facts.accelerator = plugged_accelerator(stated);
   facts.plugged = true;
   facts.cuda_problem.clear();
   facts.devices.clear();

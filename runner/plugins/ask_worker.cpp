@@ -2,12 +2,17 @@
 
 #include <sys/stat.h>
 
+#include <map>
+#include <mutex>
+
 #include "runner/base/capture.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/own_program.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/xxh3.hpp"
+#include "runner/plugins/library.hpp"
 
 namespace runner {
 
@@ -46,6 +51,18 @@ nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request
   if (const auto error = description.find("error"); error != description.end())
     throw usage_error("{}", error->get<std::string>());
   return description;
+}
+
+nlohmann::json ask_about_part(const std::string& flag, const std::string& library, const nlohmann::json& options,
+                              const std::string& key) {
+  static std::mutex mutex;
+  static std::map<std::string, nlohmann::json> known;
+  check_library_file(library, key);
+  const nlohmann::json request = {{"plugin", library}, {"options", options}};
+  const std::string state = flag + request.dump() + xxh3_hex(MappedFile(library).bytes());
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(state); found != known.end()) return found->second;
+  return known.emplace(state, ask_worker(flag, request, key)).first->second;
 }
 
 }  // namespace runner

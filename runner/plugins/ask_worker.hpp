@@ -10,6 +10,11 @@ namespace runner {
 /// answer; Error(environment) without a worker.
 nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key);
 
+/// The same about a library of [plugins] with its options. Asks once for each state of the library and each set of options. Thread-safe.
+/// Throws Error(usage) also if there is no such file.
+nlohmann::json ask_about_part(const std::string& flag, const std::string& library, const nlohmann::json& options,
+                              const std::string& key);
+
 /// The state of the worker's program, in the same words while it does not change. Throws Error(environment) without a worker.
 std::string worker_identity(const std::string& key);
 

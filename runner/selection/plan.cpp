@@ -185,7 +185,7 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
                     devices.cpu_processes, devices.devices.count));
   if (devices.accelerator == "auto" && !recipe.plugged_devices())
     recipe.origins["devices.accelerator"] = decided(topology.device_reason);
-  // A plug-in's devices, and a PJRT plug-in's, have no value of their own.
+  // The key stays "auto" for the devices of plugins.accelerator, and "tpu" for those of a PJRT plug-in.
   const bool other = recipe.plugged_devices() || (devices.accelerator == "tpu" && !devices.simulate);
   if (!other) devices.accelerator = topology.accelerator.type;
   if (devices.devices.kind != DeviceRequest::Kind::count || devices.devices.count != topology.devices_per_node) {

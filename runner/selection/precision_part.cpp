@@ -3,16 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
-#include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
-#include "runner/base/xxh3.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/models/models.hpp"
 #include "runner/plugins/ask_worker.hpp"
-#include "runner/plugins/library.hpp"
 #include "runner/selection/batch.hpp"
 
 namespace runner {
@@ -23,20 +18,8 @@ using nlohmann::json;
 
 const char* const precision_key = "plugins.precision";
 
-/// Asks once for each state of the library and each set of options.
-json precision_description(const json& request) {
-  static std::mutex mutex;
-  static std::map<std::string, json> known;
-  const std::string library = request.at("plugin");
-  check_library_file(library, precision_key);
-  const std::string key = request.dump() + xxh3_hex(MappedFile(library).bytes());
-  const std::lock_guard lock(mutex);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  return known.emplace(key, ask_worker("--describe-precision", request, precision_key)).first->second;
-}
-
 json description_of(const PluginPaths& plugins) {
-  return precision_description({{"plugin", *plugins.precision}, {"options", plugins.options}});
+  return ask_about_part("--describe-precision", *plugins.precision, plugins.options, precision_key);
 }
 
 void report_contradiction(const Recipe& recipe, const std::string& at, const std::string& message,

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "runner/base/process_memory.hpp"
+#include "runner/config/plugged_accelerator.hpp"
 #include "runner/cuda/module.hpp"
 #include "runner/plugins/given_options.hpp"
 #include "runner/train/parts/torch_library.hpp"
@@ -117,18 +118,26 @@ const OpenLibrary& library_of_process(const Recipe& recipe) {
   return library;
 }
 
+json to_json(const torch_parts::AcceleratorFacts& facts) {
+  json devices = json::array();
+  for (const auto& device : facts.devices)
+    devices.push_back({{"name", device.name},
+                       {"memory_bytes", device.memory_bytes},
+                       {"free_bytes", device.free_bytes.value_or(device.memory_bytes)},
+                       {"bf16", device.bf16}});
+  return {{"type", facts.type},
+          {"devices", std::move(devices)},
+          {"streams", facts.streams},
+          {"pinned", facts.pinned},
+          {"collectives", facts.collectives},
+          {"context_bytes", facts.context_bytes},
+          {"workspace_bytes", facts.workspace_bytes},
+          {"communicator_bytes", facts.communicator_bytes}};
+}
+
 OpenDevices open_plugged(const Recipe& recipe) {
   const OpenLibrary& library = library_of_process(recipe);
-  const auto& facts = library.facts;
-  return {.accelerator = {.type = facts.type,
-                          .own_memory = true,
-                          .streams = facts.streams,
-                          .pinned = facts.pinned,
-                          .host_kernels = false,
-                          .collectives = facts.collectives,
-                          .workspace_bytes = facts.workspace_bytes,
-                          .context_bytes = facts.context_bytes,
-                          .communicator_bytes = facts.communicator_bytes},
+  return {.accelerator = plugged_accelerator(to_json(library.facts)),
           .prepare = [&library](int device, int) -> PeakMemory {
             if (std::cmp_greater_equal(device, library.facts.devices.size()))
               throw environment_error("{}: facts() of {} gave device {} before the run, and now gives only {}",
@@ -151,22 +160,9 @@ OpenDevices open_devices(const Recipe& recipe) {
 
 json describe_accelerator(const json& request) {
   const OpenLibrary opened = open_library(request.at("plugin"), request.at("options"));
-  const auto& facts = opened.facts;
-  json devices = json::array();
-  for (const auto& device : facts.devices)
-    devices.push_back({{"name", device.name},
-                       {"memory_bytes", device.memory_bytes},
-                       {"free_bytes", device.free_bytes.value_or(device.memory_bytes)},
-                       {"bf16", device.bf16}});
-  return {{"type", facts.type},
-          {"devices", std::move(devices)},
-          {"streams", facts.streams},
-          {"pinned", facts.pinned},
-          {"collectives", facts.collectives},
-          {"context_bytes", facts.context_bytes},
-          {"workspace_bytes", facts.workspace_bytes},
-          {"communicator_bytes", facts.communicator_bytes},
-          {"asked", opened.options.asked()}};
+  json stated = to_json(opened.facts);
+  stated["asked"] = opened.options.asked();
+  return stated;
 }
 
 }  // namespace runner
