@@ -85,7 +85,7 @@ void add_strategy(std::vector<Key>& keys) {
             });
   };
   add_size("tensor_parallel_size", 512, "The same as tensor in devices.mesh. \"auto\": the devices of a node. Default: 1, with "
-           "model_parallel \"auto\".", &S::tensor_parallel_size);
+           "model_parallel and no devices.mesh \"auto\".", &S::tensor_parallel_size);
   add({.name = "pipeline_parallel_size", .type = T::integer,
        .help = "The same as pipeline in devices.mesh. Default: 1, with strategy.name = \"pipeline\" all ranks that are left over.",
        .minimum = 1, .maximum = 512}, &S::pipeline_parallel_size);

@@ -36,16 +36,19 @@ std::string bar(int64_t bytes, int64_t limit) {
 /// "tokens", or "samples" of a model of labels or numbers.
 std::string unit_of(const Candidate& candidate) { return candidate.job.model->task ? "samples" : "tokens"; }
 
+/// Tokens of a row, without the padding of a context axis.
+int64_t tokens_of_row(const ModelSpec& model) { return model.batch.front().row.front(); }
+
 double units_per_second(const Candidate& candidate) {
   const auto& model = *candidate.job.model;
-  return candidate.sequences() * static_cast<double>(model.task ? 1 : model.row_tokens()) / *candidate.step_seconds;
+  return candidate.sequences() * static_cast<double>(model.task ? 1 : tokens_of_row(model)) / *candidate.step_seconds;
 }
 
 /// Model FLOPs utilization: the model's FLOP/s divided by the peak. Attention counts the full T x T scores;
 /// recomputation is not counted. `model`: all of it.
 double mfu(const Candidate& candidate, const ModelSpec& model, double peak_flops) {
   const double sequences_per_second = candidate.sequences() / *candidate.step_seconds;
-  return sequences_per_second * static_cast<double>(model.row_tokens()) * model.training_flops_per_token() /
+  return sequences_per_second * static_cast<double>(tokens_of_row(model)) * model.training_flops_per_token() /
          (peak_flops * candidate.job.world_size());
 }
 
@@ -197,7 +200,7 @@ std::string batch_text(const Job& job) {
 }
 
 std::string step_size_text(const Job& job) {
-  return batch_text(job) + (job.model->task ? "" : fmt::format(" of {} tokens", job.model->row_tokens())) + " a step";
+  return batch_text(job) + (job.model->task ? "" : fmt::format(" of {} tokens", tokens_of_row(*job.model))) + " a step";
 }
 
 std::optional<int64_t> Recommendation::changed_batch() const {

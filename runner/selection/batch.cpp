@@ -45,12 +45,19 @@ Origin decided(const std::string& why) {
   return origin;
 }
 
+/// The sequences of a step in which each rank has one micro-batch of the size that the recipe sets, or one sequence; 0: more than an integer
+/// can hold.
+static int64_t shared_by(const Recipe& recipe, int data_ranks) {
+  const int64_t micro = recipe.train.micro_batch_size.value_or(1);
+  int64_t together = 0;
+  const bool absurd = __builtin_mul_overflow(int64_t{data_ranks}, micro == Recipe::automatic ? 1 : micro, &together);
+  return absurd ? 0 : together;
+}
+
 int64_t shared_batch(const Recipe& recipe, int data_ranks) {
-  const auto& train = recipe.train;
-  const int64_t asked = *train.global_batch_size, micro = train.micro_batch_size.value_or(1);
-  int64_t together = 0, next = 0;
-  bool absurd = __builtin_mul_overflow(int64_t{data_ranks}, micro == Recipe::automatic ? 1 : micro, &together) ||
-                __builtin_add_overflow(asked - asked % together, together, &next);
+  const int64_t asked = *recipe.train.global_batch_size, together = shared_by(recipe, data_ranks);
+  int64_t next = 0;
+  const bool absurd = together == 0 || __builtin_add_overflow(asked - asked % together, together, &next);
   return absurd || asked % together == 0 ? asked : next;
 }
 
@@ -73,15 +80,16 @@ void resolve_batch(Recipe& recipe, const BatchRanks& ranks, std::vector<Diagnost
   }
   int64_t global = *train.global_batch_size;
   if (global % data_ranks != 0) {
-    int64_t below = global / data_ranks * data_ranks;
+    const int64_t shared = shared_by(recipe, data_ranks), together = shared > 0 ? shared : data_ranks;
+    const int64_t below = global / together * together;
     diagnostic.place = recipe.origin("train.global_batch_size");
     diagnostic.message =
         fmt::format("global_batch_size = {} cannot be divided among {} data-parallel ranks", global, data_ranks);
     if (below > 0) diagnostic.allowed.push_back(std::to_string(below));
-    if (int64_t above = 0; !__builtin_add_overflow(below, int64_t{data_ranks}, &above))
+    if (int64_t above = 0; !__builtin_add_overflow(below, together, &above))
       diagnostic.allowed.push_back(std::to_string(above));
-    diagnostic.other_message =
-        fmt::format("or a number of ranks that divides {}: {}", global, fmt::join(divisors(global, 64), ", "));
+    diagnostic.other_message = fmt::format("or a number of data-parallel ranks that divides {}: {}", global,
+                                           fmt::join(divisors(global, 64), ", "));
     diagnostics.push_back(diagnostic);
     return;
   }

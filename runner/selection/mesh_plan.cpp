@@ -25,9 +25,10 @@ bool asks_for_processes(const Recipe& recipe) {
 MeshSizes asked_sizes(const Recipe& recipe) {
   MeshSizes sizes = given_mesh(recipe);
   const auto named = find_strategy(recipe.strategy.name);
-  if (!named || recipe.devices.mesh) return sizes;
-  if (named->entry->own_axis == Axis::none) return sizes;
-  auto& own = size_along(sizes, named->entry->own_axis);
+  const Axis axis = named ? named->entry->own_axis : Axis::none;
+  // A pipeline takes the ranks that a mesh leaves over. A tensor axis takes those of a node, which a mesh without it excludes.
+  if (axis == Axis::none || (axis == Axis::tensor && recipe.devices.mesh)) return sizes;
+  auto& own = size_along(sizes, axis);
   if (!own) own = Recipe::automatic;
   return sizes;
 }
@@ -92,7 +93,9 @@ std::optional<Diagnostic> find_problem(const Recipe& recipe, const MeshSizes& si
 
 Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerators) {
   auto devices = recipe.devices;
-  const auto sizes = asked_sizes(recipe);
+  auto sizes = asked_sizes(recipe);
+  const bool open_pipeline = sizes.pipeline == Recipe::automatic;
+  if (open_pipeline) sizes.pipeline = 1;  // at least
   const int64_t ranks = sizes.ranks_of_data() * (sizes.complete() ? sizes.data_ranks() : 1);
   const int64_t of_node = ranks / devices.num_nodes;
   constexpr int64_t most_processes = 1024;
@@ -101,7 +104,7 @@ Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerat
   const bool own_processes = asks_for_processes(recipe);
   if (!own_processes) devices.cpu_processes = of_node;
   const bool there = !accelerators || std::cmp_less_equal(of_node, *accelerators);
-  if (sizes.complete() && there && !(own_processes && devices.accelerator == "cpu"))
+  if (sizes.complete() && !open_pipeline && there && !(own_processes && devices.accelerator == "cpu"))
     devices.devices = {DeviceRequest::Kind::count, static_cast<int>(of_node), {}};
   return devices;
 }
@@ -140,9 +143,11 @@ ContextDivision context_of(const Recipe& resolved, const Mesh& mesh, int rank) {
 }
 
 void check_division(const Recipe& recipe, const MeshSizes& sizes, std::vector<Diagnostic>& diagnostics) {
-  const auto tensor = static_cast<int>(sizes.tensor.value_or(1)),
-             pipeline = static_cast<int>(sizes.pipeline.value_or(1)),
-             context = static_cast<int>(sizes.context.value_or(1));
+  // "auto" is checked when it has been replaced by a size.
+  const auto ranks_of = [](const std::optional<int64_t>& size) {
+    return size == Recipe::automatic ? 1 : static_cast<int>(size.value_or(1));
+  };
+  const int tensor = ranks_of(sizes.tensor), pipeline = ranks_of(sizes.pipeline), context = ranks_of(sizes.context);
   const auto report = [&](Axis axis, int ranks, const std::optional<std::string>& why) {
     if (!why) return;
     diagnostics.push_back({.place = recipe.origin(key_of_size(recipe, axis)),
@@ -164,6 +169,12 @@ std::shared_ptr<const ModelSpec> part_of_rank(const Recipe& resolved, std::share
 
 std::vector<std::string> mesh_notes(const Recipe& recipe, const Mesh& mesh, int devices_per_node) {
   std::vector<std::string> notes;
+  const auto named = find_strategy(recipe.strategy.name);
+  if (const Axis own = named ? named->entry->own_axis : Axis::none; own != Axis::none && mesh.size(own) == 1)
+    notes.push_back(
+        fmt::format("`{}` divides nothing here, because its {} axis has one rank; devices.cpu_processes, "
+                    "devices.devices and devices.mesh give it more",
+                    recipe.strategy.name, name_of(own)));
   if (recipe.strategy.sequence_parallel && mesh.size(Axis::tensor) == 1)
     notes.push_back("`sequence_parallel`: nothing to do here: it needs a tensor axis with several ranks");
   if (recipe.strategy.context_parallel && mesh.size(Axis::context) == 1)

@@ -150,7 +150,7 @@ std::optional<std::string> refuse_pipeline(const PipelineShape& shape) {
   if (!interleaved && shape.group)
     return fmt::format("{} has no groups of micro-batches; interleaved_1f1b has them", name);
   if (interleaved && shape.virtual_stages == 1)
-    return fmt::format("{} needs 2 or more virtual stages a rank; with 1, use 1f1b", name);
+    return fmt::format("{} needs 2 or more virtual stages a rank (strategy.virtual_stages); with 1, use 1f1b", name);
   // With smaller groups, a forward would wait for a backward that the same rank computes later, in most shapes.
   const int smallest = std::min(shape.ranks, shape.micro_batches);
   if (shape.group > 0 && shape.group < smallest)

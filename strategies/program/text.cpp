@@ -96,13 +96,13 @@ std::string program_text(const Job& job, const ParallelPlan& plan) {
                                                      : "";
     std::string details = communication(i, collectives, plan);
     if (i.block != Instruction::none && job.accumulation > 1)
-      details = fmt::format("micro-batch {}", i.micro_batch + 1u == shown ? job.accumulation : i.micro_batch + 1);
+      details = fmt::format("micro-batch {}", i.micro_batch + 1u == shown ? job.accumulation - 1 : i.micro_batch);
     auto line = fmt::format("{:<16} {:<24} {}", name_of(i.op), what, details);
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
-  if (const int64_t last = job.accumulation - 1; job.accumulation > shown)
-    text += fmt::format("{} the same instructions as micro-batch 2.\n",
-                        last == 3 ? "Micro-batch 3 has" : fmt::format("Micro-batches 3 to {} have", last));
+  if (const int64_t last = job.accumulation - 2; job.accumulation > shown)
+    text += fmt::format("{} the same instructions as micro-batch 1.\n",
+                        last == 2 ? "Micro-batch 2 has" : fmt::format("Micro-batches 2 to {} have", last));
   return text;
 }
 

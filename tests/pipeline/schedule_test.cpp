@@ -128,7 +128,7 @@ TEST_CASE("a shape without a schedule is refused with the nearest value that has
         Row{{.virtual_stages = 2}, "1f1b has 1 virtual stage a rank, not 2; interleaved_1f1b can have 2"},
         Row{{.schedule = zb_h1, .group = 4}, "zb_h1 has no groups of micro-batches; interleaved_1f1b has them"},
         Row{{.schedule = interleaved_1f1b, .ranks = 2},
-            "interleaved_1f1b needs 2 or more virtual stages a rank; with 1, use 1f1b"},
+            "interleaved_1f1b needs 2 or more virtual stages a rank (strategy.virtual_stages); with 1, use 1f1b"},
         Row{{.schedule = interleaved_1f1b, .virtual_stages = 2, .group = -1}, "groups of -1 micro-batches: at least 1"},
         Row{{.schedule = interleaved_1f1b, .ranks = 4, .virtual_stages = 2, .micro_batches = 8, .group = 3},
             "groups of 3 are too small for 4 ranks; use groups of 4 or more micro-batches"},

@@ -68,6 +68,33 @@ TEST_CASE("the keys of the strategy mean the same mesh") {
   CHECK(meshes(recipe, cpus(2, 3)) == "data 3 x tensor 2; { shard = 3, tensor = 2 }");
 }
 
+TEST_CASE("a recipe's size \"auto\" of the tensor axis is checked when the devices are known") {
+  RecipePlace place(
+      "[strategy]\nname = \"model_parallel\"\ndata_parallel_size = \"auto\"\ntensor_parallel_size = \"auto\"\n");
+  const auto recipe = place.load();
+  CHECK(recipe.strategy.tensor_parallel_size == Recipe::automatic);
+  CHECK(meshes(recipe, cpus(2)) == "tensor 2; { tensor = 2 }");
+  CHECK(problem(recipe, cpus(3)).starts_with("mesh: a tensor axis of 3 ranks: "));
+}
+
+TEST_CASE("a pipeline takes the ranks that a mesh leaves over, and says if there are none") {
+  CHECK(meshes(with_mesh({.tensor = 2}, "pipeline"), cpus(4)) == "pipeline 2 x tensor 2; { pipeline = 2, tensor = 2 }");
+  CHECK(meshes(with_mesh({.pipeline = 1}, "pipeline"), cpus(4)) == "data 4; { pipeline = 1 }");
+  auto recipe = with_mesh({.data = 2}, "pipeline");
+  CHECK(devices_of(recipe).cpu_processes == 2);
+  const auto alone = [](const std::string& name, const std::string& axis) {
+    return fmt::format(
+        "`{}` divides nothing here, because its {} axis has one rank; devices.cpu_processes, "
+        "devices.devices and devices.mesh give it more",
+        name, axis);
+  };
+  CHECK(std::ranges::count(make_plan(recipe, cpus(2), 256).notes, alone("pipeline", "pipeline")) == 1);
+  CHECK(std::ranges::count(make_plan(recipe, cpus(4), 256).notes, alone("pipeline", "pipeline")) == 0);
+  recipe = small_recipe();
+  recipe.strategy.name = "model_parallel";
+  CHECK(std::ranges::count(make_plan(recipe, cpus(1), 256).notes, alone("model_parallel", "tensor")) == 1);
+}
+
 TEST_CASE("the names of other tools mean the same sizes, with a note") {
   const auto spelled = [](const std::string& line) {
     RecipePlace place("[strategy]\nname = \"ddp\"\n" + line + "\n");

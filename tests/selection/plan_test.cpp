@@ -42,6 +42,9 @@ TEST_CASE("batches that do not divide are refused, with the values that work") {
   auto r = small_recipe();
   r.train.global_batch_size = 16;
   CHECK(refusal(r, cpus(3)) == "global_batch_size = 16 cannot be divided among 3 data-parallel ranks");
+  CHECK(mistakes(r, cpus(3))[0].allowed == std::vector<std::string>{"15", "18"});
+  r.train.micro_batch_size = 2;
+  CHECK(mistakes(r, cpus(3))[0].allowed == std::vector<std::string>{"12", "18"});
   r.train.micro_batch_size = 3;
   CHECK(refusal(r, cpus(2)) ==
         "micro_batch_size = 3 does not divide the 8 sequences that each of 2 ranks has of a global batch of 16");
