@@ -47,6 +47,7 @@ class Attempt {
   void suspend();
   void handle_events(Worker& worker);
   void handle_exit(Worker& worker, const WorkerExit& exit);
+  void end_those_that_wait_for(int rank);
   void stop_for_failure();
   void enforce_deadline();
   void kill_workers();
@@ -65,13 +66,14 @@ class Attempt {
   bool is_restart_;
   std::vector<std::unique_ptr<Worker>> workers_;
 
-  int asked_by_ = 0;         ///< the first SIGINT, SIGTERM or SIGHUP received; 0 = none
-  double asked_at_ = 0;      ///< steady seconds
-  bool stopping_ = false;    ///< SIGTERM was sent to the workers, after a signal or a failure
-  bool killed_ = false;      ///< SIGKILL was sent to the workers
-  double kill_at_ = 0;       ///< when to send SIGKILL, in steady seconds, or no_deadline; valid if stopping_
-  std::string changed_;      ///< why the workers were asked to stop for other nodes; "" = they were not
-  std::string kill_reason_;  ///< the ranks that did not stop in time, for the outcome
+  int asked_by_ = 0;            ///< the first SIGINT, SIGTERM or SIGHUP received; 0 = none
+  double asked_at_ = 0;         ///< steady seconds
+  bool stopping_ = false;       ///< SIGTERM was sent to the workers, after a signal or a failure
+  bool killed_ = false;         ///< SIGKILL was sent to the workers
+  double kill_at_ = 0;          ///< when to send SIGKILL, in steady seconds, or no_deadline; valid if stopping_
+  std::string changed_;         ///< why the workers were asked to stop for other nodes; "" = they were not
+  std::optional<int> missing_;  ///< a rank that ended at once when it was asked to stop
+  std::string kill_reason_;     ///< the ranks that did not stop in time, for the outcome
   std::vector<Failure> failures_;
   std::set<int> ready_;       ///< ranks that have sent `ready`
   bool all_finished_ = true;  ///< no worker exited with a code other than 0
@@ -210,7 +212,8 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   // of an elastic run, it means that the node leaves.
   const bool may_leave = hooks_.nodes_changed && worker.rank() >= group_.first_rank + group_.local_size;
   if (exit.signal == SIGTERM && !stopping_ && !may_leave) handle_interrupt(SIGTERM);
-  if ((stopping_ && exit.signal == SIGTERM) || (killed_ && exit.signal == SIGKILL)) return;
+  if (stopping_ && exit.signal == SIGTERM) return end_those_that_wait_for(worker.rank());
+  if (killed_ && exit.signal == SIGKILL) return;
 
   Failure failure;
   failure.seen = steady_seconds();
@@ -222,6 +225,14 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   failure.message = describe_exit(worker.rank(), exit, worker.log_file());
   failures_.push_back(failure);
   stop_for_failure();
+}
+
+/// A rank that had no handler yet has ended at once, when it was asked to stop. The others are starting, too, or wait for it to start: there
+/// is nothing that they could save.
+void Attempt::end_those_that_wait_for(int rank) {
+  if (killed_ || !anyone_running()) return;
+  kill_at_ = std::min(kill_at_, steady_seconds() + failure_grace_seconds);
+  missing_ = rank;
 }
 
 /// The other ranks cannot reach a step boundary any more, so they get SIGTERM and a short deadline. Ranks that reported
@@ -237,7 +248,10 @@ void Attempt::stop_for_failure() {
 
 void Attempt::enforce_deadline() {
   if (!stopping_ || killed_ || steady_seconds() < kill_at_ || !anyone_running()) return;
-  if (failures_.empty())
+  if (failures_.empty() && missing_)
+    kill_reason_ =
+        fmt::format("killed {}, waiting for rank {}, which was stopped while it started", running_ranks(), *missing_);
+  else if (failures_.empty())
     kill_reason_ =
         fmt::format("killed {}, still running {} after {}", running_ranks(), write_duration(group_.grace_time),
                     asked_by_ != 0 ? "the signal (grace_time)"

@@ -37,7 +37,7 @@ ParallelPlan reduced_by_script(ParallelPlan plan) {
   plan.own_reducer = true;
   plan.reduce_every_micro_batch = plan.reduce_by_all_reduce = false;
   plan.accumulate = plan.reduce = plan.gradient = plan.master;
-  plan.predivide = 1;
+  plan.predivide = plan.gradient_factor = 1;
   plan.overlap = true;
   plan.reductions_in_flight = std::ssize(plan.units);
   sort_by_slot(plan.units);

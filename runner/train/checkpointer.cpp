@@ -5,8 +5,10 @@
 #include "runner/base/metric_names.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "runner/base/clock.hpp"
@@ -262,29 +264,97 @@ void load(const StateView& view, const Checkpoint& checkpoint) {
   }
 }
 
-/// A tensor that is optional has one row of values for each rank.
-const char* why_shape_differs(const StateView& tensor, const std::vector<int64_t>& stored) {
-  if (!tensor.optional) return "";
-  const bool ranks_differ = stored.empty() || stored.front() != tensor.global_shape.front();
-  return ranks_differ
-             ? " (it has values of each rank: continue with the same number of ranks)"
-             : " (the strategy's buckets differ: another build, bucket_cap_mb or model.frozen wrote the checkpoint)";
+/// What is added to the steps of a plan, and has state of its own in checkpoints.
+struct Addition {
+  const char* owner;  ///< the field of the strategy's scalars with its name
+  const char* own;    ///< the field with its scalars
+  std::vector<std::string> prefixes;
+};
+const std::array<Addition, 2>& additions() {
+  static const std::array<Addition, 2> all{
+      Addition{.owner = "own_of", .own = "own", .prefixes = {"reducer/", "lua/"}},
+      Addition{.owner = "extension_of", .own = "extension", .prefixes = {"lua/strategy/"}}};
+  return all;
+}
+
+/// The addition that a tensor belongs to, or nullptr.
+const Addition* owner_of(const std::string& tensor) {
+  const Addition* found = nullptr;
+  for (const auto& addition : additions())
+    for (const auto& prefix : addition.prefixes)
+      if (tensor.starts_with(prefix)) found = &addition;
+  return found;
+}
+
+/// The additions of a checkpoint, and of the engine that loads it.
+class OwnState {
+ public:
+  OwnState(const json& stored, const json& current) : stored_(stored), current_(current) {}
+
+  /// Whether a tensor is that of an addition that the engine does not have.
+  bool is_foreign(const std::string& tensor) const {
+    const auto* addition = owner_of(tensor);
+    return addition && stored_.contains(addition->owner) && name(current_, *addition) != name(stored_, *addition);
+  }
+  /// A note for each addition whose state the engine does not take. `tensors`: of the checkpoint.
+  std::vector<std::string> notes(const std::vector<std::string>& tensors) const {
+    std::vector<std::string> list;
+    for (const auto& addition : additions()) {
+      const auto was = name(stored_, addition), is = name(current_, addition);
+      const auto owns = [&](const std::string& tensor) { return owner_of(tensor) == &addition; };
+      const bool had_state = stored_.contains(addition.own) || std::ranges::any_of(tensors, owns);
+      if (was.empty() || was == is || !had_state) continue;
+      list.push_back(fmt::format("the checkpoint has the state of `{}`, which is not continued{}", was,
+                                 is.empty() ? "" : fmt::format(": `{}` starts anew", is)));
+    }
+    return list;
+  }
+  std::string name_of_owner(const std::string& tensor) const {
+    const auto* addition = owner_of(tensor);
+    return addition ? name(current_, *addition) : "";
+  }
+
+ private:
+  static std::string name(const json& scalars, const Addition& addition) { return scalars.value(addition.owner, ""); }
+  const json& stored_;
+  const json& current_;
+};
+
+/// Whether both have a row of values for each rank, of different numbers of ranks.
+bool only_ranks_differ(const std::vector<int64_t>& stored, const std::vector<int64_t>& wanted) {
+  return stored.size() == wanted.size() && stored.size() > 1 && stored.front() != wanted.front() &&
+         std::equal(stored.begin() + 1, stored.end(), wanted.begin() + 1);
 }
 
 }  // namespace
 
-void load_state(Engine& engine, const Checkpoint& checkpoint) {
+std::vector<std::string> load_state(Engine& engine, const Checkpoint& checkpoint) {
+  const json stored = checkpoint.state().value("strategy", json::object()), current = engine.scalars();
+  const OwnState own(stored, current);
+  auto notes = own.notes(checkpoint.tensors());
   std::vector<std::string> problems;
+  std::set<std::string> of_other_ranks;
   for (const auto& tensor : engine.state_views()) {
+    if (own.is_foreign(tensor.name)) continue;
     if (!checkpoint.has(tensor.name)) {
       if (!tensor.optional) problems.push_back(fmt::format("`{}` is missing", tensor.name));
-    } else if (checkpoint.shape(tensor.name) != tensor.global_shape) {
-      problems.push_back(fmt::format(
-          "`{}` has shape [{}] instead of [{}]{}", tensor.name, fmt::join(checkpoint.shape(tensor.name), ", "),
-          fmt::join(tensor.global_shape, ", "), why_shape_differs(tensor, checkpoint.shape(tensor.name))));
-    } else {
-      load(tensor, checkpoint);
+      continue;
     }
+    const auto& shape = checkpoint.shape(tensor.name);
+    const auto owner = own.name_of_owner(tensor.name);
+    if (shape == tensor.global_shape)
+      load(tensor, checkpoint);
+    else if (!owner.empty() && only_ranks_differ(shape, tensor.global_shape))
+      of_other_ranks.insert(fmt::format("`{}` had values of each of {}, and this run has {}: they start anew", owner,
+                                        counted(shape.front(), "rank"), tensor.global_shape.front()));
+    else
+      problems.push_back(fmt::format(
+          "`{}` has shape [{}] instead of [{}]{}", tensor.name, fmt::join(shape, ", "),
+          fmt::join(tensor.global_shape, ", "),
+          owner.empty() ? ""
+                        : fmt::format(" (options of `{}`, bucket_cap_mb or model.frozen have changed, or it is another "
+                                      "build: set them as before)",
+                                      owner)));
   }
   constexpr size_t listed = 3;
   if (problems.size() > listed) {
@@ -295,6 +365,8 @@ void load_state(Engine& engine, const Checkpoint& checkpoint) {
   if (!problems.empty())
     throw environment_error("the checkpoint does not fit the recipe's model and optimizer: {}", join(problems, "; "));
   engine.state_loaded();
+  notes.insert(notes.end(), of_other_ranks.begin(), of_other_ranks.end());
+  return notes;
 }
 
 }  // namespace runner

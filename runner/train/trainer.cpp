@@ -93,7 +93,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   setup_.hooks.restore_history(state);
   set_up_hooks();
   check_replicas(checkpoint);
-  load_state(setup_.engine, checkpoint);
+  for (const auto& note : load_state(setup_.engine, checkpoint)) report_.note(note);
   setup_.engine.load_scalars(state.at("strategy"));
   tokens_ = state.at("tokens");
   loss_ = state_number(state.at("loss"));

@@ -1,6 +1,7 @@
 // The Reducer and the Extension of a strategy, of which it may have both.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "strategies/contract/flat_layout.hpp"
@@ -36,20 +37,29 @@ struct Additions {
     });
     return list;
   }
-  /// An object, without fields for those that have no scalars.
+  /// An object, with the name of each addition and its scalars, if it has any.
   nlohmann::json scalars() const {
     auto all = nlohmann::json::object();
-    const auto add = [&](const char* name, const nlohmann::json& scalars) {
-      if (!scalars.is_null()) all[name] = scalars;
+    const auto add = [&](const char* kind, const Extension& addition) {
+      all[owner_field(kind)] = addition.name();
+      if (auto own = addition.scalars(); !own.is_null()) all[kind] = std::move(own);
     };
-    if (reducer) add("own", reducer->scalars());
-    if (extension) add("extension", extension->scalars());
+    if (reducer) add("own", *reducer);
+    if (extension) add("extension", *extension);
     return all;
   }
+  /// Those of an addition with another name are left out: they mean something else.
   void load_scalars(const nlohmann::json& scalars) const {
-    if (auto own = scalars.find("own"); reducer && own != scalars.end()) reducer->load_scalars(*own);
-    if (auto own = scalars.find("extension"); extension && own != scalars.end()) extension->load_scalars(*own);
+    const auto load = [&](const char* kind, Extension& addition) {
+      const auto own = scalars.find(kind);
+      if (own != scalars.end() && scalars.value(owner_field(kind), addition.name()) == addition.name())
+        addition.load_scalars(*own);
+    };
+    if (reducer) load("own", *reducer);
+    if (extension) load("extension", *extension);
   }
+  /// The field of scalars() with the name of the reducer ("own") or of the extension.
+  static std::string owner_field(const std::string& kind) { return kind + "_of"; }
 };
 
 }  // namespace runner

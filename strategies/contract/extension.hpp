@@ -53,6 +53,8 @@ class Extension {
   virtual void after_update() {}
   /// Whether each rank trains a different copy of the model. Checkpoints then contain all of them.
   virtual bool replicas_differ() const { return false; }
+  /// Whose state it is, in checkpoints and messages: "powerSGD_hook", "lua:topk". State of another name is not loaded.
+  virtual std::string name() const = 0;
   virtual std::vector<StateTensor> state() = 0;
   virtual nlohmann::json scalars() const = 0;
   virtual void load_scalars(const nlohmann::json& scalars) = 0;

@@ -218,6 +218,19 @@ void Strategy::fail_at_floor(const std::vector<torch::Tensor>& gradients) {
             : "each of them is finite, but their norm is not"));
 }
 
+void Strategy::settle_loss_scale(StepResult& result, bool skip_wanted,
+                                 const std::function<std::vector<torch::Tensor>()>& gradients) {
+  const bool finite = result.finite;
+  if (!finite) {
+    // A lower scale remedies an overflow. The loss is computed before scaling, so no other scale makes it finite.
+    result.rescaled = scaler_.adapts() && std::isfinite(result.loss);
+    if (result.rescaled && scaler_.at_floor()) fail_at_floor(gradients());
+    result.finite = result.rescaled || skip_nonfinite_ || skip_wanted;
+  }
+  // Finite gradients without an update count later: the observer has skipped it, or the reducer collects them.
+  if (std::isfinite(result.loss) && finite == !result.skipped) scaler_.update(finite);
+}
+
 void Strategy::convert_gradients(const std::vector<torch::Tensor>& gradients) {
   const auto parameters = model_.spec.parameters();
   for (size_t i = 0; i < trained_; ++i)
@@ -292,20 +305,14 @@ StepResult Strategy::step(const StepInput& input) {
   result.lr_factor *= result.gain;
   if (updates) {
     double divisor = scaler_.scale();
-    if (clip_norm_ && result.grad_norm > *clip_norm_) divisor *= (result.grad_norm + 1e-6) / *clip_norm_;
+    // Each replica is clipped by its own norm, as a model of its own is.
+    const double norm = replicas_differ() ? std::sqrt(squared) / scaler_.scale() : result.grad_norm;
+    if (clip_norm_ && norm > *clip_norm_) divisor *= (norm + 1e-6) / *clip_norm_;
     if (clip_value_) clip_by_value(gradients, *clip_value_ * divisor);
     timed({Phase::update, "optimizer"}, [&] { update(std::move(gradients), result.lr_factor, divisor); });
-  } else if (control.finite) {
-    // The observer has skipped the update, or the reducer collects gradients.
-  } else if (scaler_.adapts() && std::isfinite(control.loss)) {
-    if (scaler_.at_floor()) fail_at_floor(gradients);
-    result.rescaled = true;
-    result.finite = true;  // a lower scale remedies the overflow, so this is not a failure
-  } else {                 // the loss is computed before scaling, so no other scale makes it finite
-    result.finite = skip_nonfinite_ || decision.skip;
   }
   move_buffers(control.finite);
-  if (std::isfinite(control.loss) && updates == control.finite) scaler_.update(control.finite);
+  settle_loss_scale(result, decision.skip, [&] { return gradients; });
   gradients.clear();
   timed({Phase::collective, "gather updated"}, [&] {
     after_update(updates);

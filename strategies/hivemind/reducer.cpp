@@ -111,6 +111,7 @@ class HivemindReducer : public Reducer {
     swarm_->serve_state();
   }
 
+  std::string name() const override { return "hivemind"; }
   std::vector<StateTensor> state() override {
     auto& sum = collector_->sum();
     const auto values = static_cast<int64_t>(sum.size());

@@ -16,6 +16,7 @@ class BaseReducer : public Reducer {
   void begin(size_t bucket) final;
   void finish(size_t bucket) final;
   bool replicas_differ() const final { return plan_.replicas_differ && world_.size > 1; }
+  std::string name() const final { return plan_.name; }
   std::vector<StateTensor> state() override { return {}; }
   nlohmann::json scalars() const override { return nullptr; }
   void load_scalars(const nlohmann::json&) override {}

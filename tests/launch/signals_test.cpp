@@ -148,6 +148,14 @@ TEST_CASE("a worker without a handler that dies of the SIGTERM is not a failure"
   CHECK(run_with_signals(2, {"1=wait-unprepared", "*=wait"}, {SIGINT}).status == "interrupted");
 }
 
+TEST_CASE("ranks that wait for one that was stopped while it started do not wait for the grace time") {
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = run_with_signals(2, {"1=wait-unprepared", "*=ignore"}, {SIGTERM}, 600);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+  CHECK(outcome.status == "preempted");
+  CHECK(outcome.first_cause == "killed rank 0, waiting for rank 1, which was stopped while it started");
+}
+
 TEST_CASE("a checkpoint that fails while stopping is a failure without a restart") {
   Outcome outcome = run_with_signals(2, {"0=fail-at-stop", "*=wait"}, {SIGINT}, 30, 3);
   CHECK(outcome.status == "failed");

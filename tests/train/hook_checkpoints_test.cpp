@@ -119,10 +119,12 @@ TEST_CASE("replicas of another number of ranks are rejected, or ignored with a n
   run.tiny.strategy = run.recipe.strategy.name = "ddp";
   run.tiny.options = json::object();
   run.go(run.checkpoint(2));
-  REQUIRE(run.events_of("note").size() == 1);
+  REQUIRE(run.events_of("note").size() == 2);
   CHECK(run.events_of("note")[0].at("message") ==
         "each of the checkpoint's 3 ranks had parameters or optimizer state of its own; ddp continues with those of "
         "rank 0");
+  CHECK(run.events_of("note")[1].at("message") ==
+        "the checkpoint has the state of `lua:local_sgd`, which is not continued");
 }
 
 TEST_CASE("hooks read, count and keep parameters that ranks divide, and another mesh continues with them", "[mesh]") {

@@ -59,6 +59,7 @@ class StrategyScript : public Reducer {
   std::vector<StateTensor> state() override;
   nlohmann::json scalars() const override;
   void load_scalars(const nlohmann::json& scalars) override;
+  std::string name() const override { return name_; }
 
   // ---- for the handles in Lua
   int64_t steps() const { return host_.steps(); }
