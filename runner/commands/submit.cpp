@@ -13,6 +13,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
 #include "runner/commands/plan_here.hpp"
@@ -46,6 +47,18 @@ void check_plan(const Recipe& recipe, std::vector<std::string>& notes) {
   }
 }
 
+/// Refuses a --checkpoint that `runner run` would refuse. A job that waits for another one, or that mounts other folders, may find it later.
+void check_checkpoint(const SubmitOptions& options, std::vector<std::string>& notes) {
+  if (options.checkpoint.empty()) return;
+  const bool later = options.dependency || !options.mounts.empty();
+  std::error_code failed;
+  if (later && !fs::exists(options.checkpoint, failed))
+    notes.push_back(fmt::format("--checkpoint {}: it does not exist yet, and the job ends if it does not find it",
+                                options.checkpoint));
+  else
+    named_checkpoint(options.checkpoint);
+}
+
 /// The job of the recipe or the sweep, after the checks of `runner check`.
 SlurmJob ready_job(const SubmitOptions& options, std::vector<std::string>& notes) {
   if (is_sweep_file(options.file)) {
@@ -55,6 +68,7 @@ SlurmJob ready_job(const SubmitOptions& options, std::vector<std::string>& notes
   const Recipe recipe = load_ready_recipe(options.file, options.overrides);
   for (const auto& note : input_notes(recipe)) notes.push_back(note);
   SlurmJob job = job_of_recipe(recipe, options, notes);
+  check_checkpoint(options, notes);
   check_plan(recipe, notes);
   return job;
 }

@@ -52,6 +52,20 @@ void refuse_unknown_launcher(const Environment& environment) {
       *ranks);
 }
 
+/// The first environment that is detected. One that yields comes after all others, except `local`, which always detects itself.
+const ClusterEnvironment& detected(const Environment& environment) {
+  const ClusterEnvironment* yielding = nullptr;
+  for (const auto& candidate : cluster_environments()) {
+    if (!candidate.detect(environment)) continue;
+    const bool local = std::string_view(candidate.name) == local_environment.name;
+    if (local && yielding) return *yielding;
+    if (!candidate.yields || !candidate.yields(environment)) return candidate;
+    if (!yielding) yielding = &candidate;
+  }
+  RUNNER_CHECK(false, "the local environment detects always");
+  return local_environment;
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -77,13 +91,9 @@ Placement find_placement(const std::string& wanted, const Environment& environme
     throw usage_error("unknown devices.cluster \"{}\": expected {}{}", wanted, join_or(names),
                       near ? fmt::format("; did you mean \"{}\"?", *near) : "");
   }
-  for (const auto& candidate : cluster_environments())
-    if (candidate.detect(environment)) {
-      if (std::string_view(candidate.name) == local_environment.name) refuse_unknown_launcher(environment);
-      return candidate.read(environment);
-    }
-  RUNNER_CHECK(false, "the local environment detects always");
-  return {};
+  const auto& found = detected(environment);
+  if (std::string_view(found.name) == local_environment.name) refuse_unknown_launcher(environment);
+  return found.read(environment);
 }
 
 void apply_node_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes) {

@@ -35,6 +35,8 @@ struct ClusterEnvironment {
   const char* ranks_option = "";  ///< its option for N ranks on each node
   const char* block_option = "";  ///< its option for consecutive ranks on each node, N on each
   bool (*detect)(const Environment&);
+  /// Whether another launcher that is also detected started this process. Null: none did.
+  bool (*yields)(const Environment&) = nullptr;
   Placement (*read)(
       const Environment&);  ///< throws Error(usage/environment) with the variable that is missing or invalid
 };
@@ -43,7 +45,7 @@ const std::vector<ClusterEnvironment>& cluster_environments();
 extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_environment, openmpi_environment,
     mpich_environment, horovod_environment, bagua_environment, kubeflow_environment, local_environment;
 
-/// `wanted` is devices.cluster; "auto" selects the first environment that is detected. Throws Error(usage) for an unknown
+/// `wanted` is devices.cluster; "auto" selects the first environment that is detected and does not yield to another. Throws Error(usage) for an unknown
 /// name. find_placement() in cluster_plugin.hpp also asks the plug-in of a recipe.
 Placement find_placement(const std::string& wanted, const Environment& environment);
 

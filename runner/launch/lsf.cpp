@@ -35,20 +35,19 @@ std::vector<std::string> compute_hosts(const Variables& variables) {
   return hosts;
 }
 
-std::string own_host(const Variables& variables) {
-  if (auto host = variables.text({"HOSTNAME"})) return *host;
-  return host_name();
-}
-
 /// The host name without its domain.
 std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
 
-int index_of(const std::vector<std::string>& hosts, const std::string& own) {
-  auto found = std::find_if(hosts.begin(), hosts.end(),
-                            [&](const std::string& host) { return short_name(host) == short_name(own); });
-  if (found == hosts.end())
-    throw environment_error("this host, {}, is not in LSB_DJOB_RANKFILE, which names {}", own, join(hosts, ", "));
-  return static_cast<int>(found - hosts.begin());
+/// The place of this host in the rank file. jsrun passes on the HOSTNAME of the launch node if that node exports it, so the variable counts
+/// only if the real name is not in the file.
+int own_index(const std::vector<std::string>& hosts, const Variables& variables) {
+  const std::string real = host_name(), named = variables.text({"HOSTNAME"}).value_or(real);
+  for (const auto& own : {real, named}) {
+    const auto found = std::ranges::find(hosts, short_name(own), short_name);
+    if (found != hosts.end()) return static_cast<int>(found - hosts.begin());
+  }
+  throw environment_error("this host, {}{}, is not in LSB_DJOB_RANKFILE, which names {}", real,
+                          named == real ? "" : fmt::format(" (HOSTNAME={})", named), join(hosts, ", "));
 }
 
 Placement read_lsf(const Environment& environment) {
@@ -61,7 +60,7 @@ Placement read_lsf(const Environment& environment) {
   placement.local_rank = variables.number({"JSM_NAMESPACE_LOCAL_RANK"});
   auto hosts = compute_hosts(variables);
   placement.num_nodes = static_cast<int>(hosts.size());
-  placement.node_rank = index_of(hosts, own_host(variables));
+  placement.node_rank = own_index(hosts, variables);
   placement.local_size =
       variables.optional_number({"JSM_NAMESPACE_LOCAL_SIZE"}).value_or(placement.world_size / placement.num_nodes);
   placement.job_id = variables.text({"LSB_JOBID"}).value_or("lsf");

@@ -5,6 +5,7 @@
 //   the same with several tasks or nodes     -> an error, because the other tasks would never start
 //   `srun --pty bash`, salloc's shell step   -> local workers; Slurm's only task is the shell
 //   srun inside any of these                 -> one rank for each task
+//   mpirun or horovodrun inside any of these -> the ranks of that launcher
 #include <algorithm>
 #include <array>
 
@@ -54,6 +55,16 @@ bool started_by_slurm(const Environment& environment) {
     return tasks > 1 || !is_shell_task(variables);
   }
   return !in_interactive_step(variables) && (allocated_tasks(variables) > 1 || allocated_nodes(variables) > 1);
+}
+
+/// Whether mpirun or horovodrun, if one is detected, started this process inside the job: the process is in no step of srun, or in a step
+/// with fewer tasks than there are ranks. Such a step starts mpirun's daemons, one on each node.
+bool started_inside_job(const Environment& environment) {
+  Variables variables(environment, title);
+  if (!in_srun_step(variables)) return true;
+  const int tasks = variables.optional_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or(1);
+  const auto ranks = variables.optional_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE"});
+  return ranks.value_or(0) > tasks;
 }
 
 [[noreturn]] void refuse_without_srun(const Variables& variables, const std::string& job) {
@@ -117,6 +128,7 @@ const ClusterEnvironment slurm_environment{
     .ranks_option = "srun --ntasks-per-node={}",
     .block_option = "srun --ntasks-per-node={} --distribution=block",
     .detect = started_by_slurm,
+    .yields = started_inside_job,
     .read = slurm_placement,
 };
 

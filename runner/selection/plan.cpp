@@ -12,6 +12,7 @@
 #include "runner/selection/backend.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/batch_fields.hpp"
+#include "runner/selection/late_reducer.hpp"
 #include "runner/selection/lengths.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/mesh_search.hpp"
@@ -307,6 +308,7 @@ static void add_notes(Plan& plan, const Recipe& recipe, const Topology& topology
   for (const auto& note : idle_options(recipe.strategy.options, *plan.entry, plan.job)) plan.notes.push_back(note);
   if (plan.entry->notes)
     for (const auto& note : plan.entry->notes(plan.job)) plan.notes.push_back(note);
+  if (const auto note = note_on_late_reducer(plan.recipe, *plan.entry, plan.job)) plan.notes.push_back(*note);
   for (auto& note : mesh_notes(recipe, topology.mesh(), topology.devices_per_node)) plan.notes.push_back(note);
   const auto& selection = recipe.selection;
   if (named && (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))

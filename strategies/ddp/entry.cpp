@@ -5,6 +5,8 @@
 #include "runner/base/option_table.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/reducers/built_in.hpp"
+#include "strategies/reducers/local_sgd_plan.hpp"
+#include "strategies/reducers/power_sgd_plan.hpp"
 
 namespace runner {
 
@@ -133,11 +135,39 @@ std::optional<std::string> refuse_ddp(const Job& job) {
   return hook && hook->refuse ? hook->refuse(job, hook_options(options)) : std::nullopt;
 }
 
+/// Whether a cast of gradients has nothing to do, because one rank sends none. Hooks that are not sums cast on one rank, too.
+bool is_idle_cast(const Job& job, const DdpOptions& options) {
+  return options.ddp_comm_wrapper != "none" && options.ddp_comm_hook == "none" && job.sharing_ranks() == 1;
+}
+
+/// Options of the comm hook that it does not read, because of the hook or of another option.
+std::vector<std::string> notes_of_hook_options(const DdpOptions& options) {
+  std::vector<std::string> notes;
+  const auto given = hook_options(options);
+  if (options.ddp_comm_hook == "batched_powerSGD_hook" &&
+      power_sgd_options().read(given).min_compression_rate != PowerSgdOptions().min_compression_rate)
+    notes.emplace_back(
+        "`min_compression_rate`: no effect with batched_powerSGD_hook, which compresses every bucket as a whole");
+  if (options.ddp_comm_hook == "post_localSGD_hook") {
+    const auto local = local_sgd_options().read(given);
+    if (local.subgroup_size && !local.post_local_gradient_allreduce)
+      notes.emplace_back(
+          "`subgroup_size`: no effect with post_local_gradient_allreduce = false, with which no subgroup reduces "
+          "gradients");
+  }
+  return notes;
+}
+
 std::vector<std::string> notes_of_ddp(const Job& job) {
-  if (ddp_options().read(job.options).ddp_comm_hook != "noop_hook" || job.world_size() == 1) return {};
-  return {
-      "ddp_comm_hook = \"noop_hook\": ranks do not communicate gradients, so this run only measures what "
-      "communication costs"};
+  const auto options = ddp_options().read(job.options);
+  auto notes = notes_of_hook_options(options);
+  if (is_idle_cast(job, options))
+    notes.emplace_back("`ddp_comm_wrapper`: no effect on one rank, which sends no gradients");
+  if (options.ddp_comm_hook == "noop_hook" && job.world_size() > 1)
+    notes.emplace_back(
+        "ddp_comm_hook = \"noop_hook\": ranks do not communicate gradients, so this run only measures what "
+        "communication costs");
+  return notes;
 }
 
 }  // namespace

@@ -8,7 +8,9 @@ std::vector<ForeignName> ddp_foreign_names() {
       "nothing to do: a bucket is reduced when all of its gradients are there, also those of shared parameters";
   std::vector<ForeignName> names = {
       ForeignName::renamed("ddp_comm_state", "strategy.ddp_comm_hook_options"),
-      ForeignName::accepted("broadcast_buffers", "nothing to do: no model here has buffers that training changes"),
+      ForeignName::accepted("broadcast_buffers",
+                            "nothing to do: running statistics of BatchNorm follow the mean over all ranks after each "
+                            "step, so they are equal on all ranks, also with false"),
       ForeignName::accepted("init_sync",
                             "nothing to do: initial values depend only on the seed and the parameter's name, so they "
                             "are equal on all ranks"),

@@ -30,7 +30,36 @@ struct FsdpOptions {
   bool cpu_offload = false;
   nlohmann::json mixed_precision = nullptr;      ///< a table of parts, or one dtype for all parts
   std::optional<bool> reduce_every_micro_batch;  ///< default: unless NO_SHARD
+  std::optional<double> gradient_predivide_factor;
 };
+
+/// FairScale's mixed_precision is a switch.
+std::string refused_switch(const nlohmann::json& value) {
+  if (!value.is_boolean()) return "";
+  return value == true ? "mixed_precision = true is precision.mode = \"bf16-mixed\" or \"16-mixed\"; the option is a "
+                         "table such as { reduce_dtype = \"bf16\" }"
+                       : "mixed_precision = false is precision.mode = \"32-true\": remove the option";
+}
+
+/// Arguments of FairScale's FSDP.
+void add_fairscale_options(OptionTable<FsdpOptions>& options) {
+  using Type = Option::Type;
+  options.add({.name = "gradient_predivide_factor",
+               .type = Type::number,
+               .help = "Gradients are divided by this before they are summed and multiplied by it after.",
+               .minimum = 0,
+               .above_minimum = true},
+              &FsdpOptions::gradient_predivide_factor);
+  options.add({.name = "bucket_cap_mb",
+               .type = Type::number,
+               .help = "Accepted for compatibility.",
+               .note = "no effect: gradients of a unit are reduced together; auto_wrap_policy makes larger units"});
+  options.add({.name = "verbose",
+               .type = Type::boolean,
+               .default_value = false,
+               .help = "Accepted for compatibility.",
+               .note = "no effect: `runner show` prints the plan of a run"});
+}
 
 const OptionTable<FsdpOptions>& option_table() {
   using Type = Option::Type;
@@ -84,7 +113,8 @@ const OptionTable<FsdpOptions>& option_table() {
         {.name = "mixed_precision",
          .type = Type::table_or_text,
          .help = "{ param_dtype, reduce_dtype, buffer_dtype }, or one dtype for all. Default: param_dtype is the dtype "
-                 "of computation in `precision`, reduce_dtype the dtype of its masters (float32 in mixed precision)."},
+                 "of computation in `precision`, reduce_dtype the dtype of its masters (float32 in mixed precision).",
+         .refuses = refused_switch},
         &FsdpOptions::mixed_precision);
     options.add({.name = "state_dict_type",
                  .type = Type::choice,
@@ -109,6 +139,7 @@ const OptionTable<FsdpOptions>& option_table() {
                  .default_value = false,
                  .help = "Accepted for compatibility.",
                  .note = no_sync_needed});
+    add_fairscale_options(options);
     return options;
   }();
   return table;
@@ -215,6 +246,7 @@ ParallelPlan plan_of(const Job& job, const FsdpOptions& options) {
   plan.reduce = mixed_dtype(options.mixed_precision, "reduce_dtype").value_or(plan.master);
   bool several = job.most_micro_batches() > 1 && !plan.reduce_every_micro_batch;
   plan.accumulate = several ? wider(plan.reduce, plan.master) : plan.reduce;
+  plan.predivide = options.gradient_predivide_factor.value_or(1);
   plan.overlap = job.accelerator.streams;
   const auto& prefetch = options.backward_prefetch;
   plan.backward_prefetch = prefetch == "BACKWARD_PRE"    ? ParallelPlan::Prefetch::before

@@ -57,6 +57,10 @@ std::vector<ForeignName> fairscale_names() {
       ForeignName::accepted("clear_autocast_cache", "nothing to do: casts are part of the plan"),
       ForeignName::accepted("force_input_to_fp32",
                             "nothing to do: `precision` decides in which dtype a block computes"),
+      {.name = "process_group_reduce_scatter",
+       .refusal =
+           "collectives of a rank follow one another in the group of all ranks; reductions overlap with backward "
+           "without a group of their own"},
       ForeignName::accepted("allow_reset_parameters", "nothing to do: each rank creates only its shards"),
   };
   for (auto& name : names) name.sections = {"strategy"};

@@ -12,7 +12,8 @@ namespace {
 
 struct Variable {
   const char* name;
-  const char* meaning;  ///< what a recipe sets instead, or why there is nothing to set
+  const char* meaning;     ///< what a recipe sets instead, or why there is nothing to set
+  bool is_switch = false;  ///< off unless it is a number above 0; there is no note on one that is off
 };
 
 constexpr const char* own_thread = "nothing to do: gradients are reduced during backward, without a background thread";
@@ -22,20 +23,26 @@ constexpr const char* by_timeout = "set train.timeout, after which ranks that wa
 
 constexpr Variable variables[] = {
     {.name = "HOROVOD_TIMELINE", .meaning = "set run.profiler = \"trace\", which writes a trace for Chrome"},
-    {.name = "HOROVOD_TIMELINE_MARK_CYCLES", .meaning = own_thread},
+    {.name = "HOROVOD_TIMELINE_MARK_CYCLES", .meaning = own_thread, .is_switch = true},
     {.name = "HOROVOD_CYCLE_TIME", .meaning = own_thread},
     {.name = "HOROVOD_CACHE_CAPACITY", .meaning = own_thread},
-    {.name = "HOROVOD_AUTOTUNE", .meaning = own_thread},
+    {.name = "HOROVOD_AUTOTUNE", .meaning = own_thread, .is_switch = true},
     {.name = "HOROVOD_AUTOTUNE_LOG", .meaning = own_thread},
-    {.name = "HOROVOD_HIERARCHICAL_ALLREDUCE", .meaning = by_levels},
+    {.name = "HOROVOD_HIERARCHICAL_ALLREDUCE", .meaning = by_levels, .is_switch = true},
     {.name = "HOROVOD_HIERARCHICAL_ALLGATHER",
-     .meaning = "nothing to do: the backend chooses the algorithm of an all-gather"},
-    {.name = "HOROVOD_TORUS_ALLREDUCE", .meaning = by_levels},
+     .meaning = "nothing to do: the backend chooses the algorithm of an all-gather",
+     .is_switch = true},
+    {.name = "HOROVOD_TORUS_ALLREDUCE", .meaning = by_levels, .is_switch = true},
     {.name = "HOROVOD_STALL_CHECK_TIME_SECONDS", .meaning = by_timeout},
     {.name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", .meaning = by_timeout},
-    {.name = "HOROVOD_STALL_CHECK_DISABLE", .meaning = by_timeout},
+    {.name = "HOROVOD_STALL_CHECK_DISABLE", .meaning = by_timeout, .is_switch = true},
     {.name = "HOROVOD_ADASUM_MPI_CHUNK_SIZE", .meaning = "nothing to do: vectors are sent as a whole"},
-    {.name = "HOROVOD_DYNAMIC_PROCESS_SETS", .meaning = process_sets_here},
+    {.name = "HOROVOD_DYNAMIC_PROCESS_SETS", .meaning = process_sets_here, .is_switch = true},
+    {.name = "HOROVOD_ELASTIC",
+     .meaning = "set devices.min_nodes and devices.max_nodes, and start `runner run` once on each node",
+     .is_switch = true},
+    {.name = "HOROVOD_LOG_LEVEL",
+     .meaning = "set the variable RUNNER_LOG, the lowest level of messages: trace, debug, info, warning or error"},
 };
 
 /// Horovod's buffer is in bytes, and 0 sends each gradient by itself.
@@ -46,6 +53,9 @@ std::string fusion_note(std::string_view bytes) {
     return "set strategy.bucket_cap_mb, the size of the buckets of gradients";
   return fmt::format("set strategy.bucket_cap_mb = {:.4g}", static_cast<double>(value) / (1 << 20));
 }
+
+/// As Horovod reads it.
+bool is_on(const char* value) { return std::strtol(value, nullptr, 10) > 0; }
 
 std::string note(const char* name, std::string_view meaning) {
   return fmt::format("the variable {} is not read: {}", name, meaning);
@@ -58,7 +68,8 @@ std::vector<std::string> notes_of_horovod_variables() {
   constexpr const char* fusion = "HOROVOD_FUSION_THRESHOLD";
   if (const char* bytes = std::getenv(fusion)) notes.push_back(note(fusion, fusion_note(bytes)));
   for (const auto& variable : variables)
-    if (std::getenv(variable.name)) notes.push_back(note(variable.name, variable.meaning));
+    if (const char* value = std::getenv(variable.name); value && (!variable.is_switch || is_on(value)))
+      notes.push_back(note(variable.name, variable.meaning));
   return notes;
 }
 

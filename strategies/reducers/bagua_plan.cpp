@@ -175,6 +175,10 @@ BuiltInReducer qadam() {
   reducer.about =
       "Adam that sends its first moment as 8-bit integers after `warmup_steps`, and then keeps the second moment.";
   reducer.qadam_warmup = [](const nlohmann::json& given) { return warmup_steps(bagua_options().read(given)); };
+  // The last step of the warm-up changes no moment.
+  reducer.late_start = {.option = "warmup_steps", .does = "differs from Adam", .first_step = [](const auto& given) {
+                          return warmup_steps(bagua_options().read(given));
+                        }};
   reducer.refuse = refuse_qadam;
   return reducer;
 }
@@ -214,6 +218,9 @@ BuiltInReducer low_precision_decentralized() {
 
 BuiltInReducer async_average() {
   BuiltInReducer reducer{.name = "async", .replicas_differ = true};
+  reducer.late_start = {.option = "warmup_steps", .does = "trains replicas", .first_step = [](const auto& given) {
+                          return warmup_steps(bagua_options().read(given)) + 1;
+                        }};
   reducer.about = "Each rank trains a replica. Parameters are averaged from time to time, while training goes on.";
   // The copy and the sum of a round.
   reducer.bytes = [](const Job& job, const ParallelPlan& plan, const FlatLayout& bucket) {

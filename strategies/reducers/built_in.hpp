@@ -21,6 +21,13 @@ struct BuiltInReducer {
   bool replicas_differ =
       false;  ///< each rank has parameters or optimizer state of its own; checkpoints have all of them
   bool reduces_in_backward = true;  ///< ParallelPlan::reduces_in_backward
+  /// Set if the first steps only sum gradients, as `ddp` does.
+  struct LateStart {
+    std::string option;  ///< sets the number of these steps
+    std::string does;    ///< what the reducer does later, as in "`powerSGD_hook` compresses from step 1001 on"
+    std::function<int64_t(const nlohmann::json& options)> first_step;  ///< the first other step, counted from 1
+  };
+  std::optional<LateStart> late_start = {};
   /// ReducerPlan::qadam_warmup, from the options.
   std::function<std::optional<int64_t>(const nlohmann::json& options)> qadam_warmup = {};
   /// Of a bucket with this layout. `plan` has the options.

@@ -92,6 +92,9 @@ BuiltInReducer post_local_sgd() {
       "Local SGD after some steps: each rank or subgroup trains a replica, and replicas are averaged every few "
       "steps (Lin et al., ICLR 2020).";
   hook.options = local_sgd_options().options();
+  hook.late_start = {.option = "start_localSGD_iter", .does = "trains replicas", .first_step = [](const auto& given) {
+                       return local_sgd_options().read(given).start_localSGD_iter + 1;
+                     }};
   hook.bytes = [](const Job&, const ParallelPlan& plan, const FlatLayout& bucket) {
     const bool copies = bytes_of(plan.master) < bytes_of(DType::float32);
     return ReducerPlan::Bytes{.held = cast_bytes(bucket, plan),

@@ -19,6 +19,9 @@ PowerSgdDivision division_of(const Job& job, const ParallelPlan& plan, const Fla
 BuiltInReducer make(bool batched) {
   BuiltInReducer hook;
   hook.options = power_sgd_options().options();
+  hook.late_start = {.option = "start_powerSGD_iter", .does = "compresses", .first_step = [](const auto& given) {
+                       return power_sgd_options().read(given).start_powerSGD_iter + 1;
+                     }};
   hook.bytes = [batched](const Job& job, const ParallelPlan& plan, const FlatLayout& bucket) {
     const auto options = power_sgd_options().read(plan.reducer.options);
     const auto division = division_of(job, plan, bucket, batched);

@@ -230,6 +230,7 @@ TEST_CASE("jobs in containers of Pyxis and Apptainer mount what the recipe needs
   CHECK_THAT(extended, ContainsSubstring(" --bind '" + list + "' --pwd "));
   const TemporaryFolder old, apart;
   fs::create_directories(old.path / "checkpoint");
+  std::ofstream(old.path / "checkpoint" / "manifest.json") << "{}";
   const std::string started =
       printed(place, {"--container", "r.sif", "--checkpoint", (old.path / "checkpoint").string()});
   CHECK_THAT(started, ContainsSubstring(old.path.string()));
@@ -336,6 +337,23 @@ TEST_CASE("what a job of Slurm cannot do is refused before it is in the queue") 
   CHECK(refused(place, {"--mount", "/a"}) == "error: --mount is for jobs in a container, and --container is missing\n");
   CHECK(refused(place, {"--array", "2"}) == "error: --array is for sweeps, and tiny.toml is a recipe\n");
   CHECK(refused(place, {"--parallel", "2"}) == "error: --parallel is for sweeps, and tiny.toml is a recipe\n");
+}
+
+TEST_CASE("a checkpoint that is not there is refused as by `runner run`, unless the job may find it later") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const std::string none = (place.path() / "none").string();
+  const std::vector<std::string> asked = {"--set", "devices.accelerator=cpu", "--checkpoint", none};
+  const std::string message = refused(place, asked);
+  CHECK_THAT(message, ContainsSubstring(none + ": there is no such checkpoint"));
+  CHECK(place.run(with({"run", "tiny.toml"}, asked)).err == message);
+  fs::create_directories(none);
+  CHECK_THAT(refused(place, asked), ContainsSubstring("this is not a checkpoint folder, it has no manifest.json"));
+  CHECK_THAT(refused(place, with(asked, {"--dependency", "afterok:7"})), ContainsSubstring("not a checkpoint folder"));
+  fs::remove(none);
+  const auto later = place.run(with({"submit", "tiny.toml", "--print"}, with(asked, {"--dependency", "afterok:7"})));
+  CHECK(later.code == 0);
+  CHECK_THAT(later.err, ContainsSubstring("note: --checkpoint " + none + ": it does not exist yet"));
 }
 
 TEST_CASE("which sweeps can be arrays") {

@@ -1,6 +1,7 @@
 // Names of other tools: read as our keys, accepted with a note, or refused with the key to use; also in [strategy].
 #include "runner/config/foreign_names.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "runner/base/text.hpp"
@@ -314,6 +315,21 @@ TEST_CASE("options of FairScale are read as our options") {
   CHECK(fully.strategy.options == json{{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}});
   CHECK(wrong("[strategy]\nname = \"ddp_fully_sharded\"\ncompute_dtype = \"float16\"\n").find("param_dtype") !=
         std::string::npos);
+  CHECK(
+      wrong("[strategy]\nname = \"ddp_fully_sharded\"\nprocess_group_reduce_scatter = 1\n") ==
+      "`process_group_reduce_scatter` is not an option here: collectives of a rank follow one another in the group of "
+      "all ranks; reductions overlap with backward without a group of their own");
+}
+
+TEST_CASE("broadcast_buffers is accepted, and its note says what happens to running statistics") {
+  for (const std::string value : {"true", "false"}) {
+    const auto recipe = read_foreign("[strategy]\nname = \"ddp\"\nbroadcast_buffers = " + value + "\n");
+    CHECK(recipe.strategy.options.empty());
+    CHECK(std::ranges::find(recipe.notes,
+                            "`broadcast_buffers`: nothing to do: running statistics of BatchNorm follow the mean over "
+                            "all ranks after each step, so they are equal on all ranks, also with false") !=
+          recipe.notes.end());
+  }
 }
 
 TEST_CASE("a name of another tool sets the key with the same meaning, and an error names both") {

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "runner/base/error.hpp"
+#include "runner/base/host_name.hpp"
 #include "runner/launch/hostlist.hpp"
 #include "runner/launch/variables.hpp"
 #include "tests/support/refusal.hpp"
@@ -226,11 +227,25 @@ TEST_CASE("LSF: ranks from jsrun, hosts from the rank file without the launch no
   CHECK(p.master_port == derived_port("lsf/77"));
   check_placement(p, 2, 2);
   CHECK(refusal_of(with(task, {{"HOSTNAME", "elsewhere"}})) ==
-        "4: this host, elsewhere, is not in LSB_DJOB_RANKFILE, which names c05n01, c05n02");
+        "4: this host, " + host_name() +
+            " (HOSTNAME=elsewhere), is not in LSB_DJOB_RANKFILE, which names c05n01, c05n02");
   CHECK(refusal_of(with(task, {{"JSM_NAMESPACE_RANK", "(unset)"}})) ==
         "4: JSM_NAMESPACE_RANK is not set; LSF's jsrun sets it for every rank: is this process started by it?");
   CHECK(refusal_of(with(task, {{"LSB_DJOB_RANKFILE", ranks + ".none"}})) ==
         "4: LSB_DJOB_RANKFILE=" + ranks + ".none names no compute host");
+}
+
+TEST_CASE("LSF: the real host name decides the node, also if jsrun passes on the HOSTNAME of another node") {
+  REQUIRE(!host_name().empty());
+  TemporaryFolder folder;
+  const auto ranks = (folder.path / "ranks").string();
+  const Map task{{"LSB_JOBID", "77"},         {"LSB_DJOB_RANKFILE", ranks},      {"JSM_NAMESPACE_SIZE", "2"},
+                 {"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_LOCAL_RANK", "0"}, {"HOSTNAME", "other-node"}};
+  std::ofstream(ranks) << "batch1\nother-node\n" << host_name() << "\n";
+  CHECK(find_placement("auto", from(task)).node_rank == 1);
+  CHECK(find_placement("auto", from(with(task, {{"HOSTNAME", "(unset)"}}))).node_rank == 1);
+  std::ofstream(ranks) << "batch1\n" << host_name() << "\nother-node\n";
+  CHECK(find_placement("auto", from(task)).node_rank == 0);
 }
 
 TEST_CASE("torchrun: all ranks derive the same port, which is not the agent's port") {
@@ -290,6 +305,33 @@ TEST_CASE("Slurm: several tasks without srun are refused, one task runs locally"
   CHECK(find_placement("auto", from(with(one_task, {{"SLURM_NTASKS", "(unset)"}}))).cluster == "local");
   CHECK(find_placement("local", from(slurm_batch)).cluster == "local");
   CHECK(refusal_of({}, "slurm") == "4: SLURM_JOB_ID is not set; Slurm sets it: is this process started by srun?");
+}
+
+TEST_CASE("inside a job of Slurm, ranks that mpirun or horovodrun started are theirs") {
+  const auto inside = [](Map job, const Map& rank) {
+    job.insert(rank.begin(), rank.end());
+    return find_placement("auto", from(job));
+  };
+  const Map gloo{{"HOROVOD_RANK", "1"},       {"HOROVOD_SIZE", "2"},       {"HOROVOD_LOCAL_RANK", "1"},
+                 {"HOROVOD_LOCAL_SIZE", "2"}, {"HOROVOD_CROSS_RANK", "0"}, {"HOROVOD_CROSS_SIZE", "1"}};
+  const Map one_node{{"SLURM_JOB_ID", "4242"}, {"SLURM_NTASKS", "2"}, {"SLURM_NNODES", "1"}};
+  for (const auto& job : {one_node, slurm_batch}) {
+    CHECK(inside(job, openmpi).cluster == "openmpi");
+    CHECK(inside(job, openmpi).rank == 1);
+    CHECK(inside(job, mpich).cluster == "mpich");
+    CHECK(inside(job, gloo).cluster == "horovod");
+  }
+  CHECK(refusal_of(one_node).starts_with("2: Slurm allocated 2 tasks on 1 node"));
+  CHECK(inside({{"SLURM_JOB_ID", "4242"}}, openmpi).cluster == "openmpi");
+  // srun started one daemon on each of two nodes, and each daemon started ranks.
+  const Map daemons = with(slurm_step, {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}});
+  const Map rank = with(openmpi, {{"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_RANK", "3"},
+                                  {"MASTER_ADDR", "gpu07"},
+                                  {"MASTER_PORT", "29500"}});
+  CHECK(inside(daemons, rank).cluster == "openmpi");
+  CHECK(inside(daemons, rank).node_rank == 1);
+  CHECK(inside(slurm_step, rank).cluster == "slurm");
 }
 
 TEST_CASE("Slurm: interactive shells run locally, srun inside them gives ranks") {

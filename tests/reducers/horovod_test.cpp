@@ -258,11 +258,20 @@ TEST_CASE("variables that set up Horovod get a note with the key of recipes") {
         std::vector<std::string>{"the variable HOROVOD_FUSION_THRESHOLD is not read: set strategy.bucket_cap_mb = 32"});
   CHECK_THAT(notes_with("HOROVOD_FUSION_THRESHOLD", "0").at(0),
              ContainsSubstring("set strategy.bucket_cap_mb, the size of the buckets"));
-  for (const std::string variable : {"HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_TORUS_ALLREDUCE"})
+  for (const std::string variable : {"HOROVOD_HIERARCHICAL_ALLREDUCE", "HOROVOD_TORUS_ALLREDUCE"}) {
+    for (const char* off : {"0", ""}) CHECK(notes_with(variable.c_str(), off).empty());
     CHECK(notes_with(variable.c_str(), "1") ==
           std::vector<std::string>{"the variable " + variable +
                                    " is not read: set strategy.hierarchical = true, which sums gradients inside each "
                                    "node, and then over the nodes"});
+  }
+  CHECK(notes_with("HOROVOD_ELASTIC", "1") ==
+        std::vector<std::string>{"the variable HOROVOD_ELASTIC is not read: set devices.min_nodes and "
+                                 "devices.max_nodes, and start `runner run` once on each node"});
+  CHECK(notes_with("HOROVOD_ELASTIC", "0").empty());
+  CHECK(notes_with("HOROVOD_LOG_LEVEL", "debug") ==
+        std::vector<std::string>{"the variable HOROVOD_LOG_LEVEL is not read: set the variable RUNNER_LOG, the lowest "
+                                 "level of messages: trace, debug, info, warning or error"});
   CHECK(notes_with("HOROVOD_DYNAMIC_PROCESS_SETS", "1") ==
         std::vector<std::string>{
             "the variable HOROVOD_DYNAMIC_PROCESS_SETS is not read: process sets are named groups of ranks, which the "
