@@ -43,7 +43,7 @@ std::string describe(const Plan& plan) {
   for (const auto* parameter : plan.model->parameters()) trained += parameter->trainable ? parameter->numel() : 0;
   return fmt::format("{} {} parameters{}, {} on {}, {}: {}", plan.recipe.model.name, format_parameters(all),
                      trained < all ? fmt::format(" ({} trained)", format_parameters(trained)) : "", plan.entry->name,
-                     counted(job.world_size(), job.accelerator.type == "cuda" ? "GPU" : job.accelerator.noun()) +
+                     counted(job.world_size(), job.accelerator.is_cuda() ? "GPU" : job.accelerator.noun()) +
                          (job.mesh == data_mesh(job.world_size()) ? "" : fmt::format(" ({})", to_text(job.mesh))) +
                          simulation_text(plan.recipe),
                      plan.recipe.precision.mode, step_size_text(job));

@@ -30,7 +30,7 @@ SystemWatch::Options watched(const Recipe& recipe, const Plan& plan) {
       .every = std::chrono::milliseconds(std::llround(milliseconds * recipe.logging.system_interval_s)),
       .gpus = {},
       .local_ranks = plan.job.local_size};
-  if (plan.job.accelerator.type != cuda_accelerator().type) return options;  // NVML reads them
+  if (!plan.job.accelerator.is_cuda()) return options;  // NVML reads them
   const Facts facts = read_facts();
   for (const int index : choose_devices(recipe.devices, facts).device_indices)
     options.gpus.push_back({.index = index, .uuid = facts.devices.at(static_cast<size_t>(index)).uuid});

@@ -40,7 +40,7 @@ void resolve_backend(Recipe& recipe, nlohmann::json& options, const Topology& to
         {.place = recipe.origin(in_devices), .code = "refused", .message = message, .allowed = allowed});
   };
   const auto& accelerator = topology.accelerator;
-  const bool cuda = accelerator.type == cuda_accelerator().type;
+  const bool cuda = accelerator.is_cuda();
   if (backend == "nccl" && !cuda)
     refuse(fmt::format("process_group_backend \"nccl\" needs CUDA devices, and these are {}s", accelerator.noun()),
            {"shm", "gloo"});

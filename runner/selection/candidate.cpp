@@ -12,6 +12,7 @@
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/program/parallel_plan.hpp"
+#include "strategies/xla/entry.hpp"
 
 namespace runner {
 
@@ -51,8 +52,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.model = &model;
   job.precision = precision_policy(recipe.precision.mode);
   job.accelerator = topology.accelerator;
-  if (topology.accelerator.type == cuda_accelerator().type)
-    job.accelerator.workspace_bytes = workspace_bytes(topology.kind);
+  if (topology.accelerator.is_cuda()) job.accelerator.workspace_bytes = workspace_bytes(topology.kind);
   job.products = topology.products;
   job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   job.mesh = topology.mesh();
@@ -72,7 +72,11 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
 
 void set_engine(const Entry& entry, Job& job) {
   // Only strategies whose ranks are threads can have it, and other plans take longer to make.
-  if (entry.ranks_are_threads && entry.plan && entry.plan(job).compiled) job.accelerator.platform = "pjrt";
+  const auto compiled = entry.ranks_are_threads && entry.plan ? entry.plan(job).compiled : std::nullopt;
+  if (compiled && !computes_on_host(compiled->plugin))
+    job.accelerator = pjrt_accelerator();
+  else if (compiled)
+    job.accelerator.platform = pjrt_accelerator().platform;
 }
 
 nlohmann::json parts_json(const MemoryParts& memory) {

@@ -20,8 +20,10 @@ struct Accelerator {
   /// The devices are those of a PJRT plug-in: "tpu" if its platform must have that name, "pjrt" for any. Empty: they are LibTorch's.
   std::string platform = {};
 
+  /// Only for what a user calls by CUDA's names (variables, NVML), and for the kernels that CUDA's libraries choose.
+  bool is_cuda() const { return type == "cuda"; }
   /// One of the devices, in messages.
-  std::string noun() const { return type == "cuda" ? "CUDA device" : type == "cpu" ? "CPU rank" : type + " device"; }
+  std::string noun() const { return is_cuda() ? "CUDA device" : type == "cpu" ? "CPU rank" : type + " device"; }
 };
 
 /// CUDA's context uses 300 to 500 MB and each NCCL communicator about 500 MB (Fujii et al. 2024, arXiv 2411.06465).

@@ -44,7 +44,7 @@ struct ParallelPlan;  // program/parallel_plan.hpp
 
 /// The condition under which an option has an effect.
 struct OnlyWith {
-  std::string what = "";                            ///< "stage = 3", "CUDA devices"; empty: no condition
+  std::string what = "";                            ///< "stage = 3", "several ranks"; empty: no condition
   std::function<bool(const Job&)> holds = nullptr;  ///< tests the condition; the job contains the strategy's options
 };
 
@@ -193,9 +193,12 @@ struct HostWork {
   int64_t updated = 0;       ///< parameter elements that the CPU updates
 };
 
-/// Conditions for options: a device with streams (CUDA), or several ranks.
+/// Conditions for options: what a device can do, or several ranks.
 inline OnlyWith only_with_streams() {
-  return {"CUDA devices", [](const Job& job) { return job.accelerator.streams; }};
+  return {"devices that have streams (CUDA)", [](const Job& job) { return job.accelerator.streams; }};
+}
+inline OnlyWith only_with_pinned_memory() {
+  return {"devices that copy from pinned memory (CUDA)", [](const Job& job) { return job.accelerator.pinned; }};
 }
 inline OnlyWith only_among_ranks() {
   return {"several ranks", [](const Job& job) { return job.world_size() > 1; }};

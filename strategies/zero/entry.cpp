@@ -150,7 +150,8 @@ std::vector<StrategyOption> options_with_needs() {
   only({"stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_prefetch_bucket_size",
         "stage3_max_live_parameters", "stage3_max_reuse_distance"},
        "stage = 3", [](const ZeroOptions& given) { return given.stage == 3; });
-  need(options, {"overlap_comm", "pin_memory"}, only_with_streams());
+  need(options, {"overlap_comm"}, only_with_streams());
+  need(options, {"pin_memory"}, only_with_pinned_memory());
   only({"offload_optimizer_device"}, "offload_optimizer = true",
        [](const ZeroOptions& given) { return given.offload_optimizer; });
   only({"offload_params_device"}, "offload_parameters = true",

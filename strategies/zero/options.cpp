@@ -156,7 +156,7 @@ void add_offload_options(Table& table) {
              .help = "Folder on the NVMe disk. A relative path is relative to the file that contains it. The file of "
                      "each rank has no name, so nothing remains after a crash."},
             &Z::nvme_path);
-  table.add({.name = "pin_memory", .type = Type::boolean, .help = "Pin host memory for offload from a CUDA device."},
+  table.add({.name = "pin_memory", .type = Type::boolean, .help = "Pin host memory for offload from the device."},
             &Z::pin_memory);
   table.add({.name = "optimizer_buffer_count",
              .type = Type::integer,

@@ -169,8 +169,9 @@ TEST_CASE("`runner strategies NAME` prints the differences of an alias, and opti
   CHECK(sharded.starts_with(
       "ddp_sharded = { stage = 2 }: an alias of zero\n    (FairScale's OSS with ShardedDataParallel is"));
   CHECK(sharded.find(")\nzero: ") != std::string::npos);
-  CHECK(shown("fsdp", "no_gpu.json").find("only with CUDA devices; this machine has none\n") != std::string::npos);
-  CHECK(shown("fsdp", "gpu.json").find("only with CUDA devices\n") != std::string::npos);
+  CHECK(shown("fsdp", "no_gpu.json").find("only with devices that have streams (CUDA); this machine has none\n") !=
+        std::string::npos);
+  CHECK(shown("fsdp", "gpu.json").find("only with devices that have streams (CUDA)\n") != std::string::npos);
   CHECK(shown("deepspeed", "gpu.json").find("  config\n      DeepSpeed's configuration: ") != std::string::npos);
   auto wrong = place.run({"strategies", "IPUStrateg"});  // strategies that need other devices are not suggested
   CHECK(wrong.code == 2);

@@ -288,7 +288,8 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
   CHECK(idle("fsdp", {{"hybrid_group_size", 2}, {"sharding_strategy", "HYBRID_SHARD"}}).empty());
   CHECK(idle("fsdp", {{"min_num_params", 5}}) == note("min_num_params", "auto_wrap_policy = \"size\""));
   CHECK(idle("fsdp", {{"min_num_params", 5}, {"auto_wrap_policy", "size_based_auto_wrap_policy"}}).empty());
-  CHECK(idle("fsdp", {{"backward_prefetch", "BACKWARD_PRE"}}) == note("backward_prefetch", "CUDA devices"));
+  CHECK(idle("fsdp", {{"backward_prefetch", "BACKWARD_PRE"}}) ==
+        note("backward_prefetch", "devices that have streams (CUDA)"));
   CHECK(idle("fsdp", {{"forward_prefetch", true}}).empty());  // its own note has the condition
   CHECK(idle("fsdp", {{"forward_prefetch", false}, {"backward_prefetch", "NONE"}}).empty());
   CHECK(idle("fsdp", {{"forward_prefetch", true}, {"backward_prefetch", "BACKWARD_PRE"}}, cuda).empty());

@@ -1,5 +1,8 @@
 #include "runner/train/parts/accelerator.hpp"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <mutex>
 
 #include "runner/base/process_memory.hpp"
@@ -118,6 +121,28 @@ const OpenLibrary& library_of_process(const Recipe& recipe) {
   return library;
 }
 
+/// Tries what facts() states about streams and pinned memory, on the current device of this rank.
+void check_abilities(const OpenLibrary& opened, int index) {
+  const auto attempt = [&](bool stated, const char* what, const auto& body) {
+    if (!stated) return;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      refuse(opened.path, fmt::format("states {}, which do not work: {}", what, first_line(error.what())));
+    }
+  };
+  const torch::Device device(torch::Device(opened.facts.type).type(), static_cast<c10::DeviceIndex>(index));
+  attempt(opened.facts.streams, "streams", [&] {
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    c10::Event event(device.type());
+    event.record(guard.getStreamFromGlobalPool(device));
+    event.synchronize();
+  });
+  attempt(opened.facts.pinned, "copies from pinned memory", [&] {
+    (void)torch::ones({1}, torch::TensorOptions().pinned_memory(true)).to(device, /*non_blocking=*/true);
+  });
+}
+
 json to_json(const torch_parts::AcceleratorFacts& facts) {
   json devices = json::array();
   for (const auto& device : facts.devices)
@@ -144,6 +169,7 @@ OpenDevices open_plugged(const Recipe& recipe) {
                                       accelerator_key, library.path, device,
                                       counted(std::ssize(library.facts.devices), "device"));
             library.call("set_device", [&](auto& accelerator) { accelerator.set_device(device); });
+            check_abilities(library, device);
             return [&library, device] {
               return library.call("peak_memory_bytes",
                                   [&](const auto& accelerator) { return accelerator.peak_memory_bytes(device); });
