@@ -40,9 +40,9 @@ void complete_plans(Entry& entry) {
 }
 
 /// A compiled step has its state on the devices, and a copy of it in host memory (strategies/xla).
-void add_host_copy(const Job& job, MemoryParts& parts) {
+void add_host_copy(const std::string& plugin, MemoryParts& parts) {
   const int64_t parameters = parts.parameters, optimizer = parts.optimizer;
-  if (job.accelerator.own_memory) {
+  if (!computes_on_host(plugin)) {
     parts.host += parameters + optimizer;
     return;
   }
@@ -54,12 +54,12 @@ void add_host_copy(const Job& job, MemoryParts& parts) {
 /// The plug-in for CPUs joins the computations that its programs separate by barriers: it keeps gathered parameters after forward, and
 /// activations that are to be recomputed.
 MemoryParts compiled_memory(Job job, ParallelPlan plan) {
-  if (plan.compiled->plugin.empty()) {
+  if (computes_on_host(plan.compiled->plugin)) {
     job.recompute.assign(job.model->blocks.size(), false);
     for (auto& unit : plan.units) unit.keep_after_forward = true;
   }
   auto parts = program_memory(job, plan);
-  add_host_copy(job, parts);
+  add_host_copy(plan.compiled->plugin, parts);
   return parts;
 }
 

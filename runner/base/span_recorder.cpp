@@ -17,14 +17,15 @@ int64_t now() {
 
 bool outside_steps(Phase phase) { return phase == Phase::validation || phase == Phase::checkpoint; }
 bool on_device(Phase phase) {
-  return phase == Phase::forward || phase == Phase::backward || phase == Phase::collective || phase == Phase::update;
+  return phase == Phase::forward || phase == Phase::backward || phase == Phase::collective || phase == Phase::update ||
+         phase == Phase::program;
 }
 
 }  // namespace
 
 const char* name_of(Phase phase) {
-  constexpr const char* names[] = {"step",   "data",  "forward",    "backward",  "collective",
-                                   "update", "hooks", "validation", "checkpoint"};
+  constexpr const char* names[] = {"step",   "data",    "forward", "backward",   "collective",
+                                   "update", "program", "hooks",   "validation", "checkpoint"};
   return names[static_cast<size_t>(phase)];
 }
 

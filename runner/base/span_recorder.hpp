@@ -14,7 +14,18 @@ namespace runner {
 
 /// What a span of time is spent on. A span of a step contains the others of that step. Validation and checkpoints are not parts of
 /// a step, and what they contain is theirs.
-enum class Phase : uint8_t { step, data, forward, backward, collective, update, hooks, validation, checkpoint };
+enum class Phase : uint8_t {
+  step,
+  data,
+  forward,
+  backward,
+  collective,
+  update,
+  program,
+  hooks,
+  validation,
+  checkpoint
+};
 /// "forward".
 const char* name_of(Phase phase);
 

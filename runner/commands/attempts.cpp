@@ -9,6 +9,7 @@
 #include "runner/base/hang_limit.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/compiled_memory.hpp"
 #include "runner/commands/plan_here.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/selection/batch.hpp"
@@ -44,6 +45,7 @@ WorkerGroup make_group(const Plan& plan, const Place& place, const CommandAttemp
   group.device_indices = place.device_indices;
   auto threads = std::to_string(recipe.devices.threads_per_rank.value_or(1));
   group.environment = {{"OMP_NUM_THREADS", threads}, {"MKL_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "passive"}};
+  group.environment.merge(xla_threads(plan));
   group.log_dir = (run_dir / "logs").string();
   const auto& accelerator = place.topology.accelerator;
   // CPU ranks always communicate through host memory.

@@ -27,6 +27,9 @@
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
 #include "runner/report/table.hpp"
+#ifdef RUNNER_HAS_XLA
+#include "strategies/pjrt/plugin.hpp"
+#endif
 
 namespace runner {
 
@@ -89,6 +92,24 @@ Finding check_cuda(const Facts& facts) {
     return {"CUDA", Health::fail, list_devices(facts) + ", but the CUDA module does not load: " + dlerror(),
             "scripts/setup --cuda"};
   return {"CUDA", Health::ok, list_devices(facts)};
+}
+
+/// A program without XLA is complete, except for the strategies that need it.
+Finding check_xla() {
+#ifdef RUNNER_HAS_XLA
+  try {
+    const double begin = steady_seconds();
+    const pjrt::Plugin plugin(pjrt::cpu_plugin());
+    return {"XLA", Health::ok,
+            fmt::format("PJRT plug-in for CPUs, interface {}, loads in {}", plugin.version(),
+                        format_duration(steady_seconds() - begin))};
+  } catch (const Error& error) {
+    return {"XLA", Health::warn, error.what(), "scripts/setup --xla; only the strategies xla and xla_fsdp need it"};
+  }
+#else
+  return {"XLA", Health::ok,
+          "not in this program; scripts/setup --xla and a build add the strategies xla and xla_fsdp"};
+#endif
 }
 
 Finding check_cores(const Facts& facts) {
@@ -193,9 +214,9 @@ Finding check_git() {
 
 std::vector<Finding> examine(const Facts& facts) {
   const fs::path home = ledger_home();
-  return {check_worker(),     check_cuda(facts),     check_cores(facts), check_memory(facts), check_disk(home),
-          check_ledger(home), check_shared_memory(), check_loopback(),   check_clock(),       check_files(),
-          check_git()};
+  return {check_worker(),      check_cuda(facts), check_xla(),        check_cores(facts),
+          check_memory(facts), check_disk(home),  check_ledger(home), check_shared_memory(),
+          check_loopback(),    check_clock(),     check_files(),      check_git()};
 }
 
 void print_table(const std::vector<Finding>& findings) {

@@ -43,7 +43,7 @@ int launched_device(const Placement& placement, const Accelerator& accelerator, 
     throw environment_error(
         "{} started {} ranks on this node, but rank {} sees {} {}s{}: start one rank for each device",
         placement.cluster, placement.local_size, placement.rank, visible.size(), accelerator.noun(),
-        accelerator.type == "cuda" ? " (CUDA_VISIBLE_DEVICES)" : "");
+        accelerator.is_cuda() ? " (CUDA_VISIBLE_DEVICES)" : "");
   return visible[static_cast<size_t>(placement.local_rank)];
 }
 
@@ -67,7 +67,7 @@ void describe_devices(Topology& topology, const Facts& facts, const std::vector<
 DeviceChoice choose_devices_here(const Recipe& recipe, const Facts& facts, const Placement& placement) {
   Recipe::Devices wanted = devices_of(recipe, facts.devices.size());
   bool count = wanted.devices.kind == DeviceRequest::Kind::count;
-  if (placement.launched && count)
+  if (placement.launched && count && wanted.accelerator != "tpu")
     wanted.devices = {};  // check_placement() checks the count; this rank may see only its own device
   return choose_devices(wanted, facts);
 }
@@ -117,6 +117,7 @@ Topology topology_here(const Recipe& recipe, const Facts& facts) {
   DeviceChoice choice = choose_devices(devices_of(recipe, facts.devices.size()), facts);
   Topology topology;
   topology.accelerator = choice.accelerator;
+  topology.pjrt_devices = has_pjrt_devices(recipe);
   topology.devices_per_node = choice.count;
   topology.num_nodes = static_cast<int>(recipe.devices.num_nodes);
   topology.device_indices = choice.device_indices;
@@ -148,6 +149,7 @@ Place find_place(const Recipe& recipe, const LaunchOptions& options) {
 
   auto& topology = place.topology;
   topology.accelerator = choice.accelerator;
+  topology.pjrt_devices = has_pjrt_devices(recipe);
   describe_devices(topology, facts, choice.device_indices);
   if (choice.count == placement.local_size) topology.device_indices = choice.device_indices;
   topology.devices_per_node = placement.local_size;

@@ -31,6 +31,7 @@
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/pipeline/picture.hpp"
 #include "strategies/program/program.hpp"
+#include "strategies/xla/entry.hpp"
 
 namespace runner {
 
@@ -107,7 +108,7 @@ void set_devices(const RecommendOptions& options, Recipe& recipe) {
 }
 
 std::string describe_devices(const Topology& topology) {
-  std::string what = topology.kind ? topology.kind->name : topology.accelerator.noun();
+  std::string what = topology.kind ? topology.kind->name : topology.noun();
   return topology.num_nodes == 1
              ? fmt::format("{} x {}", topology.devices_per_node, what)
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
@@ -164,6 +165,22 @@ std::optional<Plan> plan_with_mesh(const Recipe& recipe, const Topology& topolog
   return std::nullopt;
 }
 
+/// Makes the recipe one with strategy = "auto". If its strategy has a PJRT plug-in for other devices, only strategies that take this
+/// option are candidates, because no other strategy can use these devices.
+void open_choice(Recipe& recipe, const RecommendOptions& options) {
+  const bool is_auto = recipe.strategy.name == "auto";
+  const auto plugin = plugin_of_devices(recipe.strategy.options);
+  recipe.strategy.name = "auto";
+  if (!is_auto) recipe.strategy.options = Recipe::Strategy().options;
+  if (plugin.empty() || recipe.devices.simulate) return;
+  if (!options.device_kind.empty())
+    throw usage_error(
+        "--device-kind is for devices that LibTorch uses, and strategy.plugin = \"{}\" is for others: remove one of "
+        "them",
+        plugin);
+  recipe.strategy.options["plugin"] = plugin;
+}
+
 ExitCode recommend(RecommendOptions options) {
   split_world(options);
   const Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
@@ -178,13 +195,12 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   // The recipe's strategy becomes one of the candidates, and the choice is among all of them.
   const auto own = own_strategy(recipe);
   const auto strategy = recipe.strategy;
-  const auto name = std::exchange(recipe.strategy.name, "auto");
-  if (name != "auto") recipe.strategy.options = Recipe::Strategy().options;
+  open_choice(recipe, options);
   Facts facts = options.device_kind.empty() ? facts_for(recipe) : Facts();
   set_devices(options, recipe);
   Topology topology = options.device_kind.empty() ? topology_here(recipe, facts) : imagined(options, recipe);
   std::vector<Diagnostic> mistakes;
-  recipe.strategy.name = name;  // its mesh remains
+  recipe.strategy.name = strategy.name;  // its mesh remains
   if (!resolve_mesh(recipe, topology, mistakes)) throw RecipeError(mistakes);
   recipe.strategy.name = "auto";
   const auto asked_batch = recipe.train.global_batch_size;

@@ -4,11 +4,13 @@
 
 #include <cmath>
 
+#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/calibrations.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/timed_runs.hpp"
+#include "strategies/xla/entry.hpp"
 
 namespace runner {
 
@@ -63,10 +65,20 @@ bool ClockSource::over_gloo(const Job& job) const {
   return !topology_.on_devices() && (job.num_nodes > 1 || (!shared_memory_ && job.world_size() > 1));
 }
 
+namespace {
+
+/// "cpu with XLA", or "XLA, libtpu.so" with the plug-in for other devices.
+std::string xla_devices(const Job& job) {
+  const auto plugin = plugin_of_devices(job.options);
+  return plugin.empty() ? "cpu with XLA" : "XLA, " + fs::path(plugin).filename().string();
+}
+
+}  // namespace
+
 Circumstances ClockSource::circumstances(const Job& job, int threads) const {
   const std::string device = topology_.kind                      ? topology_.kind->name
                              : topology_.on_devices()            ? "another " + topology_.accelerator.noun()
-                             : !job.accelerator.platform.empty() ? "cpu with XLA"
+                             : !job.accelerator.platform.empty() ? xla_devices(job)
                              : over_gloo(job)                    ? "cpu over Gloo"
                                                                  : "cpu";
   return {.machine = knowledge_.machine,

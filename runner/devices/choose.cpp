@@ -118,11 +118,10 @@ DeviceChoice choose_accelerator(const Recipe::Devices& devices, const Facts& fac
 /// `chosen`: the recipe requests cpu. Otherwise cpu follows from the machine, and `why` gives the reason.
 DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::string& why) {
   const DeviceRequest& request = devices.devices;
-  const bool plugged = devices.accelerator == "tpu";
-  if (plugged && devices.cpu_processes <= 1 && (request.kind != Kind::count || request.count < 1))
-    throw usage_error(
-        "devices = {}: what devices a PJRT plug-in has is not known before a run; write their number, devices = N",
-        write_request(request));
+  const bool pjrt = devices.accelerator == "tpu";
+  if (pjrt && (request.kind != Kind::count || request.count < 1))
+    throw usage_error("{}: what devices a PJRT plug-in has is not known before a run; write their number, devices = N",
+                      write_request(request));
   if (request.kind == Kind::indices || request.kind == Kind::free_count) {
     if (chosen)
       throw usage_error(
@@ -136,7 +135,8 @@ DeviceChoice choose_cpu(const Recipe::Devices& devices, bool chosen, const std::
   // takes precedence, and so does any count if cpu_processes has its default.
   if (request.kind == Kind::count && request.count > 0 && (chosen || choice.count == 1)) choice.count = request.count;
   if (choice.count < 1) throw usage_error("cpu_processes = {}: it takes at least 1", choice.count);
-  choice.reason = fmt::format("{} on the CPU{}", counted(choice.count, "rank"), chosen ? "" : ": " + why);
+  choice.reason = pjrt ? counted(choice.count, "device") + " of the PJRT plug-in, as the recipe says"
+                       : fmt::format("{} on the CPU{}", counted(choice.count, "rank"), chosen ? "" : ": " + why);
   if (request.kind == Kind::count && request.count > 0 && request.count != choice.count)
     choice.reason +=
         fmt::format("; cpu_processes = {} takes precedence over {} there", choice.count, write_request(request));

@@ -4,10 +4,12 @@
 
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "runner/base/capture.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/held_signals.hpp"
 #include "runner/base/own_program.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
@@ -20,6 +22,18 @@ namespace {
 
 fs::path worker_program() { return beside_program("runner-worker"); }
 
+/// Runs the program, and kills it when one of the signals arrives.
+Captured capture_until(const HeldSignals& signals, const std::vector<std::string>& command, CaptureOptions options) {
+  constexpr std::chrono::milliseconds pause{20};
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  const std::jthread watch([&](const std::stop_token& ended) {
+    while (!ended.stop_requested() && !signals.any()) std::this_thread::sleep_for(pause);
+    if (signals.any()) stop.request_stop();
+  });
+  return capture(command, options);
+}
+
 }  // namespace
 
 std::string worker_identity(const std::string& key) {
@@ -31,15 +45,21 @@ std::string worker_identity(const std::string& key) {
   return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
-nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key) {
+nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key,
+                          const std::map<std::string, std::string>& environment) {
   (void)worker_identity(key);
   const auto library = request.at("plugin").get<std::string>();
+  const HeldSignals signals;  // until the folder is removed
   const ScratchFolder scratch(fs::temp_directory_path());
   const auto question = scratch.path() / "request.json", answer = scratch.path() / "description.json";
   write_file_atomic(question, request.dump());
   constexpr std::chrono::minutes longest{5};
-  const auto ended = capture({worker_program().string(), flag, question.string(), answer.string()},
-                             {.timeout = longest, .with_stderr = true});
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(fmt::format("{}={}", name, value));
+  const auto ended = capture_until(signals, {worker_program().string(), flag, question.string(), answer.string()},
+                                   {.timeout = longest, .environment = variables, .with_stderr = true});
+  if (ended.too_late && signals.any())
+    throw Error(ExitCode::interrupted, fmt::format("stopped while {} was asked about", library));
   if (ended.too_late)
     throw usage_error("{}: the process that was asked about {} took more than {} minutes", key, library,
                       longest.count());

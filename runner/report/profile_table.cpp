@@ -13,8 +13,10 @@ using nlohmann::json;
 
 /// The order of the phases in a step, and their names for readers.
 constexpr std::pair<const char*, const char*> phases[] = {
-    {"data", "data wait"}, {"forward", "forward"}, {"backward", "backward"}, {"collective", "collectives"},
-    {"update", "update"},  {"hooks", "hooks"},     {"other", "other"}};
+    {"data", "data wait"},    {"forward", "forward"},
+    {"backward", "backward"}, {"collective", "collectives"},
+    {"update", "update"},     {"program", "program (forward, backward, sums, update)"},
+    {"hooks", "hooks"},       {"other", "other"}};
 
 class Table {
  public:

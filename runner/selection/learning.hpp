@@ -17,7 +17,7 @@ namespace runner {
 /// What the time of a step depends on besides its load.
 struct Circumstances {
   std::string machine;  ///< host name, CPU, cores
-  std::string device;   ///< "cpu", "cpu over Gloo", or the kind of the CUDA devices
+  std::string device;   ///< "cpu", "cpu over Gloo", "cpu with XLA", "XLA, libtpu.so", or the kind of the CUDA devices
   std::string build;    ///< of runner
   std::string family, precision;
   int local_size = 1, num_nodes = 1, threads = 1;

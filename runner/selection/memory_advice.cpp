@@ -9,6 +9,7 @@
 #include "runner/selection/rules.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "strategies/xla/entry.hpp"
 
 namespace runner {
 
@@ -132,12 +133,13 @@ std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
   Search search(entry, job);
   consider_loss_chunk(search, entry, job);
   consider_micro_batch(search, entry, job);
+  const bool of_libtorch = plugin_of_devices(job.options).empty();  // others have no strategy of the rules
   for (const auto& saving : rule_book().savings)
-    if (!saving.form.empty()) consider_form(search, entry, job, saving);
+    if (!saving.form.empty() && of_libtorch) consider_form(search, entry, job, saving);
   consider_recompute(search, entry, job);
   consider_mixed_precision(search, entry, job);
   for (const auto& saving : rule_book().savings)
-    if (!saving.name.empty() && (saving.only != "device_memory" || job.accelerator.own_memory))
+    if (!saving.name.empty() && of_libtorch && (saving.only != "device_memory" || job.accelerator.own_memory))
       consider_name(search, job, saving);
   return search.ways();
 }

@@ -79,6 +79,14 @@ const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>
   return learn_strategy(std::move(*entry));
 }
 
+const Entry* script_entry(const Recipe& recipe) {
+  if (!lua::names_script(recipe.strategy.name) && !recipe.strategy.options.contains("registry")) return nullptr;
+  std::vector<Diagnostic> diagnostics;
+  const Entry* entry = learn_script_strategy(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(diagnostics);
+  return entry;
+}
+
 void check_script_calls(const Recipe& recipe, const json& options, std::vector<Diagnostic>& diagnostics) {
   lua::State state(lua::script_state_options(recipe));
   std::vector<Diagnostic> known;  // reported when the file was read for its plan

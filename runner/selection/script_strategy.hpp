@@ -16,6 +16,8 @@ namespace runner {
 /// Mistakes in the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `names`: receives those of the registry.
 const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                    lua::RegisteredNames* names = nullptr);
+/// The same; null only if the recipe's strategy is in no Lua file. Throws RecipeError.
+const Entry* script_entry(const Recipe& recipe);
 /// The strategies that files can extend, and their aliases.
 std::vector<lua::BuiltInStrategy> built_in_strategies();
 

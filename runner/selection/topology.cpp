@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
+#include "strategies/xla/entry.hpp"
 
 namespace runner {
 
@@ -13,6 +14,14 @@ constexpr int64_t mebibyte = 1 << 20;
 constexpr int64_t cpu_context = 200 * mebibyte;
 
 }  // namespace
+
+Accelerator pjrt_accelerator() {
+  return {.type = "PJRT", .own_memory = true, .host_kernels = false, .platform = "pjrt"};
+}
+
+bool has_pjrt_devices(const Recipe& recipe) {
+  return !recipe.devices.simulate && !plugin_of_devices(recipe.strategy.options).empty();
+}
 
 Mesh Topology::mesh() const {
   const auto of_data = sizes.ranks_of_data(), data = sizes.complete() ? sizes.data_ranks() : world_size() / of_data;
@@ -37,7 +46,9 @@ Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes
 MemoryLimit memory_limit(const Topology& topology, int64_t asked) {
   MemoryLimit limit;
   int64_t host_share = topology.host_memory_bytes / topology.ranks_per_machine();
-  if (topology.on_devices()) {
+  if (topology.pjrt_devices) {
+    limit.host = host_share;
+  } else if (topology.on_devices()) {
     limit.device = topology.device_memory_bytes;
     limit.host = host_share;
     limit.context = topology.accelerator.context_bytes;

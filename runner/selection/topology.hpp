@@ -16,12 +16,16 @@
 
 namespace runner {
 
+/// The devices of a PJRT plug-in, for predictions. Ranks drive them from the host.
+Accelerator pjrt_accelerator();
+
 struct Topology {
   Accelerator accelerator = {};  ///< what ranks compute on; default: the CPU
   bool bf16 = false;             ///< every device has bf16; false on the CPU
   int devices_per_node = 1;      ///< ranks per node
   int num_nodes = 1;
   MeshSizes sizes = {};               ///< of the mesh (resolve_mesh())
+  bool pjrt_devices = false;          ///< a PJRT plug-in computes on other devices than the CPU, of unknown memory
   bool simulated = false;             ///< all ranks of all nodes are CPU processes of this machine
   bool supervisor_each_rank = false;  ///< a launcher starts one supervisor per rank; false: one per node
   std::string device_reason;          ///< why this accelerator and count, one sentence
@@ -33,6 +37,8 @@ struct Topology {
   const DeviceKind* kind = nullptr;   ///< of the devices; nullptr: not in the table, or the CPU
   /// Ranks compute on devices with memory of their own, not on the CPU.
   bool on_devices() const { return accelerator.own_memory; }
+  /// One of the devices, in messages.
+  std::string noun() const { return pjrt_devices ? pjrt_accelerator().noun() : accelerator.noun(); }
   int world_size() const { return devices_per_node * num_nodes; }  ///< all ranks of the run
   /// All ranks. A plan splits its axis `data`. Throws Error(usage) if the sizes do not multiply to their number.
   Mesh mesh() const;
@@ -49,6 +55,9 @@ struct Topology {
     return static_cast<int>(asked.value_or(std::max(1, cores / ranks_per_machine())));
   }
 };
+
+/// Whether the recipe's strategy computes on other devices than LibTorch's, with a PJRT plug-in.
+bool has_pjrt_devices(const Recipe& recipe);
 
 /// Devices of one kind, which need not be in this machine. Their hosts are not known.
 Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes);
@@ -68,7 +77,7 @@ struct MemoryLimit {
   }
 };
 
-/// `asked`: devices.memory_limit, which can only lower the limit; 0: not set.
+/// `asked`: devices.memory_limit, which can only lower a limit that is known; 0: not set.
 MemoryLimit memory_limit(const Topology& topology, int64_t asked);
 
 }  // namespace runner

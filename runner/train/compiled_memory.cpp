@@ -10,6 +10,8 @@
 #include "runner/models/module.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/plan.hpp"
+#include "runner/selection/script_optimizer.hpp"
+#include "runner/selection/script_strategy.hpp"
 #include "runner/train/optimizer_settings.hpp"
 #include "strategies/catalog.hpp"
 #include "strategies/contract/probe_products.hpp"
@@ -22,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 json account(const json& request) {
-  const Recipe recipe = parse_recipe(request.at("recipe").get<std::string>(), "resolved.toml");
+  Recipe recipe = parse_recipe(request.at("recipe").get<std::string>(), "resolved.toml");
   Topology topology;
   topology.devices_per_node = request.at("devices");
   topology.sizes = recipe.devices.mesh.value_or(MeshSizes());
@@ -30,8 +32,10 @@ json account(const json& request) {
   const ModelSpec spec = make_spec(recipe, outputs_of(recipe.model).value(), recipe.data.seq_len.value_or(1));
   const auto model = build_model(recipe.model, spec);
   Job job = make_job(recipe, spec, topology);
-  const Entry& entry = *find_strategy(recipe.strategy.name)->entry;
+  const Entry* const script = script_entry(recipe);
+  const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   set_program_cache(job, entry, request.at("cache_dir"));
+  recipe = with_script_optimizer(recipe, entry, job.options, spec);
   const bool by_norm = recipe.train.gradient_clip_algorithm == "norm";
   const auto& clip = recipe.train.gradient_clip_val;
   const auto found = account_of_step(*model, job, entry.plan(job), optimizer_config(recipe),

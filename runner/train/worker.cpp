@@ -21,7 +21,6 @@
 #include "runner/data/data_meaning.hpp"
 #include "runner/data/scripted_order.hpp"
 #include "runner/lua/hook_places.hpp"
-#include "runner/lua/strategy_file.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
@@ -43,6 +42,7 @@
 #include "runner/train/trainer.hpp"
 #include "strategies/contract/initialize.hpp"
 #include "strategies/contract/probe_products.hpp"
+#include "strategies/pjrt/out_of_memory.hpp"
 
 namespace runner {
 
@@ -115,20 +115,18 @@ struct OutOfMemory {
     try {
       work();
     } catch (const c10::OutOfMemoryError& error) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, first_line(error.what_without_backtrace()), "\n",
-                       memory_advice(entry, job));
+      advise(error.what_without_backtrace());
+    } catch (const pjrt::OutOfMemory& error) {
+      advise(error.what());
     }
   }
-};
 
-/// Null if the recipe's strategy is not a Lua script.
-const Entry* script_entry(const Recipe& recipe) {
-  if (!lua::names_script(recipe.strategy.name) && !recipe.strategy.options.contains("registry")) return nullptr;
-  std::vector<Diagnostic> diagnostics;
-  const Entry* entry = learn_script_strategy(recipe, diagnostics);
-  if (!diagnostics.empty()) throw RecipeError(diagnostics);
-  return entry;
-}
+ private:
+  [[noreturn]] void advise(const std::string& message) const {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, first_line(message), "\n", memory_advice(entry, job));
+    RUNNER_CHECK(false, "unreachable");
+  }
+};
 
 void resume(Trainer& trainer, const Checkpoint& checkpoint, EventSink& events) {
   trainer.resume(checkpoint);

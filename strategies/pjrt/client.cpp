@@ -108,7 +108,9 @@ Executable Client::compile(const std::string& module, const CompileOptions& opti
   compile.program = &program;
   compile.compile_options = bytes.data();
   compile.compile_options_size = bytes.size();
-  if (const auto problem = plugin_->message_of(plugin_->api().PJRT_Client_Compile(&compile)); !problem.empty())
+  PJRT_Error* const error = plugin_->api().PJRT_Client_Compile(&compile);
+  if (plugin_->out_of_memory(error)) plugin_->check(error, "a program needs too much memory");
+  if (const auto problem = plugin_->message_of(error); !problem.empty())
     throw Error(ExitCode::run_failed, module_error(module, problem));
   return {*plugin_, compile.executable, options.replicas};
 }

@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/calls.hpp"
+#include "strategies/pjrt/out_of_memory.hpp"
 
 namespace runner::pjrt {
 
@@ -19,11 +20,14 @@ Execution::~Execution() {
 void Execution::wait() {
   const auto ends = std::exchange(ends_, {});
   std::string failure;
+  bool of_memory = false;
   for (size_t device = 0; device < ends.size(); ++device) try {
       plugin_->wait_for(ends[device], "the program failed");
     } catch (const Error& error) {
+      of_memory = of_memory || dynamic_cast<const OutOfMemory*>(&error);
       if (failure.empty()) failure = fmt::format("device {}: {}", device, error.what());
     }
+  if (of_memory) throw OutOfMemory(failure);
   if (!failure.empty()) throw Error(ExitCode::run_failed, failure);
 }
 

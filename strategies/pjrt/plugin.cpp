@@ -3,12 +3,15 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/xxh3.hpp"
 #include "strategies/pjrt/calls.hpp"
+#include "strategies/pjrt/out_of_memory.hpp"
 
 namespace runner::pjrt {
 
@@ -50,6 +53,7 @@ void Plugin::require_functions() const {
 #define RUNNER_REQUIRE(name) require(api_->name != nullptr, #name)
   RUNNER_REQUIRE(PJRT_Error_Message);
   RUNNER_REQUIRE(PJRT_Error_Destroy);
+  RUNNER_REQUIRE(PJRT_Error_GetCode);
   RUNNER_REQUIRE(PJRT_Plugin_Initialize);
   RUNNER_REQUIRE(PJRT_Event_Await);
   RUNNER_REQUIRE(PJRT_Event_Destroy);
@@ -90,6 +94,15 @@ std::string Plugin::version() const {
   return fmt::format("{}.{}", api_->pjrt_api_version.major_version, api_->pjrt_api_version.minor_version);
 }
 
+bool Plugin::out_of_memory(PJRT_Error* error) const {
+  if (!error) return false;
+  PJRT_ARGUMENTS(PJRT_Error_GetCode_Args, asked);
+  asked.error = error;
+  PJRT_Error* const failed = api_->PJRT_Error_GetCode(&asked);
+  (void)message_of(failed);
+  return !failed && asked.code == PJRT_Error_Code_RESOURCE_EXHAUSTED;
+}
+
 std::string Plugin::message_of(PJRT_Error* error) const {
   if (!error) return "";
   PJRT_ARGUMENTS(PJRT_Error_Message_Args, message);
@@ -103,7 +116,11 @@ std::string Plugin::message_of(PJRT_Error* error) const {
 }
 
 void Plugin::check(PJRT_Error* error, const char* what) const {
-  if (error) throw Error(ExitCode::run_failed, fmt::format("{}: {}", what, message_of(error)));
+  if (!error) return;
+  const bool of_memory = out_of_memory(error);
+  const auto message = fmt::format("{}: {}", what, message_of(error));
+  if (of_memory) throw OutOfMemory(message);
+  throw Error(ExitCode::run_failed, message);
 }
 
 void Plugin::wait_for(PJRT_Event* event, const char* what) const {
@@ -114,6 +131,14 @@ void Plugin::wait_for(PJRT_Event* event, const char* what) const {
   destroy.event = event;
   api_->PJRT_Event_Destroy(&destroy);
   check(error, what);
+}
+
+std::string cpu_plugin() {
+  const auto packed = beside_program("libpjrt_cpu.so");
+  for (const auto& place : {packed, std::filesystem::path(RUNNER_PJRT_CPU_PLUGIN)})
+    if (std::error_code missing; std::filesystem::exists(place, missing)) return place.string();
+  throw environment_error(
+      "XLA's plug-in for CPUs is not here: run scripts/setup --xla, or name another plug-in with strategy.plugin");
 }
 
 }  // namespace runner::pjrt

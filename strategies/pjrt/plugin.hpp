@@ -20,8 +20,10 @@ class Plugin {
   std::string content() const;  ///< a digest of the library. Not thread-safe
   const PJRT_Api& api() const { return *api_; }
 
-  /// Throws Error(run_failed) with what failed and XLA's message, unless `error` is null. Frees it.
+  /// Throws Error(run_failed) with what failed and XLA's message, unless `error` is null. Frees it. OutOfMemory is such an error.
   void check(PJRT_Error* error, const char* what) const;
+  /// Whether the device has not enough memory. `error` may be null.
+  bool out_of_memory(PJRT_Error* error) const;
   /// XLA's message, or an empty text if `error` is null. Frees it.
   std::string message_of(PJRT_Error* error) const;
   /// Waits until the event has happened, and frees it. Throws like check().
@@ -33,5 +35,9 @@ class Plugin {
   mutable std::string content_;  ///< empty: nobody has asked
   const PJRT_Api* api_ = nullptr;
 };
+
+/// The path of the plug-in for CPUs, which is in the folder of this program, or where scripts/setup installed it. Throws Error(environment) if
+/// it is in neither.
+std::string cpu_plugin();
 
 }  // namespace runner::pjrt

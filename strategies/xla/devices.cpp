@@ -59,18 +59,10 @@ std::string memory_text(const pjrt::Executable& program) {
 
 }  // namespace
 
-std::string cpu_plugin() {
-  const auto packed = beside_program("libpjrt_cpu.so");
-  for (const auto& place : {packed, std::filesystem::path(RUNNER_PJRT_CPU_PLUGIN)})
-    if (std::error_code missing; std::filesystem::exists(place, missing)) return place.string();
-  throw environment_error(
-      "XLA's plug-in for CPUs is not here: run scripts/setup --xla, or name another plug-in with strategy.plugin");
-}
-
 Devices::Devices(const DeviceOptions& options, int ranks)
     : options_(options),
       ranks_(ranks),
-      client_(std::make_shared<pjrt::Plugin>(options.plugin.empty() ? cpu_plugin() : options.plugin),
+      client_(std::make_shared<pjrt::Plugin>(options.plugin.empty() ? pjrt::cpu_plugin() : options.plugin),
               client_options(options, ranks)),
       store_(options.store),
       arguments_(static_cast<size_t>(ranks)),

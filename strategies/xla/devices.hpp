@@ -65,8 +65,4 @@ class Devices {
   std::vector<std::vector<pjrt::Buffer>> results_;
 };
 
-/// The path of the plug-in for CPUs. It is in the folder of this program, or where scripts/setup installed it. Throws Error(environment) if it
-/// is in neither.
-std::string cpu_plugin();
-
 }  // namespace runner::xla

@@ -161,11 +161,8 @@ std::optional<std::string> refuse_compiled(const Job& job) {
       return fmt::format("a compiled step cannot use the axis `{}`; use `{}`, fsdp or ddp", name_of(axis),
                          axis == Axis::pipeline ? "pipeline" : "model_parallel");
   if (job.accelerator.own_memory)
-    return fmt::format(
-        "XLA's devices are those of a PJRT plug-in, and not {}s of LibTorch; {}", job.accelerator.noun(),
-        job.accelerator.type == "cuda" ? "set devices.accelerator = \"cpu\"" : "remove plugins.accelerator");
-  if (job.precision.loss_scaling)
-    return "a compiled step has no dynamic loss scale; use precision = \"bf16-mixed\" or \"32-true\"";
+    return fmt::format("XLA's devices are those of a PJRT plug-in, and not {}s of LibTorch; {}", job.accelerator.noun(),
+                       job.accelerator.is_cuda() ? "set devices.accelerator = \"cpu\"" : "remove plugins.accelerator");
   const auto& known = optimizers_of_xla();
   if (std::ranges::find(known, job.optimizer->name) == known.end())
     return fmt::format("XLA's strategies have no update for optimizer.name = \"{}\"; use {}", job.optimizer->name,
@@ -189,7 +186,7 @@ std::optional<std::string> refuse_compiled(const Job& job) {
 std::vector<std::string> compiled_notes(const Job& job, const CompiledOptions& options) {
   std::vector<std::string> notes;
   if (const auto note = note_on_mixed_precision(options.mixed_precision)) notes.push_back(*note);
-  const bool on_cpu = !options.plugin;
+  const bool on_cpu = computes_on_host(options.plugin.value_or(""));
   const auto is_again = [&](size_t block) { return job.recomputes(block); };
   if (on_cpu && std::ranges::any_of(std::views::iota(size_t{0}, job.model->blocks.size()), is_again))
     notes.push_back(
@@ -198,12 +195,24 @@ std::vector<std::string> compiled_notes(const Job& job, const CompiledOptions& o
   return notes;
 }
 
+/// Names of PyTorch/XLA that have no effect with any of these strategies.
+std::vector<ForeignName> names_of_lazy_steps() {
+  const std::string whole = "one program is the whole step; there is nothing to mark";
+  return {ForeignName::accepted("mark_step", whole), ForeignName::accepted("mark_step_on_finalization", whole)};
+}
+
+void only_in_strategy(std::vector<ForeignName>& names) {
+  for (auto& name : names) name.sections = {"strategy"};
+}
+
 Entry entry_with(std::string name, std::string summary, const OptionTable<CompiledOptions>& (*table)(),
                  ParallelPlan (*plan)(const Job&, const CompiledOptions&)) {
   Entry entry;
   entry.name = std::move(name);
   entry.summary = std::move(summary);
   entry.options = strategy_options(table().options());
+  entry.foreign_names = names_of_lazy_steps();
+  only_in_strategy(entry.foreign_names);
   entry.ranks_are_threads = true;
   entry.refuse = refuse_compiled;
   entry.plan = with_options(table, plan);
@@ -217,6 +226,16 @@ Entry entry_with(std::string name, std::string summary, const OptionTable<Compil
 }
 
 }  // namespace
+
+// No plug-in says where it computes before it is open, and the planner opens none.
+bool computes_on_host(const std::string& path) {
+  return path.empty() || std::filesystem::path(path).filename() == "libpjrt_cpu.so";
+}
+
+std::string plugin_of_devices(const nlohmann::json& options) {
+  const auto plugin = options.value("plugin", nlohmann::json());
+  return plugin.is_string() && !computes_on_host(plugin) ? plugin.get<std::string>() : "";
+}
 
 Entry xla_entry() {
   auto entry =
@@ -259,13 +278,14 @@ Entry xla_fsdp_entry() {
   need(entry.options, {"sharding_strategy"}, only_among_ranks());
   const std::string one_program = "nothing to do: the whole step is one program";
   // Other names are those of fsdp.
-  entry.foreign_names = {
+  const std::vector<ForeignName> names = {
       ForeignName::accepted("execute_sharding_on_init", one_program),
       ForeignName::accepted("optimization_barrier_in_forward", one_program),
       ForeignName::accepted("optimization_barrier_in_backward", "nothing to do: sharding_strategy has its barriers"),
       ForeignName::accepted("pin_layout_in_collective_ops", one_program),
       ForeignName::accepted("shard_param_on_dim_0", "nothing to do: flattened parameters are sharded")};
-  for (auto& name : entry.foreign_names) name.sections = {"strategy"};
+  entry.foreign_names.insert(entry.foreign_names.end(), names.begin(), names.end());
+  only_in_strategy(entry.foreign_names);
   entry.refuse = with_options(sharded_options, [](const Job& job, const CompiledOptions& options) {
     const auto why = refuse_mixed_precision(options.mixed_precision);
     return why ? why : refuse_compiled(job);

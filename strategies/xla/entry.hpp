@@ -13,4 +13,9 @@ Entry xla_entry();
 Entry single_xla_entry();
 Entry xla_fsdp_entry();
 
+/// Whether a PJRT plug-in computes on the host's CPUs, in its memory. `path`: empty for the default one.
+bool computes_on_host(const std::string& path);
+/// The plug-in for other devices that the options of such a strategy name; empty: none.
+std::string plugin_of_devices(const nlohmann::json& options);
+
 }  // namespace runner

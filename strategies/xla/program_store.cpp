@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <vector>
 
 #include "runner/base/error.hpp"
@@ -17,6 +18,12 @@ namespace runner::xla {
 
 namespace {
 
+/// The compiler divides loops among the threads of XLA's pool on CPU, which have this number.
+std::string threads_of_host() {
+  const char* const given = std::getenv("PJRT_NPROC");
+  return given ? given : "";
+}
+
 /// A program for CPUs uses instructions of the machine that compiled it, and several machines may share the folder.
 std::string instructions_of_host() {
   std::ifstream cpus("/proc/cpuinfo");
@@ -25,13 +32,22 @@ std::string instructions_of_host() {
   return "";
 }
 
+/// The compiler's flags in a variable. XLA reads them from a file if the value does not begin with a dash.
+std::string flags_in(const char* variable) {
+  const char* const given = std::getenv(variable);
+  const std::string value = given ? given : "";
+  const auto begin = value.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || value[begin] == '-') return value;
+  std::ifstream file(value);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 /// What the compiled program depends on. A plug-in that reads a program of another plug-in may end the process, and not all say which
 /// version they have, so the library itself is part of it.
 std::string key_of(const pjrt::Client& client, const std::string& module, const pjrt::CompileOptions& options) {
-  const std::string host = client.platform() == "cpu" ? instructions_of_host() : "";
-  const char* const flags = std::getenv("XLA_FLAGS");
-  return xxh3_hex(fmt::format("{}\n{}\n{}\n{}\n{}\n{}", client.platform(), client.identity(), host, flags ? flags : "",
-                              pjrt::to_bytes(options), module));
+  const std::string host = client.platform() == "cpu" ? instructions_of_host() + "\n" + threads_of_host() : "";
+  return xxh3_hex(fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", client.platform(), client.identity(), host,
+                              flags_in("XLA_FLAGS"), flags_in("LIBTPU_INIT_ARGS"), pjrt::to_bytes(options), module));
 }
 
 // A file begins with the checksum of the rest, because a plug-in that reads a damaged program may end the process.

@@ -88,20 +88,19 @@ Value squared_norm(ModuleText& text, const Arrays& arrays, const std::vector<Val
 }
 
 /// Divides gradients, so that their norm is at most the bound, and limits their values.
-Value clipped(ModuleText& text, const Clipping& clipping, const Value& gradient, const Value& norm) {
-  auto wide_gradient = text.convert(gradient, norm.type.element);
+Value clipped(ModuleText& text, const Clipping& clipping, Value gradient, const Value& norm) {
   if (clipping.norm) {
     const auto bound = text.splat(*clipping.norm, norm.type), one = text.splat(1, norm.type);
     const auto exceeds = text.compare(Comparison::greater, norm, bound);
     const auto divisor = text.select(exceeds, text.divide(text.add(norm, 1e-6), bound), one);
-    wide_gradient = text.divide(wide_gradient, text.expand(divisor, gradient.shape()));
+    gradient = text.divide(gradient, text.expand(divisor, gradient.shape()));
   }
   if (clipping.value) {
-    const Type type = wide_gradient.type;
-    wide_gradient = text.binary(Binary::maximum, wide_gradient, text.splat(-*clipping.value, type));
-    wide_gradient = text.binary(Binary::minimum, wide_gradient, text.splat(*clipping.value, type));
+    const Type type = gradient.type;
+    gradient = text.binary(Binary::maximum, gradient, text.splat(-*clipping.value, type));
+    gradient = text.binary(Binary::minimum, gradient, text.splat(*clipping.value, type));
   }
-  return wide_gradient;
+  return gradient;
 }
 
 using Output = ModuleText::Output;
@@ -110,13 +109,13 @@ using Output = ModuleText::Output;
 void add_update(ModuleText& text, const Arrays& arrays, const OptimizerConfig& optimizer, const Clipping& clipping,
                 const Inputs& in, const std::vector<Value>& gradients, const Value& squares,
                 const std::optional<Value>& finite, std::vector<Output>& outputs) {
-  const auto norm = text.unary(Unary::sqrt, squares);
   const auto per_group = static_cast<int64_t>(update_number_count(optimizer));
   const auto number = [&](int64_t i) { return text.reshape(text.slice(in.numbers, 0, i, i + 1), {}); };
   std::vector<std::vector<Value>> numbers(arrays.groups.size());
   for (int64_t i = 0; i < std::ssize(arrays.groups) * per_group; ++i)
     numbers[static_cast<size_t>(i / per_group)].push_back(number(i));
   const auto divisor = number(std::ssize(arrays.groups) * per_group);
+  const auto norm = text.divide(text.unary(Unary::sqrt, squares), divisor);
   std::vector<Output> states;
   const auto add = [&](std::vector<Output>& list, const Value& made, const Value& old) {
     const auto kept = finite ? text.select(text.expand(*finite, old.shape()), made, old) : made;
@@ -124,8 +123,8 @@ void add_update(ModuleText& text, const Arrays& arrays, const OptimizerConfig& o
   };
   for (const size_t slot : arrays.trained()) {
     const UpdatedArrays old{.parameter = in.parameters[slot], .states = in.states[slot]};
-    auto gradient = clipped(text, clipping, gradients[slot], norm);
-    gradient = text.divide(gradient, text.expand(divisor, gradient.shape()));
+    auto gradient = text.convert(gradients[slot], norm.type.element);
+    gradient = clipped(text, clipping, text.divide(gradient, text.expand(divisor, gradient.shape())), norm);
     const auto made = write_update(text, optimizer, old, gradient, numbers[arrays.parameters[slot].group]);
     add(outputs, made.parameter, old.parameter);
     for (size_t k = 0; k < made.states.size(); ++k) add(states, made.states[k], old.states[k]);

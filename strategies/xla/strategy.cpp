@@ -284,15 +284,17 @@ class CompiledStrategy : public Strategy {
   StepResult compiled_step(const StepInput& input) {
     RUNNER_CHECK(!input.micro_batches.empty() && input.weight >= 0);
     use_trained();
+    const double scale = loss_scale();
     const double lr_factor = ask_observer({}, input.lr_factor).lr_factor;
     const auto micro_batches = micro_batches_of(input);
     const auto weight = static_cast<double>(std::max<int64_t>(1, input.weight));
     MicroBatchResult sums;
     for (size_t m = 0; m < micro_batches.size(); ++m) {
       // The program that updates sees only its own loss, so an earlier one that is not finite makes its gradients so.
-      const double factor = std::isfinite(sums.loss) ? 1 / weight : std::numeric_limits<double>::quiet_NaN();
-      const auto one = timed({Phase::forward, "program"}, [&] {
-        return micro_batch(micro_batches, m, /*updates=*/true, {.lr_factor = lr_factor, .loss_factor = factor});
+      const double factor = std::isfinite(sums.loss) ? scale / weight : std::numeric_limits<double>::quiet_NaN();
+      const auto one = timed({Phase::program, "program"}, [&] {
+        return micro_batch(micro_batches, m, /*updates=*/true,
+                           {.lr_factor = lr_factor, .gradient_divisor = scale, .loss_factor = factor});
       });
       sums.loss += one.loss;
       sums.squared_norm = one.squared_norm;
@@ -300,12 +302,17 @@ class CompiledStrategy : public Strategy {
     const bool first = world_.rank == 0;  // the others have the same sums
     const auto control = exchange(first ? sums.loss : 0, first ? sums.squared_norm : 0, input.votes);
     StepResult result{.loss = control.loss / weight,
-                      .grad_norm = std::sqrt(control.squared_norm),
-                      .finite = control.finite || skip_nonfinite_,
+                      .grad_norm = std::sqrt(control.squared_norm) / scale,
+                      .finite = control.finite,
                       .skipped = !control.finite,
                       .votes = control.votes,
+                      .loss_scale = scale,
                       .lr_factor = lr_factor};
     if (control.finite) optimizer_.set_steps(optimizer_.steps() + 1);
+    settle_loss_scale(result, /*skip_wanted=*/false, [&] {
+      accumulate_gradients(micro_batches, scale / weight);
+      return finish_gradients();
+    });
     return result;
   }
 

@@ -66,11 +66,11 @@ TEST_CASE("recommend --program prints the instructions of a step of the chosen p
   CHECK_THAT(lines[0], Catch::Matchers::StartsWith("a step of fsdp FULL_SHARD with "));
   CHECK(lines[1] == "start_gather     embedding                250.0 MiB over 8 ranks");
   CHECK(lines[2] == "wait_gather      embedding");
-  CHECK_THAT(result.out, ContainsSubstring("\nforward          embedding                micro-batch 1\n"));
+  CHECK_THAT(result.out, ContainsSubstring("\nforward          embedding                micro-batch 0\n"));
   CHECK_THAT(result.out, ContainsSubstring("\nstart_reduce     head                     500.0 MiB over 8 ranks\n"));
   CHECK_THAT(result.out, ContainsSubstring("\nnorm\nupdate           embedding\n"));
-  CHECK_THAT(result.out, ContainsSubstring(" have the same instructions as micro-batch 2.\n"));
-  CHECK_THAT(result.out, ContainsSubstring("\nforward          embedding                micro-batch 2\n"));
+  CHECK_THAT(result.out, ContainsSubstring(" have the same instructions as micro-batch 1.\n"));
+  CHECK_THAT(result.out, ContainsSubstring("\nforward          embedding                micro-batch 1\n"));
   auto refused = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--program", "--toml"});
   CHECK(refused.code == 2);
 }

@@ -145,25 +145,29 @@ temperature = 0
 }
 
 TEST_CASE("a run of xla_fsdp that is killed and resumed has the losses of an undisturbed run, bit for bit", "[e2e]") {
-  const std::string recipe = "[strategy]\nname = \"xla_fsdp\"\n" + checkpoints;
-  Workplace whole, place;
-  write_tiny_recipe(whole, recipe);
-  write_tiny_recipe(place, recipe);
-  const auto end = finished(whole, {"run"}, {});
-  // Each rank takes snapshots. A resumed run counts from 0.
-  for (const char* fault : {"step:11", "snapshot:5", "publish:1"}) {
-    const bool first = !fs::exists(place.home() / "runs");
-    const auto killed = run(place, {first ? "run" : "resume"}, {}, {{"RUNNER_FAULT", fault}});
-    INFO(fault << "\n" << killed.err);
-    REQUIRE(killed.code == 128 + SIGKILL);
+  for (const char* precision : {"32-true", "16-mixed"}) {
+    INFO(precision);
+    const std::string recipe = "[strategy]\nname = \"xla_fsdp\"\n" + checkpoints;
+    const std::vector<std::string> settings{std::string("precision=") + precision};
+    Workplace whole, place;
+    write_tiny_recipe(whole, recipe);
+    write_tiny_recipe(place, recipe);
+    const auto end = finished(whole, {"run"}, settings);
+    // Each rank takes snapshots. A resumed run counts from 0.
+    for (const char* fault : {"step:11", "snapshot:5", "publish:1"}) {
+      const bool first = !fs::exists(place.home() / "runs");
+      const auto killed = run(place, {first ? "run" : "resume"}, settings, {{"RUNNER_FAULT", fault}});
+      INFO(fault << "\n" << killed.err);
+      REQUIRE(killed.code == 128 + SIGKILL);
+    }
+    const auto result = finished(place, {"resume"}, {});
+    const auto resumed = events_of(place, "resumed");
+    REQUIRE_FALSE(resumed.empty());
+    CHECK(resumed.back().at("step") > 2);
+    CHECK(resumed.back().at("step") < 12);
+    CHECK(curves(place, trained) == curves(whole, trained));
+    CHECK(final_state(result.json().at("run_dir")) == final_state(end.json().at("run_dir")));
   }
-  const auto result = finished(place, {"resume"}, {});
-  const auto resumed = events_of(place, "resumed");
-  REQUIRE_FALSE(resumed.empty());
-  CHECK(resumed.back().at("step") > 2);
-  CHECK(resumed.back().at("step") < 12);
-  CHECK(curves(place, trained) == curves(whole, trained));
-  CHECK(final_state(result.json().at("run_dir")) == final_state(end.json().at("run_dir")));
 }
 
 TEST_CASE("a run continues with fsdp, xla_fsdp, xla and ddp in turn", "[e2e]") {
@@ -262,8 +266,6 @@ TEST_CASE("what XLA's steps cannot do is refused before anything starts", "[e2e]
   const std::string xla = "strategy=xla";
   check_refused(place, {xla, "optimizer.name=muon"},
                 "XLA's strategies have no update for optimizer.name = \"muon\"; use adamw, adam, sgd or lion");
-  check_refused(place, {xla, "precision=16-mixed"},
-                "a compiled step has no dynamic loss scale; use precision = \"bf16-mixed\" or \"32-true\"");
   check_refused(place, {"strategy=xla_fsdp", "devices.mesh={tensor=2}"},
                 "a compiled step cannot use the axis `tensor`; use `model_parallel`, fsdp or ddp");
   check_refused(place, {xla, "devices.num_nodes=2", "devices.simulate=true"},
@@ -357,9 +359,9 @@ TEST_CASE("recommend predicts the memory of a compiled step from the compiler's 
 TEST_CASE("a plug-in for other devices than accelerator tpu is refused", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
-  const auto result =
-      run(place, {"run"},
-          {std::string("strategy={name=\"xla\",plugin=\"") + RUNNER_XLA_PLUGIN + "\"}", "devices.accelerator=tpu"});
+  const auto result = run(place, {"run"},
+                          {std::string("strategy={name=\"xla\",plugin=\"") + RUNNER_XLA_PLUGIN + "\"}",
+                           "devices.accelerator=tpu", "devices=2"});
   CHECK(result.code == 4);
   CHECK_THAT(result.err, ContainsSubstring("devices.accelerator = \"tpu\", but strategy.plugin = \"" RUNNER_XLA_PLUGIN
                                            "\" has devices of the platform cpu"));

@@ -144,6 +144,18 @@ TEST_CASE("on the CPU a count is a number of ranks") {
   check_refused(wish("cpu", automatic, 0), no_gpu(), ExitCode::usage, "cpu_processes = 0: it takes at least 1");
 }
 
+TEST_CASE("the number of TPUs is the one that the recipe requests") {
+  const std::string unknown =
+      ": what devices a PJRT plug-in has is not known before a run; write their number, devices = N";
+  CHECK(choose_devices(wish("tpu", count(8), 2), no_gpu()).count == 8);
+  CHECK(choose_devices(wish("tpu", count(8)), gpus(1)).reason == "8 devices of the PJRT plug-in, as the recipe says");
+  for (const int64_t inherited : {1, 4}) {
+    check_refused(wish("tpu", count(-1), inherited), no_gpu(), ExitCode::usage, "devices = -1" + unknown);
+    check_refused(wish("tpu", automatic, inherited), no_gpu(), ExitCode::usage, "devices = \"auto\"" + unknown);
+    check_refused(wish("tpu", exactly({0, 1}), inherited), no_gpu(), ExitCode::usage, "devices = [0, 1]" + unknown);
+  }
+}
+
 TEST_CASE("devices requested for CUDA are never replaced by the CPU") {
   check_refused(
       wish("cpu", exactly({0})), gpus(1), ExitCode::usage,

@@ -6,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/client.hpp"
 #include "strategies/pjrt/module_error.hpp"
+#include "strategies/pjrt/out_of_memory.hpp"
 #include "tests/pjrt/run_program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -13,7 +14,7 @@ using namespace runner;
 using namespace runner::pjrt;
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
-using runner::testing::cpu_plugin;
+using runner::testing::loaded_cpu_plugin;
 using runner::testing::on_replicas;
 using runner::testing::refusal;
 
@@ -55,7 +56,7 @@ std::vector<float> read(const Buffer& buffer) {
 
 TEST_CASE("a sum over replicas is on every device, in the memory of the arguments that were donated", "[pjrt]") {
   for (const int replicas : {1, 2, 4}) {
-    const Client client(cpu_plugin(), {.cpu_devices = replicas});
+    const Client client(loaded_cpu_plugin(), {.cpu_devices = replicas});
     REQUIRE(client.devices() == replicas);
     CHECK(client.platform() == "cpu");
     const auto program = client.compile(sum_module(replicas), on_replicas(replicas));
@@ -80,7 +81,7 @@ TEST_CASE("a sum over replicas is on every device, in the memory of the argument
 }
 
 TEST_CASE("types and shapes of arrays are kept, and outputs are arguments of the next execution", "[pjrt]") {
-  const Client client(cpu_plugin(), {.cpu_devices = 1});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = 1});
   const auto doubled =
       client.compile(module(1, "(%a: tensor<2x3xi64>, %b: tensor<2xbf16>) -> (tensor<2x3xi64>, tensor<2xbf16>)",
                             "    %c = stablehlo.add %a, %a : tensor<2x3xi64>\n"
@@ -102,7 +103,7 @@ TEST_CASE("types and shapes of arrays are kept, and outputs are arguments of the
 }
 
 TEST_CASE("arrays without elements are arrays", "[pjrt]") {
-  const Client client(cpu_plugin(), {.cpu_devices = 1});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = 1});
   const auto same = client.compile(
       module(1, "(%a: tensor<0x3xf32>) -> tensor<0x3xf32>", "    return %a : tensor<0x3xf32>\n"), on_replicas(1));
   const Buffer empty = client.upload({}, ElementType::float32, {0, 3}, 0);
@@ -112,7 +113,7 @@ TEST_CASE("arrays without elements are arrays", "[pjrt]") {
 }
 
 TEST_CASE("an array can be the host's memory, without a copy", "[pjrt]") {
-  const Client client(cpu_plugin(), {.cpu_devices = 1});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = 1});
   alignas(64) float values[2] = {1, 2};
   const auto array =
       client.upload(std::as_bytes(std::span(values)), ElementType::float32, {2}, 0, HostMemory::borrowed);
@@ -122,10 +123,10 @@ TEST_CASE("an array can be the host's memory, without a copy", "[pjrt]") {
 
 TEST_CASE("a stored program gives the same results in another client", "[pjrt]") {
   const std::string stored = [] {
-    const Client client(cpu_plugin(), {.cpu_devices = 2});
+    const Client client(loaded_cpu_plugin(), {.cpu_devices = 2});
     return client.compile(sum_module(2), on_replicas(2)).serialized();
   }();
-  const Client client(cpu_plugin(), {.cpu_devices = 2});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = 2});
   const auto program = client.load(stored, on_replicas(2));
   const Buffer a = floats(client, {1, 2}, 0), b = floats(client, {10, 20}, 1);
   auto execution = program.execute({{&a}, {&b}});
@@ -136,7 +137,7 @@ TEST_CASE("a stored program gives the same results in another client", "[pjrt]")
 }
 
 TEST_CASE("errors of a program name its line", "[pjrt]") {
-  const Client client(cpu_plugin(), {.cpu_devices = 1});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = 1});
   const auto refused = [&](const std::string& body, const CompileOptions& options = on_replicas(1)) {
     return refusal([&] { (void)client.compile(module(1, "(%a: tensor<2xf32>) -> tensor<2xf32>", body), options); });
   };
@@ -157,11 +158,29 @@ TEST_CASE("errors of a program name its line", "[pjrt]") {
 }
 
 TEST_CASE("an argument of another size is refused before the program starts", "[pjrt]") {
-  const Client client(cpu_plugin(), {.cpu_devices = 1});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = 1});
   const auto program = client.compile(sum_module(1), on_replicas(1));
   const Buffer wrong = floats(client, {1}, 0);
   CHECK_THROWS_MATCHES(program.execute({{&wrong}}), Error,
                        MessageMatches(ContainsSubstring("XLA cannot start the program")));
+}
+
+TEST_CASE("a device without enough memory is an error of its own", "[pjrt]") {
+  const Client client(std::make_shared<const Plugin>(PJRT_FULL_MEMORY));
+  const auto program = client.compile(sum_module(1), on_replicas(1));
+  const Buffer first = floats(client, {1, 2}, 0), second = floats(client, {1, 2}, 0);
+  program.execute({{&first}}).wait();
+  CHECK_THROWS_MATCHES(program.execute({{&second}}), OutOfMemory,
+                       MessageMatches(ContainsSubstring("Ran out of memory in memory space hbm")));
+  const auto other = [&] { client.compile("no module", on_replicas(1)); };
+  try {
+    other();
+    FAIL("it was compiled");
+  } catch (const OutOfMemory&) {
+    FAIL("a mistake in a program is not about memory");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).starts_with("XLA refuses"));
+  }
 }
 
 TEST_CASE("a library that is no plug-in, or missing, is named", "[pjrt]") {

@@ -457,7 +457,7 @@ TEST_CASE("a donated argument gives its memory, and other types are refused", "[
   ModuleText module(1);
   const auto a = module.argument(f32({1024})), b = module.argument(f32({2}));
   const auto more = module.add(a, 1.0);
-  const Client client(runner::testing::cpu_plugin(), {.cpu_devices = 1});
+  const Client client(runner::testing::loaded_cpu_plugin(), {.cpu_devices = 1});
   const auto program = client.compile(module.finish({{more, a}, {b}}), runner::testing::on_replicas(1));
   CHECK(program.memory().aliased == 4096);
 

@@ -64,7 +64,7 @@ Numbers download(const Buffer& buffer) {
 
 }  // namespace
 
-std::shared_ptr<const Plugin> cpu_plugin() {
+std::shared_ptr<const Plugin> loaded_cpu_plugin() {
   static const auto plugin = std::make_shared<const Plugin>(PJRT_CPU_PLUGIN);
   return plugin;
 }
@@ -74,7 +74,7 @@ CompileOptions on_replicas(int replicas) { return {.replicas = replicas, .flags 
 std::vector<std::vector<Numbers>> run_program(const std::string& module, const std::vector<Type>& types,
                                               const std::vector<std::vector<Numbers>>& arguments) {
   const auto replicas = static_cast<int>(arguments.size());
-  const Client client(cpu_plugin(), {.cpu_devices = replicas});
+  const Client client(loaded_cpu_plugin(), {.cpu_devices = replicas});
   const auto program = client.compile(module, on_replicas(replicas));
   std::vector<std::vector<Buffer>> held(arguments.size());
   std::vector<std::vector<const Buffer*>> given(arguments.size());

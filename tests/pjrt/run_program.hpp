@@ -10,7 +10,7 @@ namespace runner::testing {
 using Numbers = std::vector<double>;
 
 /// The plug-in that scripts/setup --xla installs.
-std::shared_ptr<const pjrt::Plugin> cpu_plugin();
+std::shared_ptr<const pjrt::Plugin> loaded_cpu_plugin();
 pjrt::CompileOptions on_replicas(int replicas);
 
 /// The outputs [replica][output] of a program. arguments[replica][i] are the values of argument i.

@@ -181,9 +181,29 @@ TEST_CASE("a plug-in's own collectives, and host memory in their place") {
   CHECK(events_of(place, "ready").at(0).at("device").get<std::string>().starts_with("hostdev:"));
 }
 
+TEST_CASE("streams and pinned memory that a library states are tried before the first step") {
+  Workplace place;
+  write_device_recipe(place);
+  for (const auto& [stated, what] :
+       {std::pair(".streams = true", "streams"), std::pair(".pinned = true", "copies from pinned memory")}) {
+    std::string source = device_source();
+    const std::string facts = "static_cast<size_t>(count_), device)";
+    const auto at = source.find(facts);
+    REQUIRE(at != std::string::npos);
+    build_torch_parts(place.path(), source.replace(at, facts.size(), facts + ", " + stated));
+    const auto result = run_with(place, "run", {});
+    CAPTURE(result.err);
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring("plugins.accelerator: facts() of ") &&
+                               ContainsSubstring(fmt::format("states {}, which do not work: ", what)));
+  }
+}
+
 TEST_CASE("mistakes around accelerator plug-ins are reported with the place in the recipe") {
   Workplace place;
   write_device_recipe(place);
+  CHECK_THAT(refused_with(place, {"plugins.accelerator="}),
+             ContainsSubstring("error: `accelerator` must be the file of a library, not \"\""));
   CHECK_THAT(refused_with(place, {"plugins.accelerator=libpart.so"}),
              ContainsSubstring("there is no file") && ContainsSubstring("did you mean libparts.so?"));
   CHECK_THAT(refused_with(place, {"plugins.options={ host_device = 2 }"}),

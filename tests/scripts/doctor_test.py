@@ -101,6 +101,15 @@ class Doctor(unittest.TestCase):
     def test_the_limit_of_open_files_is_raised_as_far_as_allowed(self):
         self.assertEqual(self.check("open files", 0, limit_files=(128, 1500)), ("ok", "at most 1500"))
 
+    def test_a_plugin_of_xla_that_does_not_load(self):
+        plugin = os.path.join(self.folder, "libpjrt_cpu.so")
+        with open(plugin, "w", encoding="utf-8") as file:
+            file.write("not a library")
+        status, message = self.check("XLA", 0)
+        if "not in this program" not in message:  # which was built without XLA
+            self.assertEqual(status, "warn")
+            self.assertTrue(message.startswith(f"cannot load the PJRT plug-in {plugin}: "), message)
+
     def test_no_git(self):
         self.assertEqual(self.check("git", 0, PATH=self.folder)[0], "warn")
 

@@ -35,7 +35,7 @@ TracedProgram traced(const TensorFunction& function, const Tensors& inputs) {
 }
 
 const pjrt::Client& client() {
-  static const pjrt::Client one(cpu_plugin(), {.cpu_devices = 1});
+  static const pjrt::Client one(loaded_cpu_plugin(), {.cpu_devices = 1});
   return one;
 }
 
