@@ -1,4 +1,4 @@
-// What a worker needs whose step a compiler makes: its memory, for which `runner recommend` asks the compiler, and its threads.
+// The memory and the threads of a worker whose step XLA compiles.
 #pragma once
 #include <functional>
 #include <map>

@@ -45,8 +45,8 @@ const std::vector<ClusterEnvironment>& cluster_environments();
 extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_environment, openmpi_environment,
     mpich_environment, horovod_environment, bagua_environment, kubeflow_environment, local_environment;
 
-/// `wanted` is devices.cluster; "auto" selects the first environment that is detected and does not yield to another. Throws Error(usage) for an unknown
-/// name. find_placement() in cluster_plugin.hpp also asks the plug-in of a recipe.
+/// `wanted` is devices.cluster; "auto" selects the first environment that is detected and does not yield to another. Throws Error(usage) for
+/// an unknown name. find_placement() in cluster_plugin.hpp also asks the plug-in of a recipe.
 Placement find_placement(const std::string& wanted, const Environment& environment);
 
 inline constexpr int default_master_port = 29500;  ///< the default of torch.distributed

@@ -97,6 +97,11 @@ std::optional<std::string> ExtendedStrategy::refuse(const Job& job) const {
         "`replicas_differ` needs a complete replica on each rank, and `{}` shards over {} ranks: use "
         "ddp as base",
         base_name(), made.shards());
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
+    if (file.replicas_differ && job.mesh.size(axis) > 1)
+      return fmt::format(
+          "`replicas_differ` needs a complete replica on each rank, and a {} axis divides it over {} ranks",
+          name_of(axis), job.mesh.size(axis));
   return refuse_plan(job, plan(job));
 }
 

@@ -15,6 +15,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/text.hpp"
+#include "strategies/contract/additions.hpp"
 #include "strategies/contract/state_tensor.hpp"
 
 namespace runner {
@@ -266,14 +267,13 @@ void load(const StateView& view, const Checkpoint& checkpoint) {
 
 /// What is added to the steps of a plan, and has state of its own in checkpoints.
 struct Addition {
-  const char* owner;  ///< the field of the strategy's scalars with its name
-  const char* own;    ///< the field with its scalars
-  std::vector<std::string> prefixes;
+  std::string own;                    ///< the field of the strategy's scalars with its scalars
+  std::vector<std::string> prefixes;  ///< of the names of its tensors
+  std::string owner = Additions::owner_field(own);
 };
 const std::array<Addition, 2>& additions() {
-  static const std::array<Addition, 2> all{
-      Addition{.owner = "own_of", .own = "own", .prefixes = {"reducer/", "lua/"}},
-      Addition{.owner = "extension_of", .own = "extension", .prefixes = {"lua/strategy/"}}};
+  static const std::array<Addition, 2> all{Addition{.own = "own", .prefixes = {"reducer/", "lua/"}},
+                                           Addition{.own = "extension", .prefixes = {"lua/strategy/"}}};
   return all;
 }
 

@@ -86,8 +86,8 @@ torch::Tensor read_elements(const Checkpoint& checkpoint, const std::string& ten
 /// Fills an engine's state from a checkpoint. Reads only the byte ranges that this rank needs. Throws
 /// Error(environment) with the names of tensors that are missing or have another shape.
 ///
-/// State of a reducer or of a Lua strategy is left out, and starts anew, if it was another one's, or if it has values of each of another number
-/// of ranks. Returns a note about each, the same on all ranks.
+/// The state of a reducer or of a Lua strategy begins anew in two cases: the checkpoint's is that of another one, or it has values of each
+/// rank, and the number of ranks has changed. Returns a note about each case, the same on all ranks.
 std::vector<std::string> load_state(Engine& engine, const Checkpoint& checkpoint);
 
 }  // namespace runner

@@ -1,9 +1,12 @@
 #include "strategies/pjrt/plugin.hpp"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "runner/base/error.hpp"
@@ -20,7 +23,20 @@ namespace {
 /// The end of the last function that is needed; older plug-ins have a shorter table.
 constexpr size_t needed_bytes = PJRT_STRUCT_SIZE(PJRT_Api, PJRT_Executable_GetCompiledMemoryStats);
 
+/// Throws if the file ends before its sections do: a process that loads such a file dies of SIGBUS. Files that are not found here, and those
+/// that are no ELF files, are left to dlopen(), which searches folders and explains.
+void require_complete(const std::string& path) {
+  Elf64_Ehdr header{};
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return;
+  if (!std::equal(ELFMAG, ELFMAG + SELFMAG, header.e_ident)) return;
+  const uint64_t end = header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize;
+  const auto size = std::filesystem::file_size(path);
+  if (size < end) throw environment_error("the PJRT plug-in {} is incomplete: it has {} of {} bytes", path, size, end);
+}
+
 const PJRT_Api* table_of(const std::string& path) {
+  require_complete(path);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw environment_error("cannot load the PJRT plug-in {}: {}", path, dlerror());
   auto* const get = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));

@@ -180,6 +180,12 @@ const std::map<std::string, Behaviour> behaviours{
        events.emit("ready", {{"pid", ::getpid()}});
        wait_for_kill();
      }},
+    {"starting",  // has no handler, and is not ready
+     [](EventSink& events, const std::string&) -> int {
+       ::signal(SIGTERM, SIG_DFL);
+       events.emit("starting");
+       wait_for_kill();
+     }},
     {"fail-at-stop",
      [](EventSink& events, const std::string&) {
        events.emit("ready");

@@ -34,7 +34,7 @@ Outcome run_with_signals(int ranks, std::vector<std::string> behaviours, std::ve
   size_t sent = 0;
   auto next_at = std::chrono::steady_clock::now();
   SupervisorHooks hooks;
-  hooks.on_event = [&](const json& event) { ready += event["event"] == "ready"; };
+  hooks.on_event = [&](const json& event) { ready += event["event"] == "ready" || event["event"] == "starting"; };
   hooks.on_tick = [&] {
     if (ready < ranks || sent == signals.size() || std::chrono::steady_clock::now() < next_at) return;
     next_at = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
@@ -150,10 +150,15 @@ TEST_CASE("a worker without a handler that dies of the SIGTERM is not a failure"
 
 TEST_CASE("ranks that wait for one that was stopped while it started do not wait for the grace time") {
   const auto begin = std::chrono::steady_clock::now();
-  const Outcome outcome = run_with_signals(2, {"1=wait-unprepared", "*=ignore"}, {SIGTERM}, 600);
+  const Outcome outcome = run_with_signals(2, {"1=starting", "*=ignore"}, {SIGTERM}, 600);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
   CHECK(outcome.status == "preempted");
   CHECK(outcome.first_cause == "killed rank 0, waiting for rank 1, which was stopped while it started");
+}
+
+TEST_CASE("a rank that was ready and dies of the SIGTERM leaves the others their grace time") {
+  const Outcome outcome = run_with_signals(2, {"1=wait-unprepared", "*=ignore"}, {SIGTERM}, 5);
+  CHECK(outcome.first_cause == "killed rank 0, still running 5s after the signal (grace_time)");
 }
 
 TEST_CASE("a checkpoint that fails while stopping is a failure without a restart") {

@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <fstream>
 
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/client.hpp"
@@ -9,6 +10,7 @@
 #include "strategies/pjrt/out_of_memory.hpp"
 #include "tests/pjrt/run_program.hpp"
 #include "tests/support/refusal.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using namespace runner::pjrt;
@@ -190,6 +192,16 @@ TEST_CASE("a library that is no plug-in, or missing, is named", "[pjrt]") {
       Plugin("libm.so.6"), Error,
       MessageMatches(ContainsSubstring("libm.so.6 is no PJRT plug-in: it has no function GetPjrtApi")));
   CHECK(Plugin(PJRT_CPU_PLUGIN).version().starts_with("0."));
+}
+
+TEST_CASE("a plug-in of which a part is missing is refused before it is loaded", "[pjrt]") {
+  const TemporaryFolder folder;
+  const auto part = folder.path / "plugin.so";
+  std::vector<char> bytes(1 << 20);
+  std::ifstream(PJRT_CPU_PLUGIN, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  std::ofstream(part, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+  CHECK_THROWS_MATCHES(Plugin(part.string()), Error,
+                       MessageMatches(ContainsSubstring("plugin.so is incomplete: it has 1048576 of ")));
 }
 
 TEST_CASE("a plug-in with another version of the interface is refused by name", "[pjrt]") {

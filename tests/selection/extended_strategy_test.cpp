@@ -222,6 +222,10 @@ TEST_CASE("bases whose sums cannot be replaced refuse `reduce` with the reason",
   CHECK_THAT(Extension("base = 'fsdp', replicas_differ = true").refused(),
              ContainsSubstring("`replicas_differ` needs a complete replica on each rank, and `fsdp` shards over 2 "
                                "ranks: use ddp as base"));
+  for (const std::string axis : {"tensor", "context", "pipeline"})
+    CHECK_THAT(Extension("base = 'ddp', replicas_differ = true").refused(4, {"devices.mesh={" + axis + "=2}"}),
+               ContainsSubstring("`replicas_differ` needs a complete replica on each rank, and a " + axis +
+                                 " axis divides it over 2 ranks"));
   // Without functions that need the model, the axes of the base are those of the extension.
   for (const char* mesh : {"devices.mesh={tensor=2}", "devices.mesh={pipeline=2}", "devices.mesh={context=2}"})
     CHECK(Extension("base = 'ddp'").refused(4, {mesh}).empty());
