@@ -184,6 +184,9 @@ std::vector<fs::path> surplus_checkpoints(const fs::path& checkpoints, const Ret
 /// Removes a published checkpoint. If the process is killed, none with a published name is incomplete. A failure only logs a
 /// warning.
 void remove_checkpoint(const fs::path& path);
+/// Gives a checkpoint, or what is left of one (hidden_folders()), the hidden name of one that is being removed. Returns the new path;
+/// empty after a failure, which only logs a warning.
+fs::path hide_checkpoint(const fs::path& path);
 /// What writers and removals of checkpoints have left, if no process of the run is alive: temporary and hidden folders.
 std::vector<fs::path> hidden_folders(const fs::path& checkpoints);
 /// The publishing process calls this after publish(). Removes surplus_checkpoints(). Also removes what killed runs left behind:

@@ -76,14 +76,9 @@ void remove_folder(const fs::path& path) {
 
 /// Renames the checkpoint to a hidden name first. If the process is killed, no partial checkpoint has a published name.
 void remove_published(const fs::path& path) {
-  fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".removed");
-  std::error_code error;
-  fs::rename(path, hidden, error);
+  const fs::path hidden = hide_checkpoint(path);
   fault_point("retention");
-  if (error)
-    log::warning("cannot remove {}: {}", path.string(), error.message());
-  else
-    remove_folder(hidden);
+  if (!hidden.empty()) remove_folder(hidden);
 }
 
 /// The same for a damaged checkpoint, if at least its manifest can be read.
@@ -310,6 +305,19 @@ std::vector<fs::path> surplus_of(const std::vector<KnownCheckpoint>& sound, cons
   for (const auto& published : sound)
     if (!keep.contains(published.path)) surplus.push_back(published.path);
   return surplus;
+}
+
+fs::path hide_checkpoint(const fs::path& path) {
+  std::string name = path.filename().string();
+  if (!name.starts_with('.')) name.insert(0, ".");
+  const fs::path hidden = path.parent_path() / (name.substr(0, name.find('.', 1)) + ".removed");
+  std::error_code error;
+  if (path == hidden) return hidden;
+  if (fs::exists(fs::symlink_status(hidden, error))) remove_folder(hidden);  // of a process that was killed
+  fs::rename(path, hidden, error);
+  if (!error) return hidden;
+  log::warning("cannot remove {}: {}", path.string(), error.message());
+  return {};
 }
 
 void remove_checkpoint(const fs::path& path) { remove_published(path); }

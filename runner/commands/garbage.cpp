@@ -131,6 +131,7 @@ std::vector<SurplusCheckpoint> surplus_checkpoints_of(const std::string& home, c
 
 RemovedCheckpoint remove_surplus(const std::string& home, const SurplusCheckpoint& checkpoint) {
   RemovedCheckpoint result;
+  fs::path hidden;  // deleted when other processes can write the ledger again
   result.used_by = remove_unused_checkpoint(home, checkpoint.run, checkpoint.path, [&] {
     std::error_code error;
     const auto status = fs::symlink_status(checkpoint.path, error);
@@ -139,10 +140,11 @@ RemovedCheckpoint remove_surplus(const std::string& home, const SurplusCheckpoin
     if (fs::is_symlink(status))
       log::info("note: {} was a link; its files stay in {}", checkpoint.path.string(),
                 real_path(checkpoint.path).string());
-    if (checkpoint.published) return remove_checkpoint(checkpoint.path);
-    fs::remove_all(checkpoint.path, error);
-    if (error) log::warning("cannot remove {}: {}", checkpoint.path.string(), error.message());
+    hidden = hide_checkpoint(checkpoint.path);
   });
+  std::error_code error;
+  fs::remove_all(hidden, error);
+  if (error) log::warning("cannot remove {}: {}", hidden.string(), error.message());
   return result;
 }
 

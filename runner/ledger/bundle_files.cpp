@@ -147,6 +147,7 @@ void BundleFiles::discard() {
     for (const auto& [run, folder] : *folders) fs::remove_all(folder, ignored);
   hidden_.clear();
   placed_.clear();
+  for (const auto& folder : std::exchange(given_up_, {})) fs::remove_all(folder, ignored);
 }
 
 void BundleFiles::extract_new(const std::string& run) {
@@ -217,7 +218,11 @@ void BundleFiles::place_new(const std::string& run) {
   if (found == hidden_.end()) return;
   const fs::path folder = home_ / "runs" / run;
   std::error_code error;
-  if (fs::exists(folder / import_marker)) fs::remove_all(folder, error);  // of an import that was killed here
+  if (fs::exists(folder / import_marker, error)) {  // of an import that was killed here
+    const fs::path aside = found->second.string() + ".0.import";
+    fs::rename(folder, aside, error);
+    given_up_.push_back(aside);
+  }
   if (fs::exists(folder))
     throw environment_error("the folder {} exists, and no run of this ledger has it: move it away, and import again",
                             folder.string());

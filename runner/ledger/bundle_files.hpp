@@ -56,6 +56,7 @@ class BundleFiles {
   std::string bundle_;
   std::map<std::string, fs::path> hidden_;  ///< run -> its hidden folder
   std::map<std::string, fs::path> placed_;  ///< new runs whose folder has its name; removed if the commit fails
+  std::vector<fs::path> given_up_;          ///< of imports that were killed; removed at the end
 };
 
 }  // namespace runner

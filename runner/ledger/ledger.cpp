@@ -175,6 +175,12 @@ Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder
 void Ledger::Impl::follow_writer() {
   if (writer && database && writer->file() != database->path())
     database = std::make_unique<sqlite::Database>(writer->file(), sqlite::Access::existing);
+  set_wait();
+}
+
+void Ledger::Impl::set_wait() const {
+  constexpr int brief_ms = 50;
+  if (database) database->set_busy_timeout(brief > 0 ? brief_ms : sqlite::Database::default_busy_timeout_ms);
 }
 
 void Ledger::Impl::mark_lost() {
@@ -216,5 +222,7 @@ void Ledger::Impl::mark_lost() {
 
 Ledger::Ledger(const std::string& home, Mode mode) : impl_(std::make_unique<Impl>(home, mode)) {}
 Ledger::~Ledger() = default;
+
+std::shared_ptr<void> Ledger::brief_reads() const { return std::make_shared<Impl::BriefReads>(*impl_); }
 
 }  // namespace runner

@@ -142,6 +142,8 @@ class Ledger {
   /// Cheap, may be called often; every other write to a run is a heartbeat too. Throws Error(environment) if another
   /// process has resumed the run because it was considered lost. From then on, writes of this process are ignored.
   void heartbeat(const std::string& run);
+  /// While the result exists, reads wait only briefly for other processes. It must not outlive this object.
+  [[nodiscard]] std::shared_ptr<void> brief_reads() const;
   /// Whether another process has resumed a run that this process began or reopened and has not finished.
   bool taken_up(const std::string& run) const;
   /// Commits everything queued so far, so that it survives a power failure, and then calls `done` on the background
@@ -149,7 +151,8 @@ class Ledger {
   /// has resumed the run.
   void settle(const std::string& run, std::function<void()> done);
   /// `status`: finished | failed | interrupted | preempted. If the ledger cannot be written, tries again for `patience`
-  /// before it throws: records that are still queued would be lost.
+  /// before it throws: records that are still queued would be lost. A run that was stopped (interrupted, preempted) does not wait longer
+  /// than seconds for other processes: its record then goes to a spool (spool.hpp), which the next command adds.
   void finish_run(const std::string& run, const std::string& status, int exit_code, const std::string& message,
                   std::chrono::seconds patience = {});
   /// For `resume`: sets the run to running, owned by this process, and removes "measured". begin_attempt() then replaces name, tags,

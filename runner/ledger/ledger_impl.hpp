@@ -78,8 +78,24 @@ struct Ledger::Impl {
   std::map<std::string, Lease> leases;
   std::map<std::string, NewRun> reopened;    ///< what the rows of reopened runs become when their next attempt begins
   std::map<std::string, double> last_write;  ///< for heartbeat()
+  mutable int brief = 0;                     ///< number of BriefReads
   /// Reads what the writer writes: after a failure of the ledger, that is another file.
   void follow_writer();
+  void set_wait() const;
+  /// While it exists, reads wait only briefly for other processes, because the caller also handles signals.
+  class BriefReads {
+   public:
+    explicit BriefReads(const Impl& impl) : impl_(impl) { change(1); }
+    ~BriefReads() { change(-1); }
+    BriefReads(const BriefReads&) = delete;
+
+   private:
+    void change(int by) const {
+      impl_.brief += by;
+      impl_.set_wait();
+    }
+    const Impl& impl_;
+  };
 };
 
 }  // namespace runner

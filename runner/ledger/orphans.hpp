@@ -27,7 +27,7 @@ std::vector<std::filesystem::path> foreign_starts(const std::string& home);
 std::map<std::string, std::string> live_uses(const std::string& home, const std::vector<std::string>& runs);
 
 /// Calls `remove` under the ledger's write lock, in which no run can begin or continue, unless something uses the checkpoint `path` of
-/// `run` now. Returns what uses it; empty: it was removed.
+/// `run` now. Running trainings wait for this lock, so `remove` may rename files, but not delete or copy them. Returns what uses it; empty: it was removed.
 std::string remove_unused_checkpoint(const std::string& home, const std::string& run, const std::filesystem::path& path,
                                      const std::function<void()>& remove);
 

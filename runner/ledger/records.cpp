@@ -28,18 +28,6 @@ Batch::Record make_record(const std::string& kind, json fields) {
   return record;
 }
 
-/// While it exists, reads of the database wait only briefly for other processes, because the caller also handles
-/// signals.
-class ShortWait {
- public:
-  explicit ShortWait(sqlite::Database& database) : database_(database) { database_.set_busy_timeout(50); }
-  ~ShortWait() { database_.set_busy_timeout(sqlite::Database::default_busy_timeout_ms); }
-  ShortWait(const ShortWait&) = delete;
-
- private:
-  sqlite::Database& database_;
-};
-
 }  // namespace
 
 std::optional<std::string> relative_below(const fs::path& folder, const fs::path& path) {
@@ -77,7 +65,7 @@ Lease& Ledger::Impl::own_lease(const std::string& id) {
 }
 
 bool Ledger::Impl::taken_up(const Lease& lease) const {
-  const ShortWait wait(*database);
+  const BriefReads brief_reads(*this);
   try {
     auto newest = database->query("SELECT max(attempt) FROM attempt WHERE run = ?", lease.run);
     return newest.step() && newest.integer(0) > lease.attempt;

@@ -235,6 +235,7 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
                          exit_code, text, lease.run);
     batch.database().run("UPDATE attempt SET ended = ? WHERE attempt = ?", now, lease.attempt);
   };
+  if (status == "interrupted" || status == "preempted") impl_->to_write().hurry();
   impl_->to_write().commit(end, patience);
   impl_->leases.erase(run);
   impl_->reopened.erase(run);

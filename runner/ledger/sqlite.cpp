@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 namespace runner::sqlite {
 
@@ -17,7 +20,7 @@ std::string write_protection(const std::filesystem::path& path) {
   return ::access(folder.c_str(), W_OK) == 0 ? "" : fmt::format("{}: {}", folder.string(), std::strerror(errno));
 }
 
-std::string explain(const std::filesystem::path& path, sqlite3* handle, int result) {
+std::string explain(const std::filesystem::path& path, sqlite3* handle, int result, int busy_timeout_ms) {
   const std::string file = path.string();
   const char* detail = handle ? sqlite3_errmsg(handle) : sqlite3_errstr(result);
   const int system_error = handle ? sqlite3_system_errno(handle) : 0;
@@ -37,8 +40,8 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
           file, detail, file);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return fmt::format("the ledger {} has been locked by another process for more than {} s", file,
-                         Database::default_busy_timeout_ms / 1000);
+      return fmt::format("the ledger {} has been locked by another process for more than {:g} s", file,
+                         busy_timeout_ms / 1000.0);
     case SQLITE_FULL:
       return full;
     case SQLITE_READONLY:
@@ -92,13 +95,25 @@ Database::Database(const std::filesystem::path& path, Access access) : path_(pat
   const int result = sqlite3_open_v2(name.c_str(), &handle, flags, access == Access::alone ? "unix-excl" : nullptr);
   handle_.reset(handle);
   check(result);
-  set_busy_timeout(default_busy_timeout_ms);
+  sqlite3_busy_handler(handle, wait_for_lock, wait_.get());
   execute("PRAGMA foreign_keys = ON");
+}
+
+/// Whether SQLite shall try again.
+int Database::wait_for_lock(void* wait, int tries) {
+  constexpr std::array pauses = {1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100};  // ms, as SQLite's own handler
+  auto& own = *static_cast<Wait*>(wait);
+  const auto now = std::chrono::steady_clock::now();
+  if (tries == 0) own.begun = now;
+  if (now - own.begun >= std::chrono::milliseconds(own.milliseconds.load())) return 0;
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(pauses[std::min(static_cast<size_t>(tries), pauses.size() - 1)]));
+  return 1;
 }
 
 void Database::check(int result) const {
   if (result == SQLITE_OK || result == SQLITE_ROW || result == SQLITE_DONE) return;
-  throw Failure(result, explain(path_, handle_.get(), result));
+  throw Failure(result, explain(path_, handle_.get(), result, wait_->milliseconds));
 }
 
 bool Database::moved() const {

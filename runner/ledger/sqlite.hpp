@@ -3,6 +3,8 @@
 #pragma once
 #include <sqlite3.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -43,7 +45,8 @@ class Database {
   static constexpr int default_busy_timeout_ms = 30'000;
 
   Database(const std::filesystem::path& path, Access access);
-  void set_busy_timeout(int milliseconds) { sqlite3_busy_timeout(handle_.get(), milliseconds); }
+  /// Another thread may call it while a statement waits.
+  void set_busy_timeout(int milliseconds) { wait_->milliseconds = milliseconds; }
 
   /// Runs any number of statements and ignores their results.
   void execute(const std::string& sql);
@@ -74,7 +77,15 @@ class Database {
   struct Close {
     void operator()(sqlite3* handle) const { sqlite3_close_v2(handle); }
   };
+  /// What SQLite's busy handler reads.
+  struct Wait {
+    std::atomic<int> milliseconds = default_busy_timeout_ms;
+    std::chrono::steady_clock::time_point begun = {};
+  };
+  static int wait_for_lock(void* wait, int tries);
+
   std::filesystem::path path_;
+  std::unique_ptr<Wait> wait_ = std::make_unique<Wait>();
   std::unique_ptr<sqlite3, Close> handle_;
 };
 

@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds batch_interval(500);
 constexpr std::chrono::milliseconds retry_interval(200);
 constexpr double check_interval = 10;  ///< seconds between looks at the file
 constexpr double spool_interval = 5;   ///< seconds between attempts to begin or end a spool
+constexpr int hurried_wait_ms = 1000;
 void tell_back(const fs::path& ledger) {
   log::info("the ledger {} can be written again; nothing was lost", ledger.string());
 }
@@ -31,7 +32,12 @@ Writer::Writer(const fs::path& home, std::unique_ptr<sqlite::Database> database)
 
 void Writer::use(std::unique_ptr<sqlite::Database> database) {
   batch_.reset();
-  database_ = std::move(database);
+  {
+    const std::lock_guard lock(place_mutex_);
+    database_ = std::move(database);
+    file_ = database_->path();
+    if (hurried_) database_->set_busy_timeout(hurried_wait_ms);
+  }
   batch_ = std::make_unique<Batch>(*database_);
   // Without a sync at each commit, only a write-ahead log stays consistent after a power failure.
   synchronous_ = database_->text("PRAGMA journal_mode") == "wal" ? "NORMAL" : "FULL";
@@ -51,8 +57,14 @@ void Writer::guard(int64_t run, const fs::path& folder) {
 }
 
 fs::path Writer::file() const {
-  std::lock_guard lock(transaction_mutex_);
-  return database_->path();
+  const std::lock_guard lock(place_mutex_);
+  return file_;
+}
+
+void Writer::hurry() {
+  const std::lock_guard lock(place_mutex_);
+  hurried_ = true;
+  database_->set_busy_timeout(hurried_wait_ms);
 }
 
 Writer::~Writer() {
@@ -159,7 +171,8 @@ void Writer::check_file(bool now) {
 }
 
 bool Writer::begin_spool(const sqlite::Failure& failure) {
-  if (spooling_ || guarded_ == 0 || !lasts(failure)) return false;
+  const bool locked = failure.primary() == SQLITE_BUSY || failure.primary() == SQLITE_LOCKED;
+  if (spooling_ || guarded_ == 0 || !(lasts(failure) || (hurried_ && locked))) return false;
   if (tried_ > 0 && steady_seconds() - tried_ < spool_interval) return false;
   tried_ = steady_seconds();
   for (const auto& file : spool_places(home_, folder_)) {
@@ -172,8 +185,8 @@ bool Writer::begin_spool(const sqlite::Failure& failure) {
       continue;
     }
     spooling_ = true;
-    log::warning("{}; the training goes on, and its record goes to {} until the ledger can be written again",
-                 failure.what(), file.string());
+    log::warning("{}; {}its record goes to {} until the ledger can be written again", failure.what(),
+                 hurried_ ? "" : "the training goes on, and ", file.string());
     fault_point("spool");
     return true;
   }
@@ -185,6 +198,7 @@ void Writer::end_spool() {
   tried_ = steady_seconds();
   try {
     auto ledger = open_to_write(home_, /*adopts=*/false);
+    if (hurried_) ledger->set_busy_timeout(hurried_wait_ms);
     if (!merge_spool(*ledger, database_->path(), /*same_numbers=*/true)) return;
     use(std::move(ledger));
     spooling_ = false;

@@ -1,5 +1,6 @@
 // The only writer of a process: queues changes, and a background thread commits them together.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -35,10 +36,13 @@ class Writer {
   /// Commits everything queued and then `change`, in one transaction that survives a power failure. Rethrows a failure;
   /// `change` is then discarded, and the queue is unchanged. If the file cannot be written, tries again for `patience`.
   void commit(const Change& change, std::chrono::seconds patience = {});
+  /// From now on, another process that has locked the ledger counts as a failure that lasts after a second, also for a commit that
+  /// waits for it already: whoever has stopped this process may kill it soon.
+  void hurry();
   /// From now on, the run with this row number may have a spool in its folder. Called again for each attempt.
   void guard(int64_t run, const std::filesystem::path& folder);
   void guard_again() { guard(guarded_, folder_); }
-  /// The file that is written now: the ledger, or a spool.
+  /// The file that is written now: the ledger, or a spool. Does not wait for a transaction.
   std::filesystem::path file() const;
 
  private:
@@ -66,8 +70,12 @@ class Writer {
   std::filesystem::path folder_;            ///< of the guarded run
   std::unique_ptr<sqlite::Database> seed_;  ///< of the guarded run's spool
   bool spooling_ = false;
-  double checked_ = 0;  ///< when the file was last looked at, steady_seconds()
-  double tried_ = 0;    ///< when a spool was last begun or ended in vain, steady_seconds()
+  mutable std::mutex
+      place_mutex_;  ///< guards database_ while it is replaced; the next two can be used during a transaction
+  std::filesystem::path file_;         ///< database_->path()
+  std::atomic<bool> hurried_ = false;  ///< see hurry()
+  double checked_ = 0;                 ///< when the file was last looked at, steady_seconds()
+  double tried_ = 0;                   ///< when a spool was last begun or ended in vain, steady_seconds()
   std::mutex queue_mutex_;
   std::condition_variable wake_;
   std::vector<Change> queue_;

@@ -8,7 +8,9 @@
 #include <sstream>
 #include <thread>
 
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/garbage.hpp"
+#include "runner/ledger/orphans.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner::testing;
@@ -44,6 +46,23 @@ TEST_CASE("gc does not count a checkpoint that another gc has removed") {
   CHECK(result.used_by.empty());
   fs::create_directories(checkpoint.path);
   CHECK(runner::remove_surplus(place.home().string(), checkpoint).removed);
+  CHECK_FALSE(fs::exists(checkpoint.path));
+}
+
+TEST_CASE("gc deletes the files of a checkpoint when it does not hold the ledger's lock any more") {
+  const FailedRuns place(1);
+  const std::string run = place.list().at(0).at("id");
+  const fs::path path = place.path() / "step-000002", hidden = place.path() / ".step-000002.removed";
+  fs::create_directories(path);
+  fs::path seen;
+  const auto hide = [&] { seen = runner::hide_checkpoint(path); };
+  CHECK(runner::remove_unused_checkpoint(place.home().string(), run, path, hide).empty());
+  CHECK(seen == hidden);
+  CHECK((fs::exists(hidden) && !fs::exists(path)));
+  CHECK(runner::hide_checkpoint(hidden) == hidden);
+  fs::create_directories(path / "again");
+  CHECK(runner::hide_checkpoint(path) == hidden);
+  CHECK(fs::exists(hidden / "again"));
 }
 
 TEST_CASE("runs are named, tagged, grouped, annotated and archived on the command line") {

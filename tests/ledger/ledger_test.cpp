@@ -438,6 +438,35 @@ TEST_CASE("the end of a run waits until the ledger can be written") {
   CHECK(ledger.points(id, "loss").size() == 1);
 }
 
+TEST_CASE("while another process holds the ledger's lock, a training run does not wait for it, and can end") {
+  LedgerFolder folder;
+  auto ledger = std::make_unique<Ledger>(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger->begin_run(new_run(folder));
+  ledger->begin_attempt(id, "start");
+  auto other = folder.raw();
+  other.execute("BEGIN IMMEDIATE");
+  std::atomic<bool> returned = false, locked = true;
+  std::jthread holder([&] {  // longer than a heartbeat may take, and shorter than SQLite's own wait
+    for (int i = 0; i < 200 && !returned; ++i) ::usleep(100'000);
+    locked = !returned;
+  });
+  for (int i = 0; i < 15; ++i) {  // the writer has begun to wait for the lock after half a second
+    ledger->metrics(id, {{"loss", i, 1.0}});
+    ledger->heartbeat(id);
+    ::usleep(100'000);
+  }
+  returned = true;
+  holder.join();
+  CHECK_FALSE(locked);
+  ledger->finish_run(id, "preempted", 3, "stopped by SIGTERM");
+  CHECK(other.text("SELECT status FROM run") == "running");
+  other.execute("COMMIT");
+  ledger.reset();
+  const Ledger next(folder.home(), Ledger::Mode::read);
+  CHECK(next.row(id).status == "preempted");
+  CHECK(next.points(id, "loss").size() == 15);
+}
+
 TEST_CASE("a run that cannot be written leaves no folder") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);
