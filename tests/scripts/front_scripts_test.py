@@ -84,6 +84,22 @@ class FrontScripts(unittest.TestCase):
                 head = file.read().split("\nset -")[0].split("\n")[1:]
             self.assertEqual(self.result(self.call(script, "--help")), (0, "".join(re.sub("^# ?", "", line) + "\n" for line in head), ""))
 
+    def test_ninja_can_say_that_nothing_is_to_do(self):
+        # With file(GLOB ... CONFIGURE_DEPENDS), ninja looks for new files first, and its plan (ninja -n) ends there. So scripts/runner
+        # would print that it builds before each command.
+        names = subprocess.run(["git", "ls-files", "*CMakeLists.txt", "*.cmake"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        self.assertGreater(len(names), 50)
+        for name in names:
+            with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+                self.assertNotRegex(file.read(), r"file\(GLOB\w* \w+ CONFIGURE_DEPENDS", name)
+
+    # ---- scripts/bench/build
+    def test_the_programs_of_benches_are_set_up_with_the_tests(self):
+        self.write("scripts/setup", "#!/bin/sh\necho setup \"$@\"\n", executable=True)
+        self.assertEqual(self.call("scripts/bench/build", "app").stdout, "setup --quiet\n")
+        self.assertIn("unknown target", self.call("scripts/bench/build", "bench_x").stderr)
+        self.assertEqual(self.call("scripts/bench/build", "bench_x").stdout, "setup --quiet --tests\n")
+
     # ---- scripts/setup
     def test_setup_does_nothing_if_everything_is_installed(self):
         for tool in ("apt-get", "dpkg", "python3", "pip", "cmake", "unzip"):
