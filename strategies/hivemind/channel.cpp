@@ -2,21 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <random>
+#include <algorithm>
 
 namespace runner::swarm {
 
 namespace {
 
 constexpr std::array<uint8_t, 4> protocol_mark = {'R', 'S', 'W', '1'};
-constexpr size_t code_size = 16, head_size = 5, nonce_size = 16;
-using Greeting = std::array<uint8_t, 4 + nonce_size>;
+constexpr size_t code_size = 16, head_size = 5;
+using Greeting = std::array<uint8_t, 4 + std::tuple_size_v<Nonce>>;
 
 Greeting new_greeting() {
-  static thread_local std::random_device source;
   Greeting greeting{};
   std::ranges::copy(protocol_mark, greeting.begin());
-  for (size_t i = 4; i < greeting.size(); ++i) greeting[i] = static_cast<uint8_t>(source());
+  std::ranges::copy(new_nonce(), greeting.begin() + protocol_mark.size());
   return greeting;
 }
 
@@ -26,14 +25,6 @@ Greeting read_greeting(Socket& socket, Deadline deadline) {
   if (!std::ranges::equal(protocol_mark, std::span(greeting).first(4)))
     throw ProtocolError("the other end is no peer of this version");
   return greeting;
-}
-
-Hmac key_of_direction(const Digest& key, const char* direction, const Greeting& server, const Greeting& client) {
-  Hmac hmac(key);
-  hmac.add(bytes_of_text(direction));
-  hmac.add(server);
-  hmac.add(client);
-  return Hmac(hmac.finish());
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 // HMAC-SHA-256 over its number on this connection, length, type and payload. So a message that is repeated, left out or moved is
 // not authentic either. Payloads are not encrypted.
 #pragma once
-#include "strategies/hivemind/sha256.hpp"
+#include "runner/base/sha256.hpp"
 #include "strategies/hivemind/socket.hpp"
 
 namespace runner::swarm {

@@ -246,7 +246,7 @@ std::string secret_of(const HivemindOptions& options) {
 }
 
 std::optional<std::string> refuse_secret(const HivemindOptions& options) {
-  constexpr size_t least = 16;
+  constexpr size_t least = least_secret;
   const std::string secret = secret_of(options);
   if (secret.empty() && is_local(options)) return std::nullopt;
   if (secret.empty())

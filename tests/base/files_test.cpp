@@ -6,9 +6,14 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
+#include <functional>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "runner/base/error.hpp"
 #include "runner/base/loopback.hpp"
+#include "runner/base/outside_fault.hpp"
 #include "runner/base/private_file.hpp"
 
 using namespace runner;
@@ -19,7 +24,33 @@ struct TemporaryFolder {
   TemporaryFolder() { fs::create_directories(path); }
   ~TemporaryFolder() { fs::remove_all(path); }
 };
+template <typename Result>
+void use(const Result&) {}
 }  // namespace
+
+TEST_CASE("exceptions of libraries that the outside world causes are told from bugs") {
+  const auto told = [](const std::function<void()>& action) -> std::string {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      const auto fault = outside_fault(error);
+      return fault ? std::to_string(static_cast<int>(fault->code())) + ": " + fault->what() : "a bug";
+    }
+    return "nothing";
+  };
+  using nlohmann::json;
+  CHECK(told([] { use(fs::file_size("/nowhere/x")); }) == "4: /nowhere/x: No such file or directory");
+  CHECK(told([] { fs::rename("/nowhere/x", "/nowhere/y"); }) ==
+        "4: /nowhere/x and /nowhere/y: No such file or directory");
+  CHECK(told([] { throw std::bad_alloc(); }).starts_with("4: there is not enough memory"));
+  CHECK(told([] { std::string().resize(SIZE_MAX); }).starts_with("4: there is not enough memory"));
+  CHECK(told([] { throw std::system_error(EAGAIN, std::generic_category()); }).starts_with("4: the system refuses: "));
+  CHECK(told([] { use(json("caf\xe9").dump()); }).starts_with("2: a name or a text is not UTF-8"));
+  CHECK(told([] { use(json::parse("[1e999]")); }).starts_with("4: a file with JSON is damaged: "));
+  CHECK(told([] { use(json::parse("[1")); }).starts_with("4: a file with JSON is damaged: "));
+  CHECK(told([] { use(json("x").get<int>()); }) == "a bug");
+  CHECK(told([] { RUNNER_CHECK(1 > 2); }) == "a bug");
+}
 
 TEST_CASE("a file is replaced atomically, and no temporary file remains") {
   TemporaryFolder folder;

@@ -1,9 +1,9 @@
 // SHA-256 and HMAC against the published examples: FIPS 180-4 and RFC 4231.
 #include <catch2/catch_test_macros.hpp>
 
-#include "strategies/hivemind/sha256.hpp"
+#include "runner/base/sha256.hpp"
 
-using namespace runner::swarm;
+using namespace runner;
 
 namespace {
 

@@ -1,10 +1,11 @@
-#include "strategies/hivemind/sha256.hpp"
+#include "runner/base/sha256.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <random>
 
-namespace runner::swarm {
+namespace runner {
 
 namespace {
 
@@ -95,6 +96,22 @@ Digest Hmac::finish() {
   return outer.finish();
 }
 
+Nonce new_nonce() {
+  static thread_local std::random_device source;
+  Nonce nonce{};
+  for (auto& byte : nonce) byte = static_cast<uint8_t>(source());
+  return nonce;
+}
+
+Hmac key_of_direction(const Digest& key, const char* direction, std::span<const uint8_t> server,
+                      std::span<const uint8_t> client) {
+  Hmac hmac(key);
+  hmac.add(bytes_of_text(direction));
+  hmac.add(server);
+  hmac.add(client);
+  return Hmac(hmac.finish());
+}
+
 bool equal_in_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b) {
   if (a.size() != b.size()) return false;
   uint8_t difference = 0;
@@ -102,4 +119,4 @@ bool equal_in_constant_time(std::span<const uint8_t> a, std::span<const uint8_t>
   return difference == 0;
 }
 
-}  // namespace runner::swarm
+}  // namespace runner

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace runner::swarm {
+namespace runner {
 
 using Digest = std::array<uint8_t, 32>;
 
@@ -42,7 +42,17 @@ class Hmac {
 inline std::span<const uint8_t> bytes_of_text(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
+/// A random number that is used once: each end of a connection sends one.
+using Nonce = std::array<uint8_t, 16>;
+Nonce new_nonce();
+/// The key of one direction of a connection ("to server", "to client"). It follows from the common key and from what both ends have
+/// sent, so a message of another connection or direction is not authentic here.
+Hmac key_of_direction(const Digest& key, const char* direction, std::span<const uint8_t> server,
+                      std::span<const uint8_t> client);
+/// Characters that a secret which users choose has at least.
+inline constexpr size_t least_secret = 16;
+
 /// Compares without a time that depends on the place of the first difference.
 bool equal_in_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b);
 
-}  // namespace runner::swarm
+}  // namespace runner
