@@ -11,6 +11,7 @@
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/commands/attempts.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_plugin.hpp"
@@ -35,6 +36,7 @@
 #include "runner/launch/follower.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
+#include "runner/launch/line_seal.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
@@ -45,9 +47,12 @@ namespace runner {
 
 namespace {
 
-/// The settings that must be equal on all supervisors of a run.
+/// The settings that must be equal on all supervisors of a run, without secret values, which are sent to nobody.
 Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOptions& options) {
-  auto alike = recipe_to_json(recipe);
+  Secrets secrets;
+  secrets.add_environment();
+  std::vector<std::string> hidden;
+  auto alike = secrets.json_without(secrets.take_from(recipe_to_json(recipe), hidden));
   alike["runner"] = {{"build", build_id()},
                      {"resumes", options.resume_run},
                      {"from_checkpoint", options.resume_checkpoint},
@@ -59,7 +64,7 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
                            {"bf16", place.topology.bf16},
                            {"collectives", accelerator.collectives},
                            {"streams", accelerator.streams}};
-  return {place.placement, read_facts().hostname, alike};
+  return {place.placement, read_facts().hostname, alike, nodes_secret()};
 }
 
 /// The number of sequences of a step that an elastic run keeps when it is resumed: if other nodes than num_nodes trained last, resolved.toml

@@ -33,8 +33,8 @@ std::string shortage_of(int error) {
 
 }  // namespace
 
-Arrivals::Arrivals(const std::string& address, int port, WhenFull when_full)
-    : listener_(listen_on(address, port)), when_full_(when_full) {
+Arrivals::Arrivals(const std::string& address, int port, std::string secret, WhenFull when_full)
+    : listener_(listen_on(address, port)), secret_(std::move(secret)), when_full_(when_full) {
   ::fcntl(listener_.get(), F_SETFL, ::fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -64,7 +64,7 @@ std::vector<Arrival> Arrivals::take() {
   while (true) {
     Descriptor connection = accept();
     if (!connection.is_open()) break;
-    strangers_.push_back({MessageSocket(std::move(connection)), steady_seconds()});
+    strangers_.push_back({MessageSocket(std::move(connection), secret_), steady_seconds()});
   }
   std::vector<Arrival> arrivals;
   for (auto& [socket, since] : strangers_) {

@@ -25,8 +25,8 @@ class Arrivals {
     warn,  ///< while a run trains: warns, and keeps only the newest 64 of those that have not said a hello
   };
 
-  /// Listens on `port` of this host. Throws Error(environment) if the port is taken.
-  Arrivals(const std::string& address, int port, WhenFull when_full = WhenFull::fail);
+  /// Listens on `port` of this host. `secret`: see MessageSocket. Throws Error(environment) if the port is taken.
+  Arrivals(const std::string& address, int port, std::string secret, WhenFull when_full = WhenFull::fail);
   /// Adds what has to be watched for the next arrival.
   void watch(std::vector<pollfd>& watched) const;
   /// The supervisors whose first message has come since the last call; does not wait. Throws Error(environment) as WhenFull says.
@@ -41,6 +41,7 @@ class Arrivals {
   void close_oldest();
 
   Descriptor listener_;
+  std::string secret_;
   WhenFull when_full_;
   bool full_ = false, warned_ = false;  ///< full_: the last connection could not be accepted
   std::deque<Stranger> strangers_;      ///< connected, but have not sent a message yet

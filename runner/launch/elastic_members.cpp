@@ -29,7 +29,7 @@ void tell(Member& member, const std::string& text) { member.socket.send({{"say",
 
 ElasticMembers::ElasticMembers(Introduction leader)
     : leader_(std::move(leader)),
-      arrivals_(leader_.placement.master_addr, leader_.placement.master_port, Arrivals::WhenFull::warn),
+      arrivals_(leader_.placement.master_addr, leader_.placement.master_port, leader_.secret, Arrivals::WhenFull::warn),
       last_arrival_(steady_seconds()) {
   constexpr int descriptors = 1024;  // how many nodes will come is not known
   raise_descriptor_limit(descriptors, "the supervisor of rank 0 of an elastic run");

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <thread>
 
@@ -35,30 +36,81 @@ void wait_readable(const std::vector<int>& fds, double seconds) {
   ::poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000) + 1);
 }
 
+/// What a leader may set in the environment of workers, with what its values may be.
+bool may_be_set(const std::string& name, const std::string& value) {
+  constexpr size_t digits_max = 6;
+  if (name == "OMP_WAIT_POLICY") return value == "passive";
+  const bool known = name == "OMP_NUM_THREADS" || name == "MKL_NUM_THREADS" || name == "PJRT_NPROC";
+  return known && !value.empty() && value.size() <= digits_max &&
+         std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// The options of runner-worker that a training has. Others make it load a library, for example.
+bool may_be_given(const std::string& argument) {
+  constexpr std::array options = {"--run-dir", "--cache-dir", "--accept-changed-data", "--attempt", "--resume"};
+  return !argument.starts_with('-') || std::ranges::find(options, argument) != options.end();
+}
+
+/// Takes what a leader says about the workers of an attempt. Throws BadMessage, or nlohmann::json::exception.
+Handout take_start(const json& message, WorkerGroup& group) {
+  const auto arguments = message.at("arguments").get<std::vector<std::string>>();
+  const auto environment = message.at("environment").get<std::map<std::string, std::string>>();
+  for (const auto& argument : arguments)
+    if (!may_be_given(argument)) throw BadMessage("arguments: " + argument);
+  for (const auto& [name, value] : environment)
+    if (!may_be_set(name, value)) throw BadMessage("environment: " + name);
+  group.arguments = arguments;
+  group.environment = environment;
+  group.log_dir = text_in(message, "log_dir");
+  const auto number = [&](const char* field, int least, int most, int otherwise) {
+    return message.contains(field) ? number_in(message, field, least, most) : otherwise;
+  };
+  constexpr int ranks_max = 1 << 20, port_max = 65'535;
+  group.ranks_of_worker = number("ranks_of_worker", 1, group.local_size, 1);
+  group.world_size = number("world_size", group.local_size, ranks_max, group.world_size);
+  group.first_rank = number("first_rank", 1, group.world_size - group.local_size, group.first_rank);
+  group.num_nodes = number("num_nodes", 1, group.world_size, group.num_nodes);
+  group.node_rank = number("node_rank", 0, group.num_nodes - 1, group.node_rank);
+  return {.master_port = number_in(message, "store_port", 1, port_max),
+          .node_address = text_in(message, "node_address")};
+}
+
 Outcome outcome_from_json(const json& message) {
   Outcome outcome;
-  outcome.code = static_cast<ExitCode>(message.at("code").get<int>());
-  message.at("status").get_to(outcome.status);
+  const int code = number_in(message, "code", 0, static_cast<int>(ExitCode::interrupted));
+  outcome.code = static_cast<ExitCode>(code);
+  outcome.status = text_in(message, "status");
   message.at("first_cause").get_to(outcome.first_cause);
   return outcome;
 }
 
 /// Whether the connected leader accepts this supervisor before `until`. Otherwise sets `problem` to the reason.
-bool welcomed(MessageSocket& leader, double until, std::string& problem) {
+bool welcomed(MessageSocket& leader, double until, bool has_secret, std::string& problem) {
   while (leader.is_open() && steady_seconds() < until) {
     wait_readable({leader.fd()}, std::min(until - steady_seconds(), 1.0));
     auto answer = leader.receive();
     if (!answer) continue;
-    std::string said = answer->value("say", "");
-    if (said == "welcome") return true;
-    if (said == "end") {
-      Outcome outcome = outcome_from_json(*answer);
-      throw Error(outcome.code, outcome.first_cause);
+    try {
+      const std::string said = text_in(*answer, "say");
+      if (said == "welcome") return true;
+      if (said == "greeting") {
+        problem = fmt::format("it wants the secret of the nodes: set {}", nodes_secret_variable);
+        return false;
+      }
+      if (said == "end") {
+        const Outcome outcome = outcome_from_json(*answer);
+        throw Error(outcome.code, outcome.first_cause);
+      }
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception&) {
+      // It does not follow the protocol.
     }
     problem = "the answer is not from a supervisor of runner";
     return false;
   }
   problem = leader.is_open() ? "no answer" : "the connection was closed without an answer";
+  if (has_secret || !leader.is_open()) problem += fmt::format("; is {} the same there?", nodes_secret_variable);
   return false;
 }
 
@@ -69,6 +121,7 @@ class Following {
   Outcome run();
 
  private:
+  void obey_checked(const json& message);
   void obey(const json& message);
   void start(const json& message);
   void require_shared_folder(const std::string& proof) const;
@@ -97,37 +150,43 @@ Outcome Following::run() {
     wait_readable(fds, follower_tick_seconds);
     handle_signals();
     for (auto& worker : workers_) report(*worker);
-    while (auto message = leader_.receive()) obey(*message);
+    while (auto message = leader_.receive()) obey_checked(*message);
   }
   return *outcome_;
 }
 
+/// This supervisor does only what a leader of this version says.
+void Following::obey_checked(const json& message) {
+  std::string problem;
+  try {
+    return obey(message);
+  } catch (const BadMessage& error) {
+    problem = error.what();
+  } catch (const json::exception& error) {
+    problem = error.what();
+  }
+  throw run_error("{}: the supervisor of rank 0 ({}:{}) does not follow the protocol: {}", describe(self_),
+                  self_.placement.master_addr, self_.placement.master_port, problem);
+}
+
 void Following::obey(const json& message) {
-  std::string said = message.value("say", "");
+  const std::string said = text_in(message, "say");
   if (said == "start") start(message);
   if (said == "tell") log::info("{}", message.value("text", ""));
   if (said == "end") outcome_ = outcome_from_json(message);
   if (said != "send") return;
+  const int signal = number_in(message, "signal", 1, NSIG);
+  const bool group = flag_in(message, "group");
   for (auto& worker : workers_)
-    if (worker->rank() == message.at("rank"))
-      message.at("group") ? worker->send_group(message.at("signal")) : worker->send(message.at("signal"));
+    if (worker->rank() == message.at("rank")) group ? worker->send_group(signal) : worker->send(signal);
 }
 
 void Following::start(const json& message) {
   workers_.clear();
-  message.at("arguments").get_to(group_.arguments);
-  message.at("environment").get_to(group_.environment);
-  group_.ranks_of_worker = message.value("ranks_of_worker", 1);
-  message.at("log_dir").get_to(group_.log_dir);
-  group_.first_rank = message.value("first_rank", group_.first_rank);
-  group_.world_size = message.value("world_size", group_.world_size);
-  group_.node_rank = message.value("node_rank", group_.node_rank);
-  group_.num_nodes = message.value("num_nodes", group_.num_nodes);
-  Handout handout;
-  message.at("store_port").get_to(handout.master_port);
-  message.at("node_address").get_to(handout.node_address);
+  const Handout handout = take_start(message, group_);
+  const std::string proof = text_in(message, "proof");
   try {
-    require_shared_folder(message.at("proof"));
+    require_shared_folder(proof);
     workers_ = start_workers(group_, handout);
   } catch (const Error& error) {
     if (self_.placement.elastic) {  // the run goes on without this node
@@ -232,13 +291,13 @@ MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadlin
     if (steady_seconds() - begun > silent_seconds && !std::exchange(told, true))
       log::info("no answer at {}:{} ({}): waiting up to {} for node 0; start the same command there with --node-rank 0",
                 place.master_addr, place.master_port, problem, write_duration(deadline));
-    MessageSocket leader =
-        MessageSocket::connect(place.master_addr, place.master_port, std::min(left, attempt_seconds), problem);
+    MessageSocket leader = MessageSocket::connect(place.master_addr, place.master_port, std::min(left, attempt_seconds),
+                                                  problem, self.secret);
     if (leader.is_open()) {
       json hello = to_json(self);
       hello["say"] = "hello";
       leader.send(hello);
-      if (welcomed(leader, until, problem)) return leader;
+      if (welcomed(leader, until, !self.secret.empty(), problem)) return leader;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

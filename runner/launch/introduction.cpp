@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runner/base/text.hpp"
+#include "runner/launch/lines.hpp"
 
 namespace runner {
 
@@ -12,6 +15,7 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t differences_max = 8;
+constexpr int ranks_max = 1 << 20;
 
 /// "train.max_steps is 40 there and 50 here", for every key whose values differ.
 std::vector<std::string> differences(const json& here, const json& there) {
@@ -52,16 +56,20 @@ json to_json(const Introduction& introduction) {
 Introduction introduction_from_json(const json& json) {
   Introduction introduction;
   Placement& p = introduction.placement;
-  json.at("job").get_to(p.job_id);
-  json.at("launched").get_to(p.launched);
-  p.elastic = json.value("elastic", false);
-  json.at("rank").get_to(p.rank);
-  json.at("world_size").get_to(p.world_size);
-  json.at("local_size").get_to(p.local_size);
-  json.at("node_rank").get_to(p.node_rank);
-  json.at("num_nodes").get_to(p.num_nodes);
-  json.at("host").get_to(introduction.host);
-  introduction.alike = json.at("alike");
+  p.job_id = text_in(json, "job");
+  p.launched = flag_in(json, "launched");
+  p.elastic = json.contains("elastic") && flag_in(json, "elastic");
+  p.world_size = number_in(json, "world_size", 1, ranks_max);
+  p.local_size = number_in(json, "local_size", 1, p.world_size);
+  p.num_nodes = number_in(json, "num_nodes", 1, p.world_size);
+  // Those that join an elastic run have the place of a second node, whatever its size is.
+  p.rank = number_in(json, "rank", 0, p.elastic ? ranks_max : p.world_size - 1);
+  p.node_rank = number_in(json, "node_rank", 0, p.elastic ? ranks_max : p.num_nodes - 1);
+  introduction.host = text_in(json, "host");
+  introduction.alike = json.value("alike", nlohmann::json());
+  const auto& alike = introduction.alike;
+  if (!alike.is_object() || !std::ranges::all_of(alike, [](const auto& section) { return section.is_object(); }))
+    throw BadMessage("alike");
   return introduction;
 }
 
@@ -84,6 +92,8 @@ std::string misplacement(const Introduction& leader, const Introduction& other) 
         "or devices.cpu_processes on CPU)",
         describe(other), counted(there.num_nodes, "node"), counted(there.local_size, "rank"),
         counted(here.num_nodes, "node"), counted(here.local_size, "rank"));
+  if (here.launched != there.launched || (!there.launched && there.rank != there.node_rank * there.local_size))
+    return fmt::format("{} does not have the place of a node of this run", describe(other));
   if (there.rank + other.rank_count() > there.world_size)
     return fmt::format("{} is beyond the {} ranks of the run", describe(other), there.world_size);
   return "";

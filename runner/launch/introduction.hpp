@@ -11,7 +11,8 @@ struct Introduction {
   Placement placement;
   std::string host;
   /// {section: {key: value}}: settings that must be equal on all supervisors: the recipe, the version, ...
-  nlohmann::json alike;
+  nlohmann::json alike = nlohmann::json::object();
+  std::string secret = "";  ///< of the connections (nodes_secret()); never sent
 
   /// The first rank that this supervisor runs.
   int first_rank() const { return placement.rank; }
@@ -19,7 +20,7 @@ struct Introduction {
 };
 
 nlohmann::json to_json(const Introduction& introduction);
-/// Throws nlohmann::json::exception if `json` is not an introduction.
+/// Throws BadMessage if `json` is not an introduction, or has values that no supervisor has.
 Introduction introduction_from_json(const nlohmann::json& json);
 
 /// Why the ranks of `other` do not fit the world of `leader`; "" if they do.

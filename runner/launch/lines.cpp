@@ -1,6 +1,7 @@
 // Encodes, decodes and splits lines.
 #include "runner/launch/lines.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
@@ -48,6 +49,28 @@ std::optional<json> from_line(std::string_view line) {
   if (deep || !object.is_object()) return std::nullopt;
   for (auto& field : object) field = decode(std::move(field));
   return object;
+}
+
+int number_in(const json& message, const char* field, int least, int most) {
+  const auto found = message.find(field);
+  if (found == message.end() || !found->is_number_integer() || *found < least || *found > most) throw BadMessage(field);
+  return found->get<int>();
+}
+
+bool flag_in(const json& message, const char* field) {
+  const auto found = message.find(field);
+  if (found == message.end() || !found->is_boolean()) throw BadMessage(field);
+  return found->get<bool>();
+}
+
+std::string text_in(const json& message, const char* field) {
+  constexpr size_t bytes_max = 4096;
+  const auto found = message.find(field);
+  if (found == message.end() || !found->is_string()) throw BadMessage(field);
+  std::string text = found->get<std::string>();
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; };
+  if (text.size() > bytes_max || std::ranges::any_of(text, is_control)) throw BadMessage(field);
+  return text;
 }
 
 std::vector<std::string> LineReader::feed(std::string_view bytes) {

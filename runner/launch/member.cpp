@@ -15,6 +15,12 @@ namespace {
 
 constexpr double kill_answer_seconds = 5;  ///< after this time, a supervisor that does not report a kill counts as lost
 
+int stop_signal_in(const json& message) {
+  const int signal = number_in(message, "signal", 1, NSIG);
+  if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) throw BadMessage("signal");
+  return signal;
+}
+
 /// A worker of another supervisor.
 class RemoteWorker final : public Worker {
  public:
@@ -72,35 +78,41 @@ class RemoteWorker final : public Worker {
 void Member::receive() {
   try {
     while (auto message = socket.receive()) sort(*message);
-  } catch (const json::exception&) {
+  } catch (const std::exception&) {
     socket.close();  // the peer does not follow the protocol
   }
 }
 
+int Member::rank_in(const json& message) const {
+  const int first = introduction.first_rank();
+  return number_in(message, "rank", first, first + introduction.rank_count() - 1);
+}
+
 void Member::sort(json& message) {
   if (message.contains("event")) {
-    const int rank = message.at("rank").get<int>();
+    const int rank = rank_in(message);
+    text_in(message, "event");
     inboxes[rank - rank % ranks_of_worker].events.push_back(std::move(message));
     return;
   }
-  std::string said = message.at("say");
-  if (said == "signal") signals.push_back(message.at("signal"));
-  if (said == "leave") leaving = message.at("signal");
+  const std::string said = text_in(message, "say");
+  if (said == "signal") signals.push_back(stop_signal_in(message));
+  if (said == "leave") leaving = stop_signal_in(message);
   if (said != "exit") return;
   WorkerExit exit;
-  message.at("code").get_to(exit.code);
-  message.at("signal").get_to(exit.signal);
-  message.at("oom_suspected").get_to(exit.oom_suspected);
+  exit.code = number_in(message, "code", -1, 255);
+  exit.signal = number_in(message, "signal", 0, NSIG);
+  exit.oom_suspected = flag_in(message, "oom_suspected");
   message.at("log_tail").get_to(exit.log_tail);
-  inboxes[message.at("rank").get<int>()].exit = exit;
+  inboxes[rank_in(message)].exit = exit;
 }
 
 std::unique_ptr<Member> member_of(const json& hello) {
   auto member = std::make_unique<Member>();
   try {
-    if (hello.at("say") != "hello") return nullptr;
+    if (text_in(hello, "say") != "hello") return nullptr;
     member->introduction = introduction_from_json(hello);
-  } catch (const json::exception&) {
+  } catch (const BadMessage&) {
     return nullptr;
   }
   return member;

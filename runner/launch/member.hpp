@@ -34,6 +34,7 @@ struct Member {
   /// Reads and sorts what has arrived. Closes the connection if the peer does not follow the protocol.
   void receive();
   void sort(nlohmann::json& message);
+  int rank_in(const nlohmann::json& message) const;
 };
 
 /// The supervisor that said `hello`; its socket is not open yet. Null if the message is not a hello.

@@ -10,6 +10,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/descriptor_limit.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/loopback.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/arrivals.hpp"
@@ -55,15 +56,16 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
   const Placement& place = leader.placement;
   raise_descriptor_limit(32 + place.world_size / leader.rank_count(),
                          fmt::format("the supervisor of rank 0 of {}", place.world_size));
-  Arrivals arrivals(place.master_addr, place.master_port);
+  Arrivals arrivals(place.master_addr, place.master_port, leader.secret);
   double until = steady_seconds() + static_cast<double>(deadline.count());
   for (auto missing = missing_ranks(leader); !missing.empty(); missing = missing_ranks(leader)) {
     double left = until - steady_seconds();
     if (left <= 0)
       throw environment_error(
-          "rendezvous at {}:{}: {} did not connect within {}: {}, or allow more time (devices.rendezvous_timeout)",
+          "rendezvous at {}:{}: {} did not connect within {}: {}, or allow more time (devices.rendezvous_timeout){}",
           place.master_addr, place.master_port, name_ranks(missing, place.world_size, place.local_size),
-          write_duration(deadline), how_to_start(place, missing.front()));
+          write_duration(deadline), how_to_start(place, missing.front()),
+          turned_away_.empty() ? "" : "; turned away: " + turned_away_);
     std::vector<pollfd> watched;
     arrivals.watch(watched);
     for (const auto& member : members_) watched.push_back({member->socket.fd(), POLLIN, 0});
@@ -77,13 +79,16 @@ void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
     if (auto why = disagreement(leader, member->introduction); !why.empty()) throw usage_error("{}", why);
 }
 
-/// Moves `socket` into a new member if it belongs to this run, otherwise closes it. Throws Error(usage) if its world
-/// differs from the leader's.
+/// Moves `socket` into a new member if it belongs to this run, otherwise closes it: anybody may connect to the port.
 void Members::admit(MessageSocket& socket, const Introduction& leader, const json& hello) {
   auto member = member_of(hello);
   if (!member) return socket.close();
   const Introduction& other = member->introduction;
-  auto refuse = [&](const std::string& why) { turn_away(socket, refusal(ExitCode::usage, why)); };
+  auto refuse = [&](const std::string& why) {
+    if (why != turned_away_) log::warning("turned away: {}", why);
+    turned_away_ = why;
+    turn_away(socket, refusal(ExitCode::usage, why));
+  };
   if (other.placement.job_id != leader.placement.job_id)
     return refuse(fmt::format("port {} of {} belongs to another job: set another {}", leader.placement.master_port,
                               leader.placement.master_addr, leader.placement.plugin ? "main_port" : "MASTER_PORT"));
@@ -92,10 +97,7 @@ void Members::admit(MessageSocket& socket, const Introduction& leader, const jso
   if (ours)
     return refuse(fmt::format("{} has already joined: it was started twice, or two nodes have the same {}",
                               describe(other), leader.placement.plugin ? "node_rank" : "--node-rank"));
-  if (auto why = misplacement(leader, other); !why.empty()) {
-    refuse(why);
-    throw usage_error("{}", why);
-  }
+  if (auto why = misplacement(leader, other); !why.empty()) return refuse(why);
   member->socket = std::exchange(socket, {});
   member->socket.send({{"say", "welcome"}});
   members_.push_back(std::move(member));

@@ -3,7 +3,7 @@
 //
 // They connect over TCP to the placement's master_addr and master_port before any worker starts, and stay connected until
 // the run ends. So there is one ledger, one decision to restart and one first cause, and a signal to any supervisor
-// (Ctrl-C, SIGTERM) stops all ranks. The protocol has one JSON object per line:
+// (Ctrl-C, SIGTERM) stops all ranks. With a secret, each line carries a code (line_seal.hpp). The protocol has one JSON object per line:
 //
 //   to the leader     {say: "hello", ...}                      the supervisor's Introduction
 //                     an event of events.hpp                   from one of its workers
@@ -34,8 +34,8 @@ struct Member;
 /// The leader's connections to the other supervisors.
 class Members {
  public:
-  /// Waits until the supervisors of all ranks of `leader`'s world have joined. Throws Error(environment) with the ranks and
-  /// nodes that did not join within `deadline`, or Error(usage) with the settings that differ. Supervisors that have joined
+  /// Waits until the supervisors of all ranks of `leader`'s world have joined. Others that connect are turned away, and the wait goes on.
+  /// Throws Error(environment) with the ranks and nodes that did not join within `deadline`, or Error(usage) with the settings that differ. Supervisors that have joined
   /// receive the same error.
   Members(const Introduction& leader, std::chrono::seconds deadline);
   ~Members();
@@ -60,6 +60,7 @@ class Members {
 
   std::vector<std::unique_ptr<Member>> members_;  ///< they have ranks in the attempt
   std::string own_address_, proof_file_;
+  std::string turned_away_;  ///< why the last supervisor was that was turned away
 
  private:
   void meet(const Introduction& leader, std::chrono::seconds deadline);

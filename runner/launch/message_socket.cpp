@@ -59,7 +59,8 @@ int connect_within(int fd, const addrinfo& target, double seconds) {
 
 }  // namespace
 
-MessageSocket::MessageSocket(Descriptor connection) : connection_(std::move(connection)) {
+MessageSocket::MessageSocket(Descriptor connection, const std::string& secret, bool accepted)
+    : connection_(std::move(connection)) {
   int fd = connection_.get();
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
@@ -68,9 +69,13 @@ MessageSocket::MessageSocket(Descriptor connection) : connection_(std::move(conn
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000u);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_SNDTIMEO, timeval{10, 0});
+  if (secret.empty() || !connection_.is_open()) return;
+  seal_.emplace(secret, accepted);
+  write(seal_->greeting());
 }
 
-MessageSocket MessageSocket::connect(const std::string& address, int port, double seconds, std::string& problem) {
+MessageSocket MessageSocket::connect(const std::string& address, int port, double seconds, std::string& problem,
+                                     const std::string& secret) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -83,7 +88,7 @@ MessageSocket MessageSocket::connect(const std::string& address, int port, doubl
   for (addrinfo* target = found; target; target = target->ai_next) {
     Descriptor connection(::socket(target->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     int refused = connection.is_open() ? connect_within(connection.get(), *target, seconds) : errno;
-    if (refused == 0) return MessageSocket(std::move(connection));
+    if (refused == 0) return MessageSocket(std::move(connection), secret, /*accepted=*/false);
     problem = std::strerror(refused);
   }
   return {};
@@ -91,7 +96,12 @@ MessageSocket MessageSocket::connect(const std::string& address, int port, doubl
 
 void MessageSocket::send(const nlohmann::json& message) {
   std::string line = to_line(message);
-  std::string_view rest = line;
+  if (!seal_) return write(line);
+  if (seal_->is_open()) return write(seal_->seal(line));
+  unsealed_.push_back(std::move(line));
+}
+
+void MessageSocket::write(std::string_view rest) {
   while (connection_.is_open() && !rest.empty()) {
     ssize_t n = ::send(fd(), rest.data(), rest.size(), MSG_NOSIGNAL);
     if (n >= 0) {
@@ -124,9 +134,21 @@ void MessageSocket::read() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) return connection_.close();
-    for (const std::string& line : lines_.feed({buffer, static_cast<size_t>(n)}))
-      if (auto message = from_line(line)) received_.push_back(std::move(*message));
+    for (const std::string& line : lines_.feed({buffer, static_cast<size_t>(n)})) take(line);
   }
+}
+
+void MessageSocket::take(std::string_view line) {
+  if (!connection_.is_open()) return;
+  std::optional<std::string_view> text = line;
+  if (seal_ && !seal_->is_open()) {
+    if (!seal_->take_greeting(line)) return connection_.close();
+    for (const auto& waiting : std::exchange(unsealed_, {})) write(seal_->seal(waiting));
+    return;
+  }
+  if (seal_) text = seal_->open(line);
+  if (!text) return connection_.close();
+  if (auto message = from_line(*text)) received_.push_back(std::move(*message));
 }
 
 std::string MessageSocket::peer_address() const {

@@ -1,4 +1,4 @@
-// A TCP connection between two supervisors that transfers JSON objects, one per line.
+// A TCP connection between two supervisors that transfers JSON objects, one per line, authenticated if both have a secret.
 #pragma once
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runner/base/descriptor.hpp"
+#include "runner/launch/line_seal.hpp"
 #include "runner/launch/lines.hpp"
 
 namespace runner {
@@ -15,10 +16,13 @@ namespace runner {
 class MessageSocket {
  public:
   MessageSocket() = default;
-  explicit MessageSocket(Descriptor connection);
+  /// A connection that was accepted. With a `secret`, it is closed when a line is not authentic (line_seal.hpp).
+  explicit MessageSocket(Descriptor connection, const std::string& secret = "")
+      : MessageSocket(std::move(connection), secret, /*accepted=*/true) {}
   /// Tries each address of the host once, for at most `seconds`. If all fail, the result is not open and `problem` is the
   /// reason. Throws Error(environment) if the host name does not exist.
-  static MessageSocket connect(const std::string& address, int port, double seconds, std::string& problem);
+  static MessageSocket connect(const std::string& address, int port, double seconds, std::string& problem,
+                               const std::string& secret = "");
 
   bool is_open() const { return connection_.is_open() || !received_.empty(); }
   int fd() const { return connection_.get(); }
@@ -31,10 +35,15 @@ class MessageSocket {
   std::string own_address() const;   ///< numeric: this host's address on the connection
 
  private:
+  MessageSocket(Descriptor connection, const std::string& secret, bool accepted);
   void read();
+  void take(std::string_view line);
+  void write(std::string_view text);
 
   Descriptor connection_;
   LineReader lines_;
+  std::optional<LineSeal> seal_;
+  std::vector<std::string> unsealed_;  ///< lines to be sent when the other end's greeting has come
   std::deque<nlohmann::json> received_;
 };
 

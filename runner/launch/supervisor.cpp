@@ -46,6 +46,7 @@ class Attempt {
   double end_of_grace() const;
   void suspend();
   void handle_events(Worker& worker);
+  void report(const json& event) const;
   void handle_exit(Worker& worker, const WorkerExit& exit);
   void end_those_that_wait_for(int rank);
   void stop_for_failure();
@@ -199,8 +200,19 @@ void Attempt::handle_events(Worker& worker) {
     bool failed = event["event"] == "failed";
     if (event["event"] == "ready") ready_.insert(event["rank"].get<int>());
     if (failed) failures_.push_back(failure_from_event(event, steady_seconds()));
-    if (hooks_.on_event) hooks_.on_event(event);
+    report(event);
     if (failed) stop_for_failure();
+  }
+}
+
+/// What another node sends may lack fields that a recorder reads. That does not end the run.
+void Attempt::report(const json& event) const {
+  if (!hooks_.on_event) return;
+  try {
+    hooks_.on_event(event);
+  } catch (const json::exception& error) {
+    if (event["rank"] < group_.first_rank + group_.local_size) throw;
+    note(fmt::format("rank {} has sent an event that cannot be recorded: {}", event["rank"].get<int>(), error.what()));
   }
 }
 

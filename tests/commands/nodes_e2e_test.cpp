@@ -370,6 +370,33 @@ TEST_CASE("devices.simulate runs a recipe for several nodes with one command, an
   check_same(losses(place), single);
 }
 
+TEST_CASE("a node that joins sends its recipe without secret values", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const int port = free_port(), listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(listener, 1) == 0);
+  const pid_t node = place.start({"run", "tiny.toml", "--set", "devices.num_nodes=2", "--set",
+                                  "run.notes=Authorization: Bearer geheim1234567890", "--node-rank", "1",
+                                  "--master-addr", "127.0.0.1", "--master-port", std::to_string(port)});
+  const int connection = ::accept(listener, nullptr, nullptr);
+  std::string hello(1 << 20, '\0');
+  size_t size = 0;
+  for (ssize_t n = 1; n > 0 && hello.find('\n') == std::string::npos; size += static_cast<size_t>(n))
+    n = std::max<ssize_t>(0, ::read(connection, hello.data() + size, hello.size() - size));
+  hello.resize(size);
+  CHECK_THAT(hello, ContainsSubstring("\"say\":\"hello\"") && ContainsSubstring("Authorization: "));
+  CHECK(hello.find("geheim") == std::string::npos);
+  ::kill(node, SIGKILL);
+  place.finish(node);
+  ::close(connection);
+  ::close(listener);
+}
+
 TEST_CASE("devices.simulate refuses what contradicts it", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);

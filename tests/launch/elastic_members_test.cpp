@@ -418,8 +418,8 @@ TEST_CASE("a node that was not started like the leader is turned away, and the r
   ElasticLeader leader(port, {"*=finish"});
   Introduction other = elastic(false, port, "host1");
   other.alike["model"]["dim"] = 32;
-  Introduction fixed = elastic(false, port, "host2");
-  fixed.placement.elastic = false;
+  Introduction fixed = introduction(1, 2, 1, port);
+  fixed.host = "host2";
   struct Row {
     Introduction self;
     std::string words;

@@ -243,14 +243,174 @@ TEST_CASE("nodes with different recipes are refused with every key that differs"
   CHECK(ended.words == words);
 }
 
-TEST_CASE("nodes with different numbers of ranks are refused") {
+TEST_CASE("nodes with different numbers of ranks are turned away, and the run waits for the right ones") {
   int port = free_port();
   Follower follower(introduction(1, 2, 3, port));
   const std::string words =
       "rank 3 (node 1, host host1) was started for 2 nodes x 3 ranks, rank 0 for 2 nodes x 1 rank: every node needs "
       "the same number of ranks (devices.devices, or devices.cpu_processes on CPU)";
-  CHECK(refusal([&] { Members(introduction(0, 2, 1, port), 20s); }) == "2: " + words);
+  const std::string said = refusal([&] { Members(introduction(0, 2, 1, port), 2s); });
+  CHECK(said.starts_with("4: rendezvous at 127.0.0.1:" + std::to_string(port) +
+                         ": rank 1 of 2 (node 1) did not connect"));
+  CHECK(said.ends_with("; turned away: " + words));
   CHECK(follower.wait().words == words);
+}
+
+TEST_CASE("hostile and damaged hellos are ignored, and the run goes on waiting") {
+  const int port = free_port();
+  const pid_t leader = ::fork();
+  if (leader == 0) ::_exit(Leader(introduction(0, 2, 1, port), {"*=finish"}).go().code == ExitCode::done ? 0 : 1);
+  const auto hello = [&](const json& changes) {
+    json message = to_json(introduction(1, 2, 1, port));
+    message["say"] = "hello";
+    message.merge_patch(changes);
+    return message;
+  };
+  const json deep = json::parse(std::string(60, '[') + std::string(60, ']'));
+  const std::vector<json> hostile{hello({{"rank", -5}}),
+                                  hello({{"rank", -5}, {"launched", true}}),
+                                  hello({{"rank", 1}, {"launched", true}}),
+                                  hello({{"rank", 1LL << 40}}),
+                                  hello({{"rank", 1.5}}),
+                                  hello({{"rank", 0}, {"node_rank", 0}}),
+                                  hello({{"node_rank", 7}}),
+                                  hello({{"world_size", 0}}),
+                                  hello({{"world_size", 1 << 30}}),
+                                  hello({{"local_size", -1}}),
+                                  hello({{"num_nodes", 3}, {"world_size", 3}}),
+                                  hello({{"elastic", true}, {"rank", 1 << 20}}),
+                                  hello({{"elastic", 3}}),
+                                  hello({{"launched", "yes"}}),
+                                  hello({{"job", "another"}}),
+                                  hello({{"job", json::array()}}),
+                                  hello({{"host", "a\nb"}}),
+                                  hello({{"host", std::string(100'000, 'x')}}),
+                                  hello({{"alike", 5}}),
+                                  hello({{"alike", {{"model", 5}}}}),
+                                  hello({{"alike", deep}}),
+                                  {{"say", 7}},
+                                  {{"event", "failed"}, {"rank", -1}},
+                                  {{"say", "exit"}, {"rank", 0}}};
+  for (const auto& message : hostile) {
+    INFO(message.dump().substr(0, 200));
+    MessageSocket stranger;
+    std::string problem;
+    REQUIRE(wait_until(
+        [&] {
+          stranger = MessageSocket::connect("127.0.0.1", port, 1, problem);
+          return stranger.is_open();
+        },
+        10));
+    stranger.send(message);
+    CHECK(wait_until(
+        [&] {
+          stranger.receive();
+          return !stranger.is_open();
+        },
+        10));
+  }
+  Follower last(introduction(1, 2, 1, port));
+  CHECK(last.wait().code == 0);
+  int status = 0;
+  ::waitpid(leader, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a member that does not follow the protocol is lost, and does not end the leader in another way") {
+  for (const json& message : {json{{"event", "note"}, {"rank", -1}}, json{{"event", 5}, {"rank", 1}},
+                              json{{"say", "exit"}, {"rank", 7}, {"code", 0}}, json{{"say", "signal"}, {"signal", 9}},
+                              json{{"say", "exit"}, {"rank", 1}, {"code", "x"}}}) {
+    const int port = free_port();
+    const pid_t member = ::fork();
+    if (member == 0) {
+      MessageSocket leader = join_leader(introduction(1, 2, 1, port), 20s);
+      leader.send(message);
+      while (leader.is_open()) leader.receive();
+      ::_exit(0);
+    }
+    Leader leader(introduction(0, 2, 1, port), {"*=wait"});
+    CHECK(leader.go().first_cause ==
+          "rank 1 is lost: its supervisor on host1 has gone, or that host cannot be reached");
+    ::waitpid(member, nullptr, 0);
+  }
+}
+
+TEST_CASE("a leader cannot set other variables and options of workers than those of a training") {
+  struct Row {
+    json arguments, environment, more;
+    std::string what;
+  };
+  const std::vector<Row> table{
+      {json::array(), {{"LD_PRELOAD", "/x.so"}}, {}, "environment: LD_PRELOAD"},
+      {json::array(), {{"OMP_NUM_THREADS", "1;x"}}, {}, "environment: OMP_NUM_THREADS"},
+      {{"--describe-plugin", "/x.so", "/y"}, json::object(), {}, "arguments: --describe-plugin"},
+      {json::array(), json::object(), {{"store_port", 70'000}}, "store_port"},
+      {json::array(), json::object(), {{"world_size", -3}}, "world_size"},
+      {json::array(), json::object(), {{"first_rank", 5}, {"world_size", 2}}, "first_rank"}};
+  for (const Row& row : table) {
+    int port = free_port();
+    Follower follower(introduction(1, 2, 1, port));
+    Descriptor listener = listen_on("127.0.0.1", port);
+    MessageSocket leader{Descriptor(::accept(listener.get(), nullptr, nullptr))};
+    leader.send({{"say", "welcome"}});
+    json start = {{"say", "start"},
+                  {"arguments", row.arguments},
+                  {"environment", row.environment},
+                  {"log_dir", "/nowhere"},
+                  {"proof", "1"},
+                  {"store_port", 1},
+                  {"node_address", ""}};
+    if (!row.more.is_null()) start.update(row.more);
+    leader.send(start);
+    const Ended ended = follower.wait();
+    CHECK(ended.code == 1);
+    CHECK(ended.words == "rank 1 (node 1, host host1): the supervisor of rank 0 (127.0.0.1:" + std::to_string(port) +
+                             ") does not follow the protocol: the message has no right \"" + row.what + "\"");
+  }
+}
+
+TEST_CASE("with a secret, only nodes that have it take part") {
+  const std::string secret = "a secret of many characters";
+  const auto with = [](Introduction self, const std::string& text) {
+    self.secret = text;
+    return self;
+  };
+  const int port = free_port();
+  const pid_t leader = ::fork();
+  if (leader == 0)
+    ::_exit(Leader(with(introduction(0, 2, 1, port), secret), {"*=meet"}).go().code == ExitCode::done ? 0 : 1);
+  const std::vector<std::pair<std::string, std::string>> strangers{
+      {"", "it wants the secret of the nodes: set RUNNER_NODES_SECRET"},
+      {"another secret, not theirs",
+       "the connection was closed without an answer; is RUNNER_NODES_SECRET the same there?"}};
+  for (const auto& [other, problem] : strangers) {
+    Follower stranger(with(introduction(1, 2, 1, port), other), 2s);
+    const Ended ended = stranger.wait();
+    CHECK(ended.code == 4);
+    CHECK(ended.words.find(" within 2s (" + problem + ")") != std::string::npos);
+  }
+  Follower friendly(with(introduction(1, 2, 1, port), secret));
+  CHECK(friendly.wait().code == 0);
+  int status = 0;
+  ::waitpid(leader, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a sealed line is authentic once, on its connection, and in its direction") {
+  const std::string secret = "a secret of many characters";
+  LineSeal server(secret, true), client(secret, false), other(secret, true);
+  REQUIRE(server.take_greeting(client.greeting()));
+  REQUIRE(client.take_greeting(server.greeting()));
+  REQUIRE(other.take_greeting(client.greeting()));
+  CHECK_FALSE(server.take_greeting("{\"say\":\"greeting\",\"nonce\":\"ab\"}"));
+  const std::string first = client.seal("{}\n"), second = client.seal("{}\n");
+  CHECK(first != second);
+  const auto line = [](const std::string& text) { return std::string_view(text).substr(0, text.size() - 1); };
+  CHECK(server.open(line(first)) == "{}");
+  CHECK_FALSE(server.open(line(first)));  // again
+  CHECK_FALSE(other.open(line(first)));
+  CHECK_FALSE(client.open(line(first)));
+  CHECK_FALSE(server.open("{}"));
 }
 
 TEST_CASE("a duplicate node, a node of another job and an unknown client are rejected, and the run continues") {
