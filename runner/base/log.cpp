@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
+
+#include "runner/base/log_copy.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner::log {
 
@@ -13,6 +17,8 @@ namespace {
 
 void (*before_line)() = nullptr;
 void (*after_line)() = nullptr;
+std::mutex copy_mutex;
+std::function<void(const std::string&)> copy_line;  ///< guarded by copy_mutex
 
 spdlog::level::level_enum spdlog_level(Level level) {
   switch (level) {
@@ -33,8 +39,13 @@ spdlog::logger& logger() {
                                                                               : spdlog::color_mode::never);
     auto made = std::make_shared<spdlog::logger>("runner", sink);
     made->flush_on(spdlog::level::trace);
-    const char* wanted = std::getenv("RUNNER_LOG");
-    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    const char* named = std::getenv("RUNNER_LOG");
+    const std::string wanted = named && *named ? named : "info";
+    if (wanted == "warning") made->set_level(spdlog::level::warn);
+    if (wanted == "error") made->set_level(spdlog::level::err);
+    if (wanted == "info" || wanted == "warning" || wanted == "error") return made;
+    made->set_pattern("%^%l:%$ %v");
+    made->warn("RUNNER_LOG=\"{}\" is no level of messages: it is info, warning or error", escape_invalid_utf8(wanted));
     return made;
   }();
   return *instance;
@@ -56,7 +67,18 @@ void set_interleave(void (*before)(), void (*after)()) {
   after_line = after;
 }
 
+void set_copy(std::function<void(const std::string&)> take) {
+  const std::lock_guard lock(copy_mutex);
+  copy_line = std::move(take);
+}
+
+void copy(const std::string& line) {
+  const std::lock_guard lock(copy_mutex);
+  if (copy_line) copy_line(line);
+}
+
 void write(Level level, const std::string& message) {
+  copy((level == Level::error ? "error: " : level == Level::warning ? "warning: " : "") + message);
   if (!logger().should_log(spdlog_level(level))) return;
   if (before_line) before_line();
   logger().set_pattern(level == Level::info ? "%v" : "%^%l:%$ %v");

@@ -128,7 +128,8 @@ Names plugin_names() {
        .refusal = "checkpoints have one format here, safetensors in the run's folder; checkpoint.async determines "
                   "whether a background thread writes them"},
       accepted("logging_level",
-               "nothing to do: the log of each rank is in the run's folder, and RUNNER_LOG determines what is printed"),
+               "nothing to do: the log of each rank is in the run's folder, and the variable RUNNER_LOG (info, warning "
+               "or error) decides what is printed"),
       {.name = "logger",
        .meaning = one_of({true, false}),
        .note = "nothing to do: the ledger keeps every step (`runner metrics`)",

@@ -42,7 +42,7 @@ constexpr Variable variables[] = {
      .meaning = "set devices.min_nodes and devices.max_nodes, and start `runner run` once on each node",
      .is_switch = true},
     {.name = "HOROVOD_LOG_LEVEL",
-     .meaning = "set the variable RUNNER_LOG, the lowest level of messages: trace, debug, info, warning or error"},
+     .meaning = "set the variable RUNNER_LOG, the lowest level of messages: info, warning or error"},
 };
 
 /// Horovod's buffer is in bytes, and 0 sends each gradient by itself.

@@ -14,6 +14,7 @@
 using namespace runner;
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 
 namespace {
 

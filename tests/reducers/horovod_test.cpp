@@ -271,7 +271,7 @@ TEST_CASE("variables that set up Horovod get a note with the key of recipes") {
   CHECK(notes_with("HOROVOD_ELASTIC", "0").empty());
   CHECK(notes_with("HOROVOD_LOG_LEVEL", "debug") ==
         std::vector<std::string>{"the variable HOROVOD_LOG_LEVEL is not read: set the variable RUNNER_LOG, the lowest "
-                                 "level of messages: trace, debug, info, warning or error"});
+                                 "level of messages: info, warning or error"});
   CHECK(notes_with("HOROVOD_DYNAMIC_PROCESS_SETS", "1") ==
         std::vector<std::string>{
             "the variable HOROVOD_DYNAMIC_PROCESS_SETS is not read: process sets are named groups of ranks, which the "
