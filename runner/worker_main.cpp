@@ -1,5 +1,6 @@
 // `runner-worker`: trains one rank, or runs a trained model. `runner` starts it. It links LibTorch.
 #include <torch/version.h>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,6 +18,7 @@
 int main(int argc, char** argv) {
   runner::WorkerOptions options;
   runner::choose_float32_products();
+  std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit of file sizes (ulimit -f) fails instead
   for (int i = 1; i < argc; ++i) {
     std::string argument = argv[i];
     if (argument == "--version") {

@@ -6,11 +6,14 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
 
 #include "runner/base/log.hpp"
+#include "runner/base/outside_fault.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/completion.hpp"
@@ -219,6 +222,27 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// Records, JSON and the page are UTF-8, and have the words of the command and the folders in which it works.
+void check_texts(const std::vector<std::string>& words) {
+  for (const auto& word : words)
+    if (first_invalid_utf8(word))
+      throw usage_error(
+          "an argument on the command line is not UTF-8: \"{}\"; rename the file, or write the text in UTF-8",
+          escape_invalid_utf8(word));
+  std::error_code gone;
+  const char* home = std::getenv("RUNNER_HOME");
+  for (const auto& path : {std::filesystem::current_path(gone).string(), std::string(home ? home : "")})
+    if (first_invalid_utf8(path))
+      throw usage_error("the name of the folder {} is not UTF-8: rename it, or work in another one (RUNNER_HOME, cd)",
+                        escape_invalid_utf8(path));
+}
+
+/// Whether the path of a fault is in the command line.
+bool is_of_user(const std::exception& error, const std::vector<std::string>& words) {
+  const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
+  return file && std::ranges::find(words, file->path1().string()) != words.end();
+}
+
 /// What was printed may be lost: stdout is a file on a full disk. A reader that has gone away (EPIPE) is no error.
 ExitCode after_output(ExitCode code) {
   errno = 0;
@@ -232,6 +256,7 @@ ExitCode after_output(ExitCode code) {
 
 int run_command_line(std::vector<std::string> words, const std::string& version) {
   raise_descriptor_limit();
+  const std::vector<std::string> given = words;
   CLI::App app("Declarative experiment runner for distributed training: one TOML recipe, any strategy, any machine.",
                "runner");
   app.set_version_flag("--version", version);
@@ -251,6 +276,7 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
       std::fputs(completions(app, {words.begin() + 1, words.end()}).c_str(), stdout);
       return static_cast<int>(ExitCode::done);
     }
+    check_texts(words);
     rewrite_help(app, words);
     return static_cast<int>(after_output(run_verb(app, chosen, std::move(words))));
   } catch (const RecipeError& error) {
@@ -260,6 +286,10 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
     log::error("{}", error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
+    if (const auto fault = outside_fault(error)) {
+      log::error("{}", fault->what());
+      return static_cast<int>(is_of_user(error, given) ? ExitCode::usage : fault->code());
+    }
     log::error("{} (this is a bug in runner)", error.what());
     return static_cast<int>(ExitCode::run_failed);
   }

@@ -8,6 +8,8 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/log_copy.hpp"
+#include "runner/base/outside_fault.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
@@ -214,8 +216,9 @@ void drop_unused_settings(const RunFolder& folder, RunRecord& record) {
 }
 
 Outcome failure_of(const std::exception& error) {
-  auto* known = dynamic_cast<const Error*>(&error);
-  return {known ? known->code() : ExitCode::run_failed, "failed", error.what()};
+  if (const auto* known = dynamic_cast<const Error*>(&error)) return {known->code(), "failed", error.what()};
+  if (const auto fault = outside_fault(error)) return {fault->code(), "failed", fault->what()};
+  return {ExitCode::run_failed, "failed", error.what()};
 }
 
 void check_fast_dev_run(const LaunchOptions& options, const Recipe& recipe) {
@@ -374,7 +377,11 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
 }  // namespace
 
 std::string worker_binary() {
-  fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "runner-worker";
+  std::error_code error;
+  const fs::path own = fs::read_symlink("/proc/self/exe", error);
+  if (error)
+    throw environment_error("/proc/self/exe cannot be read, and runner-worker is beside it: {}", error.message());
+  const fs::path path = own.parent_path() / "runner-worker";
   if (!fs::exists(path)) throw environment_error("{} is missing: build it, or reinstall runner", path.string());
   return path.string();
 }

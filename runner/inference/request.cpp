@@ -33,13 +33,7 @@ InferenceRequest inference_request(const std::string& text) {
   return nlohmann::json::parse(text).get<InferenceRequest>();
 }
 
-std::string to_text(const InferenceRequest& request) {
-  try {
-    return nlohmann::json(request).dump();
-  } catch (const nlohmann::json::type_error&) {  // JSON is UTF-8
-    throw usage_error("an argument on the command line is not UTF-8");
-  }
-}
+std::string to_text(const InferenceRequest& request) { return nlohmann::json(request).dump(); }
 
 Descriptor request_file(const InferenceRequest& request) {
   const auto text = to_text(request);

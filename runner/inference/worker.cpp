@@ -71,7 +71,6 @@ void fit_with_warning(Prompt& prompt, int64_t max_seq_len, int64_t new_tokens) {
 }
 
 ExitCode run_inference_worker(int request) {
-  ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit of file sizes fails instead
   EventSink events(/*rank=*/0);
   InferenceRequest wanted{.verb = ""};
   try {

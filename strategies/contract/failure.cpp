@@ -1,5 +1,6 @@
 #include "strategies/contract/failure.hpp"
 
+#include "runner/base/outside_fault.hpp"
 #include "strategies/collective/gloo.hpp"
 #include "strategies/contract/nonfinite.hpp"
 
@@ -24,6 +25,8 @@ WorkerFailure failure_of(const std::exception& error) {
                                                                           : "error";
     return {.kind = kind, .message = torch->what_without_backtrace()};
   }
+  if (const auto fault = outside_fault(error))
+    return {.kind = kind_of(*fault), .message = fault->what(), .code = fault->code()};
   return {.kind = is_gloo_error(error) ? "collective" : "error", .message = error.what()};
 }
 

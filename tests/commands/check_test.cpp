@@ -74,6 +74,35 @@ TEST_CASE("a file that is not a recipe is refused with the command that reads it
              ContainsSubstring("data.txt: error: this does not look like a recipe, which is a TOML file"));
 }
 
+TEST_CASE("faults of the outside world are told with path and reason, and not as bugs") {
+  Workplace place;
+  write_tiny_recipe(place);
+  fs::create_symlink("loop.toml", place.path() / "loop.toml");
+  const auto loop = place.run({"check", "loop.toml"});
+  CHECK(loop.code == 2);
+  CHECK(loop.err == "error: loop.toml: Too many levels of symbolic links\n");
+  fs::create_symlink("loop", place.path() / "loop");
+  const auto home = place.run({"ls"}, {{"RUNNER_HOME", (place.path() / "loop").string()}});
+  CHECK(home.code == 4);
+  CHECK_THAT(home.err, ContainsSubstring("Too many levels of symbolic links\n") && !ContainsSubstring("bug in runner"));
+  const auto bytes = place.run({"run", "caf\xe9/tiny.toml", "--set", "run.name=x"});
+  CHECK(bytes.code == 2);
+  CHECK(bytes.err ==
+        "error: an argument on the command line is not UTF-8: \"caf\\xE9/tiny.toml\"; rename the file, or write the "
+        "text in UTF-8\n");
+}
+
+TEST_CASE("RUNNER_LOG is a known level, and errors are always printed") {
+  Workplace place;
+  const std::string error = "error: there is no run \"x\"";
+  for (const char* level : {"info", "warning", "error"})
+    CHECK_THAT(place.run({"show", "x"}, {{"RUNNER_LOG", level}}).err, StartsWith(error));
+  for (const std::string level : {"off", "bogus", "critical"})
+    CHECK_THAT(place.run({"show", "x"}, {{"RUNNER_LOG", level}}).err,
+               StartsWith("warning: RUNNER_LOG=\"" + level +
+                          "\" is no level of messages: it is info, warning or error\n" + error));
+}
+
 TEST_CASE("missing data are reported in the same pass as other mistakes") {
   Workplace place;
   write_tiny_recipe(place, "max_stepz = 3\n");
