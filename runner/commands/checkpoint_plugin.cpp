@@ -93,6 +93,7 @@ void CheckpointFollower::begin() {
 }
 
 void CheckpointFollower::on_event(const nlohmann::json& event) {
+  const auto brief = record_.brief_reads();
   if (background_ && event.value("event", "") == "checkpoint") store_missing();
 }
 

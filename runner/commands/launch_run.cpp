@@ -11,9 +11,9 @@
 #include "runner/base/log_copy.hpp"
 #include "runner/base/outside_fault.hpp"
 #include "runner/base/scratch_folder.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
-#include "runner/base/secrets.hpp"
 #include "runner/commands/attempts.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_plugin.hpp"
@@ -36,9 +36,9 @@
 #include "runner/devices/devices.hpp"
 #include "runner/launch/elastic_members.hpp"
 #include "runner/launch/follower.hpp"
+#include "runner/launch/line_seal.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
-#include "runner/launch/line_seal.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
@@ -239,6 +239,7 @@ std::unique_ptr<ScratchFolder> scratch_of(const Recipe& recipe, bool several_sup
 Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place& place, Members* members,
                  ElasticNodes* elastic, double started) {
   check_fast_dev_run(options, recipe);
+  const auto shown = std::make_shared<RunLog>();
   CodeReader code(fs::current_path());
   const auto scratch = scratch_of(recipe, members != nullptr);
   const std::string home = (scratch ? scratch->path() : fs::absolute(ledger_home())).string();
@@ -263,7 +264,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   for (auto& note : check_data(options, start, plan, cache_dir)) notes.push_back(std::move(note));
 
   StopSignals signals;  // from here on, a signal ends the run in order
-  RunRecord record(home, recipe, plan, options, start, code, signals, started);
+  RunRecord record(home, recipe, plan, options, start, code, signals, shown, started);
   std::optional<RunFolder> folder;
   CheckpointFollower checkpoints(store, recipe, record);
   Outcome outcome;
@@ -297,6 +298,7 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
     outcome = checkpoints.finish(std::move(outcome), signals);
   } catch (const std::exception& error) {
     record.fail(failure_of(error));
+    log::copy(fmt::format("error: {}", failure_of(error).first_cause));
     if (resumes && folder) drop_unused_settings(*folder, record);
     throw;
   }

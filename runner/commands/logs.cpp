@@ -1,4 +1,4 @@
-// `runner logs`: prints or searches what the ranks of a run wrote to stdout and stderr.
+// `runner logs`: prints or searches what the terminal showed of a run, and what its ranks wrote to stdout and stderr.
 #include <cstdio>
 #include <deque>
 #include <memory>
@@ -47,6 +47,8 @@ void check_attempt(const Ledger& ledger, const std::string& run, int64_t attempt
 void print(const RankLogLine& line, bool several, bool json) {
   if (json)
     print_json(to_json(line));
+  else if (several && line.rank < 0)
+    std::printf("run    | %s\n", line.text.c_str());
   else if (several)
     std::printf("rank %d | %s\n", line.rank, line.text.c_str());
   else
@@ -78,7 +80,7 @@ ExitCode logs(const LogsOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const std::string run = ledger.find_run(options.run), folder = ledger.run_dir(run);
   const auto origin = imported_from(ledger_home(), run);
-  const auto files = rank_logs(folder);
+  auto files = rank_logs(folder);
   if (files.empty() && !origin.empty())
     throw usage_error(
         "run {} has no logs here: it was imported from {}{}", run, origin,
@@ -88,6 +90,7 @@ ExitCode logs(const LogsOptions& options) {
   check_ranks(options, files, run);
   check_attempt(ledger, run, options.attempt);
   if (!options.pattern.empty()) pattern_of(options.pattern);
+  if (const auto shown = run_log(folder); options.ranks.empty() && fs::exists(shown)) files[-1] = shown;
   ignore_closed_output();
   int64_t count = 0;
   for (const auto& [rank, file] : files)
@@ -115,7 +118,8 @@ Action setup_logs(CLI::App& app) {
       ->check(at_least_one());
   add_json_option(app, options->json);
   app.footer(
-      "Prints stdout and stderr of the ranks. A log has at most 64 MiB: of a longer one, the beginning and the end are "
+      "Prints what the terminal showed (\"run |\", logs/run.log), and stdout and stderr of the ranks. A log has at "
+      "most 64 MiB: of a longer one, the beginning and the end are "
       "kept.\n"
       "`runner tail` follows a run that is still running. --json prints one line {\"schema\", \"kind\": \"log\", "
       "\"rank\", \"attempt\", \"text\"} for each line.");

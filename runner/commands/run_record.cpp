@@ -44,7 +44,8 @@ bool asks_to_stop(const std::vector<int>& signals) {
 }  // namespace
 
 RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-                     const StartPoint& start, CodeReader& code, StopSignals& signals, double started)
+                     const StartPoint& start, CodeReader& code, StopSignals& signals, std::shared_ptr<RunLog> shown,
+                     double started)
     : home_(home),
       signals_(signals),
       options_(options),
@@ -70,6 +71,7 @@ RunRecord::RunRecord(const std::string& home, const Recipe& recipe, const Plan& 
     row.last_attempt = start.seen;
     row_.name = ledger_.reopen(options.resume_run, row);
   }
+  listeners_.add(std::move(shown));
   listeners_.add(provenance_);
   run_dir_ = ledger_.ledger().run_dir(ledger_.run());
   if (recipe.run.fast_dev_run == 0)
@@ -181,6 +183,7 @@ void RunRecord::on_hook_metrics(const json& event) {
 }
 
 void RunRecord::on_event(const json& event) {
+  const auto brief = brief_reads();  // the caller also handles signals
   const std::string kind = event.value("event", "");
   if (kind == "step") return on_step(event);
   if (kind == "validation") return on_validation(event);

@@ -14,6 +14,7 @@
 #include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"
 #include "runner/logging/ledger_listener.hpp"
+#include "runner/logging/run_log.hpp"
 #include "runner/selection/plan.hpp"
 
 namespace runner {
@@ -21,12 +22,15 @@ namespace runner {
 class RunRecord {
  public:
   /// Commits the run's row, or reopens it on resume. `code` and `signals` must outlive the record: a signal ends the wait for servers and
-  /// other programs at the end. `started`: steady_seconds() at the start of the command.
+  /// other programs at the end. `shown`: collects what is printed. `started`: steady_seconds() at the start of the command.
   RunRecord(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options,
-            const StartPoint& start, CodeReader& code, StopSignals& signals, double started);
+            const StartPoint& start, CodeReader& code, StopSignals& signals, std::shared_ptr<RunLog> shown,
+            double started);
 
   const std::string& run() const { return ledger_.run(); }
   const std::string& run_dir() const { return run_dir_; }
+  /// See Ledger::brief_reads().
+  [[nodiscard]] std::shared_ptr<void> brief_reads() const { return ledger_.ledger().brief_reads(); }
   std::map<int64_t, int64_t> attempts() const { return ledger_.ledger().attempts(ledger_.run()); }
   /// Begins an attempt. `why`: why it follows another one that did not fail. Returns its number, from 1.
   int64_t begin(const StartPoint& start, const std::string& why = "");
@@ -34,7 +38,10 @@ class RunRecord {
   void on_data(const std::string& summary, double seconds);
   void on_event(const nlohmann::json& event);
   void on_settle(std::function<void()> answer) { ledger_.ledger().settle(ledger_.run(), std::move(answer)); }
-  void on_tick() { listeners_.tick(); }
+  void on_tick() {
+    const auto brief = brief_reads();
+    listeners_.tick();
+  }
   /// Replaces the plan after an attempt that ended with `ended`. The row then describes the new plan. Call begin()
   /// next.
   void replan(const Recipe& recipe, const Plan& plan, const Outcome& ended);

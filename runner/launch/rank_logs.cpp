@@ -15,7 +15,11 @@ constexpr size_t partial_bytes_max = 64 << 10;
 }  // namespace
 
 nlohmann::json to_json(const RankLogLine& line) {
-  return {{"schema", 1}, {"kind", "log"}, {"rank", line.rank}, {"attempt", line.attempt}, {"text", line.text}};
+  return {{"schema", 1},
+          {"kind", "log"},
+          {"rank", line.rank < 0 ? nlohmann::json() : nlohmann::json(line.rank)},
+          {"attempt", line.attempt},
+          {"text", line.text}};
 }
 
 std::map<int, fs::path> rank_logs(const fs::path& run_dir) {

@@ -1,4 +1,4 @@
-// Reads the logs of a run's ranks (RUN_DIR/logs/rank-N.log), line by line and with the attempt that wrote them.
+// Reads the logs of a run, line by line and with the attempt that wrote them: RUN_DIR/logs/rank-N.log and run.log.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,15 +12,18 @@
 namespace runner {
 
 struct RankLogLine {
-  int rank = 0;
+  int rank = 0;         ///< -1: run.log
   int64_t attempt = 0;  ///< 0: of a program that did not separate attempts
   std::string text;     ///< without its line break, in valid UTF-8; at most 64 KiB
 };
-/// {schema, kind: "log", rank, attempt, text}
+/// {schema, kind: "log", rank, attempt, text}; the rank of run.log is null
 nlohmann::json to_json(const RankLogLine& line);
 
 /// The logs in the folder: rank -> file. Empty if there is no such folder.
 std::map<int, fs::path> rank_logs(const fs::path& run_dir);
+
+/// What the terminal showed (logging/run_log.hpp).
+inline fs::path run_log(const fs::path& run_dir) { return run_dir / "logs" / "run.log"; }
 
 /// Reads a log that may be growing. The headings of attempts are not lines.
 class RankLogReader {

@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/log_copy.hpp"
 #include "runner/report/progress_line.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -40,6 +41,7 @@ struct Progress::Impl {
   void erase();
   void redraw_if_due(double now);
   void line(const std::string& text);
+  void plain(const std::string& text);
 
   /// Called by the log around each line. They lock the mutex from before the line until after it, which prevents a
   /// redraw in between.
@@ -119,7 +121,15 @@ void Progress::Impl::redraw_if_due(double now) {
 void Progress::Impl::line(const std::string& text) {
   erase();
   put(one_line(text) + '\n');
+  log::copy(one_line(text));
   if (terminal) draw();
+}
+
+/// A step as a plain line: on the screen without a bar, and in the copy.
+void Progress::Impl::plain(const std::string& text) {
+  if (!terminal) put(text + '\n');
+  log::copy(text);
+  printed_step = report->step;
 }
 
 Progress::Progress(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {
@@ -136,12 +146,13 @@ Progress::~Progress() {
   impl_->phase.clear();
   if (!impl_->report) {
     impl_->erase();
-  } else if (impl_->terminal) {
-    impl_->draw();
-    put("\n");
-  } else if (impl_->printed_step != impl_->report->step) {
-    put(plain_line({*impl_->report, impl_->options.total_steps, std::nullopt}) + '\n');
+    return;
   }
+  if (impl_->printed_step != impl_->report->step)
+    impl_->plain(plain_line({*impl_->report, impl_->options.total_steps, std::nullopt}));
+  if (!impl_->terminal) return;
+  impl_->draw();
+  put("\n");
 }
 
 void Progress::set_total(int64_t steps) {
@@ -158,13 +169,12 @@ void Progress::step(const StepReport& report) {
   while (history.size() > 2 && now - history.front().first > rate_window) history.pop_front();
   impl_->report = report;
   impl_->phase.clear();
-  if (impl_->terminal) return impl_->redraw_if_due(now);
+  impl_->redraw_if_due(now);
   const bool first = impl_->printed_step < 0 || report.step < impl_->printed_step;
   const bool due = report.step - impl_->printed_step >= impl_->options.print_every_n_steps &&
                    now - impl_->printed_at >= plain_interval;
   if (!first && !due) return;
-  put(plain_line({report, impl_->options.total_steps, impl_->eta(now)}) + '\n');
-  impl_->printed_step = report.step;
+  impl_->plain(plain_line({report, impl_->options.total_steps, impl_->eta(now)}));
   impl_->printed_at = now;
 }
 
@@ -180,6 +190,7 @@ void Progress::phase(const std::string& text) {
   if (text == impl_->phase) return;
   impl_->phase = one_line(text);
   impl_->phase_since = impl_->options.clock();
+  log::copy(impl_->phase);
   if (impl_->terminal)
     impl_->draw();
   else

@@ -60,7 +60,8 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
   for (const auto& entry : fs::directory_iterator(fs::path(run["run_dir"].get<std::string>()) / "logs", ignored))
     if (entry.is_regular_file(ignored))
       logs.push_back({{"file", entry.path().filename().string()}, {"bytes", entry.file_size(ignored)}});
-  std::sort(logs.begin(), logs.end(), [](const json& a, const json& b) { return a["file"] < b["file"]; });
+  const auto order = [](const json& log) { return std::pair(log["file"] != "run.log", log["file"]); };
+  std::sort(logs.begin(), logs.end(), [&](const json& a, const json& b) { return order(a) < order(b); });
   run["logs"] = std::move(logs);
   const auto patch = patch_of(run["run_dir"].get<std::string>());
   run["patch_bytes"] = patch ? json(fs::file_size(*patch, ignored)) : json();

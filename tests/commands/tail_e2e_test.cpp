@@ -107,9 +107,14 @@ TEST_CASE("logs prints and searches what the ranks wrote, by rank and attempt", 
   place.write("go", "");
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
   CHECK(place.run({"logs", "--rank", "1"}).out == "out of rank 1\nerror of rank 1\nthe end of rank 1\n");
-  CHECK(place.run({"logs", "--grep", "^out|end"}).out ==
+  CHECK(place.run({"logs", "--rank", "0", "--rank", "1", "--grep", "^out|end"}).out ==
         "rank 0 | out of rank 0\nrank 0 | the end of rank 0\nrank 1 | out of rank 1\nrank 1 | the end of rank 1\n");
-  CHECK(place.run({"logs", "--tail", "1"}).out == "rank 0 | the end of rank 0\nrank 1 | the end of rank 1\n");
+  CHECK_THAT(place.run({"logs", "--tail", "1"}).out,
+             StartsWith("run    | ") && EndsWith("\nrank 0 | the end of rank 0\nrank 1 | the end of rank 1\n"));
+  const std::string shown = place.run({"logs", "--grep", "^(step|finished)"}).out;
+  CHECK_THAT(shown, StartsWith("run    | step  1/") && ContainsSubstring("\nrun    | finished after 2 steps: "));
+  const auto line = place.run({"logs", "--grep", "^finished", "--json"}).json();
+  CHECK((line.at("rank").is_null() && line.at("attempt") == 1));
   CHECK(place.run({"logs", "--rank", "0", "--tail", "1", "--json"}).json() ==
         json{{"schema", 1}, {"kind", "log"}, {"rank", 0}, {"attempt", 1}, {"text", "the end of rank 0"}});
   place.run({"resume", "--from-beginning", "--set", "train.max_steps=13"});
