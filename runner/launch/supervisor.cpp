@@ -333,10 +333,12 @@ Outcome Attempt::outcome() const {
   } else if (all_finished_) {
     result.status = "finished";
   } else {
-    bool interrupted = asked_by_ == SIGINT;
+    const bool on_page = asked_by_ == SIGTERM && signals_.from_page();
+    const bool interrupted = asked_by_ == SIGINT || on_page;
     result.code = interrupted ? ExitCode::interrupted : ExitCode::preempted;
     result.status = interrupted ? "interrupted" : "preempted";
     result.first_cause = !kill_reason_.empty() ? kill_reason_
+                         : on_page             ? "stopped on the web page"
                          : asked_by_ != 0
                              ? fmt::format("stopped by {}{}", signal_name(asked_by_), interrupted ? " (Ctrl-C)" : "")
                              : "the workers received a stop signal from outside and exited with code 3";

@@ -53,6 +53,7 @@ struct SupervisorHooks {
 ///   end of the run                                                 status       code
 ///   every worker exited 0                                          finished     0
 ///   SIGINT first, workers gone (also when killed)                  interrupted  130
+///   SIGTERM with stopped_on_page first (stop_signals.hpp)          interrupted  130
 ///   SIGTERM or SIGHUP first, or workers exited 3 by themselves     preempted    3
 ///   a worker failed, of kind usage / environment / any other       failed       2 / 4 / 1
 ///

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runner/base/clock.hpp"
+#include "runner/launch/stop_signals.hpp"
 #include "runner/ledger/process_identity.hpp"
 #include "runner/ui/api.hpp"
 
@@ -100,7 +101,7 @@ Response post_stop(const Api& api, const Request& request, const Captures& captu
   if (owner.host != me.host || owner.machine != me.machine || owner.boot_id != me.boot_id ||
       owner.pid_namespace != me.pid_namespace)
     throw ApiError(409, fmt::format("run {} runs as process {} on {}: stop it there", id, owner.pid, owner.host));
-  if (::kill(static_cast<pid_t>(owner.pid), SIGTERM) != 0)
+  if (::sigqueue(static_cast<pid_t>(owner.pid), SIGTERM, {.sival_int = stopped_on_page}) != 0)
     throw ApiError(503, fmt::format("cannot signal process {}: {}", owner.pid, std::strerror(errno)));
   return json_response({{"run", id}, {"stopping", true}, {"pid", owner.pid}});
 }
