@@ -30,7 +30,7 @@ double state_number(const nlohmann::json& value) { return value.is_null() ? std:
 Trainer::Trainer(TrainerSetup setup)
     : setup_(std::move(setup)),
       recipe_(setup_.recipe),
-      report_(recipe_, setup_.events, setup_.world.rank, setup_.started),
+      report_(recipe_, setup_.events, setup_.world.rank),
       health_(recipe_, setup_.train, setup_.events, setup_.world.rank),
       checkpointer_(setup_.world, checkpoint_options(recipe_, setup_.run_dir, setup_.attempt), checkpoint_calls()) {
   start_at({});

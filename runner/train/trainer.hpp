@@ -34,7 +34,6 @@ struct TrainerSetup {
   fs::path run_dir;
   std::optional<TaskSpec> task = {};               ///< of the model
   nlohmann::json model_sizes = {};                 ///< what `runner export` makes the spec from, stored in checkpoints
-  double started = 0;                              ///< steady_seconds() at the worker's start
   const std::atomic<bool>* stop = nullptr;         ///< set by the signal handler
   std::function<int64_t()> memory_bytes = {};      ///< peak of tensor bytes in use so far
   int64_t attempt = 1;                             ///< number of the attempt of the run

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -40,8 +39,7 @@ void TrainingReport::count(int64_t step, const StepResult& result) {
                                               "norm {}; {} skipped so far",
                                               step, result.loss, result.grad_norm, skipped_)}});
   }
-  if (first_step_s_ > 0) return;
-  first_step_s_ = steady_seconds() - started_;
+  if (std::exchange(stepped_, true)) return;
   if (rank_ == 0) events_.emit("first_step", {{"step", step}});
 }
 
@@ -66,7 +64,7 @@ void TrainingReport::early_end(int64_t step, double schedule_step, Course course
   if (course == Course::complete && schedule_step != static_cast<double>(step))
     events_.record("note", {{"message", fmt::format("{} count as {:.0f} of the schedule (optimizer.adascale)",
                                                     counted(step, "update"), schedule_step)}});
-  if (first_step_s_ > 0 && !updated_)
+  if (stepped_ && !updated_)
     events_.record("note", {{"message", "no step of this attempt changed the parameters: all were skipped"}});
 }
 
@@ -77,8 +75,7 @@ void TrainingReport::finished(int64_t step, double final_loss, const std::pair<s
                             {"final_loss", step > 0 ? json(final_loss) : json()},
                             {trained.first, trained.second},
                             {"skipped_steps", skipped_},
-                            {"train_seconds", train_seconds},
-                            {"time_to_first_step_s", first_step_s_}});
+                            {"train_seconds", train_seconds}});
 }
 
 }  // namespace runner

@@ -15,9 +15,7 @@ std::string nonfinite_message(int64_t step, const StepResult& result);
 
 class TrainingReport {
  public:
-  /// `started`: steady_seconds() at the worker's start.
-  TrainingReport(const Recipe& recipe, EventSink& events, int rank, double started)
-      : recipe_(recipe), events_(events), rank_(rank), started_(started) {}
+  TrainingReport(const Recipe& recipe, EventSink& events, int rank) : recipe_(recipe), events_(events), rank_(rank) {}
 
   void note(const std::string& message);
   /// Counts the step if train.on_nonfinite = "skip" skipped it. Emits an event when the count is a power of two, and
@@ -41,11 +39,10 @@ class TrainingReport {
   const Recipe& recipe_;
   EventSink& events_;
   int rank_;
-  double started_;
   nlohmann::json kept_;  ///< null if the record of the last step was emitted
   int64_t skipped_ = 0;
-  bool updated_ = false;     ///< a step of this attempt has changed parameters
-  double first_step_s_ = 0;  ///< from the worker's start to the end of the first step; 0: there was none yet
+  bool updated_ = false;  ///< a step of this attempt has changed parameters
+  bool stepped_ = false;  ///< a step of this attempt has ended
 };
 
 }  // namespace runner

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <thread>
 
-#include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hang_limit.hpp"
@@ -143,7 +142,7 @@ void scale_rates(Recipe& recipe, const Entry& entry, const Job& job) {
 }
 
 ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& place, World& world, EventSink& events,
-               const FailureReport& failures, const PeakMemory& peak_memory, double started) {
+               const FailureReport& failures, const PeakMemory& peak_memory) {
   int64_t vocab = outputs_of(recipe.model).value(), seq_len = recipe.data.seq_len.value_or(1);
   std::optional<Checkpoint> checkpoint;  // the supervisor has verified it
   if (!options.resume_from.empty()) checkpoint = Checkpoint::on_demand(options.resume_from);
@@ -220,7 +219,6 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
                               .run_dir = options.run_dir,
                               .task = spec.task,
                               .model_sizes = {{"vocab_size", vocab}, {"seq_len", seq_len}},
-                              .started = started,
                               .stop = &stop_requested,
                               .memory_bytes = peak_memory,
                               .attempt = options.attempt,
@@ -252,7 +250,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
 }
 
 /// One rank of this process.
-ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, EventSink& events, double started) {
+ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, EventSink& events) {
   World world;
   FailureReport failures(events, world);
   return failures.during([&] {
@@ -271,14 +269,13 @@ ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, Event
     };
     options_of_world.on_late = [&](const std::string& text) { events.emit("note", {{"message", text}}); };
     world = make_world(options_of_world);
-    return train(options, recipe, options_of_world, world, events, failures, peak_memory, started);
+    return train(options, recipe, options_of_world, world, events, failures, peak_memory);
   });
 }
 
 /// All ranks of this process, each in a thread. If one rank fails, others may wait for it in a collective. So its thread ends the process,
 /// after a time in which others that have failed too can report it.
-ExitCode run_threads(const WorkerOptions& options, const std::vector<WorldOptions>& places, const EventSink& events,
-                     double started) {
+ExitCode run_threads(const WorkerOptions& options, const std::vector<WorldOptions>& places, const EventSink& events) {
   constexpr auto patience = std::chrono::milliseconds(1500);
   std::vector<ExitCode> codes(places.size(), ExitCode::done);
   std::mutex mutex;
@@ -288,7 +285,7 @@ ExitCode run_threads(const WorkerOptions& options, const std::vector<WorldOption
   for (size_t i = 0; i < places.size(); ++i)
     threads.emplace_back([&, i] {
       EventSink own(places[i].rank, events);
-      codes[i] = run_rank(options, places[i], own, started);
+      codes[i] = run_rank(options, places[i], own);
       std::unique_lock lock(mutex);
       --running;
       ended.notify_all();
@@ -303,12 +300,11 @@ ExitCode run_threads(const WorkerOptions& options, const std::vector<WorldOption
 }  // namespace
 
 ExitCode run_worker(const WorkerOptions& options) {
-  const double started = steady_seconds();
   install_signals();
   const auto places = world_options_of_threads();
   EventSink events(places.front().rank);
-  if (places.size() == 1) return run_rank(options, places.front(), events, started);
-  return run_threads(options, places, events, started);
+  if (places.size() == 1) return run_rank(options, places.front(), events);
+  return run_threads(options, places, events);
 }
 
 }  // namespace runner

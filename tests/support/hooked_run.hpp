@@ -89,7 +89,6 @@ struct HookedRun {
                          .events = sink,
                          .run_dir = folder.path,
                          .model_sizes = {{"vocab_size", tiny.vocab}},
-                         .started = steady_seconds(),
                          .stop = &stop});
         try {
           if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));

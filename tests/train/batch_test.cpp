@@ -149,8 +149,7 @@ std::vector<json> train_partly_ignored(const Division& division, double lr) {
                        .validation = &validation,
                        .hooks = no_hooks,
                        .events = sink,
-                       .run_dir = folder.path,
-                       .started = steady_seconds()});
+                       .run_dir = folder.path});
       trainer.run();
     });
   });

@@ -120,8 +120,7 @@ double train_plain(const fs::path& folder, int64_t steps, const fs::path& resume
                      .validation = &rows,
                      .hooks = no_hooks,
                      .events = nowhere,
-                     .run_dir = folder,
-                     .started = steady_seconds()});
+                     .run_dir = folder});
     if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
     loss = trainer.run().final_loss;
     for (const auto& held : engine.held())
@@ -191,8 +190,7 @@ TEST_CASE("updates with a gain count as several steps of the schedule and of the
                        .train = rows,
                        .hooks = no_hooks,
                        .events = nowhere,
-                       .run_dir = folder.path,
-                       .started = steady_seconds()});
+                       .run_dir = folder.path});
       if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
       RANK_CHECK(trainer.run().steps == expected_steps);
       factors = engine.factors;

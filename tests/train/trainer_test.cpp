@@ -89,7 +89,6 @@ struct Training {
                          .events = sink,
                          .run_dir = folder.path,
                          .model_sizes = {{"vocab_size", tiny.vocab}},
-                         .started = steady_seconds(),
                          .stop = &stop[world.rank],
                          .accept_changed_data = accept_changed_data});
         if (!resume_from.empty()) trainer.resume(Checkpoint(resume_from));
