@@ -6,6 +6,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 
 namespace runner {
 
@@ -225,6 +227,11 @@ std::optional<size_t> first_invalid_utf8(std::string_view bytes) {
   size_t i = 0;
   auto byte = [&](size_t k) { return static_cast<unsigned char>(bytes[k]); };
   while (i < bytes.size()) {
+    for (uint64_t eight = 0; i + sizeof eight <= bytes.size(); i += sizeof eight) {  // most text is mostly ASCII
+      std::memcpy(&eight, bytes.data() + i, sizeof eight);
+      if (eight & 0x8080808080808080) break;
+    }
+    if (i == bytes.size()) break;
     unsigned char lead = byte(i);
     size_t length = lead < 0x80                   ? 1
                     : lead >= 0xc2 && lead < 0xe0 ? 2

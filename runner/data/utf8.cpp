@@ -11,13 +11,6 @@ namespace {
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-/// This loop vectorises: it is the fast path, because most text is mostly ASCII.
-bool is_ascii(std::string_view text) {
-  unsigned char any = 0;
-  for (char c : text) any |= static_cast<unsigned char>(c);
-  return any < 0x80;
-}
-
 constexpr size_t window_bytes = 64 * 1024;
 /// Beyond this offset, an error has no line number, because counting lines would read the whole text before it.
 constexpr size_t line_counted_bytes_max = size_t{256} << 20;
@@ -30,7 +23,7 @@ void check_utf8(const fs::path& path, std::string_view text, size_t begin, size_
   while (begin < end) {
     size_t stop = end - begin <= window_bytes ? end : character_start(text, begin + window_bytes);
     std::string_view window = text.substr(begin, stop - begin);
-    auto bad = is_ascii(window) ? std::nullopt : first_invalid_utf8(window);
+    auto bad = first_invalid_utf8(window);
     if (bad) {
       size_t offset = begin + *bad;
       std::string line;

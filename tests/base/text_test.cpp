@@ -56,6 +56,12 @@ TEST_CASE("ranks are named with their nodes, and three or more consecutive ranks
 TEST_CASE("the first byte that is not UTF-8 is found") {
   CHECK_FALSE(first_invalid_utf8("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
   CHECK(first_invalid_utf8("ab\xff") == 2);
+  for (size_t before = 0; before < 20; ++before)  // eight bytes are looked at together
+    for (size_t after = 0; after < 20; ++after) {
+      const std::string begin(before, 'a'), end(after, 'b');
+      CHECK(first_invalid_utf8(begin + "\xff" + end) == before);
+      CHECK_FALSE(first_invalid_utf8(begin + "\xe2\x82\xac" + end + "\xc3\xa9"));
+    }
   CHECK(escape_invalid_utf8("\xe9t\xc3\xa9\xff") == "\\xE9t\xc3\xa9\\xFF");
   CHECK(from_hex(to_hex("\xe9"
                         "a")) ==
