@@ -29,6 +29,7 @@ using nlohmann::json;
 struct SweepReadingOptions {
   std::string sweep = "last";
   bool json = false, all = false, toml = false, csv = false;
+  std::string timeout = "10m";  ///< of stop
 };
 
 /// The command that first started the trial's run, without the options that only its sweep needs.
@@ -246,9 +247,15 @@ ExitCode importance(const SweepReadingOptions& options) {
 ExitCode stop(const SweepReadingOptions& options) {
   Sweeps store(ledger_home(), Ledger::Mode::read);
   SweepRow row = store.find(options.sweep);
+  const auto timeout = parse_duration(options.timeout);
+  if (!timeout) throw usage_error("--timeout {}: this is no duration such as 30s or 10m", options.timeout);
+  const auto answer = [&](const std::string& status) {
+    if (options.json) print_json({{"schema", 1}, {"sweep", row.id}, {"was", row.status}, {"status", status}});
+    return ExitCode::done;
+  };
   if (row.status != "running") {
     log::info("sweep {} is not running: {}", row.id, row.status);
-    return ExitCode::done;
+    return answer(row.status);
   }
   if (is_shared(row) && !sweep::SweepLock::is_held_whole(row.folder))
     throw usage_error(
@@ -262,9 +269,18 @@ ExitCode stop(const SweepReadingOptions& options) {
   if (::kill(static_cast<pid_t>(row.owner.pid), SIGTERM) != 0)
     throw environment_error("cannot signal process {} of sweep {}", row.owner.pid, row.id);
   log::info("asked sweep {} (process {}) to stop; its trials write checkpoints", row.id, row.owner.pid);
-  while (store.find(row.id).status == "running") std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  log::info("sweep {} is {}; continue with: runner sweep resume {}", row.id, store.find(row.id).status, row.id);
-  return ExitCode::done;
+  const double until = steady_seconds() + static_cast<double>(timeout->count());
+  std::string status = row.status;
+  for (; status == "running"; status = Sweeps(ledger_home(), Ledger::Mode::read).find(row.id).status) {
+    if (steady_seconds() > until)
+      throw environment_error(
+          "sweep {} (process {}) still runs after {}: its trials may be writing checkpoints; `runner sweep status {}` "
+          "shows them, and --timeout allows more time",
+          row.id, row.owner.pid, write_duration(*timeout), row.id);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  log::info("sweep {} is {}; continue with: runner sweep resume {}", row.id, status, row.id);
+  return answer(status);
 }
 
 }  // namespace
@@ -328,7 +344,10 @@ void setup_sweep_reading(CLI::App& app, const std::shared_ptr<Action>& chosen) {
   first->add_flag("--toml", options->toml, "Print a recipe");
   auto* share = verb("importance", "How much of the variance each parameter explains", importance);
   for (auto* sub : {state, first, share}) add_json_option(*sub, options->json);
-  verb("stop", "Stop a running sweep; its trials write checkpoints and can be resumed", stop);
+  auto* end = verb("stop", "Stop a running sweep; its trials write checkpoints and can be resumed", stop);
+  end->add_option("--timeout", options->timeout, "How long to wait until it has stopped; default 10m")
+      ->type_name("TIME");
+  add_json_option(*end, options->json);
 }
 
 }  // namespace runner

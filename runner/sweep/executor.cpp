@@ -189,7 +189,7 @@ class Executor {
     }
     words.insert(words.begin(), {"run", sweep_.recipe});
     for (const auto& text : overrides_of(trial.parameters)) set(text);
-    set(fmt::format("run.name={}", json(fmt::format("{}-{:04}", sweep_.name, trial.number)).dump()));
+    set("run.name=" + json(fmt::format("{}-{:04}", store_.find(execution_.sweep).name, trial.number)).dump());
     if (trial.until_step) set(fmt::format("train.max_steps={}", *trial.until_step));
     if (trial.from_trial) words.insert(words.end(), {"--checkpoint", final_checkpoint(*trial.from_trial)});
     return words;

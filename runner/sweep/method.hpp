@@ -58,8 +58,8 @@ class Method {
   virtual Verdict report(int64_t /*trial*/, int64_t /*step*/, double /*value*/) { return Verdict::go_on; }
   /// Called once for each trial, and again if a failed trial is tried again; the last call counts.
   virtual void finished(const Trial& trial, const Ending& ending) = 0;
-  /// The total number of trials, if the method determines it.
-  virtual std::optional<int64_t> count() const { return std::nullopt; }
+  /// The total number of trials, or `most` if it is greater, if the method determines it. May throw Error(usage).
+  virtual std::optional<int64_t> count(std::optional<int64_t> /*most*/) const { return std::nullopt; }
   /// Throws the error of an earlier call of finished() or report(). Those do not throw, so that their events are
   /// recorded first.
   virtual void check() {}

@@ -16,7 +16,7 @@ class Pbt : public Method {
   Pbt(const Space& space, uint64_t seed, const PbtOptions& options) : space_(space), seed_(seed), options_(options) {}
 
   Proposal propose(int64_t number) override {
-    if (number >= *count()) return {};
+    if (number >= *count({})) return {};
     int64_t generation = number / options_.population, member = number % options_.population;
     Trial trial{number, {}, {}, (generation + 1) * options_.interval};
     if (generation == 0) {
@@ -36,7 +36,9 @@ class Pbt : public Method {
         trial.parameters, failed || std::isnan(ending.value) ? std::numeric_limits<double>::infinity() : ending.value};
   }
 
-  std::optional<int64_t> count() const override { return options_.population * options_.generations; }
+  std::optional<int64_t> count(std::optional<int64_t>) const override {
+    return options_.population * options_.generations;
+  }
 
  private:
   struct Member {

@@ -61,16 +61,26 @@ size_t Parameter::choice_index(const json& value) const {
   return static_cast<size_t>(found - choices.begin());
 }
 
+int64_t Parameter::whole_grid() const {
+  const int64_t all = count();
+  return points == 0 || all <= points ? all : 0;
+}
+
+json Parameter::whole_grid_value(int64_t i) const {
+  return kind == Kind::choice ? choices[static_cast<size_t>(i)] : rounded(value_of(i));
+}
+
 std::vector<json> Parameter::grid() const {
-  if (kind == Kind::choice) return choices;
-  const int64_t all = count(), values = points == 0 || (all > 0 && all < points) ? all : points;
+  constexpr int64_t values_max = 1'000'000;
+  const int64_t all = whole_grid(), values = all > 0 ? all : points;
   if (values == 0)
     throw usage_error("a grid needs the number of values of `{}`: add points = N to its range", name);
+  if (values > values_max) throw usage_error("`{}` has {} values, more than {}", name, values, values_max);
   std::vector<json> list;
   for (int64_t i = 0; i < values; ++i) {
     double share = values == 1 ? 0.5 : static_cast<double>(i) / static_cast<double>(values - 1);
     double between = log ? low * std::pow(last() / low, share) : low + share * (last() - low);
-    json value = rounded(values == all ? value_of(i) : between);
+    json value = all > 0 ? whole_grid_value(i) : rounded(between);
     if (list.empty() || list.back() != value) list.push_back(value);
   }
   return list;

@@ -37,6 +37,9 @@ struct Parameter {
   /// The values that a grid visits, in order: all values of a finite parameter, or `points` values, without those that
   /// round to the same value. Throws Error(usage) if a range has no `points`.
   std::vector<nlohmann::json> grid() const;
+  /// The length of grid() if it has all values of a finite parameter, and the i-th of them, without making the list; 0 otherwise.
+  int64_t whole_grid() const;
+  nlohmann::json whole_grid_value(int64_t i) const;
 
   /// For numbers: the distance between neighbouring values; 0 for continuous ranges.
   double grain() const;

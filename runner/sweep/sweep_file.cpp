@@ -35,13 +35,23 @@ class SweepReader {
     for (const auto& [name, value] : file.members)
       if (name != "sweep")
         problems_.add(value.key_place, "unknown-key",
-                      fmt::format("a sweep's file has [sweep] only; `{}` belongs in the recipe that it names", name));
+                      fmt::format("a sweep's file has [sweep] only; `{}` belongs in the recipe that it names, or in "
+                                  "[sweep.set], as \"{}.KEY\" = VALUE for all trials",
+                                  name, name));
     const auto* table = file.find("sweep");
     if (!table || !table->is_object) {
       problems_.add(file.place, "missing-key", "a sweep's file needs a section [sweep]");
       problems_.throw_if_any();
     }
-    check_names(*table, sweep_key_names(SweepKey::In::toml), "[sweep]", problems_);
+    const auto known = sweep_key_names(SweepKey::In::toml);
+    for (const auto& [name, value] : table->members) {
+      if (std::ranges::find(known, name) != known.end()) continue;
+      const bool is_shared = value.is_object || name == "overrides";
+      problems_.add(value.key_place, "unknown-key",
+                    fmt::format("unknown key `{}` in [sweep]{}", name,
+                                is_shared ? ": values that all trials share are in [sweep.set]" : ""),
+                    known, name);
+    }
     method(*table);
     read_rest(*table);
   }
@@ -244,7 +254,7 @@ class SweepReader {
     }
     if (!problems_.empty() || sweep_.in_lua()) return;
     try {
-      if (sweep_.make_method()->count() == 0)
+      if (sweep_.make_method()->count(1) == 0)
         problems_.add(found->place, "not-allowed", "the constraints leave no point of the grid");
     } catch (const Error& error) {
       problems_.add(found->place, "not-allowed", error.what());
@@ -301,9 +311,14 @@ SweepFile load_sweep(const std::string& file) {
 }
 
 std::string budget_note(const SweepFile& sweep) {
-  const auto all = sweep.in_lua() ? std::nullopt : sweep.make_method()->count();
+  constexpr int64_t counted_max = 1'000'000;
   const auto most = sweep.limits.trials;
-  if (!all || !most || *most >= *all) return "";
+  if (!most || sweep.in_lua()) return "";
+  const auto all = sweep.make_method()->count(std::max(counted_max, *most) + 1);
+  if (!all || *most >= *all) return "";
+  if (*all > counted_max)
+    return fmt::format("budget = {{ trials = {} }} leaves out all but the first {} of more than {} trials of method {}",
+                       *most, *most, *all - 1, sweep.method);
   return fmt::format("budget = {{ trials = {} }} leaves out {} of the {} trials of method {}", *most, *all - *most,
                      *all, sweep.method);
 }

@@ -153,8 +153,9 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
   Workplace place;
   place.replace_worker(made_up_worker);
   write_sweep(place, "\"random\"", "parallel = 2\nbudget = { trials = 6 }\n" + lr_space);
-  pid_t pid = place.start({"sweep", "run", "sweep.toml"}, "sweep", {{"PAUSE", "0.2"}});
+  pid_t pid = place.start({"sweep", "run", "sweep.toml", "--name", "s1"}, "sweep", {{"PAUSE", "0.2"}});
   REQUIRE(wait_until([&] { return first_trial_began(place); }, 30));
+  CHECK(place.run({"ls", "name:s1-0000", "--json"}).json().at("runs").size() == 1);
   CHECK_THAT(place.run({"sweep", "resume"}).err,
              ContainsSubstring("is still running, as process " + std::to_string(pid)));
   ::kill(pid, SIGINT);
@@ -177,10 +178,14 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
     CHECK(refused.code == 2);
     CHECK_THAT(refused.err, ContainsSubstring("runs as process " + std::to_string(pid) + " in another container on "));
     ledger.run("UPDATE sweep SET pid_namespace = ?", runner::this_process().pid_namespace);
+    const auto late = place.run({"sweep", "stop", "--timeout", "1s"});
+    CHECK(late.code == 4);
+    CHECK_THAT(late.err, ContainsSubstring("(process " + std::to_string(pid) + ") still runs after 1s: "));
     ::kill(pid, SIGCONT);
   }
-  auto stopped = place.run({"sweep", "stop"});
+  auto stopped = place.run({"sweep", "stop", "--json"});
   CHECK(stopped.code == 0);
+  CHECK((stopped.json().at("status") == "interrupted" || stopped.json().at("was") == "interrupted"));
   const auto ended = place.finish(pid, "sweep");
   INFO(ended.err);
   CHECK(ended.code == 3);

@@ -56,12 +56,30 @@ double mixed(const json& point) {
 TEST_CASE("a grid visits every accepted combination once, and the last parameter changes fastest") {
   auto grid = make_grid(Space({choice("a", {1, 2}), under(choice("b", {"x", "y"}), "a", {2}), integer("c", 1, 2)},
                               {Constraint("a * c != 4")}));
-  CHECK(grid->count() == 4);
+  CHECK(grid->count({}) == 4);
   auto points = run(*grid, 100, [](const json&) { return 0.0; });
   CHECK(points == std::vector<json>{{{"a", 1}, {"c", 1}},
                                     {{"a", 1}, {"c", 2}},
                                     {{"a", 2}, {"b", "x"}, {"c", 1}},
                                     {{"a", 2}, {"b", "y"}, {"c", 1}}});
+}
+
+TEST_CASE("a grid is not made before its points are needed") {
+  const Space space({integer("a", 1, 1'000'000'000), choice("b", {1, 2})});
+  auto grid = make_grid(space);
+  CHECK(grid->count(1'000'000) == 1'000'000);
+  CHECK(grid->propose(2).trial.parameters == json{{"a", 2}, {"b", 1}});
+  CHECK(grid->propose(1).trial.parameters == json{{"a", 1}, {"b", 2}});
+  try {
+    (void)grid->count({});
+    FAIL("counted");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "the grid has more than 1000000 combinations: give ranges fewer points, or set budget.trials");
+  }
+  auto constrained = make_grid(Space({integer("a", 1, 1'000'000'000), choice("b", {1, 2})}, {Constraint("a * b > 3")}));
+  CHECK(constrained->count(1000) == 1000);
+  CHECK(constrained->propose(0).trial.parameters == json{{"a", 2}, {"b", 2}});
 }
 
 TEST_CASE("every method respects ranges, conditions and constraints, and is reproducible by its seed") {
@@ -93,7 +111,7 @@ TEST_CASE("constraints that accept no point are reported") {
       CHECK(std::string(error.what()) == "10000 draws in a row were rejected by the constraints: `x > 2`");
     }
   }
-  CHECK(make_grid(Space({choice("x", {1})}, {Constraint("x > 2")}))->count() == 0);
+  CHECK(make_grid(Space({choice("x", {1})}, {Constraint("x > 2")}))->count({}) == 0);
 }
 
 TEST_CASE("Sobol points are those of Joe and Kuo, and scrambled ones are as uniform") {
@@ -178,7 +196,7 @@ TEST_CASE("ASHA continues the best 1/factor of each rung, and the first trials o
 TEST_CASE("PBT: the worst get weights and perturbed parameters of the best, and generations wait for each other") {
   Space space({real("lr", 1e-4, 1, true), choice("c", {"a", "b"})});
   auto pbt = make_method("pbt", space, 2, {{"population", 8}, {"interval", 10}, {"generations", 3}});
-  CHECK(pbt->count() == 24);
+  CHECK(pbt->count({}) == 24);
   std::vector<Trial> first;
   for (int64_t i = 0; i < 8; ++i) first.push_back(pbt->propose(i).trial);
   CHECK(pbt->propose(8).kind == Proposal::Kind::wait);

@@ -99,9 +99,20 @@ optimizer.name = ["adamw", "sgd"]
   check_recipes(sweep);
 }
 
+TEST_CASE("values for all trials in a wrong place of a sweep file are answered with [sweep.set]") {
+  Place place;
+  const std::string rest = "recipe = \"base.toml\"\nbudget = { trials = 2 }\n[sweep.space]\n\"run.seed\" = [1, 2]\n";
+  for (const char* wrong : {"overrides = [\"train.max_steps=3\"]\n", "train = { max_steps = 3 }\n"})
+    CHECK(place.said("[sweep]\n" + std::string(wrong) + rest)
+              .find("` in [sweep]: values that all trials share are in [sweep.set]\n") != std::string::npos);
+  CHECK(place.said("[sweep]\n" + rest + "[train]\nmax_steps = 3\n")
+            .find("or in [sweep.set], as \"train.KEY\" = VALUE for all trials\n") != std::string::npos);
+}
+
 TEST_CASE("every mistake in a sweep file is reported with its position, in one pass") {
   Place place;
-  CHECK(place.said(R"([model]
+  CHECK(
+      place.said(R"([model]
 dim = 3
 [sweep]
 recipe = "base.toml"
@@ -118,7 +129,8 @@ budget = { trials = 0, tim = "2h" }
 "model.n_heads" = { integer = [4, 2] }
 "model.n_layers" = [1, 1]
 "run.seed" = { integer = [1, 9], points = 3 }
-)") == R"(s.toml:1:2: error: a sweep's file has [sweep] only; `model` belongs in the recipe that it names
+)") ==
+      R"(s.toml:1:2: error: a sweep's file has [sweep] only; `model` belongs in the recipe that it names, or in [sweep.set], as "model.KEY" = VALUE for all trials
     1 | [model]
       |  ^~~~~
 
