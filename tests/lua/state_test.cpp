@@ -207,6 +207,14 @@ TEST_CASE("a coroutine that was ended by its budget never runs its pending __clo
       end)
       coroutine.resume(M.thread)
     end
+    function M.kill_wrapped()
+      M.wrapped = coroutine.wrap(function()
+        local guard <close> = setmetatable({}, {__close = function() M.closed = true while true do end end})
+        while true do end
+      end)
+      M.wrapped()
+    end
+    function M.again() return select(2, pcall(M.wrapped)) .. tostring(M.closed) end
     function M.close() return select(2, coroutine.close(M.thread)) end
     function M.status() return coroutine.status(M.thread) .. tostring(M.closed) .. tostring(coroutine.resume(M.thread)) end
     return M)",
@@ -216,6 +224,8 @@ TEST_CASE("a coroutine that was ended by its budget never runs its pending __clo
   CHECK_THROWS_AS(call("kill"), LuaError);
   CHECK(call("close") == "it was stopped when its budget was spent");
   CHECK(call("status") == "deadnilfalse");
+  CHECK_THROWS_AS(call("kill_wrapped"), LuaError);
+  CHECK(call("again").get<std::string>().ends_with("cannot resume dead coroutinenil"));
 }
 
 TEST_CASE("close handlers of other coroutines run as in Lua") {
