@@ -5,6 +5,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/exchange/export_metrics.hpp"
@@ -37,7 +38,7 @@ ExitCode export_bundle(const RecordExport& record, const std::vector<std::string
   check_output(output, "--bundle");
   const auto written = write_bundle(ledger_home(), runs, output, bundled_files(record.files));
   log::info("{} with {} of their folders ({}); `runner import {}` adds them to another ledger",
-            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), output);
+            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), shell_word(output));
   if (!written.withheld.empty())
     log::info(
         "note: the bundle does not have the secrets in the recipe of {}: recipe.toml is left out, and \"***\" "
@@ -65,7 +66,7 @@ ExitCode export_points(const RecordExport& record, const std::vector<std::string
     log::info(
         "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {} shows them; `mlflow migrate-filestore` "
         "copies them to a database",
-        output);
+        shell_word(output));
   if (!output.empty()) std::puts(output.c_str());
   return ExitCode::done;
 }

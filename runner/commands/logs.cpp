@@ -48,9 +48,9 @@ void print(const RankLogLine& line, bool several, bool json) {
   if (json)
     print_json(to_json(line));
   else if (several)
-    std::printf("rank %d | %s\n", line.rank, line.text.c_str());
+    print_line(fmt::format("rank {} | {}", line.rank, line.text));
   else
-    std::puts(line.text.c_str());
+    print_line(line.text);
 }
 
 /// Prints the chosen lines of a log. Returns their number.

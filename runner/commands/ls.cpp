@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/csv.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"

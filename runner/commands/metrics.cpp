@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "runner/base/csv.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <memory>
 
-#include "runner/base/csv.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/filter_words.hpp"
 #include "runner/commands/shared_options.hpp"

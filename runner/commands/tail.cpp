@@ -11,6 +11,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
@@ -65,7 +66,7 @@ class Tail {
       print_json(nlohmann::json{
           {"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}});
     else
-      std::puts(text.c_str());
+      std::puts(terminal_text(text).c_str());
   }
 
  private:
@@ -111,7 +112,7 @@ class Tail {
         for (const auto& [name, value] : values) line["metrics"][name] = json_number(value);
         print_json(line);
       } else {
-        std::puts(step_text(step, values).c_str());
+        std::puts(one_line(step_text(step, values)).c_str());
       }
     }
   }
@@ -149,7 +150,7 @@ class Tail {
         if (options_.json)
           print_json(to_json(line));
         else
-          std::printf("rank %d | %s\n", line.rank, line.text.c_str());
+          print_line(fmt::format("rank {} | {}", line.rank, line.text));
     }
   }
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <set>
 
-#include "runner/base/csv.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
