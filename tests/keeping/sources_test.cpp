@@ -411,11 +411,18 @@ TEST_CASE("event files that are exported have the times of the training") {
 TEST_CASE("gc removes the temporary files of imports that were killed") {
   Workplace place;
   add_run(place.home(), "a", 3);
-  const fs::path left = place.home() / ".import.999999999.tmp";
-  write_file_atomic(left, "x");
+  const fs::path left = place.home() / ".import.999999999.tmp", users = place.home() / "thesis.999999999.tmp";
+  fs::create_directories(place.home() / "papers");
+  for (const auto& file : {left, users, place.home() / "papers/a.999999999.tmp"}) {
+    write_file_atomic(file, "x");
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes(file == left ? 0 : 120));
+  }
   REQUIRE(place.run({"gc"}).code == 0);
   CHECK(fs::exists(left));  // another machine may write it
   fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
   REQUIRE(place.run({"gc"}).code == 0);
   CHECK_FALSE(fs::exists(left));
+  // RUNNER_HOME may be a folder with other files of the user.
+  CHECK(fs::exists(users));
+  CHECK(fs::exists(place.home() / "papers/a.999999999.tmp"));
 }
