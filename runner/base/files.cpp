@@ -82,9 +82,7 @@ void sync_path(const fs::path& path) {
 
 void write_file_atomic(const fs::path& path, std::string_view content) { write_atomic(path, content, 0666); }
 
-void write_private_file_atomic(const fs::path& path, std::string_view content) {
-  write_atomic(path, content, 0600);
-}
+void write_private_file_atomic(const fs::path& path, std::string_view content) { write_atomic(path, content, 0600); }
 
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);

@@ -52,7 +52,8 @@ std::string shell_words(const std::vector<std::string>& words) {
 std::string gnuplot_string(std::string_view text) { return between('\'', "''", one_line(text)); }
 
 std::string csv_cell(const std::string& text) {
-  const bool computed = text.size() > 1 && std::string_view("=+-@\t\r").find(text[0]) != std::string_view::npos && !is_number(text);
+  const bool computed =
+      text.size() > 1 && std::string_view("=+-@\t\r").find(text[0]) != std::string_view::npos && !is_number(text);
   const std::string cell = computed ? "'" + text : text;
   return cell.find_first_of(",\"\r\n") == std::string::npos ? cell : between('"', "\"\"", cell);
 }
@@ -75,7 +76,8 @@ std::string terminal_text(std::string_view text) {
 
 std::string one_line(std::string_view text) {
   std::string line(text);
-  std::ranges::replace_if(line, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  std::ranges::replace_if(
+      line, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
   return terminal_text(line);
 }
 

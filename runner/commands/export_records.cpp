@@ -38,7 +38,8 @@ ExitCode export_bundle(const RecordExport& record, const std::vector<std::string
   check_output(output, "--bundle");
   const auto written = write_bundle(ledger_home(), runs, output, bundled_files(record.files));
   log::info("{} with {} of their folders ({}); `runner import {}` adds them to another ledger",
-            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), shell_word(output));
+            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes),
+            shell_word(output));
   if (!written.withheld.empty())
     log::info(
         "note: the bundle does not have the secrets in the recipe of {}: recipe.toml is left out, and \"***\" "

@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/quoting.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/filter_words.hpp"

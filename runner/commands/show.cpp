@@ -126,9 +126,7 @@ std::string why_line(const json& run) {
   return why.ends_with(first) ? why + message.substr(first.size()) : why;
 }
 
-std::string command_line(const json& argv) {
-  return argv.is_null() ? "" : shell_words(argv);
-}
+std::string command_line(const json& argv) { return argv.is_null() ? "" : shell_words(argv); }
 
 /// The command that began the run. Older programs recorded only that of the last attempt.
 std::string first_command(const json& run) {
@@ -307,8 +305,8 @@ void print_samples(const json& run) {
     if (is_sample(event)) samples.push_back(&event);
   if (samples.empty()) return;
   const size_t first = samples.size() > samples_shown ? samples.size() - samples_shown : 0;
-  std::string out = first == 0 ? "\nsamples\n"
-                               : fmt::format("\nsamples ({} of {}; --json has all)\n", samples_shown, samples.size());
+  std::string out =
+      first == 0 ? "\nsamples\n" : fmt::format("\nsamples ({} of {}; --json has all)\n", samples_shown, samples.size());
   for (size_t i = first; i < samples.size(); ++i) {
     out += fmt::format("  step {}\n", field(*samples[i], "step"));
     for (const auto& line : split(trim(field(*samples[i], "text")), '\n')) out += "    " + line + "\n";

@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/quoting.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
@@ -269,6 +269,8 @@ ExitCode stop(const SweepReadingOptions& options) {
 }  // namespace
 
 sweep::SweepFile sweep_file_of(const SweepRow& row) {
+  if (row.space.at("file").get<std::string>().ends_with(".lua") && !fs::is_directory(row.folder))
+    throw usage_error("sweep {} came with a bundle, so its file in Lua is not run here", row.id);
   return sweep::parse_sweep(row.space.at("source"), row.space.at("file"),
                             (fs::path(row.folder) / "recipe.toml").string());
 }

@@ -82,7 +82,8 @@ class Merge {
     for (const auto& merged : runs_)
       if (takes(merged)) take(merged);
     database_->execute(
-        "CREATE TEMP TABLE running_there AS SELECT id FROM bundle.sweep WHERE status = 'running' AND id NOT IN (SELECT id "
+        "CREATE TEMP TABLE running_there AS SELECT id FROM bundle.sweep WHERE status = 'running' AND id NOT IN (SELECT "
+        "id "
         "FROM main.sweep)");
     for (const auto& merged : runs_)
       if (takes(merged)) {

@@ -167,9 +167,9 @@ void RowCopy::copy_trial(int64_t run, bool with_recipe) {
       if (column.row_number) continue;
       names.push_back(column.name);
       // Only the name of the folder comes from the id: what a bundle says is not believed.
-      values.push_back(table == "sweep" && column.name == "folder"                    ? "'sweeps/' || old.id"
+      values.push_back(table == "sweep" && column.name == "folder"                   ? "'sweeps/' || old.id"
                        : table == "sweep" && column.name == "recipe" && !with_recipe ? fmt::format("'{}'", xxh3_hex(""))
-                                                                                      : value_of(table, column.name));
+                                                                                     : value_of(table, column.name));
     }
     return names;
   };
@@ -198,7 +198,8 @@ void RowCopy::copy_trial(int64_t run, bool with_recipe) {
   // A sweep that is running here has the newest state itself.
   add("sweep", "old.sweep IN " + own, "excluded.ended > ifnull(sweep.ended, 0) AND sweep.status <> 'running'");
   // All trials: without the others, a finished sweep would have one of six.
-  add("trial", "old.sweep IN " + own, "excluded.run IS NOT NULL AND (trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0))");
+  add("trial", "old.sweep IN " + own,
+      "excluded.run IS NOT NULL AND (trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0))");
   add("sweep_history",
       fmt::format("(old.sweep, old.trial) IN (SELECT sweep, number FROM {}.trial WHERE run = ?1)", from_), "");
 }

@@ -115,7 +115,8 @@ void Trash::restore(const std::vector<std::string>& runs) {
     const fs::path folder = impl_->folder_of(run);
     std::error_code error;
     // A purge that was killed before it deleted the rows.
-    if (impl_->is_own(folder) && !fs::exists(folder) && fs::exists(purged_folder(folder))) fs::rename(purged_folder(folder), folder, error);
+    if (impl_->is_own(folder) && !fs::exists(folder) && fs::exists(purged_folder(folder)))
+      fs::rename(purged_folder(folder), folder, error);
     if (error) throw environment_error("cannot restore the folder {}: {}", folder.string(), error.message());
     auto before = database.query("SELECT deleted FROM run WHERE run = ?", run);
     RUNNER_CHECK(before.step());
@@ -139,7 +140,8 @@ int64_t Trash::purge(const std::string& id) {
     std::error_code error;
     const bool renamed = fs::exists(folder) && impl_->is_own(folder);
     if (fs::exists(folder) && !renamed)
-      log::warning("the folder of run {}, {}, stays: it is not in {}", id, folder.string(), (impl_->home / "runs").string());
+      log::warning("the folder of run {}, {}, stays: it is not in {}", id, folder.string(),
+                   (impl_->home / "runs").string());
     if (renamed) fs::rename(folder, hidden, error);
     if (error) throw environment_error("cannot purge run {}: {}: {}", id, folder.string(), error.message());
     fault_point("purge renamed");

@@ -141,14 +141,14 @@ std::string gnuplot_script(const BarChart& chart, const std::string& terminal, c
   std::string labels, rows;
   for (size_t i = 0; i < chart.groups.size(); ++i) {
     labels += fmt::format("{}{} {}", i > 0 ? ", " : "", gnuplot_string(chart.groups[i].label), i);
-    for (const double value : chart.groups[i].values)
-      rows += std::isfinite(value) ? fmt::format("{} ", value) : "NaN ";
+    for (const double value : chart.groups[i].values) rows += std::isfinite(value) ? fmt::format("{} ", value) : "NaN ";
     rows += "\n";
   }
   out += fmt::format("set xtics rotate by -20 ({})\n$bars << END_OF_DATA\n{}END_OF_DATA\n", labels, rows);
   std::vector<std::string> plots;
   for (size_t i = 0; i < chart.names.size(); ++i)
-    plots.push_back(fmt::format("$bars using {} lc rgb '{}' title {}", i + 1, colours[i % colours.size()], gnuplot_string(chart.names[i])));
+    plots.push_back(fmt::format("$bars using {} lc rgb '{}' title {}", i + 1, colours[i % colours.size()],
+                                gnuplot_string(chart.names[i])));
   return out + "plot " + join(plots, ", \\\n  ") + "\n";
 }
 

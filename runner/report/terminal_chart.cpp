@@ -175,13 +175,12 @@ std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
                        terminal.unicode ? (tick ? "┤" : "│") : (tick ? "+" : "|"), canvas.row(row, colour));
   }
   const std::string x_labels = column_labels(ranges.first, chart, columns);
-  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin,
-                     one_line(chart.x_label));
+  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin, one_line(chart.x_label));
   if (chart.lines.size() > 1)
     for (size_t i = 0; i < chart.lines.size(); ++i) {
       const std::string sign = dots ? dash_of(i).sign : std::string(1, markers[i % markers.size()]);
-      out += fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign,
-                         one_line(chart.lines[i].label));
+      out +=
+          fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, one_line(chart.lines[i].label));
     }
   return out;
 }

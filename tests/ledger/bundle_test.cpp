@@ -243,8 +243,8 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   for (const char* path : {"../../../evil", "/evil", "a/../../evil"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE file = 1", path)) ==
           fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
-  for (const char* path : {"", ".", "logs/", "./a", ".importing", "logs/rank-0.log/b", "ledger-spool.db",
-                           "logs/ledger-spool.db-wal"})
+  for (const char* path :
+       {"", ".", "logs/", "./a", ".importing", "logs/rank-0.log/b", "ledger-spool.db", "logs/ledger-spool.db-wal"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE path = 'recipe.toml'", path)) ==
           fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
   CHECK(spoil("UPDATE bundled_file SET path = 'recipe.toml/b' WHERE path = 'logs/rank-0.log'")
@@ -269,7 +269,8 @@ TEST_CASE("a record of a stranger has no folder, no process and no permissions o
   here.raw().execute(
       "INSERT INTO sweep (id, name, status, seed, started, heartbeat, space, recipe, folder) SELECT 'sweep-1', 's', "
       "'finished', 1, 1, 50, recipe, recipe, '/etc' FROM run;"
-      "INSERT INTO trial (sweep, number, draw, status, parameters, run) SELECT 1, 1, 1, 'finished', '{}', run FROM run");
+      "INSERT INTO trial (sweep, number, draw, status, parameters, run) SELECT 1, 1, 1, 'finished', '{}', run FROM "
+      "run");
   const auto file = bundle_of(here, {id});
   {
     sqlite::Database bundle(file, sqlite::Access::existing);
