@@ -4,7 +4,9 @@
 #include <memory>
 
 #include "runner/base/error.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/quoting.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/mlflow_parts.hpp"
@@ -117,6 +119,26 @@ void clean_texts(ForeignRun& run) {
   }
 }
 
+/// Leaves out secret values, as in recipes.
+void leave_out_secrets(ForeignRun& run, std::vector<std::string>& notes) {
+  Secrets secrets;
+  std::vector<std::string> keys;
+  run.config = secrets.take_from(std::move(run.config), keys);
+  for (std::string* text : {&run.name, &run.notes}) *text = secrets.without(secrets.take_from(std::move(*text)));
+  run.config = secrets.json_without(std::move(run.config));
+  if (!keys.empty()) notes.push_back(fmt::format("{}: secret values are left out: {}", run.name, join(keys, ", ")));
+}
+
+/// Event files, tables and W&B do not have the time of the start exactly. Where the points are those of this program's own loggers, they
+/// have the time of training.
+void take_own_time(ForeignRun& run) {
+  std::map<std::string, double> last;
+  for (const auto& point : run.points) last[point.name] = point.value;
+  const auto found = last.find(metric::seconds);
+  if (!run.ended || found == last.end() || !last.contains(metric::step_seconds) || !(found->second >= 0)) return;
+  run.started = *run.ended - found->second;
+}
+
 /// Leaves out times outside of the years 1970 to 9999, and an end before the start. `notes`: what was left out.
 void check_times(ForeignRun& run, std::vector<std::string>& notes) {
   constexpr double end_of_years = 253402300800;  // the year 10000
@@ -195,6 +217,8 @@ ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path)
     throw usage_error("{} has no runs{}{}", path.string(), found.notes.empty() ? "" : ": ", join(found.notes, "; "));
   for (auto& run : found.runs) {
     clean_texts(run);
+    leave_out_secrets(run, found.notes);
+    if (source.name != "mlflow") take_own_time(run);
     check_times(run, found.notes);
     check_tags(run, found.notes);
   }

@@ -112,6 +112,7 @@ TEST_CASE("expectation 21: the JSON of every reading command has a schema, and i
                                                        {"query"},
                                                        {"tail"},
                                                        {"gc", "-n"},
+                                                       {"rm", "-n", "last"},
                                                        {"note", "last"},
                                                        {"strategies"},
                                                        {"doctor"},
@@ -155,11 +156,14 @@ TEST_CASE("a run without a name in its recipe gets another one when it is traine
 TEST_CASE("expectation 7: a run records who started it, and the variables that change how it computes") {
   const FailedRuns place(0);
   const std::string command = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
-                              "' NCCL_DEBUG=WARN HARMLESS=1 bin/runner run tiny.toml 2>errors";
+                              "' NCCL_DEBUG=WARN HARMLESS=1 SLURM_JWT=eyJsecretsecret "
+                              "CUDA_NOTE='note: ghp_0123456789abcdefghijABCDEFGHIJ012345' bin/runner run tiny.toml 2>errors";
   CHECK(std::system(command.c_str()) != 0);
   const json run = place.run({"show", "last", "--json"}).json();
   CHECK(run.at("environment").at("NCCL_DEBUG") == "WARN");
   CHECK_FALSE(run.at("environment").contains("HARMLESS"));
+  CHECK(run.at("environment").at("SLURM_JWT") == "***");
+  CHECK(run.at("environment").at("CUDA_NOTE") == "note: ***");
   CHECK_FALSE(run.at("user").get<std::string>().empty());
 }
 
