@@ -31,7 +31,7 @@
 //   trace        every rank: its trace is written        {path, steps}
 //   memory       every rank, after training              {peak_bytes, rss_peak_bytes, lost_share}
 //   finished     global rank 0                           {step, final_loss, tokens, skipped_steps, train_seconds,
-//                                                         time_to_first_step_s}
+//                                                         worker_to_first_step_s}
 //   failed       any rank                                {kind, message}
 //   settle       global rank 0: waits for an answer      {}
 //   calibration  global rank 0: `--calibrate`            {what, ...}
@@ -43,7 +43,7 @@
 // ready.steps is the total number of steps, absent if only time ends the run. resumed.bytes_read counts bytes of the
 // checkpoint's files. skipped.total is the number of all skipped steps; the event is sent if it is a power of two.
 // metrics.at_end is true after the last step, otherwise absent. memory.lost_share is the share of the training's time
-// that other programs took (base/contention.hpp). finished.time_to_first_step_s begins at the worker's start.
+// that other programs took (base/contention.hpp). finished.worker_to_first_step_s begins at the worker's start.
 // failed.kind is error, usage, environment, nonfinite, oom or collective (another rank has ended).
 // calibration.what is product, copy, collective or step, with the fields that train/calibrate.cpp gives each; the last
 // is verdict with `disturbed`, the reason why the others cannot be used, "" without one.

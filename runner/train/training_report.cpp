@@ -78,7 +78,7 @@ void TrainingReport::finished(int64_t step, double final_loss, const std::pair<s
                             {trained.first, trained.second},
                             {"skipped_steps", skipped_},
                             {"train_seconds", train_seconds},
-                            {"time_to_first_step_s", first_step_s_}});
+                            {"worker_to_first_step_s", first_step_s_}});
 }
 
 }  // namespace runner
