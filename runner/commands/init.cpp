@@ -7,6 +7,7 @@
 #include "runner/base/quoting.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
@@ -298,11 +299,14 @@ Action setup_init(CLI::App& app) {
   app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua")
       ->excludes(recipe)
       ->excludes(from_hf);
+  auto json = std::make_shared<bool>(false);
+  add_json_option(app, *json);
   return [=] {
     if (*lua)
       write_lua_support();
     else
       write_recipe(*file, *folder, *format);
+    if (*json) print_output(*lua ? ".luals/runner.lua" : *file, *json);
     return ExitCode::done;
   };
 }

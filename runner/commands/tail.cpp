@@ -55,7 +55,8 @@ class Tail {
     return status_;
   }
 
-  void print_end() const {
+  /// Returns the exit code that the run's own command had.
+  ExitCode print_end() const {
     const Ledger ledger(home_, Ledger::Mode::read);
     const auto row = ledger.row(run_);
     std::string text = fmt::format("run {} {} after {}, {}", run_, row.status == "lost" ? "is lost" : row.status,
@@ -67,6 +68,10 @@ class Tail {
           {"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}});
     else
       std::puts(terminal_text(text).c_str());
+    return row.status == "finished" || row.status == "pruned" ? ExitCode::done
+           : row.status == "preempted"                        ? ExitCode::preempted
+           : row.status == "interrupted"                      ? ExitCode::interrupted
+                                                              : ExitCode::run_failed;
   }
 
  private:
@@ -176,11 +181,9 @@ ExitCode tail(const TailOptions& options) {
     std::this_thread::sleep_for(interval);
     status = printer.print_new();
   }
-  if (status != "running") {
-    printer.print_new();  // what was written between the last look and the end
-    printer.print_end();
-  }
-  return ExitCode::done;
+  if (status == "running") return ExitCode::done;
+  printer.print_new();  // what was written between the last look and the end
+  return printer.print_end();
 }
 
 }  // namespace
@@ -198,7 +201,8 @@ Action setup_tail(CLI::App& app) {
   app.footer(
       "Follows a run of any shell until it ends, and then prints how it ended. --json prints a line for each step, for "
       "each line of a\n"
-      "rank, and for the end.");
+      "rank, and for the end. The exit code is that of the run: 0 finished, 1 failed or lost, 3 preempted, 130 "
+      "interrupted.");
   return [options] { return tail(*options); };
 }
 

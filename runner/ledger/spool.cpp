@@ -270,7 +270,7 @@ std::string run_of_spool(const fs::path& file) {
 
 }  // namespace
 
-bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbers) {
+bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbers, bool keep) {
   {
     const Attached attached(ledger, file, "spool");
     sqlite::Transaction transaction(ledger);
@@ -304,7 +304,7 @@ bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbe
     transaction.commit();
   }
   fault_point("spool merged");
-  remove_database(file);
+  if (!keep) remove_database(file);
   return true;
 }
 

@@ -487,10 +487,10 @@ TEST_CASE("gc removes the temporary files of imports that were killed") {
     write_file_atomic(file, "x");
     fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes(file == left ? 0 : 120));
   }
-  REQUIRE(place.run({"gc"}).code == 0);
+  REQUIRE(place.run({"gc", "--yes"}).code == 0);
   CHECK(fs::exists(left));  // another machine may write it
   fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
-  REQUIRE(place.run({"gc"}).code == 0);
+  REQUIRE(place.run({"gc", "--yes"}).code == 0);
   CHECK_FALSE(fs::exists(left));
   // RUNNER_HOME may be a folder with other files of the user.
   CHECK(fs::exists(users));

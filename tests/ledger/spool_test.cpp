@@ -166,6 +166,44 @@ TEST_CASE("expectation 12: on a full disk the record goes on beside the run, and
         "ok");
 }
 
+TEST_CASE("while the disk is still full, a run that has ended is read from the record beside it") {
+  LedgerFolder place;
+  SmallDisk disk(place.path / "disk");
+  const std::string home = disk.path / "home";
+  auto run = new_run(place);
+  run.run_dir_root = place.path / "elsewhere";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto ledger = std::make_unique<Ledger>(home, Ledger::Mode::write);
+    const std::string id = ledger->begin_run(run);
+    ledger->begin_attempt(id, "start");
+    ledger->metrics(id, {{"loss", 1, 1.0}});
+    ledger->flush();
+    disk.fill();
+    for (int64_t step = 2; step <= 3000; ++step) ledger->metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}});
+    ledger->flush();
+    ledger->finish_run(id, "finished", 0, "");
+    ledger.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const std::string id = fs::directory_iterator(run.run_dir_root)->path().filename();
+  const fs::path spool = spool_in(fs::path(run.run_dir_root) / id);
+  REQUIRE(fs::exists(spool));
+  for (int look = 0; look < 2; ++look) {
+    Capture told(2);
+    const Ledger ledger(home, Ledger::Mode::read);
+    CHECK(ledger.runs().at(0).status == "finished");
+    CHECK(ledger.points(id, "loss") == expected(3000));
+    CHECK(told.text().find("the record in " + spool.string() + " is not in the ledger yet: ") != std::string::npos);
+    CHECK(fs::exists(spool));
+  }
+  fs::remove(disk.path / "filler");
+  CHECK(Ledger(home, Ledger::Mode::read).points(id, "loss") == expected(3000));
+  CHECK_FALSE(fs::exists(spool));
+}
+
 TEST_CASE("expectation 12: with the run's folder on the full disk, the record goes to memory") {
   LedgerFolder place;
   SmallDisk disk(place.path / "disk");
