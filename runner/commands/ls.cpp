@@ -183,7 +183,7 @@ void print_run_objects(const std::vector<RunRow>& runs, const RunColumns& column
   std::string out;
   for (const auto& run : runs) {
     auto row = to_json(run);
-    for (size_t i = 0; i < columns.list.size(); ++i) row["columns"][columns.list[i].text()] = run.cells[i];
+    for (size_t i = 0; i < columns.list.size(); ++i) row["cells"][columns.list[i].text()] = run.cells[i];
     out += (out.empty() ? "" : ",") + json_text(row);
   }
   std::printf("{\"runs\":[%s],\"schema\":1}\n", out.c_str());

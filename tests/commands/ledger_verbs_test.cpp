@@ -81,8 +81,8 @@ TEST_CASE("expectation 13: ls takes filters, columns and formats") {
         "run.seed,optimizer.lr,status\n1,0.25,failed\n0,0.25,failed\n");
   CHECK(place.run({"ls", "--columns", "seed,status", "lr>0.1", "limit:1"}).out == "seed  STATUS\n   1  failed\n");
   CHECK(place.list({"lr>0.3"}).empty());
-  CHECK(place.list({"--sort", "-run.seed", "-n", "1"})[0]["columns"].is_null());
-  CHECK(place.run({"ls", "--json", "--columns", "seed", "seed:1"}).json().at("runs")[0].at("columns") ==
+  CHECK(place.list({"--sort", "-run.seed", "-n", "1"})[0]["cells"].is_null());
+  CHECK(place.run({"ls", "--json", "--columns", "seed", "seed:1"}).json().at("runs")[0].at("cells") ==
         json{{"seed", 1}});
   const auto mistake = place.run({"ls", "lr>0.1", "staus:failed"});
   CHECK(mistake.code == 2);

@@ -51,7 +51,7 @@ class Api(WithServer):
         columns = "id,name,data.shuffle,optimizer.betas,last(loss),best(val_loss),tag,archived,started,strategy,optimizer.lr"
         shown = {run["id"]: dict(zip(columns.split(","), run["cells"])) for run in self.get("runs", filter="-status:running", columns=columns, limit=500)["runs"]}
         listed = json.loads(self.runner("ls", "-status:running", "--columns", columns, "--json"))["runs"]
-        self.assertEqual(shown, {run["id"]: run["columns"] for run in listed})
+        self.assertEqual(shown, {run["id"]: run["cells"] for run in listed})
         self.assertEqual([shown[id_][name] for name in ("name", "data.shuffle", "optimizer.betas", "last(loss)")], ["[1,2]", True, [0.9, 0.95], "NaN"])
         with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
             database.execute("UPDATE run SET name = ? WHERE id = ?", (before, id_))
