@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/descriptor.hpp"
@@ -41,8 +42,16 @@ int spawn(pid_t& child, std::vector<std::string>& command, const CaptureOptions&
     posix_spawn_file_actions_adddup2(&actions, out, STDERR_FILENO);
   else
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  const int error = ::posix_spawnp(&child, command[0].c_str(), &actions, nullptr, exec_words(command).data(),
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);  // this thread may block signals
+  posix_spawnattr_setpgroup(&attributes, 0);       // so that what the program has started is killed with it
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  const int error = ::posix_spawnp(&child, command[0].c_str(), &actions, &attributes, exec_words(command).data(),
                                    exec_words(variables).data());
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return error;
 }
@@ -70,6 +79,21 @@ void read_all(int pipe, double deadline, const CaptureOptions& options, Captured
   }
 }
 
+/// Waits for the end of the program, which may have closed its output before. Kills it and what it has started at the deadline, and at
+/// once if `captured` says so. Returns its status.
+int end_of(pid_t child, double deadline, const CaptureOptions& options, Captured& captured) {
+  int status = 0;
+  for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(20'000))) {
+    const bool kill_it = captured.too_late || captured.cut;
+    if (kill_it) ::kill(-child, SIGKILL);
+    const pid_t ended = ::waitpid(child, &status, kill_it ? 0 : WNOHANG);
+    if (ended == child || (ended < 0 && errno != EINTR)) return status;
+    if (ended < 0) continue;
+    captured.too_late = steady_seconds() >= deadline || options.stop.stop_requested();
+    if (!captured.too_late) std::this_thread::sleep_for(pause);
+  }
+}
+
 }  // namespace
 
 Captured capture(std::vector<std::string> command, const CaptureOptions& options) {
@@ -82,10 +106,7 @@ Captured capture(std::vector<std::string> command, const CaptureOptions& options
   write_end.close();
   Captured captured;
   read_all(read_end.get(), deadline, options, captured);
-  if (captured.too_late || captured.cut) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = end_of(child, deadline, options, captured);
   if (WIFEXITED(status)) captured.status = WEXITSTATUS(status);
   return captured;
 }

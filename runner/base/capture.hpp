@@ -23,7 +23,7 @@ struct Captured {
   std::string output = "";  ///< or why the program was not started
 };
 
-/// Searches the program `command[0]` in PATH. Its stdin is /dev/null.
+/// Searches the program `command[0]` in PATH. Its stdin is /dev/null, it blocks no signals, and it leads a process group of its own.
 Captured capture(std::vector<std::string> command, const CaptureOptions& options);
 
 }  // namespace runner

@@ -14,15 +14,14 @@
 #include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/private_file.hpp"
+#include "runner/base/publish_file.hpp"
 
 namespace runner {
 
 namespace {
 
-constexpr mode_t private_mode = 0600;
-
-Descriptor open_file(const fs::path& path, int flags, const char* verb, mode_t mode = 0666) {
-  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, mode));
+Descriptor open_file(const fs::path& path, int flags, const char* verb) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
   if (!file.is_open()) throw environment_error("cannot {} {}: {}", verb, path.string(), std::strerror(errno));
   return file;
 }
@@ -31,13 +30,9 @@ fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.
 
 /// The file is made with `mode`, less the umask.
 void write_atomic(const fs::path& path, std::string_view content, mode_t mode) {
-  fs::path temporary = path;
-  temporary += "." + std::to_string(::getpid()) + ".tmp";
+  fs::path temporary;
+  Descriptor file = create_temporary(path, mode, temporary);
   try {
-    Descriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, "write", mode);
-    // A file that a killed process of the same number has left may have other permissions.
-    if (mode == private_mode && ::fchmod(file.get(), mode) != 0)
-      throw environment_error("cannot restrict who may read {}: {}", path.string(), std::strerror(errno));
     while (!content.empty()) {
       ssize_t n = ::write(file.get(), content.data(), content.size());
       if (n < 0 && errno == EINTR) continue;
@@ -87,9 +82,7 @@ void sync_path(const fs::path& path) {
 
 void write_file_atomic(const fs::path& path, std::string_view content) { write_atomic(path, content, 0666); }
 
-void write_private_file_atomic(const fs::path& path, std::string_view content) {
-  write_atomic(path, content, private_mode);
-}
+void write_private_file_atomic(const fs::path& path, std::string_view content) { write_atomic(path, content, 0600); }
 
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   sync_path(temporary);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "runner/base/log_copy.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner::log {
@@ -82,7 +83,7 @@ void write(Level level, const std::string& message) {
   if (!logger().should_log(spdlog_level(level))) return;
   if (before_line) before_line();
   logger().set_pattern(level == Level::info ? "%v" : "%^%l:%$ %v");
-  logger().log(spdlog_level(level), message);
+  logger().log(spdlog_level(level), terminal_text(message));
   if (after_line) after_line();
 }
 

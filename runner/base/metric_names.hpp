@@ -53,7 +53,8 @@ std::vector<std::string> higher_is_better_patterns();
 /// Sorts names in reading order; those that are not in the table are last, in the order that they had.
 void sort_metrics(std::vector<std::string>& names);
 
-/// The rate of what a model is trained on: tokens, or samples of a model of labels or numbers (`unit`).
+/// The rate of what a model is trained on: tokens, or samples of a model of labels or numbers (`unit`). The speed of a run is the mean
+/// rate without its first step, which `measured` has under this name, and while there is none, the metric's last point.
 const char* rate_metric(std::string_view unit);
 /// How much it has been trained on so far.
 const char* total_metric(std::string_view unit);

@@ -6,19 +6,24 @@
 #include <cerrno>
 #include <cstring>
 
-#include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
 
 namespace runner {
 
-fs::path new_temporary_file(const fs::path& path) {
+Descriptor create_temporary(const fs::path& path, mode_t mode, fs::path& temporary) {
   const std::string end = "." + std::to_string(::getpid()) + ".tmp";
   for (int number = 1;; ++number) {
-    const fs::path temporary = path.string() + (number > 1 ? "." + std::to_string(number) : "") + end;
-    const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file.is_open()) return temporary;
+    temporary = path.string() + (number > 1 ? "." + std::to_string(number) : "") + end;
+    Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+    if (file.is_open()) return file;
     if (errno != EEXIST) throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
   }
+}
+
+fs::path new_temporary_file(const fs::path& path) {
+  fs::path temporary;
+  (void)create_temporary(path, 0666, temporary);
+  return temporary;
 }
 
 void publish_file(const fs::path& path, const std::function<void(const fs::path& temporary)>& fill) {

@@ -24,6 +24,7 @@ class MarkFinder {
   std::vector<SecretMark> all() {
     schemes();
     users();
+    tokens();
     for (size_t i = 0; i < text_.size(); ++i)
       if (text_[i] == '=' || text_[i] == ':') assignment(i);
     std::vector<SecretMark> marks;
@@ -90,6 +91,29 @@ class MarkFinder {
         if (colon != std::string_view::npos && word[0] != '$' &&
             word.find_first_not_of("0123456789:") != std::string_view::npos)
           value(begin + colon + 1);
+      }
+  }
+
+  /// Words with the beginning, the signs and the length of a token.
+  void tokens() {
+    struct Form {
+      std::string_view begin, signs;  ///< of the rest; "": letters and digits
+      size_t shortest;                ///< of the rest
+    };
+    static constexpr Form forms[] = {
+        {"eyJ", "-_.", 20}, {"ghp_", "", 36},     {"gho_", "", 36},   {"ghu_", "", 36},         {"ghs_", "", 36},
+        {"ghr_", "", 36},   {"hf_", "", 30},      {"sk-", "-_", 20},  {"github_pat_", "_", 22}, {"AKIA", "", 16},
+        {"ASIA", "", 16},   {"glpat-", "-_", 20}, {"xoxb-", "-", 20}, {"xoxp-", "-", 20},       {"xoxa-", "-", 20},
+        {"xoxs-", "-", 20}, {"xoxr-", "-", 20}};
+    for (const auto& form : forms)
+      for (size_t at = text_.find(form.begin); at != std::string_view::npos; at = text_.find(form.begin, at + 1)) {
+        if (at > 0 && (is_name(text_[at - 1]) || text_[at - 1] == '/')) continue;
+        size_t end = at + form.begin.size();
+        bool digit = false;
+        while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) ||
+                                      form.signs.find(text_[end]) != std::string_view::npos))
+          digit = std::isdigit(static_cast<unsigned char>(text_[end++])) || digit;
+        if (digit && end - at - form.begin.size() >= form.shortest) found_.emplace(at, end - at);
       }
   }
 

@@ -11,8 +11,9 @@ struct SecretMark {
   size_t begin, size;
 };
 
-/// The values in "Bearer V", "Authorization: V", "-u USER:V", "NAME=V", and "X-NAME: V" or "\"NAME\": \"V\"", where NAME is a secret name.
-/// The last one comes first. Not references to variables ($NAME, ${env:NAME}), and not "***".
+/// The values in "Bearer V", "Authorization: V", "-u USER:V", "NAME=V", and "X-NAME: V" or "\"NAME\": \"V\"", where NAME is a secret name;
+/// and words that have the form of a token: JSON web tokens, those of GitHub, GitLab, Hugging Face, Slack, AWS, OpenAI, Anthropic. The
+/// last one comes first. Not references to variables ($NAME, ${env:NAME}), and not "***".
 std::vector<SecretMark> secret_marks(std::string_view text);
 
 }  // namespace runner

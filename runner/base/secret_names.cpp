@@ -60,7 +60,7 @@ Secrecy secrecy_of_words(const std::vector<std::string>& words, bool login_only_
     if (is_one_of(word, {"apikey", "apikeys", "authtoken", "authtokens", "bearer", "webhook", "webhooks"}))
       return Secrecy::text;
   const auto text_if = [](bool secret) { return secret ? Secrecy::text : Secrecy::none; };
-  if (words.size() == 1) return text_if(last == "token");
+  if (words.size() == 1 || last == "jwt") return text_if(last == "token" || last == "jwt");
   const std::string& before = words[words.size() - 2];
   if (last == "key" || last == "token") return text_if(!is_harmless_kind(before));
   if (last == "keys" || last == "tokens") return text_if(has_secret_plural(before));

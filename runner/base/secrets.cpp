@@ -21,7 +21,21 @@ constexpr size_t shortest_searched = 6;
 
 char** environment() { return ::environ; }
 
-bool names_variable(std::string_view value) { return value.find("${env:") != std::string_view::npos; }
+/// Whether a value has its secret from a variable: it has a reference, and beside it no word that may be one itself.
+bool names_variable(std::string value) {
+  constexpr std::string_view mark = "${env:";
+  const bool refers = value.find(mark) != std::string::npos;
+  for (size_t at = value.find(mark); at != std::string::npos; at = value.find(mark, at))
+    value.replace(at, std::min(value.find('}', at), value.size() - 1) + 1 - at, " ");
+  const auto in_word = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  for (auto begin = value.begin(); refers && begin != value.end();) {
+    const auto end = std::find_if_not(begin, value.end(), in_word);
+    const bool letters = std::all_of(begin, end, [](unsigned char c) { return std::isalpha(c); });
+    if (!letters && static_cast<size_t>(end - begin) >= shortest_searched) return false;
+    begin = std::find_if(end, value.end(), in_word);
+  }
+  return refers;
+}
 
 /// Whether a value is a path of this machine: it exists, or its folder does, which is not the root.
 bool is_path(const std::string& value) {
@@ -164,9 +178,12 @@ std::string Secrets::without(std::string text) const {
 
 json Secrets::json_without(json value) const {
   if (value.is_string()) return without(value.get<std::string>());
-  if (value.is_structured())
+  if (value.is_array())
     for (auto& element : value) element = json_without(std::move(element));
-  return value;
+  if (!value.is_object()) return value;
+  json clean = json::object();
+  for (auto& [name, element] : value.items()) clean[without(name)] = json_without(std::move(element));
+  return clean;
 }
 
 std::vector<std::string> Secrets::without(std::vector<std::string> words) const {

@@ -30,11 +30,11 @@ class Secrets {
   /// Replaces values in a command line, as in --api-key=V, --api-key V, --set hooks.mail.password=V and NAME_TOKEN=V, and adds
   /// them.
   std::vector<std::string> take_from(std::vector<std::string> words);
-  /// Replaces what commands and other texts mark as secret: Bearer V, Authorization: V, -u USER:V, NAME=V and X-NAME: V with secret
-  /// names. References to variables ($NAME, ${env:NAME}) stay.
+  /// Replaces what commands and other texts mark as secret (secret_marks.hpp): Bearer V, NAME=V with secret names, and tokens of known
+  /// forms. References to variables ($NAME, ${env:NAME}) stay.
   std::string take_from(std::string text);
 
-  /// Texts without the values, and without the passwords of URLs (without_url_passwords).
+  /// Texts without the values, and without the passwords of URLs (without_url_passwords). Of JSON, also in keys.
   std::string without(std::string text) const;
   nlohmann::json json_without(nlohmann::json value) const;
   std::vector<std::string> without(std::vector<std::string> words) const;
@@ -43,7 +43,12 @@ class Secrets {
   nlohmann::json hide(nlohmann::json value, Secrecy secrecy, bool& found);
   std::string word_without(const std::string& word);
 
-  std::set<std::string, std::greater<>> values_;  ///< so that a value comes before its prefixes
+  struct Longer {
+    bool operator()(const std::string& a, const std::string& b) const {
+      return a.size() != b.size() ? a.size() > b.size() : a < b;
+    }
+  };
+  std::set<std::string, Longer> values_;  ///< so that a value comes before its parts
 };
 
 /// Replaces V in scheme://user:V@host, and in scheme://V@host if it is long enough for a token.

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace runner {
@@ -106,7 +107,10 @@ std::optional<std::string> only_beginning_with(const std::string& name, const st
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   int best_distance = std::max<int>(1, static_cast<int>(name.size()) / 3);
+  constexpr size_t longest = 64;  // the distance of longer texts takes long, and tells nothing
+  if (name.size() > longest) return std::nullopt;
   for (const auto& candidate : candidates) {
+    if (std::abs(std::ssize(name) - std::ssize(candidate)) > best_distance) continue;
     int distance = edit_distance(lower(name), lower(candidate));
     if (distance < best_distance || (distance == best_distance && !best)) {
       best = candidate;

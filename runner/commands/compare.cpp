@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "runner/base/csv.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/filter_words.hpp"

@@ -42,12 +42,15 @@ std::string patch_of(const Ledger& ledger, const json& run) {
   return patch.is_object() ? ledger.kept(patch.value("kept", "")).value_or("") : "";
 }
 
-/// `git diff --stat` of the two commits, if the folder of a run still has both; otherwise "".
+/// `git diff --stat` of the two commits, if the folder of a run still has both; otherwise "". A record of a stranger may have other texts,
+/// which git would read as options.
 std::string commits_stat(const json& a, const json& b) {
   const auto commit = [](const json& run) {
-    return run.at("git").is_object() ? run.at("git").value("commit", json()) : json();
+    const json value = run.at("git").is_object() ? run.at("git").value("commit", json()) : json();
+    return value.is_string() ? value.get<std::string>() : "";
   };
-  if (!commit(a).is_string() || !commit(b).is_string() || commit(a) == commit(b)) return "";
+  const auto is_commit = [](const std::string& text) { return text.size() >= 40 && from_hex(text); };
+  if (!is_commit(commit(a)) || !is_commit(commit(b)) || commit(a) == commit(b)) return "";
   for (const auto* run : {&a, &b}) {
     const auto answer =
         capture({"git", "-c", "core.fsmonitor=false", "-C", run->at("working_directory"), "diff", "--stat",

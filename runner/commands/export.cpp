@@ -36,7 +36,7 @@ struct ExportOptions {
   std::vector<std::string> runs;
   std::string format = "hf", output, dtype = "f32", weights = "model";
   CheckpointChoice choice = {};
-  bool adapter = false;
+  bool adapter = false, json = false;
   RecordExport record = {};
 };
 
@@ -129,7 +129,7 @@ void add_pad_token(const Recipe& recipe, WeightsFolder& folder) {
 }
 
 ExitCode export_run(const ExportOptions& options) {
-  if (options.record.asked()) return export_records(options.record, options.runs, options.output);
+  if (options.record.asked()) return export_records(options.record, options.runs, options.output, options.json);
   if (options.output.empty()) throw usage_error("export needs --output FOLDER for the weights");
   if (options.runs.size() > 1)
     throw usage_error("the weights of one run are exported at a time, not of {}", options.runs.size());
@@ -154,7 +154,7 @@ ExitCode export_run(const ExportOptions& options) {
       throw usage_error("--adapter: run {} has no adapter: fine_tune.method is \"{}\"", run, recipe.fine_tune.method);
     export_adapter(options.output, recipe, spec, reader({}));
     log::info("the adapter of {} at step {}, for PEFT", run, checkpoint.step());
-    std::puts(options.output.c_str());
+    print_output(options.output, options.json, {{"run", run}, {"step", checkpoint.step()}});
     return ExitCode::done;
   }
 
@@ -169,7 +169,7 @@ ExitCode export_run(const ExportOptions& options) {
   log::info("{} parameters of {}{} at step {}{}, as {}", format_parameters(base.parameter_count()), run,
             options.weights == "model" ? "" : " (" + options.weights + ")", checkpoint.step(),
             spec.adapter ? " with the adapter merged" : "", options.dtype);
-  std::puts(options.output.c_str());
+  print_output(options.output, options.json, {{"run", run}, {"step", checkpoint.step()}});
   return ExitCode::done;
 }
 
@@ -184,6 +184,7 @@ Action setup_export(CLI::App& app) {
   app.add_option("-o,--output", options->output,
                  "The folder of weights, or the file; it must not exist, or be an empty folder");
   add_record_options(app, options->record);
+  add_json_option(app, options->json);
   app.add_option("--format", options->format,
                  "hf: for from_pretrained of transformers; safetensors: names and layout of runner")
       ->check(CLI::IsMember({"hf", "safetensors"}))

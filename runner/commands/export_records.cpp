@@ -5,8 +5,10 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/run_choice.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/exchange/export_metrics.hpp"
 #include "runner/ledger/bundle.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -33,11 +35,13 @@ void check_output(const std::string& output, const std::string& what) {
   if (!fs::is_directory(folder)) throw usage_error("there is no folder {}", folder.string());
 }
 
-ExitCode export_bundle(const RecordExport& record, const std::vector<std::string>& runs, const std::string& output) {
+ExitCode export_bundle(const RecordExport& record, const std::vector<std::string>& runs, const std::string& output,
+                       bool json) {
   check_output(output, "--bundle");
   const auto written = write_bundle(ledger_home(), runs, output, bundled_files(record.files));
   log::info("{} with {} of their folders ({}); `runner import {}` adds them to another ledger",
-            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes), output);
+            counted(written.runs, "run"), counted(written.files, "file"), format_bytes(written.bytes),
+            shell_word(output));
   if (!written.withheld.empty())
     log::info(
         "note: the bundle does not have the secrets in the recipe of {}: recipe.toml is left out, and \"***\" "
@@ -51,11 +55,13 @@ ExitCode export_bundle(const RecordExport& record, const std::vector<std::string
               written.log_files == 1 ? "1 file of logs is" : fmt::format("{} files of logs are", written.log_files));
   if (!written.links_left.empty())
     log::info("note: left out, because they are links: {}", join(written.links_left, ", "));
-  std::puts(output.c_str());
+  print_output(output, json, {{"runs", runs}, {"files", written.files}, {"bytes", written.bytes}});
   return ExitCode::done;
 }
 
-ExitCode export_points(const RecordExport& record, const std::vector<std::string>& runs, const std::string& output) {
+ExitCode export_points(const RecordExport& record, const std::vector<std::string>& runs, const std::string& output,
+                       bool json) {
+  if (json && output.empty()) throw usage_error("--json says what was written, so it needs -o FILE");
   const MetricFormat format = metric_format(record.metrics);
   if (!format.is_text || !output.empty()) check_output(output, "--metrics " + record.metrics);
   const auto written = export_metrics(Ledger(ledger_home(), Ledger::Mode::read), runs, record.metrics, output);
@@ -65,8 +71,8 @@ ExitCode export_points(const RecordExport& record, const std::vector<std::string
     log::info(
         "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {} shows them; `mlflow migrate-filestore` "
         "copies them to a database",
-        output);
-  if (!output.empty()) std::puts(output.c_str());
+        shell_word(output));
+  if (!output.empty()) print_output(output, json, {{"runs", runs}, {"points", written.points}});
   return ExitCode::done;
 }
 
@@ -86,10 +92,11 @@ void add_record_options(CLI::App& app, RecordExport& record) {
       ->excludes(bundle);
 }
 
-ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, std::string output) {
+ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, std::string output,
+                        bool json) {
   while (output.size() > 1 && output.ends_with('/')) output.pop_back();
   const auto runs = chosen_runs(Ledger(ledger_home(), Ledger::Mode::read), words);
-  return record.bundle ? export_bundle(record, runs, output) : export_points(record, runs, output);
+  return record.bundle ? export_bundle(record, runs, output, json) : export_points(record, runs, output, json);
 }
 
 }  // namespace runner

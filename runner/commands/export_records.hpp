@@ -17,7 +17,8 @@ struct RecordExport {
 
 void add_record_options(CLI::App& app, RecordExport& record);
 
-/// `words`: runs, or a filter. `output`: the file or folder; may be empty for formats that are text.
-ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, std::string output);
+/// `words`: runs, or a filter. `output`: the file or folder; may be empty for formats that are text. With `json`, prints what was written.
+ExitCode export_records(const RecordExport& record, const std::vector<std::string>& words, std::string output,
+                        bool json);
 
 }  // namespace runner

@@ -68,15 +68,24 @@ std::vector<fs::path> temporary_files(const fs::path& home) {
   std::vector<fs::path> found;
   const auto latest = fs::file_time_type::clock::now() - std::chrono::hours(1);
   std::error_code error;
-  constexpr auto options = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator entry(home, options, error), end; !error && entry != end;
-       entry.increment(error)) {
+  const auto look_at = [&](const fs::directory_entry& entry) {
     std::error_code failed;
-    if (entry->path().filename() == "checkpoints") entry.disable_recursion_pending();
-    const int pid = process_in(entry->path().filename().string());
-    if (pid == 0 || !entry->is_regular_file(failed) || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
-    if (fs::last_write_time(entry->path(), failed) < latest && !failed) found.push_back(entry->path());
-  }
+    const int pid = process_in(entry.path().filename().string());
+    if (pid == 0 || !entry.is_regular_file(failed) || ::kill(pid, 0) == 0 || errno != ESRCH) return;
+    if (fs::last_write_time(entry.path(), failed) < latest && !failed) found.push_back(entry.path());
+  };
+  // RUNNER_HOME may be a folder that has other files of the user.
+  for (fs::directory_iterator entry(home, error), end; !error && entry != end; entry.increment(error))
+    for (const char* ours : {"ledger.db", ".import", ".gitignore", "spools-wait"})
+      if (entry->path().filename().string().starts_with(ours)) look_at(*entry);
+  constexpr auto options = fs::directory_options::skip_permission_denied;
+  for (const char* ours : {"runs", "sweeps", "cache", "files"})
+    for (fs::recursive_directory_iterator entry(home / ours, options, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const auto name = entry->path().filename();
+      if (name == "checkpoints" || name == "artifacts") entry.disable_recursion_pending();
+      look_at(*entry);
+    }
   return found;
 }
 

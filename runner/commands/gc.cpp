@@ -10,6 +10,7 @@
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/filter.hpp"
+#include "runner/ledger/orphans.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {
@@ -20,7 +21,7 @@ struct GcOptions {
   std::vector<std::string> runs;
   CheckpointRule rule;
   GarbageChoice choice;
-  bool json = false;
+  bool json = false, yes = false;
 };
 
 /// All of an archived run is kept, unless it is named.
@@ -59,7 +60,7 @@ void print(const std::vector<SurplusCheckpoint>& surplus, const std::vector<Skip
   std::vector<std::vector<std::string>> rows;
   int64_t sum = 0;
   for (const auto& one : surplus) {
-    rows.push_back({"checkpoint", one.run + "  " + one.path.filename().string(), format_bytes(one.bytes), ""});
+    rows.push_back({"checkpoint", one.path.string(), format_bytes(one.bytes), ""});
     sum += one.bytes;
   }
   for (const auto& one : classes) {
@@ -71,6 +72,22 @@ void print(const std::vector<SurplusCheckpoint>& surplus, const std::vector<Skip
   std::fputs(format_table({{""}, {.title = "", .may_shrink = true}, {"", true}, {""}}, rows).c_str(), stdout);
   for (const auto& [run, why] : skipped) log::info("note: the checkpoints of {} stay: {}", run, why);
   log::info("{} {}", format_bytes(sum), options.choice.dry_run ? "would be removed" : "removed");
+}
+
+/// Asks before checkpoints and folders without a run are removed, whose paths it prints. Other garbage can be made again.
+void ask_before_removal(const std::string& home, const std::vector<SurplusCheckpoint>& surplus,
+                        const GcOptions& options) {
+  if (options.choice.dry_run || options.yes) return;
+  std::vector<fs::path> folders;
+  for (const auto& one : surplus) folders.push_back(one.path);
+  const auto orphans = options.choice.orphans ? orphaned_folders(home, /*hide=*/false) : std::vector<fs::path>();
+  folders.insert(folders.end(), orphans.begin(), orphans.end());
+  if (folders.empty()) return;
+  std::vector<std::string> parts;
+  if (!surplus.empty()) parts.push_back(counted(std::ssize(surplus), "checkpoint"));
+  if (!orphans.empty()) parts.push_back(counted(std::ssize(orphans), "folder") + " without a run");
+  for (const auto& folder : folders) log::info("  {}", folder.string());
+  ask_to_delete("gc", join(parts, " and "), options.yes);
 }
 
 ExitCode collect(const GcOptions& options) {
@@ -90,6 +107,7 @@ ExitCode collect(const GcOptions& options) {
         options.runs.empty() ? runs_not_archived(ledger) : chosen_runs(ledger, options.runs, ChoiceFor::changing);
     surplus = surplus_checkpoints_of(home, runs, options.rule, skipped);
   }
+  ask_before_removal(home, surplus, options);
   if (!options.choice.dry_run)
     std::erase_if(surplus, [&](const SurplusCheckpoint& checkpoint) {
       const auto result = remove_surplus(home, checkpoint);
@@ -129,11 +147,13 @@ Action setup_gc(CLI::App& app) {
   app.add_flag("--cache", options->choice.cache,
                "Also remove tokenised data and trained tokenizers; they are made again when needed");
   app.add_flag("--backups", options->choice.backups, "Also remove copies of the ledger from before a new schema");
+  add_yes_option(app, options->yes);
   add_json_option(app, options->json);
   app.footer(
       "The newest good checkpoint of a run stays, and so does one that another run starts from. Runs that are running, "
       "and those that "
-      "running runs use, are left out.\n\n  runner gc --dry-run --keep-last 1 --keep-best 1");
+      "running runs use, are left out. It asks before it removes checkpoints or folders without a run.\n\n  runner gc "
+      "--dry-run --keep-last 1 --keep-best 1");
   return [options] { return collect(*options); };
 }
 

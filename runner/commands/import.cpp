@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "runner/base/files.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/import_records.hpp"
@@ -42,7 +43,7 @@ std::string source_of(const std::string& named, const std::string& path) {
                                       : fmt::format("there is no file {}", named));
   if (const auto kind = kind_of_source(named); !kind.empty()) return kind;
   throw usage_error("{}: it is not clear what this is; name the source: runner import SOURCE {} (SOURCE: {})", named,
-                    named, join_or(known));
+                    shell_word(named), join_or(known));
 }
 
 ExitCode print_deepspeed(const std::string& file) {

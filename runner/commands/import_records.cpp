@@ -67,7 +67,7 @@ ExitCode report(const std::vector<MergedRun>& merged, bool json) {
   if (files > 0) parts.push_back(counted(files, "file") + " added to folders that were there");
   log::info("{}: {}", counted(std::ssize(merged), "run"), parts.empty() ? "nothing to do" : join(parts, ", "));
   if (json) print_json(as_json(merged));
-  return count[MergedRun::Outcome::conflict] > 0 ? ExitCode::run_failed : ExitCode::done;
+  return count[MergedRun::Outcome::conflict] > 0 ? ExitCode::usage : ExitCode::done;
 }
 
 }  // namespace

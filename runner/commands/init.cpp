@@ -4,8 +4,10 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/own_program.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/command.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
@@ -254,7 +256,7 @@ std::string recipe_text(const std::string& file, const std::optional<HfStart>& s
 void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
   if (auto name = fs::path(file); name.extension() != ".toml")
     throw usage_error("a recipe that init writes is TOML, so its name ends in .toml: runner init {}",
-                      name.replace_extension(".toml").string());
+                      shell_word(name.replace_extension(".toml").string()));
   if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
   const auto start = folder.empty() ? std::optional<HfStart>() : std::optional<HfStart>(std::in_place, folder);
   check_format(format, folder, start);
@@ -262,7 +264,7 @@ void write_recipe(const std::string& file, const std::string& folder, const std:
   if (start && is_language_model(start->model.name) && start->model.max_seq_len > longest_sample)
     log::info("note: samples have {} tokens (data.seq_len), although the model allows {}: longer ones need more memory",
               longest_sample, start->model.max_seq_len);
-  log::info("wrote {}; check it with: runner check {}", file, file);
+  log::info("wrote {}; check it with: runner check {}", file, shell_word(file));
 }
 
 /// Writes .luarc.json and the definitions that it refers to, for the Lua language server.
@@ -297,11 +299,14 @@ Action setup_init(CLI::App& app) {
   app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua")
       ->excludes(recipe)
       ->excludes(from_hf);
+  auto json = std::make_shared<bool>(false);
+  add_json_option(app, *json);
   return [=] {
     if (*lua)
       write_lua_support();
     else
       write_recipe(*file, *folder, *format);
+    if (*json) print_output(*lua ? ".luals/runner.lua" : *file, *json);
     return ExitCode::done;
   };
 }

@@ -50,9 +50,9 @@ void print(const RankLogLine& line, bool several, bool json) {
   else if (several && line.rank < 0)
     std::printf("run    | %s\n", line.text.c_str());
   else if (several)
-    std::printf("rank %d | %s\n", line.rank, line.text.c_str());
+    print_line(fmt::format("rank {} | {}", line.rank, line.text));
   else
-    std::puts(line.text.c_str());
+    print_line(line.text);
 }
 
 /// Prints the chosen lines of a log. Returns their number.

@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/csv.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/filter_words.hpp"
@@ -183,7 +183,7 @@ void print_run_objects(const std::vector<RunRow>& runs, const RunColumns& column
   std::string out;
   for (const auto& run : runs) {
     auto row = to_json(run);
-    for (size_t i = 0; i < columns.list.size(); ++i) row["columns"][columns.list[i].text()] = run.cells[i];
+    for (size_t i = 0; i < columns.list.size(); ++i) row["cells"][columns.list[i].text()] = run.cells[i];
     out += (out.empty() ? "" : ",") + json_text(row);
   }
   std::printf("{\"runs\":[%s],\"schema\":1}\n", out.c_str());

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
@@ -26,7 +27,7 @@ ExitCode note(const NoteOptions& options) {
     if (options.json)
       print_json(nlohmann::json{{"schema", 1}, {"run", run}, {"notes", notes}});
     else if (!notes.empty())
-      std::puts(notes.c_str());
+      std::puts(terminal_text(notes).c_str());
     return ExitCode::done;
   }
   RunEdit edit;

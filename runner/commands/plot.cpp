@@ -29,7 +29,7 @@ struct PlotOptions {
   std::vector<std::string> metrics;
   std::string x, output, title;  ///< x: empty: seconds for readings of the machine, otherwise step
   double smooth = 0;
-  bool log_x = false, log_y = false, memory = false;
+  bool log_x = false, log_y = false, memory = false, json = false;
   int width = 0, height = 0;  ///< 0: the terminal's, or that of ImageSize
 };
 
@@ -147,6 +147,29 @@ ImageSize image_size(const PlotOptions& options) {
   return size;
 }
 
+nlohmann::json as_json(const Chart& chart) {
+  auto lines = nlohmann::json::array();
+  for (const auto& line : chart.lines) {
+    auto x = nlohmann::json::array(), y = nlohmann::json::array();
+    for (const auto& [place, value] : line.smooth.empty() ? line.points : line.smooth) {
+      x.push_back(json_number(place));
+      y.push_back(json_number(value));
+    }
+    lines.push_back({{"name", line.label}, {"x", x}, {"y", y}});
+  }
+  return {{"schema", 1}, {"x", chart.x_label}, {"y", chart.y_label}, {"curves", lines}};
+}
+
+nlohmann::json as_json(const BarChart& chart) {
+  auto groups = nlohmann::json::array();
+  for (const auto& group : chart.groups) {
+    nlohmann::json one = {{"name", group.label}};
+    for (size_t i = 0; i < chart.names.size(); ++i) one[chart.names[i]] = json_number(group.values[i]);
+    groups.push_back(one);
+  }
+  return {{"schema", 1}, {"y", chart.y_label}, {"bars", groups}};
+}
+
 ExitCode plot(const PlotOptions& options) {
   if (!options.output.empty()) check_image_name(options.output);
   if (!(options.smooth >= 0 && options.smooth < 1))
@@ -154,9 +177,11 @@ ExitCode plot(const PlotOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   const auto runs = chosen_runs(ledger, options.runs);
   const auto show = [&](const auto& chart, const std::string& text) {
-    if (options.output.empty()) return static_cast<void>(std::fputs(text.c_str(), stdout));
+    if (options.output.empty())
+      return options.json ? print_json(as_json(chart)) : static_cast<void>(std::fputs(text.c_str(), stdout));
     write_image(chart, options.output, image_size(options));
     log::info("wrote {}", options.output);
+    if (options.json) print_json({{"schema", 1}, {"output", options.output}});
   };
   if (options.memory) {
     const auto chart = memory_bars(ledger, runs, options);
@@ -196,6 +221,7 @@ Action setup_plot(CLI::App& app) {
   app.add_flag("--log-x", options->log_x, "Logarithmic horizontal axis");
   app.add_flag("--memory", options->memory,
                "Bars of the predicted and the measured memory of a rank, instead of curves");
+  add_json_option(app, options->json);
   app.add_option("--title", options->title, "A title above the chart")->type_name("TEXT");
   app.add_option("--width", options->width,
                  "Characters, or pixels of a file; default the terminal's width, 1000 pixels")

@@ -7,6 +7,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/commands/recipe_files.hpp"
@@ -19,8 +20,8 @@ namespace runner {
 
 namespace {
 
-/// The variables that change how a training computes or communicates.
-nlohmann::json recorded_environment() {
+/// The variables that change how a training computes or communicates, without the values that are secrets by name or by form.
+nlohmann::json recorded_environment(Secrets& secrets) {
   static constexpr std::array<std::string_view, 13> beginnings = {"OMP_",  "MKL_",   "KMP_",   "GOMP_", "NCCL_",
                                                                   "CUDA_", "CUBLAS", "TORCH_", "GLOO_", "ONEDNN_",
                                                                   "DNNL_", "SLURM_", "ATEN_"};
@@ -30,7 +31,9 @@ nlohmann::json recorded_environment() {
     const auto equals = text.find('=');
     if (equals != std::string_view::npos &&
         std::ranges::any_of(beginnings, [&](std::string_view begin) { return text.starts_with(begin); }))
-      found[std::string(text.substr(0, equals))] = escape_invalid_utf8(text.substr(equals + 1));
+      found[std::string(text.substr(0, equals))] =
+          is_secret_variable(text.substr(0, equals)) ? redacted
+                                                     : secrets.take_from(escape_invalid_utf8(text.substr(equals + 1)));
   }
   return found;
 }
@@ -105,7 +108,7 @@ void Provenance::describe(const Recipe& recipe, NewRun& run) {
   run.annotations["recipe_files"] = recipe_files(recipe);
   run.annotations["scripts"] = scripts;
   run.annotations["user"] = this_user();
-  run.annotations["environment"] = recorded_environment();
+  run.annotations["environment"] = recorded_environment(secrets_);
 }
 
 void Provenance::begin(const AttemptStart& attempt) {

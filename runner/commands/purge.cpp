@@ -1,8 +1,5 @@
 // `runner purge`: deletes runs in the trash for good.
-#include <unistd.h>
-
 #include <cstdio>
-#include <iostream>
 #include <memory>
 
 #include "runner/base/clock.hpp"
@@ -52,32 +49,29 @@ struct ChosenRun {
   bool purged = false;
 };
 
-/// Prints the runs with the bytes of their folders.
+/// Prints the runs with their folders, which will be deleted.
 void print(const std::vector<ChosenRun>& chosen) {
   const double now = wall_seconds();
   std::vector<std::vector<std::string>> rows;
   for (const auto& [run, bytes, purged] : chosen)
-    rows.push_back({run.id, run.name, format_ago(run.deleted, now), format_bytes(bytes)});
-  std::fputs(format_table({{"ID"}, {.title = "NAME", .may_shrink = true}, {"REMOVED"}, {"BYTES", true}}, rows).c_str(),
-             stdout);
+    rows.push_back({run.id, run.name, format_ago(run.deleted, now), format_bytes(bytes), run.folder});
+  std::fputs(
+      format_table({{"ID"}, {.title = "NAME", .may_shrink = true}, {"REMOVED"}, {"BYTES", true}, {"FOLDER"}}, rows)
+          .c_str(),
+      stdout);
 }
 
 nlohmann::json as_json(const std::vector<ChosenRun>& chosen, const Leftovers& left, bool dry_run) {
   auto runs = nlohmann::json::array();
   for (const auto& [run, bytes, purged] : chosen)
-    runs.push_back(
-        {{"id", run.id}, {"name", run.name}, {"deleted", run.deleted}, {"bytes", bytes}, {"purged", purged}});
+    runs.push_back({{"id", run.id},
+                    {"name", run.name},
+                    {"deleted", run.deleted},
+                    {"bytes", bytes},
+                    {"folder", run.folder},
+                    {"purged", purged}});
   return {
       {"schema", 1}, {"dry_run", dry_run}, {"runs", runs}, {"leftover_bytes", left.purged.bytes + left.imports.bytes}};
-}
-
-void ask(const std::string& what) {
-  if (!::isatty(STDIN_FILENO))
-    throw usage_error("purge deletes {} for good: add --yes to do that without a question", what);
-  std::fprintf(stderr, "Delete %s for good? [y/N] ", what.c_str());
-  std::string answer;
-  std::getline(std::cin, answer);
-  if (const auto word = lower(trim(answer)); word != "y" && word != "yes") throw usage_error("nothing was deleted");
 }
 
 void tell(const Leftovers& left, bool dry_run) {
@@ -144,7 +138,7 @@ ExitCode purge_chosen(const PurgeOptions& options) {
     print(runs);
   if (options.dry_run && !runs.empty()) log::info("{} would be deleted for good", what);
   if (!options.dry_run && !runs.empty()) {
-    if (!options.yes) ask(what);
+    ask_to_delete("purge", what, options.yes);
     purge(trash, runs, options.stored);
   }
   if (options.json) print_json(as_json(runs, left, options.dry_run));
@@ -159,7 +153,7 @@ Action setup_purge(CLI::App& app) {
   app.add_option("--older-than", options->older_than, "Only runs that were removed longer ago than this")
       ->type_name("30d");
   app.add_flag("-n,--dry-run", options->dry_run, "Only print which runs it would be, and their bytes");
-  app.add_flag("-y,--yes", options->yes, "Do not ask");
+  add_yes_option(app, options->yes);
   app.add_flag("--stored", options->stored,
                "Also remove the checkpoints that the runs have stored elsewhere, with the plug-ins of their recipes");
   add_json_option(app, options->json);

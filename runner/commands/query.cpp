@@ -4,8 +4,8 @@
 #include <iterator>
 #include <memory>
 
-#include "runner/base/csv.hpp"
 #include "runner/base/json_text.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/shared_options.hpp"

@@ -6,6 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/run_choice.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/trash.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 struct RmOptions {
   std::vector<std::string> runs;
-  bool dry_run = false;
+  bool dry_run = false, json = false;
 };
 
 void refuse_held(const Trash& trash, const std::vector<std::string>& runs) {
@@ -28,18 +29,17 @@ void refuse_held(const Trash& trash, const std::vector<std::string>& runs) {
 ExitCode remove_runs(const RmOptions& options) {
   const std::string home = ledger_home();
   const auto runs = chosen_runs(Ledger(home, Ledger::Mode::read), options.runs, ChoiceFor::changing);
-  if (runs.empty()) log::info("no run matches `{}`", join(options.runs, " "));
-  if (runs.empty()) return ExitCode::done;
   Trash trash(home);
   if (options.dry_run)
     refuse_held(trash, runs);
   else
     trash.remove(runs);
   for (const auto& run : runs) {
-    std::puts(run.c_str());
+    if (!options.json) std::puts(run.c_str());
     if (const auto children = trash.children(run); !children.empty())
       log::info("note: {} started from {}: {}", counted(std::ssize(children), "run"), run, join(children, ", "));
   }
+  if (options.json) print_json({{"schema", 1}, {"dry_run", options.dry_run}, {"runs", runs}});
   const auto count = counted(std::ssize(runs), "run");
   if (options.dry_run)
     log::info("{} would move to the trash", count);
@@ -56,6 +56,7 @@ Action setup_rm(CLI::App& app) {
   auto options = std::make_shared<RmOptions>();
   add_runs_option(app, options->runs);
   app.add_flag("-n,--dry-run", options->dry_run, "Only print which runs it would be");
+  add_json_option(app, options->json);
   app.footer(
       "A run in the trash is hidden; its record and its folder stay. A run that is running, or that a running run "
       "uses, stays "

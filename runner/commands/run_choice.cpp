@@ -5,6 +5,7 @@
 #include <map>
 
 #include "runner/base/log.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/filter_words.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -45,8 +46,7 @@ std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std
     throw usage_error("name runs or give a filter, not both: `{}` is a filter, {} is a run", filter, ids.front());
   if (!further.empty()) terms.push_back(further);
   for (const auto& run : ledger.runs(filter_of(terms))) add(run.id);
-  if (ids.empty() && what == ChoiceFor::reading)
-    throw usage_error("no run matches the filter `{}`; `runner ls` lists all", filter);
+  if (ids.empty()) throw usage_error("no run matches the filter `{}`; `runner ls` lists all", filter);
   return ids;
 }
 
@@ -87,8 +87,6 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
   } else if (runs.size() == 1) {
     log::info("{}",
               changed > 0 ? newest_changes(ledger, runs[0], begun) : fmt::format("run {} stays as it is", runs[0]));
-  } else if (runs.empty()) {
-    log::info("no run matches `{}`", join(words, " "));
   } else {
     log::info("changed {} of {}", changed, counted(std::ssize(runs), "run"));
   }

@@ -12,12 +12,12 @@ namespace runner {
 void add_runs_option(CLI::App& app, std::vector<std::string>& words);
 
 /// What a verb does with the runs. A verb that changes or removes runs takes names or a filter. It refuses both together, because users
-/// could remove more runs than they expect. A filter that finds no run is no error for it, because cron jobs call such verbs.
+/// could remove more runs than they expect.
 enum class ChoiceFor { reading, changing };
 
 /// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds, in the order of
 /// `runner ls`. A word with an operator of filters (`:<>=!(*`), the word `not`, and a word that begins with "-" are terms of the
-/// filter, unless a run has that name. `further` is one more term, if there is a filter. Throws Error(usage) if a word names no run.
+/// filter, unless a run has that name. `further` is one more term, if there is a filter. Throws Error(usage) if a word names no run, and if the filter finds none.
 std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words,
                                      ChoiceFor what = ChoiceFor::reading, const std::string& further = "");
 

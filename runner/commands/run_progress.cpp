@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/run_row.hpp"
 #include "runner/launch/event_kinds.hpp"

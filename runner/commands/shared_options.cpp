@@ -1,8 +1,13 @@
 #include "runner/commands/shared_options.hpp"
 
-#include <cstdio>
+#include <unistd.h>
 
+#include <cstdio>
+#include <iostream>
+
+#include "runner/base/error.hpp"
 #include "runner/base/json_text.hpp"
+#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 
 namespace runner {
@@ -26,6 +31,24 @@ CLI::Option* add_json_option(CLI::App& app, bool& json) {
 }
 
 void print_json(const nlohmann::json& result) { std::puts(json_text(result).c_str()); }
+
+void print_output(const std::string& output, bool json, nlohmann::json facts) {
+  if (!json) return static_cast<void>(std::puts(output.c_str()));
+  facts.update({{"schema", 1}, {"output", output}});
+  print_json(facts);
+}
+
+void add_yes_option(CLI::App& app, bool& yes) { app.add_flag("-y,--yes", yes, "Do not ask"); }
+
+void ask_to_delete(const std::string& verb, const std::string& what, bool yes) {
+  if (yes) return;
+  if (!::isatty(STDIN_FILENO))
+    throw usage_error("{} deletes {} for good: add --yes to do that without a question", verb, what);
+  std::fprintf(stderr, "Delete %s for good? [y/N] ", what.c_str());
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (const auto word = lower(trim(answer)); word != "y" && word != "yes") throw usage_error("nothing was deleted");
+}
 
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
   app.add_option_function<std::string>(

@@ -21,6 +21,15 @@ CLI::Option* add_json_option(CLI::App& app, bool& json);
 /// Prints the result for --json on a line of stdout.
 void print_json(const nlohmann::json& result);
 
+/// Prints where a verb has written, or with `json` {output, schema} and `facts`.
+void print_output(const std::string& output, bool json, nlohmann::json facts = nlohmann::json::object());
+
+/// -y, --yes: do not ask.
+void add_yes_option(CLI::App& app, bool& yes);
+/// Asks on the terminal whether `verb` may delete `what` for good, unless `yes`. Throws Error(usage) if the answer is no, and without a
+/// terminal.
+void ask_to_delete(const std::string& verb, const std::string& what, bool yes);
+
 /// --set and --unset. Their values are added to `overrides` in the order of the command line.
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides);
 

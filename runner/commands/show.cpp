@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
@@ -33,7 +34,7 @@ namespace {
 using nlohmann::json;
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr size_t events_shown = 5, troubles_shown = 20;
+constexpr size_t events_shown = 5, events_hidden_min = 5, troubles_shown = 20, samples_shown = 3;
 
 /// A field of an object; "" if it is missing or null.
 std::string field(const json& object, const char* key) {
@@ -125,9 +126,7 @@ std::string why_line(const json& run) {
   return why.ends_with(first) ? why + message.substr(first.size()) : why;
 }
 
-std::string command_line(const json& argv) {
-  return argv.is_null() ? "" : join(argv.get<std::vector<std::string>>(), " ");
-}
+std::string command_line(const json& argv) { return argv.is_null() ? "" : shell_words(argv); }
 
 /// The command that began the run. Older programs recorded only that of the last attempt.
 std::string first_command(const json& run) {
@@ -296,13 +295,32 @@ void print_profile(const json& run) {
     }
 }
 
-/// Signs of trouble are always shown. The memory of ranks is in the section of predictions.
+/// Whether the event is a generated text.
+bool is_sample(const json& event) { return event["event"] == "sample" && event.contains("text"); }
+
+/// The newest generated texts.
+void print_samples(const json& run) {
+  std::vector<const json*> samples;
+  for (const auto& event : run["events"])
+    if (is_sample(event)) samples.push_back(&event);
+  if (samples.empty()) return;
+  const size_t first = samples.size() > samples_shown ? samples.size() - samples_shown : 0;
+  std::string out =
+      first == 0 ? "\nsamples\n" : fmt::format("\nsamples ({} of {}; --json has all)\n", samples_shown, samples.size());
+  for (size_t i = first; i < samples.size(); ++i) {
+    out += fmt::format("  step {}\n", field(*samples[i], "step"));
+    for (const auto& line : split(trim(field(*samples[i], "text")), '\n')) out += "    " + line + "\n";
+  }
+  std::fputs(terminal_text(out).c_str(), stdout);
+}
+
+/// Signs of trouble are always shown. Other sections have the memory of ranks and generated texts.
 void print_events(const json& run, double now) {
   const auto is_trouble = [](const json& event) { return find_trouble(plain(event["event"])) != nullptr; };
   std::vector<const json*> events;
   for (const auto& event : run["events"])
-    if (event["event"] != "memory") events.push_back(&event);
-  const size_t recent = events.size() > events_shown ? events.size() - events_shown : 0;
+    if (event["event"] != "memory" && !is_sample(event)) events.push_back(&event);
+  const size_t recent = events.size() >= events_shown + events_hidden_min ? events.size() - events_shown : 0;
   size_t troubles = 0;
   for (size_t i = 0; i < recent; ++i) troubles += is_trouble(*events[i]) ? 1 : 0;
   size_t left_out = troubles > troubles_shown ? troubles - troubles_shown : 0;
@@ -340,6 +358,7 @@ void print_run(const Ledger& ledger, const json& run) {
   print_checkpoints(run, now);
   print_attempts(run, now);
   print_changes(run, now);
+  print_samples(run);
   print_events(run, now);
 }
 

@@ -7,10 +7,9 @@
 #include <thread>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/csv.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
-#include "runner/base/shell_word.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
@@ -107,8 +106,8 @@ std::string why_failed(const TrialRow& trial) {
 void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
   json shown = sweep_json(row, trials);
   // A lost sweep may have run for longer than its last heartbeat says.
-  std::printf("sweep %s (%s): %s%s, %s of %s trials ended, %s%s\n", row.id.c_str(), row.name.c_str(),
-              row.status.c_str(), row.message.empty() ? "" : (" (" + row.message + ")").c_str(),
+  std::printf("sweep %s (%s): %s%s, %s of %s trials ended, %s%s\n", row.id.c_str(), one_line(row.name).c_str(),
+              row.status.c_str(), row.message.empty() ? "" : (" (" + one_line(row.message) + ")").c_str(),
               std::to_string(shown["counts"]["finished"].get<int64_t>() + shown["counts"]["pruned"].get<int64_t>() +
                              shown["counts"]["failed"].get<int64_t>())
                   .c_str(),
@@ -211,8 +210,8 @@ ExitCode best(const SweepReadingOptions& options) {
     std::printf("%s", sweep::recipe_with(copy, device_overrides(run, trial->parameters), trial->parameters).c_str());
   } else {
     std::printf("trial %s of sweep %s: %s %s at step %s, run %s\n%s\n", std::to_string(trial->number).c_str(),
-                row.id.c_str(), row.space.value("metric", "value").c_str(), number(trial->value).c_str(),
-                std::to_string(trial->step).c_str(), trial->run.c_str(), command.c_str());
+                row.id.c_str(), one_line(row.space.value("metric", "value")).c_str(), number(trial->value).c_str(),
+                std::to_string(trial->step).c_str(), trial->run.c_str(), terminal_text(command).c_str());
   }
   return ExitCode::done;
 }
@@ -286,6 +285,8 @@ ExitCode stop(const SweepReadingOptions& options) {
 }  // namespace
 
 sweep::SweepFile sweep_file_of(const SweepRow& row) {
+  if (row.space.at("file").get<std::string>().ends_with(".lua") && !fs::is_directory(row.folder))
+    throw usage_error("sweep {} came with a bundle, so its file in Lua is not run here", row.id);
   return sweep::parse_sweep(row.space.at("source"), row.space.at("file"),
                             (fs::path(row.folder) / "recipe.toml").string());
 }

@@ -11,6 +11,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/option_checks.hpp"
@@ -54,7 +55,8 @@ class Tail {
     return status_;
   }
 
-  void print_end() const {
+  /// Returns the exit code that the run's own command had.
+  ExitCode print_end() const {
     const Ledger ledger(home_, Ledger::Mode::read);
     const auto row = ledger.row(run_);
     std::string text = fmt::format("run {} {} after {}, {}", run_, row.status == "lost" ? "is lost" : row.status,
@@ -65,7 +67,11 @@ class Tail {
       print_json(nlohmann::json{
           {"schema", 1}, {"kind", "end"}, {"status", row.status}, {"steps", row.steps}, {"why", row.why}});
     else
-      std::puts(text.c_str());
+      std::puts(terminal_text(text).c_str());
+    return row.status == "finished" || row.status == "pruned" ? ExitCode::done
+           : row.status == "preempted"                        ? ExitCode::preempted
+           : row.status == "interrupted"                      ? ExitCode::interrupted
+                                                              : ExitCode::run_failed;
   }
 
  private:
@@ -111,7 +117,7 @@ class Tail {
         for (const auto& [name, value] : values) line["metrics"][name] = json_number(value);
         print_json(line);
       } else {
-        std::puts(step_text(step, values).c_str());
+        std::puts(one_line(step_text(step, values)).c_str());
       }
     }
   }
@@ -149,7 +155,7 @@ class Tail {
         if (options_.json)
           print_json(to_json(line));
         else
-          std::printf("rank %d | %s\n", line.rank, line.text.c_str());
+          print_line(fmt::format("rank {} | {}", line.rank, line.text));
     }
   }
 
@@ -175,11 +181,9 @@ ExitCode tail(const TailOptions& options) {
     std::this_thread::sleep_for(interval);
     status = printer.print_new();
   }
-  if (status != "running") {
-    printer.print_new();  // what was written between the last look and the end
-    printer.print_end();
-  }
-  return ExitCode::done;
+  if (status == "running") return ExitCode::done;
+  printer.print_new();  // what was written between the last look and the end
+  return printer.print_end();
 }
 
 }  // namespace
@@ -197,7 +201,8 @@ Action setup_tail(CLI::App& app) {
   app.footer(
       "Follows a run of any shell until it ends, and then prints how it ended. --json prints a line for each step, for "
       "each line of a\n"
-      "rank, and for the end.");
+      "rank, and for the end. The exit code is that of the run: 0 finished, 1 failed or lost, 3 preempted, 130 "
+      "interrupted.");
   return [options] { return tail(*options); };
 }
 

@@ -1,7 +1,7 @@
 // `runner ui`: a web page of the ledger, on this machine.
-#include <algorithm>
 #include <memory>
 
+#include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
@@ -10,8 +10,11 @@
 #include "runner/commands/recommend.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
+#include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/sweeps.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/recommendation.hpp"
+#include "runner/report/run_differences.hpp"
 #include "runner/selection/device_kinds.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/importance.hpp"
@@ -87,16 +90,37 @@ std::string given_recipe(const json& run) {
   for (const auto& [key, origin] : run["origins"].items()) {
     const std::string from = origin.is_string() ? origin.get<std::string>() : "";
     if (from == "default" || from.starts_with("decided")) continue;
-    std::string pointer = "/" + key;
-    std::replace(pointer.begin(), pointer.end(), '.', '/');
-    const json::json_pointer place(pointer);
+    json::json_pointer place;
+    std::vector<std::string> names;
+    for (const auto& part : split(key, '.')) {
+      place /= part;
+      names.push_back(toml_key(part));
+    }
     if (run["config"].contains(place) && !run["config"][place].is_null())
-      text += key + " = " + toml_value(run["config"][place]) + "\n";
+      text += join(names, ".") + " = " + toml_value(run["config"][place]) + "\n";
   }
   return text;
 }
 
+/// A record that came from elsewhere is data for ever: to show a plan of it runs no library and no script that it names, and tells it no
+/// variable of this process.
+void refuse_code_of_strangers(const json& run) {
+  const auto from = imported_from(ledger_home(), plain(run["id"]));
+  if (from.empty()) return;
+  for (const auto& [key, value] : flattened(run["config"])) {
+    const std::string text = plain(value);
+    const bool is_code = key.ends_with(".plugin") || key.starts_with("plugins.") || text.find("${env:") != text.npos ||
+                         text.find(".lua") != text.npos || text.find("lua:") != text.npos;
+    if (is_code && !value.is_null() && !value.empty())
+      throw usage_error(
+          "run {} was imported from {}, so its {} = {} is not used here: plan its recipe with runner "
+          "recommend FILE, if you trust it",
+          plain(run["id"]), from, key, toml_value(value));
+  }
+}
+
 json recommend_for(const json& run, const ui::ImaginedDevices& devices) {
+  refuse_code_of_strangers(run);
   RecommendOptions options;
   options.recipe = "recipe.toml";
   options.device_kind = devices.kind;
@@ -127,13 +151,16 @@ ui::Hooks ui_hooks() {
 
 Action setup_ui(CLI::App& app) {
   auto options = std::make_shared<ui::UiOptions>();
-  app.add_option("--host", options->host,
-                 "Address to listen on; others than this machine's loopback let other machines read all runs")
+  app.add_option(
+         "--host", options->host,
+         "Address to listen on; others than this machine's loopback are reached by other machines, without encryption")
       ->capture_default_str();
   app.add_option("--port", options->port, fmt::format("Port; default: the first free one from {} on", ui::default_port))
       ->check(CLI::Range(1, 65535));
-  app.add_flag("--read-only", options->read_only, "The page can change nothing: no tags, notes, archive, stop");
-  app.footer("Prints the page's address. Its part after # permits changes; without it the page only shows.");
+  app.add_flag("--read-only", options->access.read_only, "The page can change nothing: no tags, notes, archive, stop");
+  app.add_flag("--open-read", options->access.open_read,
+               "Reading needs no token: all users of this machine can read all runs");
+  app.footer("Prints the page's address. Its part after # is the token, which reading and changes need.");
   return [options] {
     options->home = ledger_home();
     ui::serve(*options, ui_hooks());

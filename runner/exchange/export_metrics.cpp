@@ -9,11 +9,11 @@
 #include <memory>
 #include <set>
 
-#include "runner/base/csv.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/publish_file.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/mlflow_files.hpp"
 #include "runner/exchange/tensorboard_files.hpp"

@@ -4,6 +4,9 @@
 #include <memory>
 
 #include "runner/base/error.hpp"
+#include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
+#include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/mlflow_parts.hpp"
@@ -87,50 +90,53 @@ void refuse_ledger(const fs::path& path) {
   throw usage_error(
       "{} is a ledger of runner: RUNNER_HOME={} runner export --bundle archived:any -o FILE writes its runs to a file "
       "that can be imported",
-      file.string(), file.parent_path().empty() ? "." : file.parent_path().string());
+      file.string(), shell_word(file.parent_path().empty() ? "." : file.parent_path().string()));
 }
 
-/// Bytes that are not UTF-8 and control characters, as "\xE9". `multi_line`: line ends and tabs stay.
-std::string shown(const std::string& text, bool multi_line = false) {
-  std::string clean;
-  const std::string valid = escape_invalid_utf8(text);
-  for (size_t i = 0; i < valid.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(valid[i]);
-    const auto next = i + 1 < valid.size() ? static_cast<unsigned char>(valid[i + 1]) : 0;
-    const bool wide_control = byte == 0xc2 && next < 0xa0;  // U+0080 to U+009F
-    if ((byte < 0x20 && !(multi_line && (byte == '\n' || byte == '\t'))) || byte == 0x7f)
-      clean += fmt::format("\\x{:02X}", byte);
-    else if (wide_control)
-      clean += fmt::format("\\x{:02X}", static_cast<unsigned char>(valid[++i]));
-    else
-      clean += valid[i];
-  }
-  return clean;
-}
-
+/// Texts of strangers without control characters (terminal_text), also in keys.
 nlohmann::json shown(const nlohmann::json& value) {
-  if (value.is_string()) return shown(value.get_ref<const std::string&>(), true);
+  if (value.is_string()) return terminal_text(value.get_ref<const std::string&>());
   if (!value.is_structured()) return value;
   auto clean = value.is_array() ? nlohmann::json::array() : nlohmann::json::object();
   for (const auto& [key, part] : value.items())
     if (value.is_array())
       clean.push_back(shown(part));
     else
-      clean[shown(key)] = shown(part);
+      clean[one_line(key)] = shown(part);
   return clean;
 }
 
 void clean_texts(ForeignRun& run) {
-  for (std::string* text : {&run.name, &run.group, &run.host}) *text = shown(*text);
-  run.notes = shown(run.notes, true);
-  for (auto& tag : run.tags) tag = shown(tag);
+  for (std::string* text : {&run.name, &run.group, &run.host}) *text = one_line(*text);
+  run.notes = terminal_text(run.notes);
+  for (auto& tag : run.tags) tag = one_line(tag);
   run.config = shown(run.config);
   std::map<std::string, std::string> names;
   for (auto& point : run.points) {
     auto [name, is_new] = names.try_emplace(point.name);
-    if (is_new) name->second = shown(point.name);
+    if (is_new) name->second = one_line(point.name);
     if (name->second != point.name) point.name = name->second;
   }
+}
+
+/// Leaves out secret values, as in recipes.
+void leave_out_secrets(ForeignRun& run, std::vector<std::string>& notes) {
+  Secrets secrets;
+  std::vector<std::string> keys;
+  run.config = secrets.take_from(std::move(run.config), keys);
+  for (std::string* text : {&run.name, &run.notes}) *text = secrets.without(secrets.take_from(std::move(*text)));
+  run.config = secrets.json_without(std::move(run.config));
+  if (!keys.empty()) notes.push_back(fmt::format("{}: secret values are left out: {}", run.name, join(keys, ", ")));
+}
+
+/// Event files, tables and W&B do not have the time of the start exactly. Where the points are those of this program's own loggers, they
+/// have the time of training.
+void take_own_time(ForeignRun& run) {
+  std::map<std::string, double> last;
+  for (const auto& point : run.points) last[point.name] = point.value;
+  const auto found = last.find(metric::seconds);
+  if (!run.ended || found == last.end() || !last.contains(metric::step_seconds) || !(found->second >= 0)) return;
+  run.started = *run.ended - found->second;
 }
 
 /// Leaves out times outside of the years 1970 to 9999, and an end before the start. `notes`: what was left out.
@@ -199,7 +205,7 @@ std::string kind_of_source(const fs::path& named) {
   for (const auto& [source, places] : found)
     programs.push_back(fmt::format("{} ({})", source->program, places.front().string()));
   throw usage_error("{} has files of {}: name one of the sources, as in runner import {} {}", named.string(),
-                    join(programs, " and "), found.front().first->name, named.string());
+                    join(programs, " and "), found.front().first->name, shell_word(named.string()));
 }
 
 ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path) {
@@ -211,6 +217,8 @@ ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path)
     throw usage_error("{} has no runs{}{}", path.string(), found.notes.empty() ? "" : ": ", join(found.notes, "; "));
   for (auto& run : found.runs) {
     clean_texts(run);
+    leave_out_secrets(run, found.notes);
+    if (source.name != "mlflow") take_own_time(run);
     check_times(run, found.notes);
     check_tags(run, found.notes);
   }

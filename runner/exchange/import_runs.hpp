@@ -33,8 +33,9 @@ struct ForeignSource {
 /// mlflow, wandb, tensorboard, csv.
 const std::vector<ForeignSource>& foreign_sources();
 
-/// The runs at `path`, with texts that can be shown (bytes that are not UTF-8 and control characters are written as "\xE9"), times in the
-/// years 1970 to 9999, and tags that `runner tag` accepts. Throws Error(usage) if `path` does not exist or has no runs.
+/// The runs at `path`, with texts that can be shown (terminal_text), without secret values (secrets.hpp), with times in the years 1970 to
+/// 9999, and tags that `runner tag` accepts. Runs that this program's own loggers have written took their metric `seconds`, unless the
+/// source has the time of the start exactly (MLflow). Throws Error(usage) if `path` does not exist or has no runs.
 ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path);
 
 /// The name of the source that a file or folder is of, also "bundle". Empty: unknown. Throws Error(usage) for a folder with files of

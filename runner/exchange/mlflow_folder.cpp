@@ -13,6 +13,31 @@ namespace runner {
 
 namespace {
 
+/// The character of an escape of YAML 1.1 in "double quotes", as UTF-8; `at` moves from the letter to the last sign of the escape.
+std::string yaml_escape(std::string_view text, size_t& at) {
+  static const std::map<char, char32_t> letters = {{'0', 0},    {'a', 7},      {'b', 8},     {'t', 9},  {'n', 10},
+                                                   {'v', 11},   {'f', 12},     {'r', 13},    {'e', 27}, {'N', 0x85},
+                                                   {'_', 0xa0}, {'L', 0x2028}, {'P', 0x2029}};
+  const size_t digits = text[at] == 'x' ? 2 : text[at] == 'u' ? 4 : text[at] == 'U' ? 8 : 0;
+  uint32_t code = 0;
+  if (digits > 0) {
+    const auto* begin = text.data() + at + 1;
+    const auto* end = begin + std::min(digits, text.size() - at - 1);
+    const bool whole = std::from_chars(begin, end, code, 16).ptr == begin + digits;
+    if (!whole || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return "\\" + std::string(1, text[at]);
+    at += digits;
+  } else {
+    const auto letter = letters.find(text[at]);
+    if (letter == letters.end()) return std::string(1, text[at]);
+    code = letter->second;
+  }
+  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (code >> shift & 0x3f)); };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xc0 | code >> 6), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xe0 | code >> 12), tail(6), tail(0)};
+  return {static_cast<char>(0xf0 | code >> 18), tail(12), tail(6), tail(0)};
+}
+
 /// A scalar of YAML as PyYAML writes it: plain, 'quoted' or "quoted".
 std::string yaml_scalar(std::string_view text) {
   text = trim(text);
@@ -26,8 +51,7 @@ std::string yaml_scalar(std::string_view text) {
     if (quote == '\'' && text.substr(i).starts_with("''")) {
       ++i;
     } else if (quote == '"' && text[i] == '\\' && i + 1 < text.size()) {
-      const char escaped = text[++i];
-      value += escaped == 'n' ? '\n' : escaped == 't' ? '\t' : escaped;
+      value += yaml_escape(text, ++i);
       continue;
     }
     value += text[i];
@@ -46,7 +70,13 @@ std::map<std::string, std::string> read_meta(const fs::path& file) {
   };
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(' ')) {
-      text += " " + std::string(trim(line));
+      // A line that ends with "\" goes on without a space.
+      const auto signs = text.size() - (text.find_last_not_of('\\') + 1);
+      if (signs % 2 == 1 && std::string_view(trim(text)).starts_with('"'))
+        text.pop_back();
+      else
+        text += " ";
+      text += trim(line);
       continue;
     }
     end_value();

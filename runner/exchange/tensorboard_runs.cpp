@@ -8,6 +8,7 @@
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/protobuf_reader.hpp"
 #include "runner/exchange/source_files.hpp"
+#include "runner/exchange/tensor_scalar.hpp"
 #include "runner/logging/tensorboard_log.hpp"
 
 namespace runner {
@@ -48,6 +49,12 @@ class EventFiles {
 
   bool empty() const { return points_.empty(); }
   std::vector<std::string>& notes() { return notes_; }
+  /// Notes of what only all files together have.
+  void add_notes(const fs::path& origin) {
+    for (const auto& [tag, count] : no_numbers_)
+      notes_.push_back(
+          fmt::format("{}: {} of {} left out: not a tensor of numbers", origin.string(), counted(count, "value"), tag));
+  }
 
   ForeignRun run(const fs::path& origin, const std::string& name) {
     ForeignRun run{.origin = origin.string(), .name = name};
@@ -113,7 +120,10 @@ class EventFiles {
     }
     if (plugin == "hparams") return read_parameters(content);
     if (!plugin.empty()) plugins_[tag] = plugin;  // TensorFlow writes it only once for each tag
-    if (!number && !tensor_bytes.empty() && plugins_[tag] == "scalars") number = scalar_in(tensor_bytes);
+    if (!number && !tensor_bytes.empty() && plugins_[tag] == "scalars") {
+      number = scalar_in_tensor(tensor_bytes);
+      if (!number) ++no_numbers_[tag];
+    }
     if (number) points_[tag][step] = *number;
   }
 
@@ -125,33 +135,6 @@ class EventFiles {
           if (inner.number == 1) name = inner.bytes;
           if (inner.number == 2) content = inner.bytes;
         }
-  }
-
-  /// The value of a TensorProto with one number: float or double, in its own field or as bytes.
-  static std::optional<double> scalar_in(std::string_view tensor) {
-    constexpr int dtype_field = 1, tensor_content = 4, float_values = 5, double_values = 6;
-    constexpr int64_t float_type = 1;
-    int64_t dtype = float_type;
-    std::optional<double> number;
-    ProtobufField field;
-    const auto from_bytes = [&](std::string_view bytes, bool as_float) -> std::optional<double> {
-      if (as_float && bytes.size() >= sizeof(float)) {
-        float value = 0;
-        std::memcpy(&value, bytes.data(), sizeof value);
-        return value;
-      }
-      double value = 0;
-      if (bytes.size() < sizeof value) return std::nullopt;
-      std::memcpy(&value, bytes.data(), sizeof value);
-      return value;
-    };
-    for (ProtobufReader reader(tensor); reader.next(field);) {
-      if (field.number == dtype_field) dtype = field.integer();
-      if (field.number == tensor_content) number = from_bytes(field.bytes, dtype == float_type);
-      if (field.number == float_values) number = field.bytes.empty() ? field.real32() : from_bytes(field.bytes, true);
-      if (field.number == double_values) number = field.bytes.empty() ? field.real64() : from_bytes(field.bytes, false);
-    }
-    return number;
   }
 
   /// HParamsPluginData (tensorboard/plugins/hparams/plugin_data.proto).
@@ -188,6 +171,7 @@ class EventFiles {
 
   PointTable points_;
   std::map<std::string, std::string> plugins_;  ///< tag -> plug-in
+  std::map<std::string, int64_t> no_numbers_;   ///< tag -> scalars of other types
   json config_ = json::object();
   double first_time_ = 0, last_time_ = 0;
   std::vector<std::string> notes_;
@@ -211,6 +195,7 @@ ForeignRuns read_tensorboard_runs(const fs::path& path) {
     EventFiles events;
     for (const auto& error : read_each(files, [&](const fs::path& file) { events.read(file); }))
       events.notes().emplace_back(error.what());
+    events.add_notes(origin);
     found.notes.insert(found.notes.end(), events.notes().begin(), events.notes().end());
     const fs::path folder = is_folder ? origin : origin.parent_path();
     const fs::path relative = folder.lexically_relative(root);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/secrets.hpp"
 
 namespace runner {
 
@@ -127,9 +128,10 @@ size_t host_of_url(const std::string& url) {
   return scheme == std::string::npos ? 0 : scheme + 3;
 }
 
-/// The URL up to `end`, without the user and the password.
-std::string url_until(std::string url, size_t end) {
-  const size_t host = host_of_url(url);
+/// The URL up to the first of `end_signs` behind the beginning of its host, without the user and the password.
+std::string url_until(const std::string& given, std::string_view end_signs) {
+  std::string url = without_url_passwords(given);  // a password may have a "/"
+  const size_t end = url.find_first_of(end_signs, host_of_url(url)), host = host_of_url(url);
   const size_t authority_end = std::min(url.find_first_of("/?#", host), end);
   url.resize(std::min(end, url.size()));
   const auto at = url.rfind('@', authority_end);
@@ -139,8 +141,8 @@ std::string url_until(std::string url, size_t end) {
 
 }  // namespace
 
-std::string origin_of_url(const std::string& url) { return url_until(url, url.find_first_of("/?#", host_of_url(url))); }
+std::string origin_of_url(const std::string& url) { return url_until(url, "/?#"); }
 
-std::string page_of_url(const std::string& url) { return url_until(url, url.find_first_of("?#")); }
+std::string page_of_url(const std::string& url) { return url_until(url, "?#"); }
 
 }  // namespace runner

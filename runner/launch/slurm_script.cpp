@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "runner/base/error.hpp"
-#include "runner/base/shell_word.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {

@@ -15,6 +15,7 @@
 #include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/local_secrets.hpp"
+#include "runner/ledger/spool.hpp"
 
 namespace runner {
 
@@ -87,8 +88,10 @@ void move(const fs::path& from, const fs::path& to) {
                             failed.message());
 }
 
-/// Whether a bundle may have a file of this name: a relative path in its normal form, without hidden parts.
+/// Whether a bundle may have a file of this name: a relative path in its normal form, without hidden parts. A spool would be taken for
+/// this ledger's own record.
 bool is_sound(const fs::path& relative) {
+  if (relative.filename().string().starts_with(spool_in("").string())) return false;
   if (relative.empty() || relative.is_absolute() || relative.string() != relative.lexically_normal().string())
     return false;
   return std::ranges::none_of(relative, [](const fs::path& part) { return part.string().starts_with('.'); }) &&
@@ -180,7 +183,7 @@ bool BundleFiles::write_files(const std::string& run, const fs::path& into, cons
     // A damaged bundle may have the files "a" and "a/b", or one file twice.
     if (error == std::errc::not_a_directory || fs::exists(path, ignored)) refuse_file(relative);
     write_parts(files.integer(0), files.integer(3), path);
-    fs::permissions(path, fs::perms(files.integer(2) & 0777), ignored);
+    fs::permissions(path, fs::perms((files.integer(2) & 0700) | 0600), ignored);
   }
   if (all) complete_recipe(into, folder);
   return any;

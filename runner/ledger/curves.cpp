@@ -30,12 +30,18 @@ struct Column {
   }
 };
 
+/// The step at a place that may be beyond all steps.
+int64_t whole_step(double place) {
+  constexpr double limit = 9.2e18;
+  return static_cast<int64_t>(std::clamp(place, -limit, limit));
+}
+
 class CurveReducer {
  public:
   CurveReducer(const CurveRequest& request, const CurveRange& range)
       : range_(range),
         columns_(std::max<int64_t>(1, request.columns)),
-        scale_(range.high > range.low ? static_cast<double>(columns_) / (range.high - range.low) : 0),
+        scale_(range.high > range.low ? static_cast<double>(columns_) / (range.high / 2 - range.low / 2) / 2 : 0),
         weight_(request.smoothing) {}
 
   void add(std::optional<double> place, double y) {
@@ -46,9 +52,10 @@ class CurveReducer {
       average_ = weight_ * average_ + (1 - weight_) * y;
       missing_ *= weight_;
     }
-    if (x < range_.low || x > range_.high) return;
+    if (!(x >= range_.low && x <= range_.high)) return;
     ++curve_.points;
-    const auto index = std::min(columns_ - 1, static_cast<int64_t>((x - range_.low) * scale_));
+    const double column = (x / 2 - range_.low / 2) * (2 * scale_);  // the range may be longer than any number
+    const auto index = column < static_cast<double>(columns_ - 1) ? static_cast<int64_t>(column) : columns_ - 1;
     if (!finite) return mark(x, y, index);
     if (index != column_.index) {
       end_column();
@@ -167,7 +174,7 @@ std::optional<Curve> read_curve(sqlite::Database& database, int64_t run, const C
   if (request.x == "step") {
     // Smoothing depends on all earlier points.
     const double first = request.smoothing > 0 ? std::numeric_limits<int64_t>::min() / 2 : std::ceil(range.low);
-    reduce_all(database, reducer, run, key, static_cast<int64_t>(first), static_cast<int64_t>(std::floor(range.high)));
+    reduce_all(database, reducer, run, key, whole_step(first), whole_step(std::floor(range.high)));
   } else {
     const char* const points = "SELECT step, value FROM metric WHERE run = ? AND key = ? ORDER BY step";
     auto x_rows = database.query(points, run, metric_key(database, request.x));
@@ -196,8 +203,9 @@ std::vector<double> sample_curve(sqlite::Database& database, int64_t run, int64_
       database, "SELECT step, value FROM metric WHERE run = ? AND key = ? AND step >= ? ORDER BY step LIMIT 1");
   int64_t last = std::numeric_limits<int64_t>::min();
   for (int64_t i = 0; i < count; ++i) {
-    const auto step = low + static_cast<int64_t>(static_cast<double>(high - low) * static_cast<double>(i) /
-                                                 static_cast<double>(std::max<int64_t>(1, count - 1)));
+    const auto step = whole_step(std::floor(
+        static_cast<double>(low) + (static_cast<double>(high) - static_cast<double>(low)) * static_cast<double>(i) /
+                                       static_cast<double>(std::max<int64_t>(1, count - 1))));
     if (step <= last) continue;
     next.bind(run, key, step);
     if (!next.step()) break;

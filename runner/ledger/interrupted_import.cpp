@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "runner/base/error.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 
@@ -43,7 +44,7 @@ void refuse_interrupted_import(sqlite::Database& database, const std::string& id
     throw environment_error(
         "the folder {} does not have the files that belong to the record of run {}, because an import was killed: "
         "`runner import {}` completes it",
-        folder.string(), id, import->source);
+        folder.string(), id, shell_word(import->source));
 }
 
 void refuse_interrupted_import(const std::string& home, const std::string& id, const fs::path& folder) {

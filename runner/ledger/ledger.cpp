@@ -7,6 +7,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/ledger/backup.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
@@ -31,30 +32,48 @@ void set_journal_mode(sqlite::Database& database, const char* mode) {
   }
 }
 
-/// Adds the records of lost runs that were written to their own folders while the ledger could not be written.
-void add_spools(sqlite::Database& database, const fs::path& home, std::map<int64_t, double>& lost) {
-  for (auto run = lost.begin(); run != lost.end();) {
-    auto row = database.query("SELECT folder, id FROM run WHERE run = ?", run->first);
-    const fs::path file = row.step() ? find_spool(home, home / row.text(0)) : fs::path();
-    const std::string id = file.empty() ? "" : row.text(1);
-    row = database.query("SELECT 1");
-    const auto number = (run++)->first;
-    if (file.empty() || !fs::exists(file)) continue;
+/// The files with records of lost runs that were written beside the runs while the ledger could not be written.
+std::map<int64_t, fs::path> spools_of(sqlite::Database& database, const fs::path& home,
+                                      const std::map<int64_t, double>& lost) {
+  std::map<int64_t, fs::path> files;
+  for (const auto& [run, heartbeat] : lost) {
+    auto row = database.query("SELECT folder FROM run WHERE run = ?", run);
+    if (const auto file = row.step() ? find_spool(home, home / row.text(0)) : fs::path(); !file.empty())
+      files[run] = file;
+  }
+  return files;
+}
+
+/// Adds these records. Returns those that the ledger cannot take now.
+std::map<int64_t, fs::path> add_spools(sqlite::Database& database, const std::map<int64_t, fs::path>& spools,
+                                       std::map<int64_t, double>& lost, bool keep) {
+  std::map<int64_t, fs::path> left;
+  for (const auto& [run, file] : spools) {
     try {
-      if (!merge_spool(database, file, /*same_numbers=*/false)) continue;
-      log::info("the record of run {} was added from {}", id, file.string());
+      if (!merge_spool(database, file, /*same_numbers=*/false, keep)) continue;
       auto now = database.query(
-          "SELECT status, (SELECT max(heartbeat) FROM attempt WHERE attempt.run = run.run) FROM run "
+          "SELECT status, (SELECT max(heartbeat) FROM attempt WHERE attempt.run = run.run), id FROM run "
           "WHERE run = ?",
-          number);
-      if (now.step() && now.text(0) == "running")
-        lost[number] = now.real(1);
+          run);
+      const bool found = now.step();
+      if (found && now.text(0) == "running")
+        lost[run] = now.real(1);
       else
-        lost.erase(number);
+        lost.erase(run);
+      if (found && !keep) log::info("the record of run {} was added from {}", now.text(2), file.string());
     } catch (const Error& error) {
+      left[run] = file;
       log::warning("the record in {} is not in the ledger yet: {}", file.string(), error.what());
     }
   }
+  return left;
+}
+
+/// A copy of the ledger in memory.
+std::unique_ptr<sqlite::Database> copy_in_memory(sqlite::Database& database) {
+  auto copy = std::make_unique<sqlite::Database>(":memory:", sqlite::Access::create);
+  copy_pages(database, *copy);
+  return copy;
 }
 
 /// Adds the patterns of metric names that this runner knows and the migrations did not (base/metric_names.hpp).
@@ -166,7 +185,7 @@ Ledger::Impl::Impl(const std::string& home_folder, Mode mode) : home(home_folder
     if (mode == Mode::write || !writes) throw;
     database = open_to_read(path);
   }
-  if (database) mark_lost();
+  if (database) mark_lost(mode == Mode::read);
   secrets.add_environment();
   if (mode == Mode::write)
     writer = std::make_unique<Writer>(home, std::make_unique<sqlite::Database>(path, sqlite::Access::existing));
@@ -183,7 +202,7 @@ void Ledger::Impl::set_wait() const {
   if (database) database->set_busy_timeout(brief > 0 ? brief_ms : sqlite::Database::default_busy_timeout_ms);
 }
 
-void Ledger::Impl::mark_lost() {
+void Ledger::Impl::mark_lost(bool reads) {
   const ProcessIdentity me = this_process();
   const double now = wall_seconds();
   auto leases = database->query(
@@ -198,7 +217,14 @@ void Ledger::Impl::mark_lost() {
     if (is_gone(owner, heartbeat, me, now)) lost[leases.integer(0)] = heartbeat;
   }
   leases = database->query("SELECT 1");
-  add_spools(*database, home, lost);
+  const auto left = add_spools(*database, spools_of(*database, home, lost), lost, /*keep=*/false);
+  constexpr uintmax_t copied_bytes_max = 1 << 30;
+  std::error_code error;
+  // A disk that is still full: what the runs have recorded beside the ledger can be read all the same.
+  if (reads && !left.empty() && fs::file_size(path, error) < copied_bytes_max) {
+    database = copy_in_memory(*database);
+    add_spools(*database, left, lost, /*keep=*/true);
+  }
   if (lost.empty()) return;
   try {
     sqlite::Transaction transaction(*database);

@@ -54,7 +54,9 @@ std::unique_ptr<sqlite::Database> open_to_write(const std::filesystem::path& hom
 struct Ledger::Impl {
   Impl(const std::string& home, Mode mode);
 
-  void mark_lost();
+  /// Marks runs whose supervisor is gone, and adds what they have recorded beside the ledger. If the file cannot take that now and
+  /// `reads`, `database` becomes a copy in memory that has it.
+  void mark_lost(bool reads);
 
   RunRow row(int64_t number) const;
   /// The row number of run `id`. Throws Error(usage).

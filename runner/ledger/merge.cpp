@@ -17,6 +17,7 @@
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/references.hpp"
 #include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/ledger/scratch_ledger.hpp"
 #include "runner/ledger/source_errors.hpp"
 #include "runner/ledger/trash.hpp"
@@ -26,12 +27,6 @@ namespace runner {
 namespace {
 
 using Outcome = MergedRun::Outcome;
-
-bool is_run_id(const std::string& id) {
-  return !id.empty() && id.front() != '.' && std::ranges::all_of(id, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  });
-}
 
 class Merge {
  public:
@@ -86,12 +81,20 @@ class Merge {
     }
     for (const auto& merged : runs_)
       if (takes(merged)) take(merged);
+    database_->execute(
+        "CREATE TEMP TABLE running_there AS SELECT id FROM bundle.sweep WHERE status = 'running' AND id NOT IN (SELECT "
+        "id "
+        "FROM main.sweep)");
     for (const auto& merged : runs_)
       if (takes(merged)) {
         RowCopy rows(*database_, "bundle", "main");
         rows.copy_edges(row_of("bundle", merged.id));
         rows.copy_trial(row_of("bundle", merged.id));
       }
+    database_->execute(
+        "UPDATE main.sweep SET status = 'interrupted', ended = heartbeat WHERE id IN (SELECT id FROM "
+        "temp.running_there);"
+        "DROP TABLE temp.running_there");
     fault_point("import rows");
     transaction.commit();
     files_->committed();
@@ -148,6 +151,10 @@ class Merge {
         throw environment_error("the bundle {} is damaged: the rows of run {} do not have their digest",
                                 source_.string(), id);
     }
+    rows = database_->query("SELECT id FROM bundle.sweep");
+    while (rows.step())
+      if (const std::string id = rows.text(0); !is_run_id(id))
+        throw environment_error("the bundle {} is damaged: it has a sweep \"{}\"", source_.string(), id);
   }
 
   /// The states of the run that were imported into this schema before.
@@ -258,8 +265,14 @@ class Merge {
     files_->announce(merged.id, folder, states_.at(merged.id).digest, replaces);
   }
 
+  /// Whoever imports a record that goes on does not see its process.
   void note_import(const std::string& id, int64_t run) {
     note_config(*database_, run);
+    database_->run(
+        "UPDATE main.run SET status = 'lost', ended = ifnull((SELECT max(heartbeat) FROM main.attempt WHERE run = ?1), "
+        "started) WHERE run = ?1 AND status = 'running'",
+        run);
+    database_->run("UPDATE main.attempt SET ended = heartbeat WHERE run = ? AND ended IS NULL", run);
     database_->run(
         "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
         wall_seconds(), source_name_, id, states_.at(id).digest);

@@ -52,7 +52,7 @@ std::vector<fs::path> orphaned_folders(const std::string& home, bool hide) {
     fs::path path = entry->path();
     std::error_code failed;
     if (path.filename().string().starts_with('.') || !fs::is_directory(fs::symlink_status(path, failed)) ||
-        known.contains(fs::absolute(path).lexically_normal()) || fs::exists(spool_in(path), failed))
+        known.contains(fs::absolute(path).lexically_normal()) || !find_spool(home, path).empty())
       continue;
     if (hide) {
       const fs::path hidden = purged_folder(path);

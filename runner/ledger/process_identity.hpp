@@ -18,7 +18,8 @@ struct ProcessIdentity {
 /// The identity of the calling process.
 ProcessIdentity this_process();
 
-/// A process on another host is considered gone if its heartbeat is older than this.
+/// A process on another host is considered gone if its heartbeat is older than this. The clocks of machines that share a ledger must
+/// agree to less than that.
 constexpr double heartbeat_lease_seconds = 300;
 
 /// Whether `owner` has ended, as far as `observer` can determine. On the same machine, boot id, pid and start time are

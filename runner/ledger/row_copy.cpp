@@ -166,8 +166,10 @@ void RowCopy::copy_trial(int64_t run, bool with_recipe) {
     for (const auto& column : table_columns(database_, table)) {
       if (column.row_number) continue;
       names.push_back(column.name);
-      values.push_back(table == "sweep" && column.name == "recipe" && !with_recipe ? fmt::format("'{}'", xxh3_hex(""))
-                                                                                   : value_of(table, column.name));
+      // Only the name of the folder comes from the id: what a bundle says is not believed.
+      values.push_back(table == "sweep" && column.name == "folder"                   ? "'sweeps/' || old.id"
+                       : table == "sweep" && column.name == "recipe" && !with_recipe ? fmt::format("'{}'", xxh3_hex(""))
+                                                                                     : value_of(table, column.name));
     }
     return names;
   };
@@ -195,7 +197,9 @@ void RowCopy::copy_trial(int64_t run, bool with_recipe) {
       run);
   // A sweep that is running here has the newest state itself.
   add("sweep", "old.sweep IN " + own, "excluded.ended > ifnull(sweep.ended, 0) AND sweep.status <> 'running'");
-  add("trial", "old.run = ?1", "trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0)");
+  // All trials: without the others, a finished sweep would have one of six.
+  add("trial", "old.sweep IN " + own,
+      "excluded.run IS NOT NULL AND (trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0))");
   add("sweep_history",
       fmt::format("(old.sweep, old.trial) IN (SELECT sweep, number FROM {}.trial WHERE run = ?1)", from_), "");
 }

@@ -1,9 +1,18 @@
 // Ids of runs and sweeps, "20261121-065403-k3f9" (time in UTC and four random letters), and the short forms that name them.
 #pragma once
+#include <algorithm>
+#include <cctype>
 #include <string>
 #include <string_view>
 
 namespace runner {
+
+/// Whether a text that comes from elsewhere may be an id: one visible part of a path.
+inline bool is_run_id(std::string_view id) {
+  return !id.empty() && std::ranges::all_of(id, [](char c) {
+    return static_cast<unsigned char>(c) < 0x80 && (std::isalnum(c) || c == '-' || c == '_');
+  });
+}
 
 /// The letters after the last "-", which are enough to name a run: "k3f9".
 inline std::string id_end(std::string_view id) { return std::string(id.substr(id.rfind('-') + 1)); }

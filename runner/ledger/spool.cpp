@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <random>
 
 #include "runner/base/clock.hpp"
@@ -18,6 +19,7 @@
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
 #include "runner/ledger/row_copy.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/ledger/table_columns.hpp"
 
 namespace runner {
@@ -136,6 +138,26 @@ fs::path memory_folder() {
   return fs::path(named && *named ? named : "/dev/shm") / ("runner-" + std::to_string(::geteuid()));
 }
 
+/// Whether only this user can read and write the folder.
+bool is_private(const fs::path& folder) {
+  struct stat found {};
+  return ::lstat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() &&
+         (found.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+/// Whether records in the folder in memory are this user's. Another user may have made the folder first.
+bool trusts_memory() {
+  std::error_code error;
+  if (is_private(memory_folder())) return true;
+  static std::once_flag told;
+  if (fs::exists(fs::symlink_status(memory_folder(), error)))
+    std::call_once(told, [] {
+      log::warning("records in {} are left alone: it is not a folder that only this user can read",
+                   memory_folder().string());
+    });
+  return false;
+}
+
 /// The beginning of the names of files that belong to one ledger. Containers that share /dev/shm may have other folders of this name.
 std::string memory_prefix(const fs::path& home) {
   struct stat found {};
@@ -152,7 +174,7 @@ std::vector<fs::path> spool_places(const fs::path& home, const fs::path& run_fol
 fs::path find_spool(const fs::path& home, const fs::path& run_folder) {
   std::error_code error;
   for (const auto& place : spool_places(home, run_folder))
-    if (fs::exists(place, error)) return place;
+    if (fs::exists(place, error) && (place.parent_path() != memory_folder() || trusts_memory())) return place;
   return {};
 }
 
@@ -190,9 +212,7 @@ namespace {
 /// Throws Error(environment) if the folder is another user's.
 void make_private(const fs::path& folder) {
   ::mkdir(folder.c_str(), S_IRWXU);
-  struct stat found {};
-  if (::lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() ||
-      (found.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+  if (!is_private(folder))
     throw environment_error("cannot use the folder {}: it is not a folder that only this user can read",
                             folder.string());
 }
@@ -239,7 +259,18 @@ void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed,
   }
 }
 
-bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbers) {
+namespace {
+
+/// The run whose spool this is, as its place says: RUN_DIR/ledger-spool.db, or PREFIX-RUN.db in memory.
+std::string run_of_spool(const fs::path& file) {
+  if (file.filename() == spool_in("")) return file.parent_path().filename().string();
+  const std::string name = file.stem().string();
+  return name.substr(name.find('-') + 1);
+}
+
+}  // namespace
+
+bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbers, bool keep) {
   {
     const Attached attached(ledger, file, "spool");
     sqlite::Transaction transaction(ledger);
@@ -247,6 +278,8 @@ bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbe
     if (!spooled.step()) return false;
     const int64_t there = spooled.integer(0);
     const std::string id = spooled.text(1);
+    if (!is_run_id(id) || id != run_of_spool(file) || spooled.step())
+      throw environment_error("the record in {} is not that of run {}", file.string(), run_of_spool(file));
     spooled = ledger.query("SELECT 1");
     auto known = ledger.query("SELECT run FROM main.run WHERE id = ?", id);
     const int64_t here = known.step() ? known.integer(0) : 0;
@@ -263,13 +296,15 @@ bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbe
                      there)
               .step();
       if (taken && same_numbers) return false;
-      note_config(ledger, RowCopy(ledger, "spool", "main", /*keep_numbers=*/!taken).copy(there));
+      const int64_t run = RowCopy(ledger, "spool", "main", /*keep_numbers=*/!taken).copy(there);
+      note_config(ledger, run);
+      ledger.run("UPDATE main.run SET folder = 'runs/' || id WHERE run = ? AND folder NOT LIKE '%/' || id", run);
     }
     fault_point("spool merge");
     transaction.commit();
   }
   fault_point("spool merged");
-  remove_database(file);
+  if (!keep) remove_database(file);
   return true;
 }
 
@@ -280,7 +315,8 @@ std::vector<fs::path> all_spools(const fs::path& home) {
   std::error_code error;
   for (fs::directory_iterator entry(home / "runs", error), end; !error && entry != end; entry.increment(error))
     found.push_back(spool_in(entry->path()));
-  for (fs::directory_iterator entry(memory_folder(), error), end; !error && entry != end; entry.increment(error)) {
+  const fs::path memory = trusts_memory() ? memory_folder() : fs::path();
+  for (fs::directory_iterator entry(memory, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with(memory_prefix(home)) && name.ends_with(".db")) found.push_back(entry->path());
   }

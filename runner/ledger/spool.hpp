@@ -37,7 +37,8 @@ void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed,
 /// (name, tags, notes, group, archive, trash) stays. Returns false, and leaves both as they are, if another process has resumed the run
 /// since, or if the row number of a run that the ledger does not have is taken and `same_numbers` is asked for. Throws
 /// Error(environment) if the ledger still cannot be written.
-bool merge_spool(sqlite::Database& ledger, const std::filesystem::path& file, bool same_numbers);
+/// `keep`: the file stays, for a ledger in memory.
+bool merge_spool(sqlite::Database& ledger, const std::filesystem::path& file, bool same_numbers, bool keep = false);
 
 /// The spools of runs in `home`, for a ledger that was lost with the rows of its runs.
 void merge_all_spools(sqlite::Database& ledger, const std::filesystem::path& home);

@@ -19,8 +19,8 @@ std::optional<double> StepAxis::at(int64_t step) {
   if (!before_) return {};
   if (before_->first == step) return before_->second;
   if (!after_) return {};
-  const auto passed = static_cast<double>(step - before_->first),
-             all = static_cast<double>(after_->first - before_->first);
+  const auto begin = static_cast<double>(before_->first), passed = static_cast<double>(step) - begin,
+             all = static_cast<double>(after_->first) - begin;
   return before_->second + (after_->second - before_->second) * passed / all;  // exact for whole numbers
 }
 

@@ -47,6 +47,11 @@ struct Trash::Impl {
     RUNNER_CHECK(row.step());
     return (home / row.text(0)).lexically_normal();
   }
+  /// Whether the folder is one of a run in the ledger's folder. No other is ever renamed or deleted, whatever a record says.
+  bool is_own(const fs::path& folder) const {
+    const auto below = relative_below(home / "runs", folder);
+    return below && is_run_id(*below);
+  }
   bool trashed(int64_t run) const {
     return database->query("SELECT 1 FROM run WHERE run = ? AND deleted IS NOT NULL", run).step();
   }
@@ -110,7 +115,8 @@ void Trash::restore(const std::vector<std::string>& runs) {
     const fs::path folder = impl_->folder_of(run);
     std::error_code error;
     // A purge that was killed before it deleted the rows.
-    if (!fs::exists(folder) && fs::exists(purged_folder(folder))) fs::rename(purged_folder(folder), folder, error);
+    if (impl_->is_own(folder) && !fs::exists(folder) && fs::exists(purged_folder(folder)))
+      fs::rename(purged_folder(folder), folder, error);
     if (error) throw environment_error("cannot restore the folder {}: {}", folder.string(), error.message());
     auto before = database.query("SELECT deleted FROM run WHERE run = ?", run);
     RUNNER_CHECK(before.step());
@@ -122,17 +128,20 @@ void Trash::restore(const std::vector<std::string>& runs) {
 
 int64_t Trash::purge(const std::string& id) {
   auto& database = *impl_->database;
-  fs::path hidden;
+  fs::path folder, hidden;
   {
     sqlite::Transaction transaction(database);
     const int64_t run = impl_->row_of(id);
     impl_->check_trashed(run, id);
     // A run in the trash can still be in use: a recipe may name its checkpoints.
     if (const auto why = held_by(id); !why.empty()) throw usage_error("run {} was not purged: {}", id, why);
-    const fs::path folder = impl_->folder_of(run);
+    folder = impl_->folder_of(run);
     hidden = purged_folder(folder);
     std::error_code error;
-    const bool renamed = fs::exists(folder);
+    const bool renamed = fs::exists(folder) && impl_->is_own(folder);
+    if (fs::exists(folder) && !renamed)
+      log::warning("the folder of run {}, {}, stays: it is not in {}", id, folder.string(),
+                   (impl_->home / "runs").string());
     if (renamed) fs::rename(folder, hidden, error);
     if (error) throw environment_error("cannot purge run {}: {}: {}", id, folder.string(), error.message());
     fault_point("purge renamed");
@@ -150,6 +159,7 @@ int64_t Trash::purge(const std::string& id) {
     }
   }
   fault_point("purge committed");
+  if (!impl_->is_own(folder)) return 0;
   const int64_t bytes = bytes_below(hidden);
   std::error_code error;
   fs::remove_all(hidden, error);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/csv.hpp"
+#include "runner/base/quoting.hpp"
 
 namespace runner {
 

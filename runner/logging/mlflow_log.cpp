@@ -11,6 +11,7 @@
 #include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
@@ -58,7 +59,7 @@ std::map<std::string, std::string> tags_of(const AttemptStart& attempt, const st
                                              {"runner.strategy", row.strategy},
                                              {"runner.ranks", std::to_string(row.world_size)},
                                              {"mlflow.source.type", "LOCAL"},
-                                             {"mlflow.source.name", join(row.argv, " ")}};
+                                             {"mlflow.source.name", shell_words(row.argv)}};
   if (!row.tags.empty()) tags["runner.tags"] = join(row.tags, ", ");
   for (const auto& tag : row.tags) tags[mlflow_name("runner.tag." + tag)] = "true";
   if (!row.group.empty()) tags["runner.group"] = row.group;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "runner/base/capture.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 
@@ -23,21 +24,11 @@ double drawable(double value) { return std::clamp(value, -8.9e307, 8.9e307); }
 
 constexpr size_t dashes = 4;  // gnuplot's dash types 1 (solid) to 4, for lines with the same colour
 
-/// A string of gnuplot without its enhanced text mode.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + "\"";
-}
-
 std::string head(const std::string& terminal, const std::string& output, ImageSize size, const std::string& title) {
   std::string out = fmt::format(
       "set encoding utf8\nset terminal {} noenhanced size {},{} {}\nset output {}\n", terminal, size.width, size.height,
-      terminal == "svg" ? "dynamic background rgb 'white'" : "background rgb 'white'", quoted(output));
-  if (!title.empty()) out += fmt::format("set title {}\n", quoted(title));
+      terminal == "svg" ? "dynamic background rgb 'white'" : "background rgb 'white'", gnuplot_string(output));
+  if (!title.empty()) out += fmt::format("set title {}\n", gnuplot_string(title));
   return out + "set border 3 lc rgb '#555555'\nset tics nomirror\nset grid lc rgb '#dddddd' lt 1\n";
 }
 
@@ -48,7 +39,7 @@ std::string axis(const char* name, const Range& range, int most, bool logarithmi
   if (!(range.low < range.high)) return out;
   std::vector<std::string> ticks;
   for (const double tick : axis_ticks(range.low, range.high, most, logarithmic))
-    ticks.push_back(fmt::format("{} {}", quoted(tick_label(tick)), tick));
+    ticks.push_back(fmt::format("{} {}", gnuplot_string(tick_label(tick)), tick));
   return out + fmt::format("set {0}range [{1}:{2}]\nset {0}tics ({3})\n", name, drawable(range.low),
                            drawable(range.high), join(ticks, ", "));
 }
@@ -108,8 +99,8 @@ void write(const Drawn& chart, const std::string& file, ImageSize size) {
 
 std::string gnuplot_script(const Chart& chart, const std::string& terminal, const std::string& output, ImageSize size) {
   std::string out = head(terminal, output, size, chart.title);
-  out += fmt::format("set xlabel {} offset 0,0.3\nset ylabel {}\nset key {}\n", quoted(chart.x_label),
-                     quoted(chart.y_label), key_place(chart));
+  out += fmt::format("set xlabel {} offset 0,0.3\nset ylabel {}\nset key {}\n", gnuplot_string(chart.x_label),
+                     gnuplot_string(chart.y_label), key_place(chart));
   if (chart.lines.size() < 2 && chart.lines[0].smooth.empty()) out += "set key off\n";
   const auto [x, y] = ranges_of(chart);
   constexpr int pixels_of_x_label = 120, pixels_of_y_label = 60;
@@ -128,14 +119,14 @@ std::string gnuplot_script(const Chart& chart, const std::string& terminal, cons
     const bool single = line.points.size() == 1;  // a line through one point is not visible
     plots.push_back(fmt::format("$raw{} using 1:2 with {} lc rgb '{}{}' {}", number,
                                 single ? "points pt 7" : fmt::format("lines lw 1.5 dt {}", dash), smooth ? "#B0" : "#",
-                                colour.substr(1), smooth ? "notitle" : "title " + quoted(line.label)));
+                                colour.substr(1), smooth ? "notitle" : "title " + gnuplot_string(line.label)));
     if (smooth)
       plots.push_back(fmt::format("$smooth{} using 1:2 with lines lw 2 dt {} lc rgb '{}' title {}", number, dash,
-                                  colour, quoted(line.label)));
+                                  colour, gnuplot_string(line.label)));
   }
   if (!gaps.empty())
     plots.push_back(fmt::format("$gaps using 1:2 with points pt 2 ps 0.8 lc rgb '#cc0000' title {}",
-                                quoted(chart.log_y ? "not finite or not positive" : "not finite")));
+                                gnuplot_string(chart.log_y ? "not finite or not positive" : "not finite")));
   return out + "plot " + join(plots, ", \\\n  ") + "\n";
 }
 
@@ -145,18 +136,19 @@ std::string gnuplot_script(const BarChart& chart, const std::string& terminal, c
   out += fmt::format(
       "set ylabel {}\nset style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.9\nset "
       "yrange [0:*]\n"
-      "set key outside right top\nset xtics rotate by -20\n$bars << END_OF_DATA\n",
-      quoted(chart.y_label));
-  for (const auto& group : chart.groups) {
-    out += quoted(group.label);
-    for (const double value : group.values) out += std::isfinite(value) ? fmt::format(" {}", value) : " NaN";
-    out += "\n";
+      "set key outside right top\n",
+      gnuplot_string(chart.y_label));
+  std::string labels, rows;
+  for (size_t i = 0; i < chart.groups.size(); ++i) {
+    labels += fmt::format("{}{} {}", i > 0 ? ", " : "", gnuplot_string(chart.groups[i].label), i);
+    for (const double value : chart.groups[i].values) rows += std::isfinite(value) ? fmt::format("{} ", value) : "NaN ";
+    rows += "\n";
   }
-  out += "END_OF_DATA\n";
+  out += fmt::format("set xtics rotate by -20 ({})\n$bars << END_OF_DATA\n{}END_OF_DATA\n", labels, rows);
   std::vector<std::string> plots;
   for (size_t i = 0; i < chart.names.size(); ++i)
-    plots.push_back(fmt::format("$bars using {}{} lc rgb '{}' title {}", i + 2, i == 0 ? ":xtic(1)" : "",
-                                colours[i % colours.size()], quoted(chart.names[i])));
+    plots.push_back(fmt::format("$bars using {} lc rgb '{}' title {}", i + 1, colours[i % colours.size()],
+                                gnuplot_string(chart.names[i])));
   return out + "plot " + join(plots, ", \\\n  ") + "\n";
 }
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runner/base/quoting.hpp"
+
 namespace runner {
 
 namespace {
@@ -20,7 +22,8 @@ bool paged(const std::string& text) {
   ::signal(SIGPIPE, SIG_IGN);                // the user may quit the pager before the end
   std::FILE* pipe = ::popen((program + " 2>/dev/null").c_str(), "w");
   if (!pipe) return false;
-  std::fwrite(text.data(), 1, text.size(), pipe);
+  const std::string clean = terminal_text(text);
+  std::fwrite(clean.data(), 1, clean.size(), pipe);
   constexpr int no_such_program = 127;
   return WEXITSTATUS(::pclose(pipe)) != no_such_program;
 }

@@ -9,6 +9,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/log_copy.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/report/progress_line.hpp"
 #include "runner/report/terminal.hpp"
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runner/base/metric_names.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -42,7 +43,7 @@ json environment_of(const json& run) {
   for (const char* key : {"hostname", "kernel", "memory_bytes"}) environment[key] = value_or_null(run.at("host"), key);
   environment["ranks"] = run.at("world_size");
   const auto argv = value_or_null(run, "argv");
-  environment["command"] = argv.is_array() ? json(join(argv.get<std::vector<std::string>>(), " ")) : argv;
+  environment["command"] = argv.is_array() ? json(shell_words(argv)) : argv;
   environment["working directory"] = value_or_null(run, "working_directory");
   environment["user"] = value_or_null(run, "user");
   if (const json variables = value_or_null(run, "environment"); variables.is_object())

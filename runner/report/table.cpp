@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {

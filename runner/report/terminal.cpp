@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -102,11 +104,8 @@ std::string cut_to_width(std::string_view text, int width) {
   return width > 0 ? out.append(ellipsis) : out;
 }
 
-std::string one_line(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  return out;
+void print_line(const std::string& text) {
+  std::puts(::isatty(STDOUT_FILENO) ? terminal_text(text).c_str() : text.c_str());
 }
 
 }  // namespace runner

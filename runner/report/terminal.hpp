@@ -24,7 +24,7 @@ int display_width(std::string_view text);
 /// `text` if it fits `width` columns, otherwise its beginning with an ellipsis.
 std::string cut_to_width(std::string_view text, int width);
 
-/// `text` on one line: control characters, which could move the cursor, are replaced by spaces.
-std::string one_line(std::string_view text);
+/// Prints a line on stdout: as it is, or as terminal_text() if stdout is a terminal.
+void print_line(const std::string& text);
 
 }  // namespace runner

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "runner/base/quoting.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
@@ -166,7 +167,7 @@ std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
   Canvas canvas(columns, terminal.rows, dots);
   for (size_t i = 0; i < chart.lines.size(); ++i) draw_line(chart, ranges, i, canvas);
 
-  std::string out = chart.title.empty() ? "" : chart.title + "\n";
+  std::string out = chart.title.empty() ? "" : one_line(chart.title) + "\n";
   for (int row = 0; row < terminal.rows; ++row) {
     const auto label = labels.find(row);
     const bool tick = label != labels.end();
@@ -174,11 +175,12 @@ std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
                        terminal.unicode ? (tick ? "┤" : "│") : (tick ? "+" : "|"), canvas.row(row, colour));
   }
   const std::string x_labels = column_labels(ranges.first, chart, columns);
-  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin, chart.x_label);
+  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin, one_line(chart.x_label));
   if (chart.lines.size() > 1)
     for (size_t i = 0; i < chart.lines.size(); ++i) {
       const std::string sign = dots ? dash_of(i).sign : std::string(1, markers[i % markers.size()]);
-      out += fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, chart.lines[i].label);
+      out +=
+          fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, one_line(chart.lines[i].label));
     }
   return out;
 }
@@ -194,9 +196,9 @@ std::string draw_bars(const BarChart& chart, const TerminalChart& terminal, std:
         labels = std::max(labels, label(value).size());
       }
   const int room = std::max(10, terminal.columns - static_cast<int>(names + labels) - 6);
-  std::string out = chart.title.empty() ? "" : chart.title + "\n";
+  std::string out = chart.title.empty() ? "" : one_line(chart.title) + "\n";
   for (const auto& group : chart.groups) {
-    out += group.label + "\n";
+    out += one_line(group.label) + "\n";
     for (size_t i = 0; i < group.values.size(); ++i) {
       const double value = group.values[i];
       out += fmt::format("  {:<{}}  ", chart.names[i], names);

@@ -61,10 +61,12 @@ Response get_index(const Api& api, const Request& request, const Captures&) {
   json list = json::array();
   for (const auto& route : routes)
     list.push_back({{"method", route.method}, {"path", std::string("/api/1/") + route.path}, {"about", route.about}});
-  return json_response({{"version", api.hooks.version},
-                        {"home", api.readers.home().string()},
-                        {"may_write", !api.guard.writing_refusal(request)},
-                        {"api", list}});
+  json index = {{"may_read", !api.guard.reading_refusal(request)},
+                {"may_write", !api.guard.writing_refusal(request)},
+                {"token_valid", api.guard.has_token(request)},
+                {"api", list}};
+  if (index["may_read"]) index.update({{"version", api.hooks.version}, {"home", api.readers.home().string()}});
+  return json_response(index);
 }
 
 bool matches(const char* pattern, const std::vector<std::string>& parts, Captures& captures) {
@@ -91,8 +93,10 @@ Response dispatch(const Api& api, const Request& request) {
   bool other_method = false;
   for (const auto& route : routes) {
     if (!matches(route.path, parts, captures)) continue;
-    if (request.method == route.method || (request.method == "HEAD" && std::string_view(route.method) == "GET"))
-      return route.answer(api, request, captures);
+    if (request.method == route.method || (request.method == "HEAD" && std::string_view(route.method) == "GET")) {
+      auto refusal = route.answer == get_index ? std::nullopt : api.guard.reading_refusal(request);
+      return refusal ? *refusal : route.answer(api, request, captures);
+    }
     other_method = true;
   }
   if (other_method) throw ApiError(405, "this address has no method " + request.method);

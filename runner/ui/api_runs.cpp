@@ -5,6 +5,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/ledger/curves.hpp"
 #include "runner/ledger/filter_sql.hpp"
 #include "runner/ui/api.hpp"
@@ -36,7 +37,9 @@ class RowReader {
             "json_extract(fields, '$.steps') FROM "
             "event WHERE event.run = run.run AND kind = 'ready' ORDER BY event DESC LIMIT 1), notes, (SELECT count(*) "
             "FROM attempt WHERE "
-            "attempt.run = run.run), (SELECT sweep.id FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run) "
+            "attempt.run = run.run), (SELECT sweep.id FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run), "
+            "json_extract(annotations, '$.measured.tokens_per_s'), json_extract(annotations, "
+            "'$.measured.samples_per_s') "
             "FROM run JOIN config ON hash = config WHERE id = ?"),
         last_(database, "SELECT value FROM metric_last WHERE run = ? AND key = ?"),
         loss_(metric_key(database, "loss")) {}
@@ -75,15 +78,15 @@ class RowReader {
       row["memory_limit"] = null_or(facts_, 5);
     else if (!facts_.is_null(4))
       row["memory_limit"] = facts_.real(4) / static_cast<double>(std::max<int64_t>(1, ranks));
+    const json tokens = null_or(facts_, 10), samples = null_or(facts_, 11);
     facts_.bind(run.id);
-    row["memory_bytes"] = last(number, "memory_bytes");
-    json rate = last(number, "tokens_per_s");
-    row["rate_unit"] = "tokens";
-    if (rate.is_null()) {
-      rate = last(number, "samples_per_s");
-      if (!rate.is_null()) row["rate_unit"] = "samples";
-    }
-    row["rate"] = rate;
+    row["memory_bytes"] = last(number, metric::memory_bytes);
+    // As on the page of the run: the mean, without the first step, or the last point while there is no mean.
+    const json tokens_now = tokens.is_null() ? last(number, metric::tokens_per_s) : tokens,
+               samples_now = samples.is_null() ? last(number, metric::samples_per_s) : samples;
+    const bool of_samples = tokens_now.is_null() && !samples_now.is_null();
+    row["rate"] = of_samples ? samples_now : tokens_now;
+    row["rate_unit"] = of_samples ? "samples" : "tokens";
     if (const json step_seconds = last(number, "step_seconds");
         run.status == "running" && max_steps.is_number() && step_seconds.is_number())
       row["eta_s"] =

@@ -39,6 +39,11 @@ constexpr const char* content_security_policy =
     "'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
+constexpr const char* loopback_hosts[] = {"localhost", "127.0.0.1", "[::1]"};
+
+constexpr const char* needs_token =
+    "this needs the token of the address that `runner ui` printed: open that address again";
+
 }  // namespace
 
 Response error_response(int status, const std::string& message, int retry_after_s) {
@@ -61,12 +66,10 @@ std::string random_token() {
   return to_hex(bytes);
 }
 
-Guard::Guard(std::string host, int port, std::string token)
-    : port_(port),
-      any_address_(is_any_address(host)),
-      hosts_{"localhost", "127.0.0.1", "[::1]"},
-      token_(std::move(token)) {
+Guard::Guard(std::string host, int port, std::string token, Access access)
+    : port_(port), any_address_(is_any_address(host)), access_(access), token_(std::move(token)) {
   const bool v6 = host.find(':') != std::string::npos;
+  for (const char* loopback : loopback_hosts) hosts_.emplace_back(loopback);
   if (!any_address_) hosts_.push_back(lower(v6 ? "[" + host + "]" : host));
   if (const auto name = machine_name(); any_address_ && !name.empty()) {
     hosts_.push_back(name);
@@ -84,34 +87,47 @@ std::string Guard::known_hosts() const {
 }
 
 bool Guard::known_host(const std::string& text) const {
-  const std::string host = lower(text), suffix = ":" + std::to_string(port_);
-  const bool with_port = host.ends_with(suffix);
-  const std::string name = with_port ? host.substr(0, host.size() - suffix.size()) : host;
-  if (!with_port && port_ != 80) return false;
-  if (std::find(hosts_.begin(), hosts_.end(), name) != hosts_.end()) return true;
-  return any_address_ && is_address(name);  // an address cannot be made to resolve to another one
+  const std::string host = lower(text);
+  const size_t colon = host.find(':', host.starts_with('[') ? host.find(']') : 0);
+  const std::string name = host.substr(0, colon), port = colon < host.size() ? host.substr(colon + 1) : "80";
+  if (port.empty() || port.find_first_not_of("0123456789") != std::string::npos) return false;
+  if (std::ranges::find(loopback_hosts, name) != std::end(loopback_hosts)) return true;
+  if (port != std::to_string(port_)) return false;
+  return std::ranges::find(hosts_, name) != hosts_.end() ||
+         (any_address_ && is_address(name));  // an address cannot be made to resolve to another one
 }
 
 std::optional<Response> Guard::refusal(const Request& request) const {
-  if (request.headers.count("host") != 1 || !known_host(request.header("host")))
+  const auto host = request.header("host");
+  if (request.headers.count("host") != 1 || !known_host(host))
     return error_response(
-        403, fmt::format(
-                 "this server does not answer to \"{}\", only to {}; for another name of this machine, start it with "
-                 "runner ui --host NAME",
-                 request.header("host").substr(0, 100), known_hosts()));
-  if (const auto origin = request.header("origin"); !origin.empty()) {
-    const std::string scheme = "http://";
-    if (!origin.starts_with(scheme) || !known_host(origin.substr(scheme.size())))
-      return error_response(403, "a page of another site may not use this server");
-  }
-  if (request.header("sec-fetch-site") == "cross-site" && request.header("sec-fetch-mode") != "navigate")
+        403,
+        fmt::format("this server does not answer to \"{}\", only to {}; for another name of this machine, start it "
+                    "with runner ui --host NAME; behind a tunnel, use localhost with the tunnel's port",
+                    host.substr(0, 100), known_hosts()));
+  const auto origin = request.header("origin");
+  const bool foreign = !origin.empty() && lower(origin) != "http://" + lower(host);
+  if (foreign || (request.header("sec-fetch-site") == "cross-site" && request.header("sec-fetch-mode") != "navigate"))
     return error_response(403, "a page of another site may not use this server");
   return {};
 }
 
+bool Guard::has_token(const Request& request) const {
+  const bool stream = request.path == "/api/1/events";
+  const auto given =
+      stream ? request.parameter("token", request.header("x-runner-token")) : request.header("x-runner-token");
+  return !token_.empty() && same_secret(given, token_);
+}
+
+std::optional<Response> Guard::reading_refusal(const Request& request) const {
+  if (access_.open_read || has_token(request)) return {};
+  return error_response(403, needs_token);
+}
+
 std::optional<Response> Guard::writing_refusal(const Request& request) const {
-  if (!token_.empty() && same_secret(request.header("x-runner-token"), token_)) return {};
-  return error_response(403, "this needs the token of the address that `runner ui` printed: open that address again");
+  if (access_.read_only) return error_response(403, "nothing can be changed here: it is runner ui --read-only");
+  if (has_token(request)) return {};
+  return error_response(403, needs_token);
 }
 
 void Guard::protect(Response& response) {

@@ -1,4 +1,4 @@
-// Which requests are answered: those of this machine's own page, and writing ones only with the token.
+// Which requests are answered: those of this server's own page, with the token.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,16 +8,26 @@
 
 namespace runner::ui {
 
+struct Access {
+  bool read_only = false;  ///< nothing can be changed, also with the token
+  bool open_read = false;  ///< reading needs no token
+};
+
 class Guard {
  public:
-  /// `host`, `port`: where the server listens. An empty `token` permits no writing.
-  Guard(std::string host, int port, std::string token);
+  /// `host`, `port`: where the server listens.
+  Guard(std::string host, int port, std::string token, Access access = {});
 
   /// An error, if the request must not be answered. Host: otherwise a page of another site could read answers with a name of its own
-  /// that resolves to this address (DNS rebinding). Origin: browsers send it with every request that another site's page makes.
+  /// that resolves to this address (DNS rebinding). The names of the loopback address may have any port, as behind a tunnel. Origin:
+  /// browsers send it with every request that another page makes, also one of another port.
   std::optional<Response> refusal(const Request& request) const;
+  /// An error, unless reading is open or the request has the token: in the header X-Runner-Token, or for streams, whose headers a page
+  /// cannot set, as the parameter `token`. Other users of the machine reach the port, too.
+  std::optional<Response> reading_refusal(const Request& request) const;
   /// An error, unless the request has the token in the header X-Runner-Token.
   std::optional<Response> writing_refusal(const Request& request) const;
+  bool has_token(const Request& request) const;
   /// Adds the headers that every answer has.
   static void protect(Response& response);
   const std::string& token() const { return token_; }
@@ -28,6 +38,7 @@ class Guard {
   std::string known_hosts() const;
   int port_;
   bool any_address_;
+  Access access_;
   std::vector<std::string> hosts_;
   std::string token_;
 };

@@ -68,7 +68,8 @@ void serve(const UiOptions& options, const Hooks& hooks) {
   LogIndexes logs;
   const Page page(module.assets());
   std::unique_ptr<Guard> guard;  // made when the port is known, before the first request
-  const std::string token = options.read_only ? "" : random_token();
+  const auto [read_only, open_read] = options.access;
+  const std::string token = read_only && open_read ? "" : random_token();
   const Handler handler = [&](const Request& request) {
     Response response;
     if (auto refusal = guard->refusal(request))
@@ -83,18 +84,20 @@ void serve(const UiOptions& options, const Hooks& hooks) {
     return response;
   };
   const auto server = listen(module, options, handler);
-  guard = std::make_unique<Guard>(options.host, server->port(), token);
+  guard = std::make_unique<Guard>(options.host, server->port(), token, options.access);
   std::thread serving([&] { server->run(); });
 
   std::printf("http://%s:%d/%s\n", shown_host(options.host).c_str(), server->port(),
               token.empty() ? "" : ("#token=" + token).c_str());
   std::fflush(stdout);
   log::info("the page of the ledger in {}; Ctrl-C ends it", options.home);
+  if (open_read)
+    log::warning("all users of {} can read all runs (--open-read)",
+                 is_loopback(options.host) ? "this machine" : "the machines that reach " + options.host);
+  else
+    log::info("it is read {}only with the token behind #", read_only ? "" : "and changed ");
   if (!is_loopback(options.host))
-    log::warning(
-        "{} can be reached from other machines: whoever knows the address can read all runs, and change them with the "
-        "token",
-        options.host);
+    log::warning("{} can be reached from other machines, and what they send and get is not encrypted", options.host);
 
   int received = 0;
   ::sigwait(&signals, &received);

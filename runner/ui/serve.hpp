@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "runner/ui/guard.hpp"
 #include "runner/ui/hooks.hpp"
 
 namespace runner::ui {
@@ -10,7 +11,7 @@ struct UiOptions {
   std::string home;  ///< folder of the ledger, which need not exist yet
   std::string host = "127.0.0.1";
   int port = 0;  ///< 0: the first free one from default_port on
-  bool read_only = false;
+  Access access = {};
 };
 
 constexpr int default_port = 8787;

@@ -76,6 +76,17 @@ TEST_CASE("a private file can be read by its owner only, also after it replaced 
   CHECK(read_file(folder.path / "a") == "three");
 }
 
+TEST_CASE("a link that has the name of the temporary file is not followed") {
+  TemporaryFolder folder;
+  std::ofstream(folder.path / "other") << "mine";
+  const fs::path link = folder.path / ("a." + std::to_string(::getpid()) + ".tmp");
+  fs::create_symlink(folder.path / "other", link);
+  write_file_atomic(folder.path / "a", "new");
+  CHECK(read_file(folder.path / "a") == "new");
+  CHECK(read_file(folder.path / "other") == "mine");
+  CHECK(fs::is_symlink(link));
+}
+
 TEST_CASE("addresses of this machine only") {
   for (const char* own : {"127.0.0.1", "127.8.0.1", "::1", "localhost"}) CHECK(is_loopback(own));
   for (const char* other : {"10.0.0.1", "128.0.0.1", "127.example.org", "0.0.0.0", ""}) CHECK_FALSE(is_loopback(other));

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <thread>
 
+#include "runner/base/blocked_signals.hpp"
 #include "runner/base/capture.hpp"
 #include "runner/base/child_process.hpp"
 #include "runner/base/clock.hpp"
@@ -33,6 +35,27 @@ TEST_CASE("a program is killed at its deadline, and one that does not exist says
   const auto missing = capture({"no-such-program"}, {.timeout = 1s});
   CHECK((!missing.too_late && missing.status == -1));
   CHECK(missing.output == "No such file or directory");
+}
+
+TEST_CASE("a program that has closed its output is killed at the deadline, with what it has started") {
+  const auto before = std::chrono::steady_clock::now();
+  const auto silent = capture({"sh", "-c", "sleep 60 >&- & echo $!; exec >&-; wait"}, {.timeout = 300ms});
+  CHECK(std::chrono::steady_clock::now() - before < 30s);
+  CHECK(silent.too_late);
+  CHECK(silent.status == -1);
+  const auto runs = [&] {
+    const auto sleeper = read_process_stat(std::stoi(silent.output));
+    return sleeper && !sleeper->has_ended();
+  };
+  for (int i = 0; i < 100 && runs(); ++i) std::this_thread::sleep_for(50ms);
+  CHECK_FALSE(runs());
+  CHECK(capture({"sh", "-c", "exec >&-; sleep 0.1; exit 3"}, {.timeout = 10s}).status == 3);
+}
+
+TEST_CASE("a program blocks no signals, also if this thread does") {
+  const BlockedSignals blocked;
+  const auto answer = capture({"grep", "SigBlk", "/proc/self/status"}, {.timeout = 10s});
+  CHECK(answer.output == "SigBlk:\t0000000000000000\n");
 }
 
 TEST_CASE("a program that writes more than is wanted is killed, and so is one that has to stop") {

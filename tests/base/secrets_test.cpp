@@ -32,7 +32,8 @@ TEST_CASE("names with secrets are told from names with tokens and keys of other 
                            "api_keys",
                            "access-tokens",
                            "db_passwords",
-                           "auth_header"})
+                           "auth_header",
+                           "SLURM_JWT"})
     CHECK((is_secret_name(name) ? "" : name) == std::string());
   for (const char* name : {"tokenizer",    "tokens",    "max_new_tokens", "key",         "key_bias",
                            "n_kv_heads",   "keys",      "pad_token",      "eos_token",   "mask_token",
@@ -74,6 +75,38 @@ TEST_CASE("below a secret name, all texts and numbers of lists and tables are se
                                                 {"password_of", {{"a", "${env:A}"}, {"on", true}}}});
   CHECK(keys == std::vector<std::string>{"api_keys", "credentials", "password"});
   CHECK(secrets.without("listsecret11 listsecret22 pluralsecret1 98765432 3000000") == "*** *** *** *** 3000000");
+}
+
+TEST_CASE("a value that has another one as a part leaves nothing of it, also in keys") {
+  Secrets secrets;
+  secrets.add("cdefgh");
+  secrets.add("abcdefghij");
+  CHECK(secrets.without("abcdefghij cdefgh") == "*** ***");
+  CHECK(secrets.json_without(json{{"abcdefghij", {{"x cdefgh", 1}}}}) == json{{"***", {{"x ***", 1}}}});
+}
+
+TEST_CASE("a secret beside the reference to a variable is one") {
+  Secrets secrets;
+  std::vector<std::string> keys;
+  const json config = {{"a", {{"token", "${env:USER}:s3cr3t-value"}}},
+                       {"b", {{"token", "${env:TOKEN}"}}},
+                       {"c", {{"authorization", "Bearer ${env:TOKEN:-none}"}}}};
+  CHECK(secrets.take_from(config, keys) == json{{"a", {{"token", "***"}}},
+                                                {"b", {{"token", "${env:TOKEN}"}}},
+                                                {"c", {{"authorization", "Bearer ${env:TOKEN:-none}"}}}});
+  CHECK(keys == std::vector<std::string>{"a.token"});
+}
+
+TEST_CASE("tokens are known by their form") {
+  const auto taken = [](const std::string& text) { return Secrets().take_from(text); };
+  const std::string digits = "0123456789abcdefghijABCDEFGHIJ012345";
+  for (const std::string& token :
+       std::vector<std::string>{"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "ghp_" + digits, "hf_" + digits,
+                                "sk-ant-api03-" + digits, "AKIA0123456789ABCDEF", "xoxb-123456789012-abcdefgh"})
+    CHECK(taken("use " + token + ", please") == "use ***, please");
+  for (const std::string& same : std::vector<std::string>{"sk-learn-pipelines-of-many-kinds", "hf_transfer", "eyJust",
+                                                          "/data/hf_" + digits, "risk-0123456789abcdefghij0"})
+    CHECK(taken(same) == same);
 }
 
 TEST_CASE("a value is found in its escaped form, too") {

@@ -100,8 +100,8 @@ TEST_CASE("expectation 13: ls takes filters, columns and formats") {
         "run.seed,optimizer.lr,status\n1,0.25,failed\n0,0.25,failed\n");
   CHECK(place.run({"ls", "--columns", "seed,status", "lr>0.1", "limit:1"}).out == "seed  STATUS\n   1  failed\n");
   CHECK(place.list({"lr>0.3"}).empty());
-  CHECK(place.list({"--sort", "-run.seed", "-n", "1"})[0]["columns"].is_null());
-  CHECK(place.run({"ls", "--json", "--columns", "seed", "seed:1"}).json().at("runs")[0].at("columns") ==
+  CHECK(place.list({"--sort", "-run.seed", "-n", "1"})[0]["cells"].is_null());
+  CHECK(place.run({"ls", "--json", "--columns", "seed", "seed:1"}).json().at("runs")[0].at("cells") ==
         json{{"seed", 1}});
   const auto mistake = place.run({"ls", "lr>0.1", "staus:failed"});
   CHECK(mistake.code == 2);
@@ -131,6 +131,7 @@ TEST_CASE("expectation 21: the JSON of every reading command has a schema, and i
                                                        {"query"},
                                                        {"tail"},
                                                        {"gc", "-n"},
+                                                       {"rm", "-n", "last"},
                                                        {"note", "last"},
                                                        {"strategies"},
                                                        {"doctor"},
@@ -174,11 +175,14 @@ TEST_CASE("a run without a name in its recipe gets another one when it is traine
 TEST_CASE("expectation 7: a run records who started it, and the variables that change how it computes") {
   const FailedRuns place(0);
   const std::string command = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
-                              "' NCCL_DEBUG=WARN HARMLESS=1 bin/runner run tiny.toml 2>errors";
+                              "' NCCL_DEBUG=WARN HARMLESS=1 SLURM_JWT=eyJsecretsecret "
+                              "CUDA_NOTE='note: ghp_0123456789abcdefghijABCDEFGHIJ012345' bin/runner run tiny.toml 2>errors";
   CHECK(std::system(command.c_str()) != 0);
   const json run = place.run({"show", "last", "--json"}).json();
   CHECK(run.at("environment").at("NCCL_DEBUG") == "WARN");
   CHECK_FALSE(run.at("environment").contains("HARMLESS"));
+  CHECK(run.at("environment").at("SLURM_JWT") == "***");
+  CHECK(run.at("environment").at("CUDA_NOTE") == "note: ***");
   CHECK_FALSE(run.at("user").get<std::string>().empty());
 }
 

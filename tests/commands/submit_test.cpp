@@ -6,7 +6,7 @@
 #include <set>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/shell_word.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/ledger/sqlite.hpp"
 #include "tests/commands/sweep_support.hpp"
 #include "tests/support/fake_slurm.hpp"

@@ -113,7 +113,7 @@ TEST_CASE("expectation 33: kills during gc leave complete checkpoints only, and 
   const auto id = add_run(place.home(), "a");
   const fs::path run_dir = place.home() / "runs" / id;
   kill_repeatedly(
-      place, {"gc", "--keep-best", "1"}, {"retention", "gc"}, kills(),
+      place, {"gc", "--keep-best", "1", "--yes"}, {"retention", "gc"}, kills(),
       [&] {
         const auto steps = sound_checkpoints(run_dir);  // each one opens and verifies
         for (const int64_t kept : {30, 60}) CHECK(std::ranges::find(steps, kept) != steps.end());
@@ -132,7 +132,7 @@ TEST_CASE("kills during a purge leave a run whole in the trash, or gone", "[kill
   std::string id = add_run(place.home(), "a");
   REQUIRE(place.run({"rm", "a"}).code == 0);
   const auto begin_again = [&] {
-    CHECK(place.run({"gc", "--keep-last", "10"}).code == 0);
+    CHECK(place.run({"gc", "--keep-last", "10", "--yes"}).code == 0);
     CHECK(std::distance(fs::directory_iterator(place.home() / "runs"), {}) == 1);
     id = add_run(place.home(), "a");
     REQUIRE(place.run({"rm", "a"}).code == 0);

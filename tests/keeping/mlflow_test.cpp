@@ -211,6 +211,29 @@ TEST_CASE("a folder store of MLflow: deleted runs, long names in YAML, old files
   CHECK(shown.at("config") == json{{"lr", 0.25}});
 }
 
+TEST_CASE("a folder store of MLflow: escapes and folded lines of YAML") {
+  const std::pair<std::string, std::string> names[] = {
+      {R"("rocket \U0001F680 launch")", "rocket 🚀 launch"},
+      {R"("caf\xE9 \u20AC \_x")", "café € \xc2\xa0x"},
+      {R"("a \"b\" \\ c")", "a \"b\" \\ c"},
+      {R"("two\nlines\tand a tab")", "two lines and a tab"},
+      {"\"a long name that \\\n  \\ goes on\"", "a long name that  goes on"},
+      {"\"a long\n  name\"", "a long name"},
+      {R"("\uD800 \x4 \q")", R"(\uD800 \x4 q)"},
+      {"plain \\n", "plain \\n"},
+  };
+  for (const auto& [written, name] : names) {
+    Workplace place;
+    place.write("mlruns/7/meta.yaml", "experiment_id: '7'\nname: " + written + "\n");
+    place.write("mlruns/7/r1/meta.yaml", "run_id: r1\nrun_name: " + written + "\nstatus: 3\nstart_time: 1000\n");
+    place.write("mlruns/7/r1/metrics/loss", "1 0.5 3\n");
+    REQUIRE(place.run({"import", "mlruns"}).code == 0);
+    const auto shown = show(place, "last");
+    CHECK(shown.at("name") == name);
+    CHECK(shown.at("group") == name);
+  }
+}
+
 // Needs a Python with mlflow, as above.
 TEST_CASE("expectation 34: MLflow's own client reads the folder that is exported", "[.foreign]") {
   Workplace place;

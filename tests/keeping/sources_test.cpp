@@ -6,6 +6,7 @@
 #include "runner/exchange/exported_run.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/source_files.hpp"
+#include "runner/exchange/tensor_scalar.hpp"
 #include "runner/logging/crc32.hpp"
 #include "runner/logging/protobuf.hpp"
 #include "runner/logging/tensorboard_log.hpp"
@@ -253,6 +254,75 @@ TEST_CASE("event files: single files, links, damage, and times that are no numbe
   fs::current_path("/");
 }
 
+TEST_CASE("tensors of TensorFlow: all types of numbers, as bytes and in their fields, in any order") {
+  const auto tensor = [](int dtype, const std::string& rest) { return number_field(1, dtype) + rest; };
+  const auto content = [](const auto& value) { return message_field(4, bytes_of(value)); };
+  struct Row {
+    int dtype;
+    std::string bytes, field;
+    double value;
+  };
+  const auto varint = [](int field, int64_t value) { return number_field(field, value); };
+  const std::vector<Row> rows = {
+      {1, content(1.5f), float_field(5, 1.5f), 1.5},
+      {2, content(2.5), double_field(6, 2.5), 2.5},
+      {3, content(int32_t{-7}), varint(7, -7), -7},
+      {4, content(uint8_t{200}), varint(7, 200), 200},
+      {5, content(int16_t{-300}), varint(7, -300), -300},
+      {6, content(int8_t{-3}), varint(7, -3), -3},
+      {9, content(int64_t{7}), varint(10, 7), 7},
+      {10, content(uint8_t{1}), varint(11, 1), 1},
+      {14, content(uint16_t{0x3fc0}), varint(13, 0x3fc0), 1.5},
+      {17, content(uint16_t{60000}), varint(7, 60000), 60000},
+      {19, content(uint16_t{0x3e00}), varint(13, 0x3e00), 1.5},
+      {22, content(uint32_t{4000000000}), varint(16, 4000000000), 4e9},
+      {23, content(uint64_t{1} << 40), varint(17, int64_t{1} << 40), 1099511627776},
+  };
+  for (const auto& [dtype, bytes, field, value] : rows) {
+    INFO(dtype);
+    CHECK(scalar_in_tensor(tensor(dtype, bytes)) == value);
+    CHECK(scalar_in_tensor(tensor(dtype, field)) == value);
+    CHECK(scalar_in_tensor(bytes + number_field(1, dtype)) == value);
+  }
+  // Packed fields, as proto3 writes them: 300 is the varint AC 02.
+  CHECK(scalar_in_tensor(tensor(9, message_field(10, "\xac\x02\x05"))) == 300);
+  CHECK(scalar_in_tensor(tensor(2, message_field(6, bytes_of(2.5) + bytes_of(3.5)))) == 2.5);
+  CHECK_FALSE(scalar_in_tensor(tensor(7, message_field(8, "text"))));
+  CHECK_FALSE(scalar_in_tensor(tensor(9, message_field(4, "1234"))));
+}
+
+TEST_CASE("parameters and notes of other programs keep no secrets") {
+  Workplace place;
+  place.write("mlruns/7/meta.yaml", "experiment_id: '7'\nname: e\n");
+  place.write("mlruns/7/r1/meta.yaml", "run_id: r1\nrun_name: one\nstatus: 3\nstart_time: 1000\n");
+  place.write("mlruns/7/r1/metrics/loss", "1 0.5 3\n");
+  place.write("mlruns/7/r1/params/api_key", "sk-secret-123456");
+  place.write("mlruns/7/r1/params/command", "train --token=abc-secret-9");
+  place.write("mlruns/7/r1/params/lr", "0.25");
+  place.write("mlruns/7/r1/tags/mlflow.note.content", "it was sk-secret-123456");
+  const auto result = place.run({"import", "mlruns"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(result.err.find("note: one: secret values are left out: api_key, command\n") != std::string::npos);
+  const auto shown = place.run({"show", "one", "--json"}).json();
+  CHECK(shown.at("config") == json{{"api_key", "***"}, {"command", "train --token=***"}, {"lr", 0.25}});
+  CHECK(shown.at("notes") == "it was ***");
+}
+
+TEST_CASE("tables of this program's loggers took the time of training") {
+  Workplace place;
+  place.write("own.csv", "step,loss,seconds,step_seconds\n1,2,1.5,1.5\n2,1,3.25,1.75\n");
+  place.write("other.csv", "step,loss,seconds\n1,2,1.5\n2,1,3.25\n");
+  const auto took = [&](const std::string& file) {
+    const auto run = read_csv_runs(place.path() / file);
+    auto found = read_foreign_runs(foreign_sources().at(3), place.path() / file).runs.at(0);
+    CHECK(found.ended == run.runs.at(0).ended);
+    return *found.ended - found.started;
+  };
+  CHECK(took("own.csv") == 3.25);
+  CHECK(took("other.csv") == 0);
+}
+
 TEST_CASE("files are sorted by the numbers in their names") {
   CHECK(before_by_number("e.999.0", "e.1000.0"));
   CHECK_FALSE(before_by_number("e.1000.0", "e.999.0"));
@@ -343,7 +413,7 @@ TEST_CASE("a run that was imported and is in the trash is named") {
   const std::string id = raw(place.home()).text("SELECT id FROM run");
   REQUIRE(place.run({"rm", "last"}).code == 0);
   const auto result = place.run({"import", "t.csv"});
-  CHECK(result.code == 1);
+  CHECK(result.code == 2);
   CHECK(result.err.find(id + " (t) stays as it is here: it is in the trash here: `runner restore " + id) !=
         std::string::npos);
   CHECK(result.err.ends_with("1 run: 1 with a conflict\n"));
@@ -411,11 +481,18 @@ TEST_CASE("event files that are exported have the times of the training") {
 TEST_CASE("gc removes the temporary files of imports that were killed") {
   Workplace place;
   add_run(place.home(), "a", 3);
-  const fs::path left = place.home() / ".import.999999999.tmp";
-  write_file_atomic(left, "x");
-  REQUIRE(place.run({"gc"}).code == 0);
+  const fs::path left = place.home() / ".import.999999999.tmp", users = place.home() / "thesis.999999999.tmp";
+  fs::create_directories(place.home() / "papers");
+  for (const auto& file : {left, users, place.home() / "papers/a.999999999.tmp"}) {
+    write_file_atomic(file, "x");
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes(file == left ? 0 : 120));
+  }
+  REQUIRE(place.run({"gc", "--yes"}).code == 0);
   CHECK(fs::exists(left));  // another machine may write it
   fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
-  REQUIRE(place.run({"gc"}).code == 0);
+  REQUIRE(place.run({"gc", "--yes"}).code == 0);
   CHECK_FALSE(fs::exists(left));
+  // RUNNER_HOME may be a folder with other files of the user.
+  CHECK(fs::exists(users));
+  CHECK(fs::exists(place.home() / "papers/a.999999999.tmp"));
 }

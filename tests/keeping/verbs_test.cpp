@@ -25,7 +25,12 @@ TEST_CASE("expectation 33: rm hides a run, restore brings it back, purge deletes
   result = place.run({"show", "a"});
   CHECK(result.code == 2);
   CHECK(result.err == "error: run " + a + " is in the trash: `runner restore " + a + "` brings it back\n");
-  CHECK(place.run({"restore", "a"}).code == 0);
+  result = place.run({"restore", "a", "--json"});
+  CHECK(result.code == 0);
+  CHECK(result.json() == json{{"schema", 1}, {"runs", {a}}});
+  CHECK(place.run({"rm", "--dry-run", "--json", "a"}).json() == json{{"schema", 1}, {"dry_run", true}, {"runs", {a}}});
+  CHECK(place.run({"rm", "name:nobody"}).code == 2);
+  CHECK(place.run({"tag", "name:nobody", "+x"}).code == 2);
   CHECK(place.run({"metrics", a, "--name", "loss", "--json"}).json().at("points").size() == 100);
 
   CHECK(place.run({"rm", "name:a"}).code == 0);
@@ -36,6 +41,7 @@ TEST_CASE("expectation 33: rm hides a run, restore brings it back, purge deletes
   result = place.run({"purge", "--older-than", "1h", "--yes"});
   CHECK(result.err == "no run in the trash matches\n");
   result = place.run({"purge", "--dry-run"});
+  CHECK(result.out.find((place.home() / "runs" / a).string()) != std::string::npos);
   CHECK(result.err.find("would be deleted for good") != std::string::npos);
   result = place.run({"purge", "--yes"});
   INFO(result.err);
@@ -63,13 +69,22 @@ TEST_CASE(
   CHECK(dry.at("checkpoints")[0].at("bytes").get<int64_t>() > 8000);
   CHECK(sound_checkpoints(run_dir).size() == 6);
   auto result = place.run({"gc", "--keep-best", "1"});
+  CHECK(result.code == 2);
+  CHECK(result.err == "  " + (run_dir / "checkpoints/step-000010").string() + "\n  " +
+                          (run_dir / "checkpoints/step-000020").string() + "\n  " +
+                          (run_dir / "checkpoints/step-000040").string() + "\n  " +
+                          (run_dir / "checkpoints/step-000050").string() + "\n  " +
+                          (run_dir / "checkpoints/.step-000070.1.tmp").string() +
+                          "\nerror: gc deletes 5 checkpoints for good: add --yes to do that without a question\n");
+  CHECK(sound_checkpoints(run_dir).size() == 6);
+  result = place.run({"gc", "--keep-best", "1", "--yes"});
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{30, 60});
   CHECK_FALSE(fs::exists(run_dir / "checkpoints" / ".step-000070.1.tmp"));
   CHECK(result.out.find("stays; removed by --orphans") != std::string::npos);
   CHECK(fs::exists(place.home() / "runs" / "orphan"));
-  CHECK(place.run({"gc", "--orphans"}).code == 0);
+  CHECK(place.run({"gc", "--orphans", "--yes"}).code == 0);
   CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{60});
   CHECK(std::distance(fs::directory_iterator(place.home() / "runs"), {}) == 1);
   result = place.run({"gc", "--keep-last", "0"});
@@ -83,10 +98,12 @@ TEST_CASE("gc keeps all of an archived run, unless it is named") {
   const fs::path run_dir = place.home() / "runs" / id;
   REQUIRE(place.run({"archive", "a"}).code == 0);
   CHECK(place.run({"gc", "--dry-run", "--json", "--keep-last", "1"}).json().at("checkpoints").empty());
-  CHECK(place.run({"gc", "--keep-last", "1"}).code == 0);
+  CHECK(place.run({"gc", "--keep-last", "1", "--yes"}).code == 0);
   CHECK(sound_checkpoints(run_dir).size() == 6);
-  CHECK(place.run({"gc", "--keep-last", "1", "tag:none", "name:nobody"}).code == 0);
-  CHECK(place.run({"gc", "--keep-last", "1", "a"}).code == 0);
+  const auto none = place.run({"gc", "--keep-last", "1", "tag:none", "name:nobody"});
+  CHECK(none.code == 2);
+  CHECK(none.err == "error: no run matches the filter `tag:none name:nobody`; `runner ls` lists all\n");
+  CHECK(place.run({"gc", "--keep-last", "1", "a", "--yes"}).code == 0);
   CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{60});
 }
 
@@ -97,7 +114,7 @@ TEST_CASE("gc leaves alone what running and unfinished runs start from") {
   const auto child = add_run(place.home(), "child", 10, parent, "running");
   const std::string start = fs::absolute(place.home() / "runs" / source / "checkpoints" / "step-000020");
   raw(place.home()).run("UPDATE run SET annotations = json_object('start', ?) WHERE id = ?", start, unfinished);
-  const auto result = place.run({"gc", "--json"}).json();
+  const auto result = place.run({"gc", "--json", "--yes"}).json();
   CHECK(sound_checkpoints(place.home() / "runs" / source) == std::vector<int64_t>{20, 60});
   CHECK(sound_checkpoints(place.home() / "runs" / parent).size() == 6);
   CHECK(sound_checkpoints(place.home() / "runs" / child).size() == 6);
@@ -119,7 +136,7 @@ TEST_CASE("gc frees space on a full disk") {
   REQUIRE(dry.code == 0);
   CHECK(dry.json().at("checkpoints").size() == 5);
   CHECK(sound_checkpoints(run_dir).size() == 6);
-  const auto result = place.run({"gc"}, there);
+  const auto result = place.run({"gc", "--yes"}, there);
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(sound_checkpoints(run_dir) == std::vector<int64_t>{60});
@@ -133,7 +150,7 @@ TEST_CASE("gc says where the files of a linked checkpoint stay") {
   const fs::path linked = place.home() / "runs" / id / "checkpoints" / "step-000010", moved = place.path() / "moved";
   fs::rename(linked, moved);
   fs::create_directory_symlink(moved, linked);
-  const auto result = place.run({"gc"});
+  const auto result = place.run({"gc", "--yes"});
   CHECK(result.code == 0);
   CHECK(result.err.find("note: " + linked.string() + " was a link; its files stay in " + moved.string() + "\n") !=
         std::string::npos);
@@ -163,7 +180,7 @@ TEST_CASE("expectation 35: export --bundle and import, on two machines") {
   fs::remove(file);
   REQUIRE(here.run({"export", "--bundle", "a", "-o", file}).code == 0);
   result = there.run({"import", "bundle", file});
-  CHECK(result.code == 1);
+  CHECK(result.code == 2);
   CHECK(result.err.find("stays as it is here: it differs here in notes") != std::string::npos);
   CHECK(result.err.ends_with("1 run: 1 with a conflict (--replace takes the bundle's state of those that differ)\n"));
   // It does not help with a run in the trash.

@@ -167,8 +167,9 @@ TEST_CASE("a run of a sweep brings the sweep and its trial, and the recipe of th
     REQUIRE(sweeps.sweeps().size() == 1);
     const auto sweep = sweeps.sweeps()[0];
     CHECK((sweep.id == "sweep-1" && sweep.status == "interrupted" && sweep.ended == 50));
-    REQUIRE(sweeps.trials(sweep.id).size() == 1);
+    REQUIRE(sweeps.trials(sweep.id).size() == 2);  // or a finished sweep would have one of two
     CHECK(sweeps.trials(sweep.id)[0].run == a);
+    CHECK((sweeps.trials(sweep.id)[1].run.empty() && sweeps.trials(sweep.id)[1].value == 0.25));
     CHECK(sweeps.trials(sweep.id)[0].value == 0.25);
     CHECK(sweeps.history(sweep.id).size() == 2);
   }
@@ -180,6 +181,7 @@ TEST_CASE("a run of a sweep brings the sweep and its trial, and the recipe of th
   here.raw().execute("UPDATE sweep SET status = 'finished', ended = 60");
   merge_bundle(there.home(), bundle_of(here, {b}, "b.bundle"));
   CHECK(Sweeps(there.home(), Ledger::Mode::read).trials("sweep-1").size() == 2);
+  CHECK(Sweeps(there.home(), Ledger::Mode::read).trials("sweep-1")[1].run == b);
   CHECK(Sweeps(there.home(), Ledger::Mode::read).history("sweep-1").size() == 3);
   CHECK(Sweeps(there.home(), Ledger::Mode::read).sweeps()[0].status == "finished");
   CHECK(there.raw().integer("SELECT count(*) FROM pragma_foreign_key_check") == 0);
@@ -241,7 +243,8 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   for (const char* path : {"../../../evil", "/evil", "a/../../evil"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE file = 1", path)) ==
           fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
-  for (const char* path : {"", ".", "logs/", "./a", ".importing", "logs/rank-0.log/b"})
+  for (const char* path :
+       {"", ".", "logs/", "./a", ".importing", "logs/rank-0.log/b", "ledger-spool.db", "logs/ledger-spool.db-wal"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE path = 'recipe.toml'", path)) ==
           fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
   CHECK(spoil("UPDATE bundled_file SET path = 'recipe.toml/b' WHERE path = 'logs/rank-0.log'")
@@ -257,6 +260,34 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
   CHECK_FALSE(fs::exists(fs::path(there.home()) / "runs" / id));
   CHECK_FALSE(fs::exists(there.path / "evil"));
+}
+
+TEST_CASE("a record of a stranger has no folder, no process and no permissions of its own") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  fs::permissions(fs::path(here.home()) / "runs" / id / "recipe.toml", fs::perms(0777));
+  here.raw().execute(
+      "INSERT INTO sweep (id, name, status, seed, started, heartbeat, space, recipe, folder) SELECT 'sweep-1', 's', "
+      "'finished', 1, 1, 50, recipe, recipe, '/etc' FROM run;"
+      "INSERT INTO trial (sweep, number, draw, status, parameters, run) SELECT 1, 1, 1, 'finished', '{}', run FROM "
+      "run");
+  const auto file = bundle_of(here, {id});
+  {
+    sqlite::Database bundle(file, sqlite::Access::existing);
+    bundle.execute(
+        "UPDATE run SET status = 'running', ended = NULL, folder = '/etc', deleted = 5; UPDATE attempt SET ended = "
+        "NULL; UPDATE sweep SET status = 'running', folder = '/etc'");
+    bundle.run("UPDATE bundled SET digest = ?", run_digest(bundle, "main", bundle.integer("SELECT run FROM run")));
+  }
+  CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::added);
+  auto raw = there.raw();
+  CHECK(raw.text("SELECT status FROM run") == "lost");
+  CHECK(raw.integer("SELECT count(*) FROM run WHERE ended IS NULL OR deleted IS NOT NULL") == 0);
+  CHECK(raw.integer("SELECT count(*) FROM attempt WHERE ended IS NULL") == 0);
+  CHECK(raw.text("SELECT folder FROM run") == "runs/" + id);
+  CHECK(raw.text("SELECT status || ' ' || folder FROM sweep") == "interrupted sweeps/sweep-1");
+  CHECK(fs::status(fs::path(there.home()) / "runs" / id / "recipe.toml").permissions() == fs::perms(0700));
+  CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::unchanged);
 }
 
 TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "runner/base/files.hpp"
+#include "runner/ledger/orphans.hpp"
 #include "support.hpp"
 #include "tests/report/capture.hpp"
 #include "tests/support/small_disk.hpp"
@@ -165,6 +166,44 @@ TEST_CASE("expectation 12: on a full disk the record goes on beside the run, and
         "ok");
 }
 
+TEST_CASE("while the disk is still full, a run that has ended is read from the record beside it") {
+  LedgerFolder place;
+  SmallDisk disk(place.path / "disk");
+  const std::string home = disk.path / "home";
+  auto run = new_run(place);
+  run.run_dir_root = place.path / "elsewhere";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto ledger = std::make_unique<Ledger>(home, Ledger::Mode::write);
+    const std::string id = ledger->begin_run(run);
+    ledger->begin_attempt(id, "start");
+    ledger->metrics(id, {{"loss", 1, 1.0}});
+    ledger->flush();
+    disk.fill();
+    for (int64_t step = 2; step <= 3000; ++step) ledger->metrics(id, {{"loss", step, 1.0 / static_cast<double>(step)}});
+    ledger->flush();
+    ledger->finish_run(id, "finished", 0, "");
+    ledger.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const std::string id = fs::directory_iterator(run.run_dir_root)->path().filename();
+  const fs::path spool = spool_in(fs::path(run.run_dir_root) / id);
+  REQUIRE(fs::exists(spool));
+  for (int look = 0; look < 2; ++look) {
+    Capture told(2);
+    const Ledger ledger(home, Ledger::Mode::read);
+    CHECK(ledger.runs().at(0).status == "finished");
+    CHECK(ledger.points(id, "loss") == expected(3000));
+    CHECK(told.text().find("the record in " + spool.string() + " is not in the ledger yet: ") != std::string::npos);
+    CHECK(fs::exists(spool));
+  }
+  fs::remove(disk.path / "filler");
+  CHECK(Ledger(home, Ledger::Mode::read).points(id, "loss") == expected(3000));
+  CHECK_FALSE(fs::exists(spool));
+}
+
 TEST_CASE("expectation 12: with the run's folder on the full disk, the record goes to memory") {
   LedgerFolder place;
   SmallDisk disk(place.path / "disk");
@@ -224,12 +263,59 @@ TEST_CASE("expectation 12: a ledger that is overwritten: the run's later points 
   CHECK(going.status() == "finished");
 }
 
+TEST_CASE("a spool in memory is not read if the folder is another user's, or if others may write it") {
+  Going going(/*in_home=*/true);
+  const fs::path run_folder = fs::path(going.folder.home()) / "runs" / going.id, beside = spool_in(run_folder);
+  fs::create_directories(going.folder.path / "memory");
+  const Variable memory("RUNNER_SPOOL_FOLDER", (going.folder.path / "memory").string());
+  remove_ledger(going.folder);
+  going.add(6, 7);
+  going.ledger->flush();
+  const fs::path in_memory = spool_places(going.folder.home(), run_folder).at(1);
+  fs::create_directories(in_memory.parent_path());
+  for (const char* end : {"", "-wal"})
+    if (fs::exists(beside.string() + end)) fs::copy_file(beside.string() + end, in_memory.string() + end);
+  going.ledger->finish_run(going.id, "finished", 0, "");
+  going.ledger.reset();
+  remove_ledger(going.folder);
+  fs::remove(beside);
+  fs::permissions(in_memory.parent_path(), fs::perms(0777));
+  CHECK(find_spool(going.folder.home(), run_folder).empty());
+  CHECK_FALSE(has_spools(going.folder.home()));
+  fs::permissions(in_memory.parent_path(), fs::perms(0700));
+  CHECK(find_spool(going.folder.home(), run_folder) == in_memory);
+  CHECK(has_spools(going.folder.home()));
+  // The folder of the run is not one without a run: its record waits in memory.
+  { sqlite::Database(going.folder.file(), sqlite::Access::create).execute("CREATE TABLE run (folder TEXT)"); }
+  CHECK(orphaned_folders(going.folder.home(), /*hide=*/false).empty());
+  fs::remove(in_memory);
+  CHECK(orphaned_folders(going.folder.home(), /*hide=*/false) == std::vector<fs::path>{run_folder});
+}
+
+TEST_CASE("a spool that is not of the run that its place names is not added") {
+  Going going;
+  remove_ledger(going.folder);
+  going.add(6, 7);
+  going.ledger->flush();
+  const fs::path copy = spool_in(going.folder.path / "copies" / "other");
+  fs::create_directories(copy.parent_path());
+  for (const char* end : {"", "-wal"})
+    if (fs::exists(going.spool().string() + end)) fs::copy_file(going.spool().string() + end, copy.string() + end);
+  going.ledger->finish_run(going.id, "finished", 0, "");
+  going.ledger.reset();
+  { Ledger makes_a_new_one(going.folder.home(), Ledger::Mode::write); }
+  auto raw = going.folder.raw();
+  CHECK(error_of([&] { merge_spool(raw, copy, /*same_numbers=*/false); }) ==
+        "4: the record in " + copy.string() + " is not that of run other");
+}
+
 TEST_CASE("a spool is not added if another process has resumed the run since") {
   Going going;
   remove_ledger(going.folder);
   going.add(6, 7);
   going.ledger->flush();
-  const fs::path copy = going.folder.path / "copy.db";
+  const fs::path copy = spool_in(going.folder.path / "copies" / going.id);
+  fs::create_directories(copy.parent_path());
   fs::copy_file(going.spool(), copy);
   if (fs::exists(going.spool().string() + "-wal"))
     fs::copy_file(going.spool().string() + "-wal", copy.string() + "-wal");

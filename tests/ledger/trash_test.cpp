@@ -162,6 +162,24 @@ TEST_CASE("a purged run leaves no row, no text and no folder, and its id says wh
         }).starts_with("2: run " + b + " was deleted for good at "));
 }
 
+TEST_CASE("a purge deletes no folder but that of a run in the ledger's folder") {
+  Kept kept;
+  const auto other = kept.add("other"), a = kept.add("a");
+  const fs::path mine = kept.folder.path / "mine";
+  fs::create_directories(mine);
+  write_file_atomic(mine / "keep", "x");
+  for (const std::string& folder : {mine.string(), std::string("../mine"), "runs/" + other + "/../../../mine",
+                                    std::string("runs"), std::string("."), "runs/" + other + "/sub"}) {
+    const auto id = kept.add("b");
+    kept.folder.raw().run("UPDATE run SET folder = ?, deleted = 1 WHERE id = ?", folder, id);
+    CHECK(Trash(kept.folder.home()).purge(id) == 0);
+    CHECK(kept.folder.raw().integer("SELECT count(*) FROM run WHERE name = 'b'") == 0);
+  }
+  CHECK(fs::exists(mine / "keep"));
+  CHECK(fs::exists(kept.folder_of(other) / "file"));
+  CHECK(fs::exists(kept.folder_of(a) / "file"));
+}
+
 TEST_CASE("a purge that was killed between the folder's rename and the commit can be restored or repeated") {
   Kept kept;
   const auto a = kept.add("a"), b = kept.add("b");

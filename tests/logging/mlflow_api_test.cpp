@@ -55,6 +55,9 @@ TEST_CASE("what is shown of a URL has no user, path or query") {
   CHECK(origin_of_url("http://user:password@localhost") == "http://localhost");
   CHECK(origin_of_url("http://localhost#x") == "http://localhost");
   CHECK(page_of_url("https://user:p@localhost:80/mlflow/a@b?x=1#y") == "https://localhost:80/mlflow/a@b");
+  const std::string scheme = "http:/";
+  CHECK(page_of_url(scheme + "/user:p/w@localhost/x") == "http://localhost/x");
+  CHECK(origin_of_url(scheme + "/user:p/w@localhost/x") == "http://localhost");
   CHECK(page_of_url("http://localhost") == "http://localhost");
 }
 

@@ -133,8 +133,8 @@ TEST_CASE("each of 21 lines has a look of its own") {
   }
   CHECK(looks.size() == 21);
   const std::string script = gnuplot_script(chart, "svg", "x.svg", {});
-  CHECK_THAT(script, ContainsSubstring("lines lw 1.5 dt 1 lc rgb '#0072b2' title \"line 0\"") &&
-                         ContainsSubstring("lines lw 1.5 dt 2 lc rgb '#0072b2' title \"line 7\"") &&
+  CHECK_THAT(script, ContainsSubstring("lines lw 1.5 dt 1 lc rgb '#0072b2' title 'line 0'") &&
+                         ContainsSubstring("lines lw 1.5 dt 2 lc rgb '#0072b2' title 'line 7'") &&
                          ContainsSubstring("set key outside right top\n"));
   chart.lines[0].label = "a name that is much longer";
   CHECK_THAT(gnuplot_script(chart, "svg", "x.svg", {}), ContainsSubstring("set key below left"));
@@ -144,8 +144,8 @@ TEST_CASE("a file has the data's range and the labels of the terminal") {
   Chart chart = line_chart({{1000, 3.9}, {400'000, 1.7}});
   chart.log_y = true;
   CHECK_THAT(gnuplot_script(chart, "svg", "x.svg", {}),
-             ContainsSubstring("set xrange [1000:400000]\nset xtics (\"50k\" 50000, \"100k\" 100000, ") &&
-                 ContainsSubstring("set logscale y\nset yrange [1.7:3.9]\nset ytics (\"2\" 2, \"2.5\" 2.5, "));
+             ContainsSubstring("set xrange [1000:400000]\nset xtics ('50k' 50000, '100k' 100000, ") &&
+                 ContainsSubstring("set logscale y\nset yrange [1.7:3.9]\nset ytics ('2' 2, '2.5' 2.5, "));
 }
 
 TEST_CASE("values near the largest double are drawn") {
@@ -198,6 +198,24 @@ TEST_CASE("an SVG parses as XML and has a vertex for each point, and a PNG has i
   };
   CHECK(number(16) == 640);
   CHECK(number(20) == 333);
+}
+
+TEST_CASE("names are no commands for gnuplot") {
+  if (!has_gnuplot()) SKIP("there is no gnuplot");
+  LedgerFolder folder;
+  const auto gone = folder.path / "gone", svg = folder.path / "a.svg";
+  const std::string name = "it's a`touch " + gone.string() + "`";
+  Chart chart = line_chart({{0, 1}, {1, 2}});
+  chart.title = chart.x_label = chart.y_label = chart.lines[0].label = name;
+  chart.lines.push_back({.label = name, .points = {{0, 3}}});
+  const BarChart bars{.title = name, .y_label = name, .names = {name, "b"}, .groups = {{name, {1, 2}}, {"z", {2, 3}}}};
+  for (int drawn = 0; drawn < 2; ++drawn) {
+    drawn == 0 ? write_image(chart, svg.string(), {}) : write_image(bars, svg.string(), {});
+    CHECK_FALSE(fs::exists(gone));
+    CHECK(is_xml(svg));
+    CHECK_THAT(read_file(svg), ContainsSubstring(name));
+  }
+  CHECK_THAT(read_file(svg), ContainsSubstring(">z<"));
 }
 
 TEST_CASE("a chart without any finite value is drawn too, and other names are refused") {

@@ -190,7 +190,7 @@ TEST_CASE("lines and log messages appear above the bar") {
   log::warning("the disk is nearly full");
   log::info("checkpoint published");
   const std::string screen = on_screen(shown.text());
-  CHECK(screen.starts_with("note: a  [31mremark\n"));
+  CHECK(screen.starts_with("note: a \\x1B[31mremark\n"));
   CHECK(screen.find("warning: the disk is nearly full\ncheckpoint published\nstep  50/200  ") != std::string::npos);
   CHECK(count(screen, "step") == 1);
 }

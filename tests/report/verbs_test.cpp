@@ -10,6 +10,7 @@
 namespace runner {
 Action setup_ls(CLI::App& app);
 Action setup_show(CLI::App& app);
+Action setup_tail(CLI::App& app);
 Action setup_metrics(CLI::App& app);
 }  // namespace runner
 
@@ -291,6 +292,41 @@ TEST_CASE("show prints the command that began a run and the one that resumed it"
   }
   CHECK(run_verb(setup_show, "last").out.find("\n  command   runner run llm.toml\n  resumed   runner resume good\n") !=
         std::string::npos);
+}
+
+TEST_CASE("show prints commands that can be pasted, generated texts as they are, and all of few events") {
+  LedgerFolder folder;
+  Variable home{"RUNNER_HOME", folder.home()};
+  {
+    Ledger ledger(folder.home(), Ledger::Mode::write);
+    NewRun row = new_run(folder, "good");
+    row.argv = {"runner", "run", "a b.toml", "--set", "run.notes=x & <b>"};
+    const std::string run = ledger.begin_run(row);
+    ledger.begin_attempt(run, "start");
+    for (int step = 1; step <= 4; ++step)
+      ledger.event(run, "sample",
+                   {{"step", step}, {"text", "\nROMEO " + std::to_string(step) + ".\n\x1b[31mJULIET\n"}});
+    for (int step = 1; step <= 7; ++step) ledger.event(run, "note", {{"message", "n" + std::to_string(step)}});
+    ledger.finish_run(run, "finished", 0, "");
+  }
+  const std::string out = run_verb(setup_show, "last").out;
+  INFO(out);
+  CHECK(out.find("\n  command   runner run 'a b.toml' --set 'run.notes=x & <b>'\n") != std::string::npos);
+  CHECK(out.find("\nsamples (3 of 4; --json has all)\n"
+                 "  step 2\n    ROMEO 2.\n    \\x1B[31mJULIET\n"
+                 "  step 3\n    ROMEO 3.\n    \\x1B[31mJULIET\n"
+                 "  step 4\n    ROMEO 4.\n    \\x1B[31mJULIET\n"
+                 "\nevents\n") != std::string::npos);
+  for (int step = 1; step <= 7; ++step) CHECK(out.find("note  n" + std::to_string(step) + "\n") != std::string::npos);
+}
+
+TEST_CASE("tail ends with the exit code of the run") {
+  ThreeRuns runs;
+  run_verb(setup_tail, "good --no-follow", ExitCode::done);
+  run_verb(setup_tail, "bbbb --no-follow", ExitCode::run_failed);
+  run_verb(setup_tail, "cccc --no-follow", ExitCode::run_failed);
+  runs.folder.raw().execute("UPDATE run SET status = 'preempted' WHERE id LIKE '%bbbb'");
+  run_verb(setup_tail, "bbbb --no-follow", ExitCode::preempted);
 }
 
 TEST_CASE("show prints the run on an MLflow server") {

@@ -21,7 +21,10 @@ TEST_CASE("only the server's own address is answered") {
   CHECK(status(guard.refusal(with({{"host", "localhost:8787"}}))) == 200);
   CHECK(status(guard.refusal(with({{"host", "[::1]:8787"}}))) == 200);
   CHECK(status(guard.refusal(with({{"host", "LOCALHOST:8787"}}))) == 200);
-  for (const char* host : {"", "evil.example:8787", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8787.evil.example",
+  // A tunnel has another port: ssh -L 9000:127.0.0.1:8787.
+  for (const char* host : {"127.0.0.1", "127.0.0.1:80", "localhost:9000", "[::1]:9000"})
+    CHECK(status(guard.refusal(with({{"host", host}}))) == 200);
+  for (const char* host : {"", "evil.example:8787", "127.0.0.1:8787.evil.example", "127.0.0.1:", "[::1]evil:8787",
                            "localhost.evil.example:8787", "10.0.0.1:8787"})
     CHECK(status(guard.refusal(with({{"host", host}}))) == 403);
   CHECK(status(guard.refusal(with({}))) == 403);
@@ -58,19 +61,41 @@ TEST_CASE("pages of other sites are refused") {
   CHECK(status(guard.refusal(with({host, {"origin", "http://127.0.0.1:8787"}}))) == 200);
   CHECK(status(guard.refusal(with({host, {"origin", "http://evil.example"}}))) == 403);
   CHECK(status(guard.refusal(with({host, {"origin", "null"}}))) == 403);
+  CHECK(status(guard.refusal(with({host, {"origin", "http://127.0.0.1:5000"}}))) == 403);  // another user's server
+  CHECK(status(guard.refusal(with({{"host", "localhost:9000"}, {"origin", "http://localhost:9000"}}))) == 200);
   CHECK(status(guard.refusal(with({host, {"origin", "https://127.0.0.1:8787"}}))) == 403);
   CHECK(status(guard.refusal(with({host, {"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "no-cors"}}))) == 403);
   CHECK(status(guard.refusal(with({host, {"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "navigate"}}))) == 200);
 }
 
-TEST_CASE("changes need the token") {
-  const Guard guard("127.0.0.1", 8787, "secret");
-  CHECK(status(guard.writing_refusal(with({{"x-runner-token", "secret"}}))) == 200);
-  for (const char* token : {"", "Secret", "secre", "secret "})
-    CHECK(status(guard.writing_refusal(with({{"x-runner-token", token}}))) == 403);
+TEST_CASE("changes and reading need the token") {
+  const Guard guard("127.0.0.1", 8787, "secret"), read_only("127.0.0.1", 8787, "secret", {.read_only = true}),
+      open("127.0.0.1", 8787, "secret", {.open_read = true}),
+      shown("127.0.0.1", 8787, "", {.read_only = true, .open_read = true});
+  const auto right = with({{"x-runner-token", "secret"}});
+  CHECK(status(guard.writing_refusal(right)) == 200);
+  CHECK(status(guard.reading_refusal(right)) == 200);
+  CHECK(status(read_only.writing_refusal(right)) == 403);
+  CHECK(status(read_only.reading_refusal(right)) == 200);
+  for (const char* token : {"", "Secret", "secre", "secret "}) {
+    const auto wrong = with({{"x-runner-token", token}});
+    CHECK(status(guard.writing_refusal(wrong)) == 403);
+    CHECK(status(guard.reading_refusal(wrong)) == 403);
+    CHECK(status(open.reading_refusal(wrong)) == 200);
+    CHECK(status(open.writing_refusal(wrong)) == 403);
+    CHECK(status(shown.reading_refusal(wrong)) == 200);
+    CHECK(status(shown.writing_refusal(wrong)) == 403);
+  }
   CHECK(status(guard.writing_refusal(with({}))) == 403);
-  const Guard read_only("127.0.0.1", 8787, "");
-  CHECK(status(read_only.writing_refusal(with({{"x-runner-token", ""}}))) == 403);
+  CHECK(status(guard.reading_refusal(with({}))) == 403);
+  // An EventSource cannot set headers; no other address takes the token there.
+  auto stream = with({});
+  stream.query = {{"token", "secret"}};
+  CHECK(status(guard.reading_refusal(stream)) == 403);
+  stream.path = "/api/1/events";
+  CHECK(status(guard.reading_refusal(stream)) == 200);
+  stream.query = {{"token", "other"}};
+  CHECK(status(guard.reading_refusal(stream)) == 403);
 }
 
 TEST_CASE("tokens are random") {

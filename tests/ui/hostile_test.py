@@ -21,6 +21,7 @@ def has_sanitizer(server):
 
 class HostileClients(WithServer):
     """1,000 requests that no browser sends. None may end the server, block it, or leave memory, threads or descriptors behind."""
+    options = ("--open-read",)  # so that all get further than the check of the token
 
     def head(self, *lines):
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
@@ -157,6 +158,7 @@ class HostileClients(WithServer):
 
 class SlowClients(WithServer):
     """On a server that has no other connections."""
+    options = ("--open-read",)  # so that all get further than the check of the token
 
     def test_slow_clients_are_disconnected_and_block_nobody(self):
         slow = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(100)]
@@ -186,6 +188,7 @@ class SlowClients(WithServer):
 
 class Scarcity(WithServer):
     """The system gives the server no thread, no memory or no descriptor for a while."""
+    options = ("--open-read",)  # so that all get further than the check of the token
 
     def limited(self, what, value):
         """Sets a limit of the running server until the test ends; returns a function that lifts it before."""

@@ -44,7 +44,7 @@ class InChromium(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.home = os.path.join(cls.folder.name, "home")
         demo_ledger.make(cls.home, runs=40, points=300)
-        cls.server = Server(RUNNER, cls.home)
+        cls.server = Server(RUNNER, cls.home, "--open-read")
         cls.browser = Browser()
         cls.names = {"run": cls.server.get("runs", filter="status:finished -name:lr_and*", limit=1)["runs"][0]["id"], "sweep": cls.server.get("sweeps")["sweeps"][0]["id"]}
 

@@ -56,7 +56,7 @@ class Curves(InChromium):
             return
         cls.long_folder = tempfile.TemporaryDirectory()
         demo_ledger.make(cls.long_folder.name, runs=6, points=60, long=2, sweep=0)
-        cls.long_server = Server(RUNNER, cls.long_folder.name)
+        cls.long_server = Server(RUNNER, cls.long_folder.name, "--open-read")
 
     @classmethod
     def tearDownClass(cls):

@@ -78,7 +78,7 @@ class Away(InChromium):
         page.wait("document.querySelector('main .empty button')", 15)  # after three further tries
         with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
             database.execute("UPDATE run SET name = 'renamed_meanwhile' WHERE id = ?", (self.names["run"],))
-        Away.server = Server(RUNNER, self.home, "--port", str(port))
+        Away.server = Server(RUNNER, self.home, "--open-read", "--port", str(port))
         page.wait("document.querySelector('#away').hidden", 15)
         page.wait("document.querySelector('h1').innerText == 'renamed_meanwhile'", 15)  # by itself
         page.run(GO.format("/"))
@@ -106,17 +106,17 @@ class Tabs(InChromium):
         pages = [self.page("/", window=True) for _ in range(7)] + [self.page("/") for _ in range(3)]
         for page in pages:
             page.wait(f"{LIVE} && document.querySelectorAll('tr[data-id]').length > 5")
-        self.assertEqual(sum(url.endswith("/events") for page in pages for url in page.requests), 1)
+        self.assertEqual(sum("/api/1/events" in url for page in pages for url in page.requests), 1)
         time.sleep(2.5)  # the server compares with its first look
         self.rename("seen_by_all_tabs")
         self.all_show(pages, "seen_by_all_tabs")
-        leader = next(page for page in pages if any(url.endswith("/events") for url in page.requests))
+        leader = next(page for page in pages if any("/api/1/events" in url for url in page.requests))
         pages.remove(leader)
         leader.close()
         end = time.monotonic() + 10
-        while sum(url.endswith("/events") for page in pages for url in page.requests) != 1 and time.monotonic() < end:
+        while sum("/api/1/events" in url for page in pages for url in page.requests) != 1 and time.monotonic() < end:
             pages[0].settle(0.1)
-        self.assertEqual(sum(url.endswith("/events") for page in pages for url in page.requests), 1, "another tab listens now")
+        self.assertEqual(sum("/api/1/events" in url for page in pages for url in page.requests), 1, "another tab listens now")
         for page in pages:
             page.wait(LIVE)
         time.sleep(2.5)

@@ -265,7 +265,7 @@ class Use(InChromium):
         self.assert_clean(page)
 
     def test_without_a_token_nothing_can_be_changed(self):
-        with Server(RUNNER, self.home) as server:  # another origin, whose token the browser has not seen
+        with Server(RUNNER, self.home, "--open-read") as server:  # another origin, whose token the browser has not seen
             page = self.page_of(server, "/run/" + self.names["run"])
             page.wait(READY["run"][1])
             self.assertFalse(page.run("[...document.querySelectorAll('button')].some((e) => /\\+ tag|Archive|Stop/.test(e.innerText))"))
@@ -273,7 +273,7 @@ class Use(InChromium):
 
     def test_a_new_tab_may_write_too_but_not_with_an_old_token(self):
         writes = "[...document.querySelectorAll('button')].some((e) => e.innerText == '+ tag')"
-        with Server(RUNNER, self.home) as server:
+        with Server(RUNNER, self.home, "--open-read") as server:
             path = "/run/" + self.names["run"]
             self.page_of(server, path, write=True).wait(writes)
             page = self.page_of(server, path)
@@ -294,7 +294,7 @@ class Use(InChromium):
         page.wait("document.body.innerText.includes('there is no run \"no_such_run\"')")
         page = self.page("/nothing")
         page.wait("document.body.innerText.includes('There is no such page')")
-        with tempfile.TemporaryDirectory() as folder, Server(RUNNER, os.path.join(folder, "home")) as server:
+        with tempfile.TemporaryDirectory() as folder, Server(RUNNER, os.path.join(folder, "home"), "--open-read") as server:
             for path, text in (("/", "runner run recipes/llm_fsdp.toml"), ("/compare", "No runs to compare"), ("/sweep", "runner sweep run"), ("/run", "runner run"), ("/plan", "runner recommend")):
                 empty = self.browser.page()
                 empty.open(server.url + path)
@@ -305,7 +305,7 @@ class Use(InChromium):
     def test_a_server_that_ends_is_reported(self):
         with tempfile.TemporaryDirectory() as folder:
             demo_ledger.make(folder, runs=3, points=20, sweep=0)
-            server = Server(RUNNER, folder)
+            server = Server(RUNNER, folder, "--open-read")
             page = self.browser.page()
             page.open(server.url)
             page.wait("document.querySelector('#live').classList.contains('on')")

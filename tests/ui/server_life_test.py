@@ -65,7 +65,7 @@ class Life(unittest.TestCase):
             server = Server(RUNNER, folder)
             streams = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=10) for _ in range(5)]
             for stream in streams:
-                stream.request("GET", "/api/1/events")
+                stream.request("GET", f"/api/1/events?token={server.token}")
                 stream.getresponse()
             began = time.monotonic()
             self.assertEqual(server.stop(), 0)

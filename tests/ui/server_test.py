@@ -51,7 +51,7 @@ class Api(WithServer):
         columns = "id,name,data.shuffle,optimizer.betas,last(loss),best(val_loss),tag,archived,started,strategy,optimizer.lr"
         shown = {run["id"]: dict(zip(columns.split(","), run["cells"])) for run in self.get("runs", filter="-status:running", columns=columns, limit=500)["runs"]}
         listed = json.loads(self.runner("ls", "-status:running", "--columns", columns, "--json"))["runs"]
-        self.assertEqual(shown, {run["id"]: run["columns"] for run in listed})
+        self.assertEqual(shown, {run["id"]: run["cells"] for run in listed})
         self.assertEqual([shown[id_][name] for name in ("name", "data.shuffle", "optimizer.betas", "last(loss)")], ["[1,2]", True, [0.9, 0.95], "NaN"])
         with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
             database.execute("UPDATE run SET name = ? WHERE id = ?", (before, id_))
@@ -347,7 +347,7 @@ class Protection(WithServer):
 
     def test_changes_need_the_token(self):
         id_ = self.some_run()
-        for headers in ({}, {"X-Runner-Token": "0" * 32}):
+        for headers in ({"X-Runner-Token": ""}, {"X-Runner-Token": "0" * 32}):
             for path in (f"/api/1/runs/{id_}/stop", f"/api/1/runs/{id_}/edit"):
                 self.assertEqual(self.server.ask(path, "POST", {"archived": True}, headers)[0], 403)
         self.assertEqual(self.server.ask(f"/api/1/runs/{id_}/edit")[0], 405)
@@ -393,8 +393,62 @@ class Protection(WithServer):
 
     def test_read_only(self):
         with Server(RUNNER, self.home, "--read-only") as server:
-            self.assertEqual(server.token, "")
-            self.assertEqual(server.ask(f"/api/1/runs/{self.some_run()}/edit", "POST", {}, {"X-Runner-Token": ""})[0], 403)
+            self.assertTrue(server.get("runs", limit=1)["runs"])
+            self.assertEqual(server.ask(f"/api/1/runs/{self.some_run()}/edit", "POST", {})[0], 403)
+            self.assertFalse(server.get("")["may_write"])
+
+    def test_reading_needs_the_token_unless_it_is_open(self):
+        nothing = {"X-Runner-Token": ""}
+        reading = [route["path"].replace("*", self.some_run()) for route in self.get("")["api"] if route["method"] == "GET"]
+        self.assertGreater(len(reading), 12)
+        for path in reading:
+            self.assertEqual(self.server.ask(path, headers=nothing)[0], 200 if path == "/api/1/" else 403, path)
+            self.assertEqual(self.server.ask(path + "?token=" + "0" * 32, headers=nothing)[0], 200 if path == "/api/1/" else 403, path)
+        self.assertEqual(self.server.ask("/", headers=nothing)[0], 200)  # the page has nothing of the ledger
+        index = json.loads(self.server.ask("/api/1", headers=nothing)[2])
+        self.assertEqual((index["may_read"], index["may_write"], index["token_valid"]), (False, False, False))
+        self.assertNotIn("home", index)
+        with Server(RUNNER, self.home, "--open-read") as server:
+            self.assertEqual(server.ask("/api/1/devices", headers=nothing)[0], 200)
+            self.assertEqual(server.ask(f"/api/1/runs/{self.some_run()}/edit", "POST", {"notes": "x"}, nothing)[0], 403)
+
+    def test_a_tunnel_may_have_another_port(self):
+        self.assertEqual(self.server.ask("/api/1/devices", headers={"Host": "localhost:9000", "Origin": "http://localhost:9000"})[0], 200)
+        self.assertEqual(self.server.ask("/api/1/devices", headers={"Origin": "http://localhost:9000"})[0], 403)
+
+    def test_a_long_word_is_answered_at_once(self):
+        began = self.server.cpu_seconds()
+        self.assertEqual(self.server.ask("/api/1/runs", filter="x" * 7000 + ":1")[0], 400)
+        self.assertLess(self.server.cpu_seconds() - began, 0.5)
+
+    def test_steps_at_both_ends_of_the_integers(self):
+        table = os.path.join(self.folder.name, "steps.csv")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write(f"step,loss\n{-2**62},1\n0,2\n{2**62},3\n")
+        run = self.runner("import", "csv", table).split()[0]
+        curve = self.get("curves", runs=run, metric="loss", pixels=10)["curves"][0]
+        self.assertEqual(curve["y"], [1, 2, 3])
+        row = self.get("runs", runs=run, sparkline="loss")["runs"][0]
+        self.assertEqual(row["id"], run)
+        self.runner("rm", run)
+
+    def test_a_plan_of_a_record_from_elsewhere_loads_nothing_that_it_names(self):
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            run, id_ = database.execute("SELECT run, id FROM run WHERE status = 'finished' LIMIT 1").fetchone()
+            config, origins = {"model": {"name": "plugin", "plugin": "runs/x.so"}}, {"model.name": "r.toml:1", "model.plugin": "r.toml:2"}
+            for column, value in (("config", config), ("origins", origins)):
+                database.execute("INSERT INTO config VALUES (?, ?)", (f"hash of {column}", json.dumps(value)))
+            before = database.execute("SELECT config, origins FROM run WHERE run = ?", (run,)).fetchone()
+            database.execute("UPDATE run SET config = 'hash of config', origins = 'hash of origins' WHERE run = ?", (run,))
+            database.execute("INSERT INTO imported (run, time, kind, source, origin, digest) VALUES (?, 1, 'bundle', 'a.bundle', 'x', 'y')", (run,))
+        try:
+            status, _, body = self.server.ask(f"/api/1/runs/{id_}/recommend", device_kind="h100-80g")
+            self.assertEqual(status, 400)
+            self.assertIn(f'run {id_} was imported from bundle (a.bundle), so its model.plugin = "runs/x.so" is not used here', json.loads(body)["error"])
+        finally:
+            with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+                database.execute("UPDATE run SET config = ?, origins = ? WHERE run = ?", (*before, run))
+                database.execute("DELETE FROM imported WHERE source = 'a.bundle'")
 
     def test_more_streams_than_allowed_may_ask_again(self):
         with Server(RUNNER, self.home) as server:

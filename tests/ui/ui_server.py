@@ -46,7 +46,8 @@ class Server:
     def ask(self, path, method="GET", body=None, headers=None, **parameters):
         """(status, headers, bytes)"""
         query = urllib.parse.urlencode({key.rstrip("_"): value for key, value in parameters.items()})
-        request = urllib.request.Request(self.url + path + ("?" + query if query else ""), method=method, data=None if body is None else json.dumps(body).encode(), headers=headers or {})
+        request = urllib.request.Request(self.url + path + ("?" + query if query else ""), method=method, data=None if body is None else json.dumps(body).encode(),
+                                         headers={"X-Runner-Token": self.token, **(headers or {})})
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 return answer.status, dict(answer.headers), answer.read()
@@ -84,7 +85,7 @@ class Server:
 def listen(server):
     """A stream of changes: its connection, and its lines behind the greeting."""
     stream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-    stream.request("GET", "/api/1/events")
+    stream.request("GET", f"/api/1/events?token={server.token}")
     answer = stream.getresponse()
     assert answer.getheader("Content-Type") == "text/event-stream"
     lines = iter(lambda: answer.fp.readline().decode(), "")

@@ -12,12 +12,14 @@ RUNNER = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 
 
 class WithServer(unittest.TestCase):
+    options = ()
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.home = os.path.join(cls.folder.name, "home")
         demo_ledger.make(cls.home, runs=30, points=300, sweep=16)
-        cls.server = Server(RUNNER, cls.home)
+        cls.server = Server(RUNNER, cls.home, *cls.options)
 
     @classmethod
     def tearDownClass(cls):

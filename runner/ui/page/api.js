@@ -10,18 +10,23 @@ try {
 } catch { /* storage is turned off */ }
 if (inAddress) history.replaceState(null, "", location.pathname + location.search);
 
-export const mayWrite = () => token !== "";
+let writes = token !== "", reads = true;
+export const mayWrite = () => writes, mayRead = () => reads;
+/** The address of the stream of changes: the headers of an EventSource cannot be set. */
+export const eventsAddress = () => "/api/1/events" + (token ? `?token=${token}` : "");
 
-/** A token that was kept may be one of an earlier server. Whether it was; it is forgotten then. */
+/** Asks what the token permits: one that was kept may be of an earlier server, and is forgotten then. Whether this changes anything. */
 export async function forgetOldToken() {
-  if (inAddress || !token) return false;
-  const { may_write: valid } = await (await ask("", { headers: { "X-Runner-Token": token } })).json();
-  if (valid) return false;
-  token = "";
-  try {
-    localStorage.removeItem("runner.token");
-  } catch { /* storage is turned off */ }
-  return true;
+  const before = [writes, reads].join();
+  const { may_write, may_read, token_valid } = await (await ask("")).json();
+  [writes, reads] = [may_write, may_read];
+  if (token && !token_valid) {
+    token = "";
+    try {
+      localStorage.removeItem("runner.token");
+    } catch { /* storage is turned off */ }
+  }
+  return before !== [writes, reads].join();
 }
 
 export class ApiError extends Error {
@@ -34,7 +39,7 @@ export class ApiError extends Error {
 async function ask(path, options) {
   let response;
   try {
-    response = await fetch(`/api/1/${path}`, options);
+    response = await fetch(`/api/1/${path}`, { ...options, headers: { "X-Runner-Token": token, ...options?.headers } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     tellReachable(false);
@@ -71,7 +76,7 @@ export const getText = async (path, parameters) => (await read(path + query(para
 export const post = async (path, body) =>
   (await ask(path, {
     method: "POST",
-    headers: { "Content-Type": "application/json", "X-Runner-Token": token },
+    headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body ?? {}),
   })).json();
 

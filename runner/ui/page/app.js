@@ -1,6 +1,6 @@
 // The shell: which view is shown, the filter field, live updates, theme, keys.
 import { $, $$, h, popover, replace, toast } from "./dom.js";
-import { forgetOldToken, mayWrite, onReachable } from "./api.js";
+import { forgetOldToken, mayRead, mayWrite, onReachable } from "./api.js";
 import { listen } from "./stream.js";
 import { withTries } from "./tries.js";
 import { address, change, go, kept, onMove, parameter, place } from "./state.js";
@@ -199,8 +199,10 @@ let streamState = "connecting", awayLater;
 function showConnection() {
   const live = $("#live"), away = $("#away");
   live.className = `live ${streamState === "live" ? "on" : streamState === "gone" ? "off" : ""}`;
-  live.title = mayWrite() ? "" : "Tags, notes and runs can be changed in the page of the address that `runner ui` printed, with #token=";
-  $("span", live).textContent = { live: mayWrite() ? "live" : "read only", connecting: "connecting", gone: "disconnected" }[streamState];
+  const toChange = "Tags, notes and runs can be changed in the page of the address that `runner ui` printed, with #token=";
+  live.title = mayWrite() ? "" : mayRead() ? toChange : "Open the address that `runner ui` printed, with #token=";
+  const words = { live: mayWrite() ? "live" : "read only", connecting: "connecting", gone: "disconnected" };
+  $("span", live).textContent = mayRead() ? words[streamState] : "no token";
   clearTimeout(awayLater);
   if (streamState === "live") away.hidden = true;
   else awayLater = setTimeout(() => (away.hidden = false), 1500);

@@ -155,6 +155,8 @@ async function fill(id) {
         ? `${count(measured.tokens_per_s)} tokens/s`
         : run.metrics.tokens_per_s
         ? `${count(run.metrics.tokens_per_s.last)} tokens/s`
+        : measured.samples_per_s ?? run.metrics.samples_per_s?.last
+        ? `${count(measured.samples_per_s ?? run.metrics.samples_per_s.last)} samples/s`
         : "",
     ],
     ["Memory", run.metrics.memory_bytes ? `${bytes(run.metrics.memory_bytes.max)} per rank` : ""],

@@ -9,7 +9,13 @@ function download(name, url) {
   link.remove();
 }
 
-const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+/** A cell of CSV, as base/quoting.hpp writes it: a text that spreadsheets would compute gets an apostrophe. */
+function cell(value) {
+  const text = String(value ?? ""), number = Number(text.replace("Infinity", "1"));
+  const computed = text.length > 1 && /^[=+\-@\t\r]/.test(text) && Number.isNaN(number);
+  const safe = computed ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
 
 /** Saves rows of values as CSV; the first one names them. */
 export function saveTable(name, rows) {

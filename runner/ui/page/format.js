@@ -120,7 +120,7 @@ export function quantity(name, value) {
 /** A value of a recipe. */
 export function plain(value) {
   if (value === null || value === undefined) return "—";
-  if (typeof value === "number") return short(value, 6);
+  if (typeof value === "number") return Number.isSafeInteger(value) ? minus(String(value)) : short(value, 6);
   if (typeof value === "string") return value;
   return JSON.stringify(value);
 }

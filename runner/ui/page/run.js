@@ -18,7 +18,7 @@ const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system",
 
 function headline(run) {
   const measured = run.measured ?? {}, last = (name) => run.metrics[name]?.last, total = run.config?.train?.max_steps;
-  const rate = measured.tokens_per_s ?? last("tokens_per_s") ?? last("samples_per_s");
+  const tokens = measured.tokens_per_s ?? last("tokens_per_s"), rate = tokens ?? measured.samples_per_s ?? last("samples_per_s");
   const memory = measured.memory_bytes_per_rank ?? run.metrics.memory_bytes?.max;
   const item = (
     name,
@@ -33,7 +33,7 @@ function headline(run) {
     item("Loss", run.final_loss === null ? "" : number(run.final_loss)),
     run.metric !== "loss" && run.metric_value !== null ? item(run.metric, number(run.metric_value)) : null,
     run.best_checkpoint ? item("Best checkpoint", number(run.best_checkpoint.value), `at step ${integer(run.best_checkpoint.step)}`) : null,
-    item("Speed", rate ? count(rate) : "", `${last("samples_per_s") && !last("tokens_per_s") ? "samples" : "tokens"}/s`),
+    item("Speed", rate ? count(rate) : "", `${tokens ? "tokens" : "samples"}/s`),
     item("Memory", memory ? bytes(memory) : "", "per rank"),
     item("Took", duration(run.seconds)),
     item("Strategy", run.strategy, run.world_size > 1 ? `on ${run.world_size} ranks` : ""),

@@ -2,6 +2,8 @@
 // each tab would leave none for the seventh tab. One tab holds a lock and listens to the server; it tells the others what it hears. Where
 // there are no locks (pages that are neither local nor encrypted), each tab listens only while it is visible.
 
+import { eventsAddress } from "./api.js";
+
 const listeners = new Set();
 let missed = false; // something changed while this tab was hidden
 
@@ -26,7 +28,7 @@ document.addEventListener("visibilitychange", () => {
 function connect(hear) {
   let source, later, pause = 1000;
   const open = () => {
-    source = new EventSource("/api/1/events");
+    source = new EventSource(eventsAddress());
     source.addEventListener("hello", () => {
       pause = 1000;
       hear({ state: "live" });
