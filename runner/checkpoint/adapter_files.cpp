@@ -7,6 +7,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/float_types.hpp"
+#include "runner/checkpoint/tied_head.hpp"
 #include "runner/models/adapters.hpp"
 
 namespace runner {
@@ -14,8 +15,6 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
-
-const std::string prefix = "base_model.model.";
 
 /// One of our matrices in a module of transformers.
 struct AdaptedPart {
@@ -45,7 +44,8 @@ struct AdaptedModule {
 struct AdaptedModel {
   std::vector<AdaptedModule> modules;
   std::vector<size_t> whole;
-  std::vector<HfTensor> tensors;  ///< by slot
+  std::vector<HfTensor> tensors;           ///< by slot
+  std::optional<TiedHead> tied_head = {};  ///< if its weight is among `whole`
 
   AdaptedModel(const Recipe& recipe, const ModelSpec& spec) : tensors(hf_names(recipe.model, spec)) {
     const auto parameters = spec.parameters();
@@ -69,6 +69,8 @@ struct AdaptedModel {
       const auto magnitude = spec.adapter->magnitudes ? std::optional(spec.slot(names.magnitude)) : std::nullopt;
       found->parts.push_back({.a = slot, .b = b, .magnitude = magnitude, .rows = tensor.rows});
     }
+    const auto tied = find_tied_head(recipe.model, spec);
+    if (tied && parameters[tied->slot]->trainable) tied_head = tied;
   }
 };
 
@@ -250,7 +252,7 @@ AdapterFolder::AdapterFolder(const fs::path& folder, const Recipe& recipe, const
   std::vector<std::string> problems;
   for (const auto& module : model.modules) {
     std::vector<int64_t> a_shape, b_shape, m_shape;
-    const auto name = prefix + module.name;
+    const auto name = peft_prefix + module.name;
     Product product{.rank = 0,
                     .a = tensors.take(name + ".lora_A.weight", a_shape),
                     .b = tensors.take(name + ".lora_B.weight", b_shape),
@@ -282,7 +284,7 @@ AdapterFolder::AdapterFolder(const fs::path& folder, const Recipe& recipe, const
   }
   for (size_t slot : model.whole) {
     std::vector<int64_t> shape, own = spec.parameters()[slot]->shape;
-    auto values = tensors.take(prefix + model.tensors[slot].name, shape);
+    auto values = tensors.take(peft_prefix + model.tensors[slot].name, shape);
     if (values.empty()) continue;  // it starts from the base
     if (model.tensors[slot].transposed) std::swap(own.at(0), own.at(1));
     if (shape != own)
@@ -290,6 +292,11 @@ AdapterFolder::AdapterFolder(const fs::path& folder, const Recipe& recipe, const
           fmt::format("`{}` is {} instead of {}", model.tensors[slot].name, shape_text(shape), shape_text(own)));
     else
       values_[slot] = model.tensors[slot].transposed ? transposed(values, own[0], own[1]) : std::move(values);
+  }
+  if (const auto& tied = model.tied_head) {
+    std::vector<int64_t> shape;
+    tensors.take(peft_prefix + tied->head, shape);  // the same values as those of the embedding
+    if (const auto difference = difference_of_head(folder, *tied); !difference.empty()) problems.push_back(difference);
   }
   for (const auto& name : tensors.unused())
     problems.push_back(fmt::format("the recipe's targets do not include `{}`", name));
@@ -336,11 +343,12 @@ json config_of(const Recipe& recipe, const ModelSpec& spec, const AdaptedModel& 
     ranks[module.name] = fine_tune.rank * std::ssize(module.parts);
     alphas[module.name] = fine_tune.alpha * (fine_tune.rslora ? std::sqrt(parts) : parts);
   }
-  for (size_t slot : model.whole) {
-    const auto module = model.tensors[slot].name.substr(0, model.tensors[slot].name.rfind('.'));
-    const auto name = saved_module(module);
+  const auto add_whole = [&](const std::string& tensor) {
+    const auto name = saved_module(tensor.substr(0, tensor.rfind('.')));
     if (std::find(whole.begin(), whole.end(), name) == whole.end()) whole.push_back(name);
-  }
+  };
+  for (size_t slot : model.whole) add_whole(model.tensors[slot].name);
+  if (model.tied_head) add_whole(model.tied_head->head);
   return {{"alpha_pattern", alphas},
           {"auto_mapping", nullptr},
           {"base_model_name_or_path", recipe.model.init_from ? json(*recipe.model.init_from) : json()},
@@ -381,12 +389,15 @@ void export_adapter(const fs::path& folder, const Recipe& recipe, const ModelSpe
           "export the merged model instead, without --adapter",
           module.name);
     auto [rank, a, b, magnitudes] = join_parts(module, spec, read);
-    tensors.push_back({.name = prefix + module.name + ".lora_A.weight", .dtype = "F32", .shape = {rank, module.in}});
+    tensors.push_back(
+        {.name = peft_prefix + module.name + ".lora_A.weight", .dtype = "F32", .shape = {rank, module.in}});
     values.push_back(std::move(a));
-    tensors.push_back({.name = prefix + module.name + ".lora_B.weight", .dtype = "F32", .shape = {module.out, rank}});
+    tensors.push_back(
+        {.name = peft_prefix + module.name + ".lora_B.weight", .dtype = "F32", .shape = {module.out, rank}});
     values.push_back(std::move(b));
     if (!spec.adapter->magnitudes) continue;
-    tensors.push_back({.name = prefix + module.name + ".lora_magnitude_vector", .dtype = "F32", .shape = {module.out}});
+    tensors.push_back(
+        {.name = peft_prefix + module.name + ".lora_magnitude_vector", .dtype = "F32", .shape = {module.out}});
     values.push_back(std::move(magnitudes));
   }
   for (size_t slot : model.whole) {
@@ -396,8 +407,17 @@ void export_adapter(const fs::path& folder, const Recipe& recipe, const ModelSpe
       whole = transposed(whole, shape.at(0), shape.at(1));
       std::swap(shape[0], shape[1]);
     }
-    tensors.push_back({.name = prefix + model.tensors[slot].name, .dtype = "F32", .shape = shape});
+    tensors.push_back({.name = peft_prefix + model.tensors[slot].name, .dtype = "F32", .shape = shape});
     values.push_back(std::move(whole));
+    if (!model.tied_head || model.tied_head->slot != slot) continue;
+    // PEFT's copy of the embedding does not change the output layer, so that is written, too.
+    if (model.tied_head->head.empty())
+      throw usage_error(
+          "the output layer of {} shares the weight of `{}`, which the run has trained, and PEFT cannot train both "
+          "as one; export the merged model instead, without --adapter",
+          recipe.model.name, model.tensors[slot].name);
+    tensors.push_back({.name = peft_prefix + model.tied_head->head, .dtype = "F32", .shape = std::move(shape)});
+    values.push_back(values.back());
   }
   write_export(folder, [&](const fs::path& temporary) {
     SafetensorsWriter writer(temporary / "adapter_model.safetensors", tensors, {{"format", "pt"}});

@@ -5,12 +5,16 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runner/checkpoint/hf.hpp"
 #include "runner/checkpoint/safetensors.hpp"
 
 namespace runner {
+
+/// Of the names of transformers in PEFT's files.
+inline const std::string peft_prefix = "base_model.model.";
 
 /// The adapter in a folder. The constructor compares it with the recipe and the spec (with adapters), and throws Error(usage) if
 /// rank, factor, targets or shapes differ.

@@ -5,6 +5,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
+#include "runner/checkpoint/tied_head.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/pretrained/model_files.hpp"
 
@@ -67,6 +68,21 @@ Recipe::FineTune settings_of(const fs::path& folder, const json& config) {
   return settings;
 }
 
+/// Gives the model an output layer of its own, with the weight of the embedding, as PEFT has it beside a trained copy of the embedding.
+void untie(StoredModel& model) {
+  model.recipe.model.tie_embeddings = false;
+  auto untied = make_spec(model.recipe, model.spec.vocab_size, model.spec.seq_len);
+  const auto& shared = model.spec.blocks.back().shared.front();
+  std::vector<size_t> slots;
+  for (const auto* parameter : untied.stored())
+    slots.push_back(model.spec.stored_index(parameter->name == "head.weight" ? shared : parameter->name));
+  model.has = [has = model.has, slots](size_t slot) { return has(slots[slot]); };
+  model.read = [read = model.read, slots](size_t slot, int64_t offset, std::span<float> out) {
+    read(slots[slot], offset, out);
+  };
+  model.spec = std::move(untied);
+}
+
 }  // namespace
 
 bool is_adapter_folder(const fs::path& folder) {
@@ -79,6 +95,9 @@ StoredModel open_adapter_model(const ModelPlace& place) {
   auto base_place = place;
   base_place.folder = find_base(place, config).string();
   auto model = open_stored_model(base_place);
+  if (const auto tied = find_tied_head(model.recipe.model, model.spec);
+      tied && !tied->head.empty() && !difference_of_head(folder, *tied).empty())
+    untie(model);
   auto recipe = model.recipe;
   recipe.model.init_from = base_place.folder;
   recipe.fine_tune = settings_of(folder, config);

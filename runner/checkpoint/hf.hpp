@@ -71,10 +71,11 @@ struct WeightsFolder {
   std::string dtype = "F32";  ///< F32, BF16 or F16
   int64_t shard_bytes_max = 5'000'000'000;
   nlohmann::json config_entries =
-      nlohmann::json::object();            ///< in addition to those of the model: bos_token_id, columns ...
-  nlohmann::json preprocessor = nullptr;   ///< preprocessor_config.json of a model of images
-  std::vector<fs::path> companions;        ///< files that are copied into the exported folder
-  std::vector<Tokenizer::File> tokenizer;  ///< copied under their names
+      nlohmann::json::object();               ///< in addition to those of the model: bos_token_id, columns ...
+  nlohmann::json preprocessor = nullptr;      ///< preprocessor_config.json of a model of images
+  nlohmann::json tokenizer_config = nullptr;  ///< tokenizer_config.json, if it is not among the files below
+  std::vector<fs::path> companions;           ///< files that are copied into the exported folder
+  std::vector<Tokenizer::File> tokenizer;     ///< copied under their names
 };
 
 /// The file of a Hugging Face folder's tokenizer, of any kind; empty: there is none.

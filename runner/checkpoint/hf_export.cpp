@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 #include "runner/base/error.hpp"
 #include "runner/checkpoint/float_types.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int64_t chunk_elements = 1 << 20;
 
-/// A tensor of the exported file, and the parameters in it.
+/// A tensor of the exported file, and the parameters in it. Without parameters it is a number of batches, 0.
 struct Output {
   struct Part {
     size_t slot = 0;
@@ -40,6 +41,10 @@ std::vector<Output> outputs(const Recipe::Model& model, const ModelSpec& spec, c
     if (found == list.end()) found = list.insert(found, {{name.name, options.dtype, shape}, name.transposed});
     found->parts.push_back({slot, name.rows});
   }
+  const std::string variance = "running_var", batches = "num_batches_tracked";  // PyTorch's BatchNorm expects both
+  for (const auto& name : names)
+    if (name.name.ends_with(variance))
+      list.push_back({{name.name.substr(0, name.name.size() - variance.size()) + batches, "I64", {}}});
   for (auto& output : list)  // in the order of the file's rows
     std::ranges::sort(output.parts, {}, [](const Output::Part& part) { return part.rows ? part.rows->first : 0; });
   return list;
@@ -67,6 +72,10 @@ class TensorStream {
   TensorStream(SafetensorsWriter& writer, const ParameterReader& read) : writer_(writer), read_(read) {}
 
   void write(const Output& output) {
+    if (output.parts.empty()) {
+      constexpr std::array<int64_t, 1> batches{0};
+      return writer_.write(std::as_bytes(std::span(batches)));
+    }
     const auto& first = output.parts.front();
     if (!first.rows) return write(output, first.slot, 0, output.info.numel());
     const int64_t columns = output.info.numel() / output.info.shape[0];
@@ -193,6 +202,8 @@ void export_weights(const fs::path& folder, const Recipe::Model& model, const Mo
     if (!config.is_null()) write_file_atomic(temporary / "config.json", config.dump(2) + "\n");
     if (!options.preprocessor.is_null())
       write_file_atomic(temporary / "preprocessor_config.json", options.preprocessor.dump(2) + "\n");
+    if (!options.tokenizer_config.is_null())
+      write_file_atomic(temporary / "tokenizer_config.json", options.tokenizer_config.dump(2) + "\n");
     for (const auto& file : options.companions) write_file_atomic(temporary / file.filename(), read_model_file(file));
     for (const auto& [path, name] : options.tokenizer) write_file_atomic(temporary / name, read_model_file(path));
   });

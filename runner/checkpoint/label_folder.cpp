@@ -88,7 +88,7 @@ json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
   if (!processor.is_object()) throw usage_error("{} is not a JSON object", file.string());
   json learned = json::object();
   try {
-    if (take_image_processor(processor, recipe.data) == ImageCrop::none) learned["crop"] = "none";
+    learned["crop"] = take_image_processor(processor, recipe.data) == ImageCrop::none ? "none" : "centre";
   } catch (const Error& error) {
     throw usage_error("{}: {}", folder.string(), error.what());
   }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "runner/base/log.hpp"
+#include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/tiny_training.hpp"
 #include "runner/config/config.hpp"
@@ -89,9 +90,8 @@ std::vector<std::string> describe_calls(const TinyTraining& training, const lua:
     if (std::find(own.begin(), own.end(), name) != own.end()) continue;
     const auto points = ledger.points(run, name);
     const auto [step, value] = points.back();
-    std::printf("  log %s = %s at step %lld, %s\n", name.c_str(),
-                fmt::format("{}", std::isnan(value) ? std::abs(value) : value).c_str(), static_cast<long long>(step),
-                counted(static_cast<int64_t>(points.size()), "value").c_str());
+    std::printf("  log %s = %s at step %lld, %s\n", name.c_str(), exact_metric_text(value).c_str(),
+                static_cast<long long>(step), counted(static_cast<int64_t>(points.size()), "value").c_str());
   }
   for (const auto& artifact : shown.at("artifacts"))
     if (artifact.at("kind") == "artifact")

@@ -4,11 +4,12 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/selection/candidate.hpp"
 
 namespace runner {
 
 int64_t one_checkpoint_bytes(const Job& job) {
-  return job.training_state_bytes(std::max<int64_t>(4, bytes_of(job.precision.parameter)));
+  return checkpoint_bytes(job, std::max<int64_t>(4, bytes_of(job.precision.parameter)));
 }
 
 std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing) {

@@ -9,7 +9,7 @@
 
 namespace runner {
 
-/// Bytes of one checkpoint without the state of hooks: all parameters and optimizer states, at least 4 bytes per element.
+/// checkpoint_bytes() with at least 4 bytes per element. The state of hooks is not included.
 int64_t one_checkpoint_bytes(const Job& job);
 /// Compares the size of the checkpoints that a run keeps with `free_bytes` on its disk. `existing`: number of checkpoints
 /// already written. Throws Error(environment) if there is no space for another one. Returns a note if space is short, or "".

@@ -1,5 +1,6 @@
 // `runner export`: writes the weights of a run's checkpoint, the points of runs, or whole records for other programs and ledgers.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 
@@ -24,6 +25,7 @@
 #include "runner/data/image_processor.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/models/adapters.hpp"
+#include "runner/pretrained/gguf_file.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
@@ -57,6 +59,25 @@ std::string place_of_weights(const std::string& weights, const Checkpoint& check
                     join(known, ", "), near ? "; did you mean `" + *near + "`?" : "");
 }
 
+/// tokenizer_config.json for a SentencePiece model, which does not say by itself how transformers reads it. null: its first tokens are
+/// not those of Llama's tokenizer, which is the class of transformers for such files.
+nlohmann::json sentencepiece_config(const Tokenizer& tokenizer) {
+  const std::array<const char*, 3> special = {"<unk>", "<s>", "</s>"};
+  for (size_t id = 0; id < special.size(); ++id)
+    if (tokenizer.id_to_token(static_cast<int32_t>(id)) != special[id]) return nullptr;
+  const auto first = tokenizer.encode("a");
+  const bool adds_space = !first.empty() && tokenizer.id_to_token(first.front()).value_or("").starts_with("\u2581");
+  return {{"tokenizer_class", "LlamaTokenizer"},
+          {"legacy", true},
+          {"add_prefix_space", adds_space},
+          {"add_bos_token", false},
+          {"add_eos_token", false},
+          {"unk_token", special[0]},
+          {"bos_token", special[1]},
+          {"eos_token", special[2]},
+          {"clean_up_tokenization_spaces", false}};
+}
+
 /// The tokenizer that the run trained with, if it was not that of model.init_from.
 void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, WeightsFolder& folder) {
   if (recipe.data.has_token_ids() || recipe.data.tokenizer == "bytes")
@@ -71,8 +92,13 @@ void add_own_tokenizer(const Recipe& recipe, const Checkpoint& checkpoint, Weigh
     if (!trained_with.empty() && xxh3_hex(read_model_file(file)) != trained_with)
       return log::warning("the export has no tokenizer: {} has changed since the run trained with it", file.string());
     folder.tokenizer = files;
-    if (files.front().name == "tokenizer.model")
-      return log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens");
+    if (files.front().name == "tokenizer.model") {
+      folder.tokenizer_config = sentencepiece_config(*make_tokenizer(recipe.data, data_cache()));
+      return log::info("tokenizer.model is the run's SentencePiece model; the run trained without special tokens{}",
+                       folder.tokenizer_config.is_null()
+                           ? ". The export has no tokenizer_config.json: transformers has no class for its first tokens"
+                           : "");
+    }
     log::info("{} is the run's tokenizer; the run trained without special tokens", files.front().name);
     const auto roles = make_tokenizer(recipe.data, data_cache())->special_tokens();
     for (const auto& [key, id] : {std::pair("bos_token_id", roles.bos), std::pair("eos_token_id", roles.eos),
@@ -154,6 +180,13 @@ ExitCode export_run(const ExportOptions& options) {
       throw usage_error("--adapter: run {} has no adapter: fine_tune.method is \"{}\"", run, recipe.fine_tune.method);
     export_adapter(options.output, recipe, spec, reader({}));
     log::info("the adapter of {} at step {}, for PEFT", run, checkpoint.step());
+    if (recipe.model.init_from && is_gguf(*recipe.model.init_from))
+      log::info(
+          "note: adapter_config.json names the base {}, a GGUF file, which PEFT does not open by its name: load it "
+          "with "
+          "AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=NAME) and add the adapter with "
+          "PeftModel.from_pretrained, or export the merged model, without --adapter",
+          *recipe.model.init_from);
     print_output(options.output, options.json, {{"run", run}, {"step", checkpoint.step()}});
     return ExitCode::done;
   }

@@ -11,6 +11,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/metric_text.hpp"
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
@@ -67,7 +68,7 @@ RunFilter whole_filter(const LsOptions& options) {
 }
 
 std::string metric_cell(const RunRow& run) {
-  return run.metric_value ? fmt::format("{} {:.4f}", run.metric, *run.metric_value) : "-";
+  return run.metric_value ? run.metric + " " + metric_text(*run.metric_value) : "-";
 }
 
 constexpr int why_width = 80;  // `runner show` prints all of it

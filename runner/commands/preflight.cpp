@@ -128,6 +128,7 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
 }  // namespace
 
 Recipe with_data_facts(Recipe recipe) {
+  const bool open = !recipe.train.loss;
   const auto known = recipe.model.label_order.empty() ? labels_of_base(recipe) : recipe.model.label_order;
   try {
     take_data_facts(recipe, known);
@@ -135,6 +136,13 @@ Recipe with_data_facts(Recipe recipe) {
     const std::string text = error.what();
     const auto key = text.substr(0, text.find_first_of(" :"));
     throw RecipeError({{recipe.origin(key), "data", text}});
+  }
+  if (open && recipe.train.label_smoothing > 0 && recipe.train.loss.value_or("cross_entropy") != "cross_entropy") {
+    Diagnostic diagnostic{recipe.origin("train.label_smoothing"), "contradiction",
+                          fmt::format("label_smoothing is for cross_entropy, and the loss is {}, which follows from {}",
+                                      *recipe.train.loss, recipe.origin("train.loss").note)};
+    diagnostic.section = "train";
+    throw RecipeError({diagnostic});
   }
   return recipe;
 }

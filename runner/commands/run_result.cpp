@@ -7,6 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/metric_text.hpp"
 #include "runner/base/quantile.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
@@ -154,8 +155,8 @@ void RunResult::end(const RunEnd& end) {
 
 std::string RunResult::final_metrics() const {
   std::string text;
-  if (monitor_value_) text += fmt::format(", {} {:.4f}", monitor_, *monitor_value_);
-  if (final_loss_) text += fmt::format(", loss {:.4f}", *final_loss_);
+  if (monitor_value_) text += fmt::format(", {} {}", monitor_, metric_text(*monitor_value_));
+  if (final_loss_) text += ", loss " + metric_text(*final_loss_);
   if (timed_seconds_ > 0) text += fmt::format(", {} {}/s", format_count(timed_tokens_ / timed_seconds_), unit_);
   return text.empty() ? text : ":" + text.substr(1);
 }

@@ -48,6 +48,27 @@ bool needs_end(const Recipe::LrScheduler& schedule) {
   return shape && shape->needs_end(schedule);
 }
 
+namespace {
+
+/// `end`: what the number of steps is called.
+std::string endless_warmup(const Recipe& recipe, int64_t steps, const std::string& end) {
+  const auto& schedule = recipe.lr_scheduler;
+  if (schedule.warmup_steps <= steps || recipe.optimizer.lr == 0) return "";
+  auto text = fmt::format(
+      "lr_scheduler.warmup_steps = {} is more than {}: warm-up does not end, and the learning "
+      "rate reaches {:.3g} of {:.3g} at the last step",
+      schedule.warmup_steps, end, learning_rate(schedule, recipe.optimizer.lr, steps, steps), recipe.optimizer.lr);
+  return schedule.name == "constant" ? text : text + fmt::format("; the {} schedule never starts", schedule.name);
+}
+
+}  // namespace
+
+std::string warmup_note(const Recipe& recipe, int64_t steps) {
+  if (recipe.train.max_steps == steps || recipe.run.fast_dev_run > 0)
+    return "";  // schedule_note() has said it, or it is only a trial
+  return endless_warmup(recipe, steps, fmt::format("the {} of this training", counted(steps, "step")));
+}
+
 std::string schedule_note(const Recipe& recipe) {
   const auto& schedule = recipe.lr_scheduler;
   const auto& last = recipe.train.max_steps;
@@ -57,12 +78,7 @@ std::string schedule_note(const Recipe& recipe) {
         "lr_scheduler.decay_steps = {}, but train.max_steps = {} leaves {} after warm-up: the learning rate "
         "decays over those, and there is no constant part",
         *schedule.decay_steps, *last, counted(*last - schedule.warmup_steps, "step"));
-  if (!last || schedule.warmup_steps <= *last || recipe.optimizer.lr == 0) return "";
-  auto text = fmt::format(
-      "lr_scheduler.warmup_steps = {} is more than train.max_steps = {}: warm-up does not end, and the learning "
-      "rate reaches {:.3g} of {:.3g} at the last step",
-      schedule.warmup_steps, *last, learning_rate(schedule, recipe.optimizer.lr, *last, *last), recipe.optimizer.lr);
-  return schedule.name == "constant" ? text : text + fmt::format("; the {} schedule never starts", schedule.name);
+  return last ? endless_warmup(recipe, *last, fmt::format("train.max_steps = {}", *last)) : "";
 }
 
 std::string rate_change_note(const Recipe& before, const Recipe& now, int64_t step) {

@@ -33,11 +33,13 @@ void Translation::translate(Layer& own, const Layer& below) {
   for (const auto& [dotted, located] : Layer(own)) {
     const auto section = section_of(dotted);
     const auto* foreign = section == "hooks" || find_key(dotted) ? nullptr : find(dotted);
-    if (foreign && (section != "strategy" || (foreign->in_strategy && !script))) translate(own, dotted, *foreign);
+    if (foreign && (section != "strategy" || (foreign->in_strategy && !script)))
+      translate(own, dotted, *foreign, text_of("model.name"));
   }
 }
 
-void Translation::translate(Layer& own, const std::string& dotted, const ForeignName& foreign) {
+void Translation::translate(Layer& own, const std::string& dotted, const ForeignName& foreign,
+                            const std::string& family) {
   const Located given = own.at(dotted);
   own[dotted] = {.value = nullptr, .origin = given.origin, .folder = given.folder};
   const bool option = section_of(dotted) == "strategy";
@@ -54,7 +56,11 @@ void Translation::translate(Layer& own, const std::string& dotted, const Foreign
     return;
   }
   std::vector<std::string> parts;
-  for (const auto& [key, value] : *meant) {
+  // The note of a name for a key of some families is for the others, for which the name has no effect.
+  const Key* of_families = find_key(foreign.key);
+  if (of_families && of_families->family.empty()) of_families = nullptr;
+  const bool applies = !of_families || foreign.note.empty() || of_families->in_family(family);
+  for (const auto& [key, value] : applies ? *meant : ForeignName::Values()) {
     parts.push_back(fmt::format("{} = {}", key, toml_value(value)));
     auto before = own.find(key);
     if (before != own.end() && before->second.value != value) {
@@ -71,7 +77,7 @@ void Translation::translate(Layer& own, const std::string& dotted, const Foreign
     }
   }
   if (!parts.empty()) parts = {"read as " + join(parts, ", ")};
-  if (!foreign.note.empty()) parts.push_back(foreign.note);
+  if (!foreign.note.empty() && !(of_families && applies)) parts.push_back(foreign.note);
   own[dotted].note = fmt::format("`{}`: {}", foreign.name, join(parts, "; "));
 }
 

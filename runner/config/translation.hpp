@@ -23,7 +23,8 @@ class Translation {
 
  private:
   const ForeignName* find(const std::string& dotted) const;
-  void translate(Layer& own, const std::string& dotted, const ForeignName& foreign);
+  /// `family`: model.name.
+  void translate(Layer& own, const std::string& dotted, const ForeignName& foreign, const std::string& family);
 
   const ForeignNames& names_;
   std::vector<Diagnostic>& diagnostics_;

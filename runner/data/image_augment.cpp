@@ -88,7 +88,7 @@ Image squashed_image(const Recipe::Data& data, const Image& image) {
                          interpolation_of(data));
 }
 
-Image validation_image(const Recipe::Data& data, const Image& image) {
+Image validation_image(const Recipe::Data& data, const Image& image, bool to_even) {
   const int64_t size = data.image_size;
   const ImageBox all{0, 0, image.width, image.height};
   const int64_t shorter = resized_side(data);
@@ -96,8 +96,8 @@ Image validation_image(const Recipe::Data& data, const Image& image) {
   const int64_t longer = shorter * std::max(image.width, image.height) / std::min(image.width, image.height);
   const int64_t width = upright ? shorter : longer, height = upright ? longer : shorter;
   const auto resized = crop_and_resize(image, all, width, height, interpolation_of(data));
-  const ImageBox centre{std::lrint(static_cast<double>(width - size) / 2),
-                        std::lrint(static_cast<double>(height - size) / 2), size, size};
+  const auto half = [&](int64_t margin) { return to_even ? std::lrint(static_cast<double>(margin) / 2) : margin / 2; };
+  const ImageBox centre{half(width - size), half(height - size), size, size};
   return crop_and_resize(resized, centre, size, size, interpolation_of(data));
 }
 

@@ -26,7 +26,7 @@ class ImageDataset final : public Dataset {
   ImageDataset(Recipe::Data data, ImageFolder folder, const nlohmann::json& learned, bool training, int64_t left_out)
       : data_(std::move(data)),
         folder_(std::move(folder)),
-        squashes_(learned.is_object() && learned.value("crop", "") == "none"),
+        crop_(learned.is_object() ? learned.value("crop", "") : "centre"),
         augments_(training && data_.augment),
         left_out_(left_out) {
     for (size_t c = 0; c < 3; ++c)
@@ -48,7 +48,9 @@ class ImageDataset final : public Dataset {
       names[std::to_string(c)] = folder_.classes[c];
       indices[folder_.classes[c]] = c;
     }
-    return {{"id2label", names}, {"label2id", indices}};
+    nlohmann::json learned = {{"id2label", names}, {"label2id", indices}};
+    if (!crop_.empty()) learned["crop"] = crop_;
+    return learned;
   }
 
   void read(int64_t sample, HostBatch& batch, int64_t row) const override { draw(sample, batch, row, {}); }
@@ -57,9 +59,9 @@ class ImageDataset final : public Dataset {
     const auto& entry = folder_.entries[static_cast<size_t>(sample)];
     const Image image = read_image(entry.path);
     SampleRandom random(draw.seed, draw.epoch, sample);
-    const Image seen = augments_   ? training_image(data_, image, random)
-                       : squashes_ ? squashed_image(data_, image)
-                                   : validation_image(data_, image);
+    const Image seen = augments_         ? training_image(data_, image, random)
+                       : crop_ == "none" ? squashed_image(data_, image)
+                                         : validation_image(data_, image, /*to_even=*/crop_ != "centre");
     const auto values = batch.row<float>(row_field::input, row);
     const auto plane = static_cast<size_t>(data_.image_size * data_.image_size);
     for (size_t at = 0; at < plane; ++at)
@@ -70,7 +72,8 @@ class ImageDataset final : public Dataset {
  private:
   Recipe::Data data_;
   ImageFolder folder_;
-  bool squashes_, augments_;
+  std::string crop_;
+  bool augments_;
   int64_t left_out_;
   float normalized_[3][256];
 };

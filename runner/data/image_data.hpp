@@ -6,8 +6,9 @@
 
 namespace runner {
 
-/// As open_dataset(). In `learned`, {"crop": "none"} means that the complete image is resized (squashed_image()). `learned`: that of a checkpoint, whose classes must be those of the folders; null: none. With it, the folders of
-/// data.validation are read without those of data.train.
+/// As open_dataset(). `learned`: that of a checkpoint, whose classes must be those of the folders; null: none. With it, the folders of
+/// data.validation are read without those of data.train. Its "crop" is "none" if the complete image is resized (squashed_image()), and
+/// "centre" for validation_image(); checkpoints without it were validated with `to_even`.
 /// With data.skip_corrupt, all images are decoded once, and `cache_dir` keeps the names of the damaged ones.
 std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
                                      const nlohmann::json& learned = nullptr);

@@ -18,6 +18,7 @@
 #include "runner/base/host_name.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/metric_text.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/http/http.hpp"
@@ -138,8 +139,7 @@ const char* kind_of_end(const std::vector<std::string>& on, bool failed) {
 std::string in_words(const json& metrics) {
   std::vector<std::string> parts;
   for (const auto& [name, value] : metrics.items())
-    parts.push_back(value.is_number() ? fmt::format("{} {:.4f}", name, value.get<double>())
-                                      : fmt::format("{} {}", name, value.get<std::string>()));
+    parts.push_back(name + " " + (value.is_number() ? metric_text(value) : value.get<std::string>()));
   return join(parts, ", ");
 }
 
@@ -224,8 +224,8 @@ void notify_sweep(const std::vector<Recipe::Logging::Notify>& targets, const Swe
       fmt::format("sweep {} ({}): {}{}: {}", end.name, end.sweep, end.status,
                   end.message.empty() ? "" : " (" + end.message + ")", parts.empty() ? "no trials" : join(parts, ", "));
   if (end.best.is_object())
-    text += fmt::format("; best {} {:.4f}, trial {}", end.best.at("metric").get<std::string>(),
-                        end.best.at("value").get<double>(), end.best.at("trial").get<int64_t>());
+    text += fmt::format("; best {} {}, trial {}", end.best.at("metric").get<std::string>(),
+                        metric_text(end.best.at("value")), end.best.at("trial").get<int64_t>());
   json message = {{"schema", 1},          {"sweep", end.sweep},   {"name", end.name},
                   {"host", host_name()},  {"folder", end.folder}, {"text", text},
                   {"content", text},      {"status", end.status}, {"message", end.message},

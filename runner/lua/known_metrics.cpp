@@ -6,6 +6,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/validation_metrics.hpp"
@@ -45,7 +46,7 @@ void check_metric_name(std::string_view name) {
 
 std::string nonfinite_note(const std::string& hook, const std::string& name, double value, int64_t step) {
   return fmt::format("hook {} logs {} = {} at step {}, maybe after a division by zero; the value is recorded unchanged",
-                     hook, name, value, step);
+                     hook, name, exact_metric_text(value), step);
 }
 
 namespace {

@@ -1,5 +1,7 @@
 #include "runner/lua/strategy_dry_run.hpp"
 
+#include <map>
+
 #include "runner/lua/error.hpp"
 
 namespace runner::lua {
@@ -73,9 +75,19 @@ const Class& work_stand_in() {
 void add_collectives(Class& made) {
   add_constant(made, "rank", 0);
   add_constant(made, "size", 2);
-  for (const std::string name : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "shift"}) {
-    made.method(name, [](const Arguments& arguments) { return arguments.value(1); });
-    add_method(made, name + "_async", work_stand_in);
+  for (const auto& [name, operation] : std::map<std::string, int>{
+           {"all_reduce", 2}, {"all_gather", 0}, {"reduce_scatter", 3}, {"broadcast", 0}, {"shift", 0}}) {
+    const auto check = [operation](const Arguments& arguments) {
+      if (operation > 0) reduction_at(arguments, operation);
+    };
+    made.method(name, [check](const Arguments& arguments) {
+      check(arguments);
+      return arguments.value(1);
+    });
+    made.method(name + "_async", [check](const Arguments& arguments) {
+      check(arguments);
+      return Value(object_of(work_stand_in()));
+    });
   }
   add_answer(made, "barrier", nullptr);
 }
@@ -149,13 +161,24 @@ const Class& context_stand_in() {
   return kind;
 }
 
+constexpr const char* no_reduction = " must be \"sum\", \"mean\", \"product\", \"min\" or \"max\", not ";
+
 /// Whether the error does not depend on the values of the stand-ins.
 bool is_certain(const std::string& message) {
   const bool no_name = message.starts_with("a ") && message.find(" has no `") != std::string::npos;
-  return no_name || (message.starts_with("attempt to ") && message.find("(global '") != std::string::npos);
+  const bool no_operation = message.find(no_reduction) != std::string::npos;
+  return no_name || no_operation ||
+         (message.starts_with("attempt to ") && message.find("(global '") != std::string::npos);
 }
 
 }  // namespace
+
+std::string reduction_at(const Arguments& arguments, int index) {
+  auto name = arguments.text(index, "sum");
+  for (const char* known : {"sum", "mean", "product", "min", "max"})
+    if (name == known) return name;
+  throw ScriptMistake(fmt::format("{}: argument {}{}\"{}\"", arguments.function_name(), index, no_reduction, name));
+}
 
 std::vector<const Class*> dry_run_classes() {
   return {&context_stand_in(), &bucket_stand_in(), &model_stand_in(), &world_stand_in(),

@@ -12,14 +12,16 @@ namespace {
 Tensor sum_of(const Tensor& x) { return x.sum(at::IntArrayRef{0, 2, 3}); }
 Tensor by_channel(const Tensor& c) { return c.view({1, -1, 1, 1}); }
 
-/// (x - mean) * factor with the statistics of all ranks; backward adds the sums of all ranks, too.
+/// (x - mean) * factor with the statistics of all ranks; backward adds the sums of all ranks, too. A micro-batch without samples
+/// takes part in the sums, and its gradient is 0.
 class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& mean, const Tensor& factor,
-                        double count, const Model* model) {
+                        double count, bool padding, const Model* model) {
     const auto normed = (x - by_channel(mean)) * by_channel(factor);
     context->save_for_backward({normed, factor});
     context->saved_data["count"] = count;
+    context->saved_data["padding"] = padding;
     context->saved_data["model"] = reinterpret_cast<int64_t>(model);
     return normed;
   }
@@ -30,8 +32,10 @@ class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
     auto sums = at::stack({sum_of(gradient), sum_of(gradient * normed)});
     reinterpret_cast<const Model*>(context->saved_data["model"].toInt())->sum_over_ranks(sums);
     sums.div_(context->saved_data["count"].toDouble());
-    const auto result = (gradient - by_channel(sums[0]) - normed * by_channel(sums[1])) * by_channel(factor);
-    return {result, Tensor(), Tensor(), Tensor(), Tensor()};
+    const auto result = context->saved_data["padding"].toBool()
+                            ? at::zeros_like(gradient)
+                            : (gradient - by_channel(sums[0]) - normed * by_channel(sums[1])) * by_channel(factor);
+    return {result, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -81,7 +85,7 @@ Tensor BatchNorm::operator()(const Tensor& x, const ForwardContext& context) con
   const auto shifted_mean = sums.narrow(0, 0, channels) / count, mean = shifted_mean + shift;
   const auto variance = (sums.narrow(0, channels, channels) / count - shifted_mean.square()).clamp_min(0);
   note(mean, variance, count);
-  const auto normed = SyncedNorm::apply(wide, mean, (variance + eps_).rsqrt(), count, &model_);
+  const auto normed = SyncedNorm::apply(wide, mean, (variance + eps_).rsqrt(), count, context.batch->padding, &model_);
   return (normed * by_channel(weight) + by_channel(bias)).to(x.scalar_type());
 }
 

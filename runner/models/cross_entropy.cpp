@@ -192,13 +192,13 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
       if (!weight.requires_grad()) return;
       auto counted_rows = rows * counted;
       if (one_chunk)
-        weight_gradient = at::mm(logit_gradient.t(), counted_rows);
+        weight_gradient = summed_product(logit_gradient, counted_rows);
       else
         add_product(weight_gradient, logit_gradient, counted_rows);
     });
     cast_weight = Tensor();  // before the copy of the gradient exists
-    if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
-    if (biased) bias_gradient = bias_gradient.to(bias.scalar_type());
+    if (weight_gradient.defined()) weight_gradient = as_gradient_of(weight, weight_gradient);
+    if (biased) bias_gradient = as_gradient_of(bias, bias_gradient);
     context->save_for_backward({hidden_gradient, weight_gradient, bias_gradient});
     return loss;
   }

@@ -71,12 +71,12 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
       }
       total.add_(sum.detach());
       hidden_gradient.index_copy_(0, chunk.index, at::mm(gradient, cast.weight));
-      if (biased) bias_gradient.add_(gradient.sum(at::IntArrayRef{0}));
+      if (biased) bias_gradient.add_(gradient.sum(at::IntArrayRef{0}, /*keepdim=*/false, bias_gradient.scalar_type()));
       if (weight_gradient.defined()) add_product(weight_gradient, gradient, chunk.rows);
     });
     cast = {};  // before the copy of the gradient exists
-    if (weight_gradient.defined()) weight_gradient = weight_gradient.to(weight.scalar_type());
-    if (biased) bias_gradient = bias_gradient.to(bias.scalar_type());
+    if (weight_gradient.defined()) weight_gradient = as_gradient_of(weight, weight_gradient);
+    if (biased) bias_gradient = as_gradient_of(bias, bias_gradient);
     context->save_for_backward({hidden_gradient, weight_gradient, bias_gradient});
     return total;
   }

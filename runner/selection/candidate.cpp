@@ -85,6 +85,20 @@ nlohmann::json parts_json(const MemoryParts& memory) {
   return json;
 }
 
+namespace {
+
+int64_t elements_of_base(const ModelSpec& model) {
+  int64_t elements = 0;
+  for (const auto* parameter : model.parameters()) elements += parameter->of_base ? parameter->numel() : 0;
+  return elements;
+}
+
+}  // namespace
+
+int64_t checkpoint_bytes(const Job& job, int64_t master_bytes) {
+  return job.training_state_bytes(master_bytes) - elements_of_base(*job.model) * master_bytes;
+}
+
 int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job, const MemoryParts& memory) {
   if (recipe.run.fast_dev_run > 0) return 0;
   const auto& checkpoint = recipe.checkpoint;
@@ -93,8 +107,9 @@ int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job,
   bool beside_steps = checkpoint.async && !memory.state_on_disk &&
                       (checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || checkpoint.save_top_k > 0);
   if (!whole && !beside_steps) return 0;
-  int64_t state = job.training_state_bytes(bytes_of(job.precision.parameter));
-  if (memory.hooks > 0) state += job.model->parameter_count() * 4;  // upper bound of what hooks keep in a checkpoint
+  int64_t state = checkpoint_bytes(job, bytes_of(job.precision.parameter));
+  // An upper bound of what hooks keep in a checkpoint.
+  if (memory.hooks > 0) state += (job.model->parameter_count() - elements_of_base(*job.model)) * 4;
   if (!whole) {
     int64_t own = plan.reducer.replicas_differ ? state : state / job.data_ranks();
     for (const auto& reducer : plan.reducer.bytes) own += reducer.kept;

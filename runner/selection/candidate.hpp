@@ -73,6 +73,9 @@ void set_engine(const Entry& entry, Job& job);
 /// {part: bytes} for the parts of MemoryParts::total().
 nlohmann::json parts_json(const MemoryParts& memory);
 
+/// Bytes of the training state in a checkpoint: without those of a base model, which it leaves out (ParameterSpec::of_base).
+int64_t checkpoint_bytes(const Job& job, int64_t master_bytes);
+
 /// Bytes of host memory that a rank needs for checkpoints, in addition to those of its steps: the copy of its state
 /// from which an asynchronous checkpoint is written, and the full state if rank 0 writes all of it. A checkpoint that
 /// training waits for is written from the state itself.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include "runner/config/diagnostics.hpp"
 #include "runner/lua/hook_set.hpp"
 
 namespace runner {
@@ -22,6 +23,13 @@ void describe_hooks(const Recipe& recipe, Job& described) {
   if (lua::hook_sources(recipe).empty()) return;
   auto claims = std::make_shared<HookClaims>(recipe);
   described.own_loss = claims->hooks.has_loss();
+  if (described.own_loss && recipe.train.loss.value_or("cross_entropy") != "cross_entropy") {
+    Diagnostic diagnostic{
+        recipe.origin("hooks.files"), "contradiction",
+        fmt::format("the function `loss` of a hook replaces cross entropy, and the loss is {}", *recipe.train.loss)};
+    diagnostic.section = "hooks";
+    throw RecipeError({diagnostic});
+  }
   described.hooks_in_backward =
       claims->hooks.wants(lua::Moment::on_before_backward) || claims->hooks.wants(lua::Moment::on_after_backward);
   if (!claims->hooks.says_memory()) return;

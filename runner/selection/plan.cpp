@@ -314,6 +314,8 @@ static void add_notes(Plan& plan, const Recipe& recipe, const Topology& topology
   if (named && (selection.policy != Recipe::Selection().policy || selection.prefer != Recipe::Selection().prefer))
     plan.notes.push_back(fmt::format(
         "[selection] has no effect: it is for strategy = \"auto\", and the recipe names `{}`", recipe.strategy.name));
+  if (plan.job.own_loss && recipe.train.label_smoothing > 0)
+    plan.notes.push_back("train.label_smoothing has no effect: the function `loss` of a hook replaces the loss");
   if (recipe.run.benchmark && recipe.model.name != "resnet")
     plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and this model has none");
   if (!plan.model->buffers.empty() && !recipe.model.sync_batchnorm)

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -52,7 +53,8 @@ void HealthWatch::step_ends(int64_t step, const StepResult& result) {
   // A loss scaler that finds its limit overflows on purpose. Of many skipped steps, the 1st, 2nd, 4th ... are reported.
   if (!finite && !result.rescaled && std::has_single_bit(static_cast<uint64_t>(++not_finite_)))
     not_finite(step, result,
-               fmt::format("step {} has the loss {} and the gradient norm {}", step, result.loss, result.grad_norm));
+               fmt::format("step {} has the loss {} and the gradient norm {}", step, exact_metric_text(result.loss),
+                           exact_metric_text(result.grad_norm)));
   if (const auto spike = losses_.take(result.loss)) {
     auto event =
         fields(step, fmt::format("the loss {:.4g} at step {} is far above {:.4g}, the median of the steps before",

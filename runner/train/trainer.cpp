@@ -418,6 +418,7 @@ TrainerResult Trainer::train() {
   Loader loader(setup_.train, loader_options());
   loader.set_batch_size_of_epoch(
       [this](int64_t epoch) { return global_batch_size(recipe_, setup_.engine.data_ranks(), epoch); });
+  if (const auto note = warmup_note(recipe_, max_steps_); !note.empty()) report_.note(note);
   loop_started_ = last_save_ = steady_seconds();
   course_ = all_steps_done() ? Course::complete : time_over(0) ? Course::max_time : Course::going;
   progress_.step = step_;

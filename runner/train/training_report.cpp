@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 
+#include "runner/base/clock.hpp"
+#include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -14,7 +16,7 @@ std::string nonfinite_message(int64_t step, const StepResult& result) {
   return fmt::format(
       "the loss or a gradient is not finite at step {} (loss {}, gradient norm {}); {}train.on_nonfinite = \"skip\" "
       "would skip such steps",
-      step, result.loss, result.grad_norm,
+      step, exact_metric_text(result.loss), exact_metric_text(result.grad_norm),
       fixed_scale
           ? fmt::format("the fixed loss scale of {} may be too large: lower strategy.loss_scale, or set it to 0 "
                         "for a dynamic scale; ",
@@ -37,7 +39,8 @@ void TrainingReport::count(int64_t step, const StepResult& result) {
                       {"total", skipped_},
                       {"message", fmt::format("step {} was skipped (train.on_nonfinite = \"skip\"): loss {}, gradient "
                                               "norm {}; {} skipped so far",
-                                              step, result.loss, result.grad_norm, skipped_)}});
+                                              step, exact_metric_text(result.loss), exact_metric_text(result.grad_norm),
+                                              skipped_)}});
   }
   if (std::exchange(stepped_, true)) return;
   if (rank_ == 0) events_.emit("first_step", {{"step", step}});

@@ -53,7 +53,8 @@ inline void check_same_training(const TinyResult& actual, const TinyResult& expe
       largest = std::max(largest, std::abs(static_cast<double>(values[i])));
       if (std::isnan(other[i])) most = std::numeric_limits<double>::infinity();
     }
-    CHECK(most <= 3e-7 * largest);
+    constexpr double rounding = 1e-14;  // of a bias of keys that shifts all scores alike: its gradient is 0
+    CHECK(most <= 3e-7 * largest + rounding);
   }
 }
 

@@ -2,6 +2,9 @@
 #include "runner/base/text.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <limits>
+
+#include "runner/base/metric_text.hpp"
 
 using namespace runner;
 
@@ -43,6 +46,19 @@ TEST_CASE("sizes, counts and seconds are parsed and formatted") {
   CHECK(format_duration(0.0421) == "42 ms");
   CHECK(format_duration(0.00149) == "1.5 ms");
   CHECK(format_duration(0) == "0.00 s");
+}
+
+TEST_CASE("values of metrics have four decimals, or an exponent where these do not show them, and NaN has no sign") {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinite = std::numeric_limits<double>::infinity();
+  CHECK(metric_text(2.5) == "2.5000");
+  CHECK(metric_text(0) == "0.0000");
+  CHECK(metric_text(2.25e-6) == "2.250e-06");
+  CHECK(metric_text(-250000) == "-2.500e+05");
+  CHECK(exact_metric_text(0.1) == "0.1");
+  for (const auto& text : {metric_text, exact_metric_text}) {
+    CHECK(text(-nan) == "nan");
+    CHECK(text(-infinite) == "-inf");
+  }
 }
 
 TEST_CASE("ranks are named with their nodes, and three or more consecutive ranks form a range") {

@@ -2,6 +2,7 @@
 // tensors.
 #include "runner/checkpoint/hf.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -77,6 +78,29 @@ TEST_CASE("an export is read back in every dtype, in one file and in shards") {
         }
         CHECK(names_in(exported.folder.path) == std::vector<std::string>{"out"});
       }
+}
+
+TEST_CASE("each batch norm is written with a number of batches, which PyTorch's has, too") {
+  auto model = family_defaults("resnet");
+  model.embedding_size = 4;
+  model.hidden_sizes = {4, 8};
+  model.depths = {1, 1};
+  model.layer_type = "basic";
+  Exported exported(model);
+  SafetensorsFile file(exported.path / "model.safetensors");
+  int norms = 0, counts = 0;
+  for (const auto& tensor : file.tensors()) {
+    norms += tensor.name.ends_with(".running_var");
+    if (!tensor.name.ends_with(".num_batches_tracked")) continue;
+    ++counts;
+    CHECK(file.find(tensor.name.substr(0, tensor.name.rfind('.')) + ".running_var"));
+    CHECK(tensor.dtype == "I64");
+    CHECK(tensor.shape.empty());
+    CHECK(std::ranges::all_of(file.data(tensor), [](std::byte byte) { return byte == std::byte{0}; }));
+  }
+  CHECK(norms == 6);  // of the stem, of two convolutions in each stage, and of the shortcut of the second one
+  CHECK(counts == norms);
+  CHECK(wrong_values(HfSource(exported.path, model, exported.spec), exported.spec) == 0);
 }
 
 TEST_CASE("a GPT-2 linear layer is stored transposed, and any range of it is read in our layout") {

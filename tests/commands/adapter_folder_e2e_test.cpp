@@ -52,6 +52,60 @@ TEST_CASE("a folder with an adapter is used with its base, as the merged model i
   CHECK(place.run(with_adapter).out == place.run(with_merged).out);
 }
 
+TEST_CASE("of a tied model whose embedding was trained, an adapter has the output layer, too", "[e2e][adapter]") {
+  const auto [family, embedding] = GENERATE(std::pair("llama", "embed_tokens"), std::pair("gpt", "wte"));
+  CAPTURE(family);
+  const TunedPlace place(family);
+  const auto modules = fmt::format("fine_tune.modules_to_save=[\"{}\"]", embedding);
+  const auto run = place.tune({modules});
+  place.result({"export", run, "--adapter", "--output", "adapter"}, false);
+  place.result({"export", run, "--output", "merged"}, false);
+  CHECK(json::parse(slurp(place.path() / "adapter/adapter_config.json")).at("modules_to_save") ==
+        json({embedding, "lm_head"}));
+  const double merged = place.loss_of_folder("merged");
+  const auto again = place.tune({modules, "fine_tune.adapter=adapter", "optimizer.lr=0"});
+  CHECK_THAT(place.first_loss(again), WithinRel(merged, peft_tolerance));
+  const auto python = python_with_peft();
+  CHECK_THAT(place.peft_losses(python, {"adapter"})[1], WithinRel(merged, peft_tolerance));
+}
+
+TEST_CASE("an adapter of PEFT may have another output layer than embedding, although the base ties them",
+          "[e2e][adapter]") {
+  const auto python = python_with_peft();
+  const auto [family, target, module] =
+      GENERATE(std::tuple("llama", "q_proj", "embed_tokens"), std::tuple("llama", "q_proj", "lm_head"),
+               std::tuple("gpt", "c_attn", "wte"));
+  CAPTURE(family, module);
+  const TunedPlace place(family);
+  const auto settings = fmt::format(
+      R"({{"r": 4, "lora_alpha": 8, "target_modules": ["{}"], "modules_to_save": ["{}"], "fan_in_fan_out": {}}})",
+      target, module, std::string(family) == "gpt");
+  const auto command = fmt::format("cd {} && {} {}/tests/commands/peft_losses.py --make base theirs '{}'",
+                                   place.path().string(), python, RUNNER_SOURCE_DIR, settings);
+  INFO(command);
+  REQUIRE(std::system(command.c_str()) == 0);
+  const auto losses = place.peft_losses(python, {"theirs"});
+  REQUIRE(std::abs(losses[1] - losses[0]) > 1e-4);
+  place.write("base/tokenizer.json", words_tokenizer());
+  std::string words;
+  for (const unsigned char byte : slurp(place.path() / "first_batch.txt")) words += fmt::format("t{} ", int{byte});
+  place.write("words.txt", words);
+  const auto result = place.run({"evaluate", "theirs", "--base", "base", "--data", "words.txt", "--json"});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK_THAT(result.json().at("metrics").at("loss").get<double>(), WithinRel(losses[1], peft_tolerance));
+  // A training has one weight for both.
+  if (std::string(module) == "lm_head") return;
+  const auto refused =
+      place.run({"check", "tune.toml", "--set", fmt::format("fine_tune.targets=[\"{}\"]", target),
+                 fmt::format("fine_tune.modules_to_save=[\"{}\"]", module), "fine_tune.adapter=theirs"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, ContainsSubstring(fmt::format(
+                              "{}.weight` and the output layer share one weight here (model.tie_embeddings), "
+                              "and with this folder PEFT leaves the output layer as it is in the base",
+                              module)));
+}
+
 TEST_CASE("an adapter whose base is not here says which one it needs", "[e2e][adapter]") {
   const TunedPlace place("llama");
   const auto run = place.tune();

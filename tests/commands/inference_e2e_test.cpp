@@ -234,6 +234,16 @@ TEST_CASE("a run is used with the tokenizer that it trained with, and without it
   CHECK(place.run({"generate", "last", "word", "--max-new-tokens", "8"}).out == text);
   CHECK(place.run({"export", "last", "--output", "exported"}).code == 0);
   CHECK(fs::exists(place.path() / "exported/tokenizer.model"));
+  CHECK(nlohmann::json::parse(slurp(place.path() / "exported/tokenizer_config.json")) ==
+        nlohmann::json{{"tokenizer_class", "LlamaTokenizer"},
+                       {"legacy", true},
+                       {"add_prefix_space", false},
+                       {"add_bos_token", false},
+                       {"add_eos_token", false},
+                       {"unk_token", "<unk>"},
+                       {"bos_token", "<s>"},
+                       {"eos_token", "</s>"},
+                       {"clean_up_tokenization_spaces", false}});
 
   // A tokenizer that was replaced.
   const fs::path kept = fs::path(run.json().at("run_dir").get<std::string>()) / "tokenizer.model";

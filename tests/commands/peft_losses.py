@@ -1,7 +1,7 @@
 """Reads adapters with PEFT and prints losses, one per line.
 
     python peft_losses.py TEXT SEQ_LEN BASE [ADAPTER ...]      the losses of a base model alone, and with each adapter
-    python peft_losses.py --make BASE ADAPTER SETTINGS         writes a random adapter; SETTINGS is JSON for LoraConfig
+    python peft_losses.py --make BASE ADAPTER SETTINGS         writes a random adapter, also of modules_to_save; SETTINGS is JSON for LoraConfig
 
 A loss is the mean cross entropy over all tokens of TEXT. The bytes of the text are the tokens. Windows of SEQ_LEN tokens follow one
 another, and the last incomplete one is left out. Needs torch, transformers and peft; fine_tune_e2e_test.cpp runs it where it finds
@@ -29,7 +29,11 @@ def loss(model, tokens, length):
 def make(base, adapter, settings):
     torch.manual_seed(5)
     config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **json.loads(settings))
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(adapter)
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), config)
+    for name, parameter in model.named_parameters():
+        if "modules_to_save" in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(adapter)
 
 
 if sys.argv[1] == "--make":

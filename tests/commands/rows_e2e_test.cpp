@@ -120,6 +120,12 @@ TEST_CASE("rank 17: mistakes in tables are reported at their keys", "[rank17][e2
   place.write("holes.csv", "x,y\n1,a\n2,\n3,b\n");
   CHECK_THAT(check(linear_recipe("holes.csv", "y")), ContainsSubstring("holes.csv:3: the target `y` is missing"));
   CHECK_THAT(check(linear_recipe(iris, "species", "loss = \"mse\"\n")), ContainsSubstring("has texts"));
+  CHECK_THAT(check(linear_recipe(diabetes, "progression", "label_smoothing = 0.3\n")),
+             ContainsSubstring("label_smoothing = 0.3") &&
+                 ContainsSubstring("label_smoothing is for cross_entropy, and the loss is mse, which follows from the "
+                                   "column progression"));
+  CHECK_THAT(check(linear_recipe(diabetes, "progression", "[hooks]\nfiles = [\"label_smoothing\"]\n")),
+             ContainsSubstring("the function `loss` of a hook replaces cross entropy, and the loss is mse"));
   CHECK_THAT(check(linear_recipe(iris, "species", "early_stopping = { monitor = \"val_r2\" }\n")),
              ContainsSubstring("`val_r2`, which this training never reports"));
   CHECK_THAT(

@@ -200,6 +200,19 @@ use_distributed_sampler = true
 profiler = "simple"
 )");
   CHECK(recipe.notes.size() == 3);
+  for (const std::string value : {"true", "false"}) {
+    const auto ignored = read_foreign("sync_batchnorm = " + value + "\n");
+    CHECK(ignored.notes ==
+          std::vector<std::string>{"`sync_batchnorm`: ignored: only resnet has batch normalization, and "
+                                   "its key is model.sync_batchnorm"});
+    const auto images = parse_recipe(
+        "[model]\nname = \"resnet\"\n[data]\nformat = \"images\"\ntrain = [\"a\"]\n[train]\nmax_steps = "
+        "1\nsync_batchnorm = " +
+            value + "\n",
+        "recipe.toml");
+    CHECK(images.model.sync_batchnorm == (value == "true"));
+    CHECK(images.notes == std::vector<std::string>{"`sync_batchnorm`: read as model.sync_batchnorm = " + value});
+  }
   auto loader = parse_recipe(rest + "persistent_workers = true\nnum_workers = 4\npin_memory = true\n", "recipe.toml");
   REQUIRE(loader.notes.size() == 3);
   CHECK(loader.notes[0] == "`num_workers`: read as data.num_workers = 4");

@@ -146,6 +146,16 @@ TEST_CASE("a warm-up longer than training gives a note that describes the rate")
         "decays "
         "over those, and there is no constant part");
   CHECK(schedule_note(with_schedule("constant", 10, 20)).ends_with("0.005 of 0.01 at the last step"));
+  auto epochs = with_schedule("cosine", 10, 20);
+  CHECK(warmup_note(epochs, 10).empty());  // schedule_note() says it
+  epochs.train.max_steps.reset();
+  epochs.train.max_epochs = 1;
+  CHECK(warmup_note(epochs, 10) ==
+        "lr_scheduler.warmup_steps = 20 is more than the 10 steps of this training: warm-up does not end, and the "
+        "learning rate reaches 0.005 of 0.01 at the last step; the cosine schedule never starts");
+  CHECK(warmup_note(epochs, 20).empty());
+  epochs.run.fast_dev_run = 10;
+  CHECK(warmup_note(epochs, 10).empty());
   const std::string text =
       "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 8\nn_heads = 1\nmax_seq_len = 8\n"
       "[data]\nformat = \"text\"\ntrain = [\"a\"]\n[lr_scheduler]\nwarmup_steps = 20\n[train]\nmax_steps = 100\n";

@@ -63,6 +63,20 @@ TEST_CASE("rank 11: the image processor of ViT resizes complete images to a squa
   CHECK(read({{"crop_pct", 0.875}, {"size", {{"shortest_edge", 384}}}}, ImageCrop::none).image_size == 384);
 }
 
+TEST_CASE("rank 11: of an odd margin, the smaller half is cut off first, as the exported processor does",
+          "[rank11][images]") {
+  Recipe::Data data;
+  data.image_size = 2;
+  data.crop_pct = 0.4;  // the shorter side becomes 5, so the margin is 3
+  Image image{.width = 5, .height = 5, .pixels = {}};
+  for (uint8_t place = 0; place < 25; ++place)
+    image.pixels.insert(image.pixels.end(), 3, static_cast<uint8_t>(place * 10));
+  const auto first = [&](bool to_even) { return validation_image(data, image, to_even).pixels.at(0); };
+  CHECK(first(false) == 60);  // row 1, column 1: 3 // 2 = 1
+  CHECK(first(true) == 120);  // round(1.5) = 2, in checkpoints without the rule
+  CHECK(image_processor(data).at("size").at("shortest_edge") == 5);
+}
+
 TEST_CASE("rank 11: what is written as an image processor is read as the same", "[rank11][images]") {
   Recipe::Data data;
   data.image_size = 32;

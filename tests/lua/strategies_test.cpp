@@ -258,6 +258,14 @@ TEST_CASE("a dry run of a strategy finds names that do not exist, and nothing th
        "mine.lua:3:1: error: `after_update`: a world has no `all_redcue`; did you mean `all_reduce`?");
   says("reduce = function(bucket) return function() bucket.gradients:scael_(2) end end",
        "`reduce`: a tensor has no `scael_`; did you mean `scale_`?");
+  for (const std::string call :
+       {"ctx.world:all_reduce(bucket.gradients, 'avg')", "ctx.world:all_reduce_async(bucket.gradients, 'avg')"})
+    says("reduce = function(bucket, ctx) " + call + " end",
+         "argument 2 must be \"sum\", \"mean\", \"product\", \"min\" or \"max\", not \"avg\"");
+  says(
+      "after_update = function(ctx) local b = ctx.buckets[1] ctx.world:reduce_scatter(b.shard, b.parameters, 'all') "
+      "end",
+      "reduce_scatter: argument 3 must be \"sum\", ");
   says("setup = function(ctx, state, options) nothing() end", "attempt to call a nil value (global 'nothing')");
   for (const char* fine :
        {"setup = function(ctx) assert(ctx:kept('x', 3):norm() == 7) end",
@@ -267,6 +275,7 @@ TEST_CASE("a dry run of a strategy finds names that do not exist, and nothing th
         // The error of `setup` comes from the constants, and with it what `after_update` lacks.
         "setup = function(ctx, state) assert(ctx.world.size == 4) groups = {} end, "
         "after_update = function() groups[1] = groups[1] or 0 end",
+        "reduce = function(bucket, ctx) ctx.world:all_reduce(bucket.gradients, 'mean') end",
         "after_update = function(ctx) for _, b in ipairs(ctx.buckets) do ctx.world:group('node'):barrier('x') "
         "ctx.world:broadcast_async(b.parameters):wait() end end"})
     CHECK(dry(fine).empty());

@@ -2,6 +2,7 @@
 // precisions.
 #include "runner/models/cross_entropy.hpp"
 #include "runner/models/cross_entropy_loops.hpp"
+#include "runner/models/token_loss.hpp"
 
 #include "test_model.hpp"
 
@@ -83,6 +84,29 @@ TEST_CASE("half precision keeps the loss in fp32 and sums the weight's gradient 
     // 64 partial sums: in pure bf16 the error would be much larger than one rounding.
     CHECK(relative_error(actual[1], expected[1]) < 0.01);
   }
+}
+
+TEST_CASE(
+    "the weight's gradient in float16 is finite where its sum over tokens is not, if the loss scale makes it small") {
+  constexpr int64_t tokens = 2048;
+  const TokenLoss own = [](const torch::Tensor& logits, const torch::Tensor& targets) {
+    return at::cross_entropy_loss(logits, targets, {}, at::Reduction::None);
+  };
+  for (const auto of_weight : {torch::kFloat16, torch::kFloat32})
+    for (const int64_t chunk : {0, 1024})
+      for (const bool hooked : {false, true}) {
+        CAPTURE(of_weight, chunk, hooked);
+        const auto hidden = torch::full({tokens, 4}, 100, torch::kFloat16).requires_grad_(true);
+        const auto weight = torch::zeros({50, 4}, of_weight).requires_grad_(true);
+        const auto targets = torch::full({tokens}, 7, torch::kInt64);
+        const auto loss = hooked ? chunked_token_loss(hidden, weight, targets, chunk, own)
+                                 : chunked_cross_entropy(hidden, weight, targets, chunk);
+        const auto gradient = torch::autograd::grad({loss / tokens}, {weight})[0];
+        CHECK(gradient.scalar_type() == of_weight);
+        // Each token's is (1 / 50 - 1) * 100, and their sum -200704.
+        CHECK(std::abs(gradient[7][0].item<double>() + 98) < 0.1);
+        CHECK(std::abs(gradient[8][0].item<double>() - 2) < 0.01);
+      }
 }
 
 TEST_CASE("bfloat16 logits are overwritten by their gradient, for every number of columns") {

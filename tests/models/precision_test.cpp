@@ -62,6 +62,17 @@ TEST_CASE("under autocast blocks exchange the low precision, and parameters get 
     }
 }
 
+TEST_CASE("an embedding multiplier is rounded alike for a table in fp32 and one in the dtype of the products") {
+  auto recipe = family_recipe("gemma");
+  recipe.dim = 48;  // its root 6.928 is 6.9375 in bfloat16
+  const auto batch = small_batch();
+  const ForwardContext context{&batch, true, 1};
+  TestModel narrow(recipe, Weights::seeded, 96, 16, torch::kBFloat16), wide(recipe);
+  const auto expected = narrow.model->blocks[0]->forward({}, context);
+  Autocast autocast(torch::kBFloat16);
+  CHECK(at::equal(wide.model->blocks[0]->forward({}, context), expected));
+}
+
 TEST_CASE("parameters in bf16, fp16 and fp64 are trained in their dtype") {
   for (const auto& recipe : {gpt_recipe(), llama_recipe()}) {
     TestModel reference(recipe);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
 
+#include "runner/selection/candidate.hpp"
 #include "runner/selection/plan.hpp"
 #include "strategies/zero/entry.hpp"
 
@@ -52,6 +53,23 @@ TEST_CASE("the copy for an asynchronous checkpoint is counted in the host memory
     CHECK(with.to_json().at("host_bytes_per_rank") == state / 2);
     r.checkpoint.async = false;  // written from the state itself, without a copy
     CHECK(make_plan(r, gpus(), 256).host_bytes() == 0);
+  }
+}
+
+TEST_CASE("the copy for a checkpoint of adapters has what they train, and not their base") {
+  for (const bool whole : {false, true}) {
+    auto r = recipe("fsdp", {{"state_dict_type", whole ? "full" : "sharded"}});
+    r.fine_tune.method = "lora";
+    r.model.init_from = "base";
+    r.checkpoint.every_n_steps = 5;
+    const auto plan = make_plan(r, gpus(), 256);
+    int64_t trained = 0;
+    for (const auto* parameter : plan.model->parameters()) trained += parameter->trainable ? parameter->numel() : 0;
+    REQUIRE(trained * 8 < plan.model->parameter_count());
+    CHECK(plan.host_bytes() == trained * 12 / 2);
+    CHECK(checkpoint_bytes(plan.job, 4) == trained * 12);
+    r.model.init_from.reset();  // without a base the frozen parameters are random, so checkpoints have them
+    CHECK(checkpoint_bytes(make_plan(r, gpus(), 256).job, 4) == trained * 8 + plan.model->parameter_count() * 4);
   }
 }
 

@@ -25,6 +25,16 @@
 
 namespace runner::testing {
 
+/// A global batch that is not the usual one.
+struct TinyBatch {
+  int64_t rows = 12;
+  int64_t ignored_from = 0, ignored_to = 0;  ///< places of rows whose targets do not count
+  int64_t first = 0;                         ///< the row of the data at place 0
+  bool only_padding = false;                 ///< the ignored rows have no tokens
+
+  bool ignores(int64_t place) const { return ignored_from <= place && place < ignored_to; }
+};
+
 struct TinyRun {
   std::string family = "gpt";
   std::string strategy = "single";
@@ -62,10 +72,11 @@ struct TinyRun {
   std::function<std::shared_ptr<Conversion>()> conversion = {};
   /// Changes the source of initial values.
   std::function<ParameterSource(const ModelSpec&, ParameterSource)> change_source;
-  TokenLoss token_loss = {};           ///< replaces cross entropy, as a hook's loss does
-  bool validates = false;              ///< in measurements of memory, and in predictions
-  int64_t short_last = 0;              ///< > 0: number of rows in the global batch of the last step
-  std::string loss = "cross_entropy";  ///< of models without tokens, which have `vocab` outputs
+  TokenLoss token_loss = {};            ///< replaces cross entropy, as a hook's loss does
+  bool validates = false;               ///< in measurements of memory, and in predictions
+  int64_t short_last = 0;               ///< > 0: number of rows in the global batch of the last step
+  std::vector<TinyBatch> batches = {};  ///< of each step, instead of `global_batch` rows
+  std::string loss = "cross_entropy";   ///< of models without tokens, which have `vocab` outputs
   int64_t features = 20;
   std::string layer_type = "basic";  ///< resnet
   bool sync_batchnorm = false;       ///< resnet
@@ -236,6 +247,25 @@ inline HostBatch tiny_batch(const TinyRun& run, int64_t first_row, int64_t rows)
   return batch;
 }
 
+/// Makes row `row` one that does not count.
+inline void ignore_row(HostBatch& batch, int64_t row, bool only_padding) {
+  for (size_t field = 0; field < batch.fields.size(); ++field) {
+    const auto& spec = batch.fields[field].spec;
+    const bool target = spec.name == row_field::targets_name || spec.name == row_field::labels_name ||
+                        spec.name == row_field::partner_labels_name;
+    if (!target && !(only_padding && spec.name == token_field::inputs_name)) continue;
+    if (spec.type == ElementType::float32)
+      std::ranges::fill(batch.row<float>(field, row), static_cast<float>(spec.padding));
+    else
+      std::ranges::fill(batch.row<int64_t>(field, row), static_cast<int64_t>(spec.padding));
+    if (only_padding)
+      if (const auto positions = std::ranges::find(batch.fields, std::string(token_field::positions_name),
+                                                   [](const auto& one) { return one.spec.name; });
+          positions != batch.fields.end())
+        write_padding(batch.row<int64_t>(static_cast<size_t>(positions - batch.fields.begin()), row));
+  }
+}
+
 /// The Job of a tiny run, as a strategy's entry receives it.
 inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   Job job;
@@ -266,18 +296,24 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
 
 /// The input of step `step` for a rank. Rows are divided among ranks as the loader divides them.
 inline StepInput tiny_input(const TinyRun& run, int rank, int64_t step) {
-  int64_t rows = run.short_last > 0 && step + 1 == run.steps ? run.short_last : run.global_batch;
-  int64_t first = step * run.global_batch;
+  TinyBatch whole{.rows = run.short_last > 0 && step + 1 == run.steps ? run.short_last : run.global_batch,
+                  .first = step * run.global_batch};
+  if (!run.batches.empty()) whole = run.batches.at(static_cast<size_t>(step));
+  const int64_t rows = whole.rows;
   StepInput input;
   const Mesh mesh = tiny_mesh(run);
   const int64_t parts = mesh.data_ranks() * run.accumulation, data_rank = mesh.data_rank(rank);
   for (int64_t m = 0; m < run.accumulation; ++m) {
     int64_t part = data_rank * run.accumulation + m;
     int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-    input.micro_batches.push_back(tiny_batch(run, first + begin, end - begin));
-    input.rank_weight += (end - begin) * run.weight_of_row();
+    auto& batch = input.micro_batches.emplace_back(tiny_batch(run, whole.first + begin, end - begin));
+    for (int64_t place = begin; place < end; ++place)
+      if (whole.ignores(place))
+        ignore_row(batch, place - begin, whole.only_padding);
+      else
+        input.rank_weight += run.weight_of_row();
   }
-  input.weight = rows * run.weight_of_row();
+  for (int64_t place = 0; place < rows; ++place) input.weight += whole.ignores(place) ? 0 : run.weight_of_row();
   input.first_row = rows * data_rank * run.accumulation / parts;
   input.dropout_key = mix64(static_cast<uint64_t>(step));
   return input;

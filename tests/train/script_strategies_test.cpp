@@ -249,10 +249,21 @@ TEST_CASE("tensors and collectives of a strategy compute correct values", "[lua]
         same(world:all_reduce(mine:clone()):sum(), size * (size + 1))
         same(world:all_reduce(mine:clone(), "max"):max(), size)
         same(world:all_reduce(mine:clone(), "min"):max(), 1)
+        same(world:all_reduce(mine:clone(), "mean"):max(), (size + 1) / 2)
+        local factorial = 1
+        for other = 1, size do factorial = factorial * other end
+        same(world:all_reduce(mine:clone(), "product"):max(), factorial)
+        local later = mine:clone()
+        local mean = world:all_reduce_async(later, "mean")
+        mean:wait(); mean:wait()
+        same(later:min(), (size + 1) / 2)
         local all = world:all_gather(ctx:zeros(2 * size), mine)
         for other = 0, size - 1 do same(all:narrow(2 * other, 2):sum(), 2 * (other + 1)) end
         local part = world:reduce_scatter(ctx:zeros(2), all)
         same(part:sum(), 2 * size * (rank + 1))
+        same(world:reduce_scatter(ctx:zeros(2), all, "mean"):sum(), 2 * (rank + 1))
+        local whole, sorry = pcall(world.all_reduce, world, t:largest(2), "mean")
+        assert(not whole and sorry:find("a mean is one of floating-point numbers", 1, true), sorry)
         same(world:broadcast(mine:clone(), size - 1):sum(), 2 * size)
         for by = -size, 2 * size do
           local work = world:shift_async(part, mine, by)

@@ -192,6 +192,16 @@ TEST_CASE("a resumed run completes the validation of an epoch's last step, and s
   CHECK(training.state(6).at("val_loss") == whole.state(6).at("val_loss"));
 }
 
+TEST_CASE("a warm-up that is longer than the epochs of a training gives a note") {
+  Training training;
+  training.recipe.train.max_epochs = 1;
+  training.recipe.lr_scheduler.warmup_steps = 5;
+  CHECK(training.go().steps == 4);
+  REQUIRE(training.events_of("note").size() == 1);
+  CHECK(training.events_of("note")[0].at("message").get<std::string>().starts_with(
+      "lr_scheduler.warmup_steps = 5 is more than the 4 steps of this training: "));
+}
+
 TEST_CASE("max_epochs ends after the same data although a resume changes the batch size") {
   Training training;
   training.recipe.train.max_epochs = 2;

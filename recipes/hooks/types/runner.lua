@@ -347,11 +347,11 @@ function work:wait() end
 ---@field size integer
 local ranks = {}
 ---@param tensor runner.Tensor
----@param operation? "sum"|"min"|"max" # "sum"
+---@param operation? "sum"|"mean"|"product"|"min"|"max" # "sum"
 ---@return runner.Tensor # itself
 function ranks:all_reduce(tensor, operation) end
 ---@param tensor runner.Tensor
----@param operation? "sum"|"min"|"max" # "sum"
+---@param operation? "sum"|"mean"|"product"|"min"|"max" # "sum"
 ---@return runner.strategy.Work
 function ranks:all_reduce_async(tensor, operation) end
 ---@param out runner.Tensor # size times as many elements, by rank
@@ -364,12 +364,12 @@ function ranks:all_gather(out, tensor) end
 function ranks:all_gather_async(out, tensor) end
 ---@param out runner.Tensor # this rank's part of the result
 ---@param tensor runner.Tensor
----@param operation? "sum"|"min"|"max" # "sum"
+---@param operation? "sum"|"mean"|"product"|"min"|"max" # "sum"
 ---@return runner.Tensor # out
 function ranks:reduce_scatter(out, tensor, operation) end
 ---@param out runner.Tensor # this rank's part of the result
 ---@param tensor runner.Tensor
----@param operation? "sum"|"min"|"max" # "sum"
+---@param operation? "sum"|"mean"|"product"|"min"|"max" # "sum"
 ---@return runner.strategy.Work
 function ranks:reduce_scatter_async(out, tensor, operation) end
 ---@param tensor runner.Tensor

@@ -55,8 +55,8 @@ class Embedding : public Block {
     ComputeScope compute(tokens);
     const Tensor& ids = context.batch->fields[inputs_];
     auto x = embedded(tokens, ids, {.tokens = vocabulary_, .axis = context.tensor_axis});
-    // Gemma rounds the factor to the dtype of the table.
-    if (multiplier_ != 1) x.mul_(at::scalar_tensor(multiplier_, tokens.scalar_type()).item());
+    // Gemma rounds the factor to the dtype of the table. Whether the table is stored in that of the products depends on the strategy.
+    if (multiplier_ != 1) x = x.to(compute.dtype).mul_(at::scalar_tensor(multiplier_, compute.dtype).item());
     return as_output(dropout_(x, context, DropoutSite::embedding).to(compute.dtype), ids, context.tensor_axis);
   }
 

@@ -1,6 +1,7 @@
 #include "runner/train/strategies/collectives.hpp"
 
 #include "runner/lua/error.hpp"
+#include "runner/lua/strategy_dry_run.hpp"
 #include "runner/train/strategies/script_groups.hpp"
 
 namespace runner {
@@ -23,13 +24,22 @@ struct RanksHandle {
   std::shared_ptr<World> owned = {};  ///< of a group: `world` points to it
 };
 
-c10d::ReduceOp operation_at(const Arguments& arguments, int index) {
-  auto name = arguments.text(index, "sum");
-  if (name == "sum") return c10d::ReduceOp::SUM;
-  if (name == "min") return c10d::ReduceOp::MIN;
-  if (name == "max") return c10d::ReduceOp::MAX;
-  throw ScriptMistake(fmt::format("{}: argument {} must be \"sum\", \"min\" or \"max\", not \"{}\"",
-                                  arguments.function_name(), index, name));
+/// A reduction, and what its result is divided by.
+struct Operation {
+  c10d::ReduceOp::RedOpType reduce = c10d::ReduceOp::SUM;
+  int divisor = 1;
+};
+
+Operation operation_at(const Arguments& arguments, int index, const World& world, const torch::Tensor& reduced) {
+  const auto name = lua::reduction_at(arguments, index);
+  if (name == "product") return {.reduce = c10d::ReduceOp::PRODUCT};
+  if (name == "min") return {.reduce = c10d::ReduceOp::MIN};
+  if (name == "max") return {.reduce = c10d::ReduceOp::MAX};
+  if (name == "sum") return {};
+  if (!reduced.is_floating_point())
+    throw ScriptMistake(fmt::format("{}: a mean is one of floating-point numbers, and the tensor has the dtype {}",
+                                    arguments.function_name(), c10::toString(reduced.scalar_type())));
+  return {.divisor = world.size};
 }
 
 torch::Tensor tensor_at(const Arguments& arguments, int index, bool written) {
@@ -50,10 +60,10 @@ void require_sizes(const Arguments& arguments, const torch::Tensor& out, int64_t
 ScriptWork all_reduce(const Arguments& arguments, World& world) {
   arguments.at_most(2);
   auto tensor = tensor_at(arguments, 1, true);
-  auto operation = operation_at(arguments, 2);
-  ScriptWork started{.work = {}, .tensors = {tensor}};
+  const auto operation = operation_at(arguments, 2, world, tensor);
+  ScriptWork started{.work = {}, .tensors = {tensor}, .divisor = operation.divisor};
   std::vector<at::Tensor> tensors{tensor};
-  if (world.size > 1) started.work = world.group->allreduce(tensors, {operation});
+  if (world.size > 1) started.work = world.group->allreduce(tensors, {operation.reduce});
   return started;
 }
 
@@ -77,8 +87,9 @@ ScriptWork reduce_scatter(const Arguments& arguments, World& world) {
                                     arguments.function_name(), in.numel(), world.size));
   require_sizes(arguments, out, in.numel() / world.size, in);
   c10d::ReduceScatterOptions options;
-  options.reduceOp = operation_at(arguments, 3);
-  ScriptWork started{{}, {out, in}};
+  const auto operation = operation_at(arguments, 3, world, out);
+  options.reduceOp = operation.reduce;
+  ScriptWork started{.work = {}, .tensors = {out, in}, .divisor = operation.divisor};
   if (world.size > 1)
     started.work = world.group->_reduce_scatter_base(out, in, options);
   else
@@ -204,6 +215,10 @@ const Class& script_world_class() {
 
 void ScriptWork::wait() {
   if (work && !ended) work->wait();
+  if (!ended && divisor > 1) {
+    torch::NoGradGuard no_grad;
+    tensors.front().div_(divisor);
+  }
   ended = true;
 }
 

@@ -1,9 +1,9 @@
 // Collectives for strategies in Lua: `world`, and the works that its asynchronous functions return.
 //
 //   world.rank, world.size
-//   world:all_reduce(tensor, "sum" | "min" | "max")             in place
+//   world:all_reduce(tensor, operation)                         in place; operation: "sum", "mean", "product", "min" or "max"
 //   world:all_gather(out, tensor)                               out: world.size times as many elements, by rank
-//   world:reduce_scatter(out, tensor, "sum" | "min" | "max")    out: this rank's 1 / world.size of the result
+//   world:reduce_scatter(out, tensor, operation)                out: this rank's 1 / world.size of the result
 //   world:broadcast(tensor, root)                               in place
 //   world:shift(out, tensor, by)                                sends to rank (rank + by) % size and receives from rank
 //                                                               (rank - by) % size; one message per rank
@@ -43,7 +43,8 @@ struct ScriptHost {
 
 struct ScriptWork {
   c10::intrusive_ptr<c10d::Work> work;  ///< null if there is nothing to wait for (one rank)
-  std::vector<torch::Tensor> tensors;   ///< tensors that the work uses
+  std::vector<torch::Tensor> tensors;   ///< tensors that the work uses; the first one is its result
+  int divisor = 1;                      ///< of the result, when the work has ended
   bool ended = false;
 
   void wait();
