@@ -15,6 +15,8 @@
 #include "runner/data/data.hpp"
 #include "runner/data/data_sources.hpp"
 #include "runner/data/file_kind.hpp"
+#include "runner/data/image_data.hpp"
+#include "runner/data/image_folder.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
@@ -279,6 +281,11 @@ std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len
     if (!problems.empty() || !quickly_tokenized(data)) return problems;
   }
   open_splits(problems, data, seq_len, vocab_size, cache_dir);
+  if (data.is_images() && !data.skip_corrupt && problems.empty())
+    for (const auto split : {Split::train, Split::validation})
+      collect(problems, split == Split::train ? "data.train" : "data.validation", [&] {
+        if (const auto damage = damaged_sample(data, split); !damage.empty()) throw usage_error("{}", damage);
+      });
   return problems;
 }
 
@@ -340,7 +347,7 @@ namespace {
 
 std::vector<std::string> notes_of_source(const Recipe::Data& data) {
   std::vector<std::string> notes;
-  if (data.is_images()) return notes;
+  if (data.is_images()) return list_images(data, data.validation.empty() ? Split::train : Split::validation).notes;
   note_repeated_files(data, notes);
   if (data.is_table())
     for (auto& note : table_notes(data)) notes.push_back(std::move(note));
