@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "runner/base/text.hpp"
+
 namespace runner::log {
 
 namespace {
@@ -60,7 +62,7 @@ void write(Level level, const std::string& message) {
   if (!logger().should_log(spdlog_level(level))) return;
   if (before_line) before_line();
   logger().set_pattern(level == Level::info ? "%v" : "%^%l:%$ %v");
-  logger().log(spdlog_level(level), message);
+  logger().log(spdlog_level(level), escape_invalid_utf8(message));
   if (after_line) after_line();
 }
 
