@@ -69,18 +69,27 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
                    const std::vector<std::string>& files, const std::string& cache_dir) {
   constexpr size_t files_most = 8;
   constexpr int64_t records_most = 100;
+  constexpr size_t mistakes_most = 10;
   collect(problems, key, [&] {
     const auto reader = make_record_reader(data, files, cache_dir);
     for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
       const auto records = open_records(data, file);
       int64_t read = 0;
+      std::vector<std::string> mistakes;
+      std::set<std::string> reasons;  // each is told once
       for (const auto& part : records->parts(size_t{1} << 20)) {
-        records->for_each(part, [&](const JsonRecord& record, size_t) {
-          reader->documents(record);
-          return ++read < records_most;
+        records->for_each(part, [&](const JsonRecord& record, size_t end) {
+          try {
+            reader->documents(record);
+          } catch (const Error& error) {
+            if (reasons.insert(error.what()).second)
+              mistakes.push_back(fmt::format("{}: {}", records->place_of(end), error.what()));
+          }
+          return ++read < records_most && mistakes.size() < mistakes_most;
         });
-        if (read >= records_most) break;
+        if (read >= records_most || mistakes.size() >= mistakes_most) break;
       }
+      if (!mistakes.empty()) throw usage_error("{}", join(mistakes, "\n"));
     }
   });
 }
