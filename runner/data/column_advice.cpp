@@ -35,7 +35,7 @@ const std::vector<CellForm>& forms() {
 }  // namespace
 
 std::string column_advice(const Table& table, const TableColumn& column, std::span<const int64_t> rows) {
-  constexpr size_t looked_at = 1000, few = 20;
+  constexpr size_t looked_at = 200, few = 20;
   std::set<std::string> texts;
   std::vector<size_t> of_form(forms().size());
   size_t cells = 0, numbers = 0;

@@ -97,7 +97,7 @@ bool is_damaged(const std::string& path) try {
 std::set<std::string> corrupt_images(const ImageFolder& folder, const std::string& cache_dir) {
   std::vector<std::string> paths;
   for (const auto& entry : folder.entries) paths.push_back(entry.path);
-  const auto name = "corrupt-images-" + xxh3_hex(fingerprint(paths)) + ".json";
+  const auto name = "damaged-images-" + xxh3_hex(fingerprint(paths)) + ".json";
   const auto cached = make_once(cache_dir, name, [&](CacheWriter& out) {
     std::vector<uint8_t> damaged(paths.size(), 0);
     parallel_for(paths.size(), [&](size_t i) { damaged[i] = is_damaged(paths[i]); });
