@@ -17,6 +17,8 @@
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/scripted_order.hpp"
+#include "runner/data/table_summary.hpp"
+#include "runner/report/table.hpp"
 #include "strategies/engine/row_batch.hpp"
 
 namespace runner {
@@ -138,13 +140,61 @@ nlohmann::json values_of(const HostBatch& batch, size_t field) {
   return std::vector<int64_t>(values.begin(), values.end());
 }
 
+/// The columns of a table, as a table.
+void print_columns(const std::vector<ColumnSummary>& columns) {
+  std::vector<std::vector<std::string>> rows;
+  const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{:.6g}", *value) : ""; };
+  for (const auto& column : columns)
+    rows.push_back({column.name, column.kind, column.features > 0 ? std::to_string(column.features) : "",
+                    column.missing > 0 ? std::to_string(column.missing) : "", number(column.mean), number(column.std),
+                    join(column.examples, ", ")});
+  const auto text = format_table({{.title = "COLUMN", .may_shrink = true},
+                                  {.title = "KIND"},
+                                  {.title = "FEATURES", .right = true},
+                                  {.title = "MISSING", .right = true},
+                                  {.title = "MEAN", .right = true},
+                                  {.title = "STD", .right = true},
+                                  {.title = "EXAMPLES", .may_shrink = true}},
+                                 rows);
+  std::printf("%s\n", text.c_str());
+}
+
+nlohmann::json columns_json(const std::vector<ColumnSummary>& columns) {
+  auto list = nlohmann::json::array();
+  for (const auto& column : columns)
+    list.push_back({{"column", column.name},
+                    {"kind", column.kind},
+                    {"features", column.features},
+                    {"missing", column.missing},
+                    {"mean", column.mean ? nlohmann::json(*column.mean) : nullptr},
+                    {"std", column.std ? nlohmann::json(*column.std) : nullptr},
+                    {"examples", column.examples}});
+  return list;
+}
+
+/// "species = setosa": the name of a target and its value in words, where `learned` knows them.
+std::string target_text(const nlohmann::json& learned, const std::string& field, size_t i,
+                        const nlohmann::json& value) {
+  if (!learned.is_object() || (field != row_field::labels_name && field != row_field::targets_name))
+    return field + " = " + value.dump();
+  const auto names = learned.value("id2label", nlohmann::json::object());
+  if (const auto name = names.find(value.dump()); name != names.end()) return field + " = " + name->get<std::string>();
+  const auto targets = learned.value("targets", nlohmann::json::array());
+  if (i >= targets.size()) return field + " = " + value.dump();
+  const auto classes = targets[i].value("classes", std::vector<std::string>());
+  const bool known = value.is_number() && value.get<double>() >= 0 && value.get<double>() < std::ssize(classes);
+  return targets[i].at("column").get<std::string>() + " = " + (known ? classes[value.get<size_t>()] : value.dump());
+}
+
 /// Samples without tokens: the numbers that the model gets.
 ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& data) {
   const SampleOrderOptions order{.shuffle = recipe.data.shuffle && !options.validation, .seed = recipe.run.seed};
   const int64_t end = std::min(data.size(), options.first + options.samples);
   const auto learned = data.learned();
   const auto names = feature_names(learned);
+  const auto columns = recipe.data.is_table() ? table_summary(recipe.data) : std::vector<ColumnSummary>();
   if (!options.json) log::info("{}", data.describe());
+  if (!options.json && !columns.empty()) print_columns(columns);
   auto list = nlohmann::json::array();
   for (int64_t position = options.first; position < end; ++position) {
     const int64_t index = data.sample_at(0, position, order);
@@ -165,12 +215,16 @@ ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& 
                     sum / static_cast<double>(numbers.size()));
       } else
         for (size_t i = 0; values.is_array() && i < values.size(); ++i)
-          std::printf("%s = %s\n", (field == "features" && i < names.size() ? names[i] : field).c_str(),
-                      values[i].dump().c_str());
+          std::printf("%s\n", (field == "features" && i < names.size() ? names[i] + " = " + values[i].dump()
+                                                                       : target_text(learned, field, i, values[i]))
+                                  .c_str());
   }
-  if (options.json)
-    print_json(nlohmann::json{
-        {"schema", 1}, {"data", data.describe()}, {"size", data.size()}, {"learned", learned}, {"samples", list}});
+  if (options.json) {
+    nlohmann::json shown = {
+        {"schema", 1}, {"data", data.describe()}, {"size", data.size()}, {"learned", learned}, {"samples", list}};
+    if (!columns.empty()) shown["columns"] = columns_json(columns);
+    print_json(shown);
+  }
   return ExitCode::done;
 }
 
@@ -212,7 +266,7 @@ ExitCode show_texts(const Options& options, const Recipe& recipe, const Dataset&
 
 ExitCode show_data(const Options& options) {
   Recipe recipe = with_data_facts(load_ready_recipe(options.file, options.overrides));
-  for (const auto& note : data_notes(recipe.data)) log::warning("{}", note);
+  for (const auto& note : data_notes(recipe.data)) log::info("note: {}", note);
   const auto cache = data_cache();
   if (!is_language_model(recipe.model.name)) {
     const auto rows = open_dataset(recipe.data, options.validation ? Split::validation : Split::train, 1,

@@ -43,7 +43,7 @@ Action setup_evaluate(CLI::App& app) {
          "--context", request.context,
          "With --task rolling: how many tokens are in front of the first token that a window predicts; default 1")
       ->check(CLI::PositiveNumber);
-  app.add_option("--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
+  app.add_option("-o,--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
   add_json_option(app, request.json);
   app.footer(
       "Language models: loss and perplexity are per token. word_perplexity, byte_perplexity and bits_per_byte are per "

@@ -61,7 +61,7 @@ void add_batch_option(CLI::App& app, InferenceRequest& request) {
 }
 
 void add_line_options(CLI::App& app, InferenceRequest& request) {
-  app.add_option("--output", request.output,
+  app.add_option("-o,--output", request.output,
                  "The file to write, which appears when it is complete; default: standard output");
   add_batch_option(app, request);
   add_json_option(app, request.json);

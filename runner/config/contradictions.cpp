@@ -147,10 +147,12 @@ class Finder {
   bool reads_rows() const { return !recipe_.model.name.empty() && !is_language_model(recipe_.model.name); }
 
   void rows() {
-    for (const char* key : {"data.tokenizer", "data.seq_len", "data.sources"})
-      if (given(key))
-        report(key, fmt::format("{} is for text; tables and images have no tokens", key), "data.format",
-               "format is set here");
+    static const Recipe defaults;
+    for (const auto& key : key_table())  // the records of older runs have defaults of keys that do not apply
+      if (key.tokens && key.needs_met(recipe_) && given(key.dotted()) &&
+          (key.name == "tokenizer" || key.get(recipe_) != key.get(defaults)))
+        report(key.dotted(), fmt::format("{} is for text; tables and images have no tokens", key.dotted()),
+               "data.format", "format is set here");
     if (recipe_.data.is_images() && recipe_.train.loss.value_or("cross_entropy") != "cross_entropy")
       report("train.loss", "images have classes: the loss is cross_entropy", "data.format", "format is set here");
   }

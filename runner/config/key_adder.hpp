@@ -17,6 +17,7 @@ struct Facts {
   Need needs = {};
   nlohmann::json schema = nullptr;
   bool secret = false;
+  bool tokens = false;
 };
 
 /// Adds the keys of one section.
@@ -71,6 +72,7 @@ class Adder {
     key.needs = std::move(facts.needs);
     key.schema = std::move(facts.schema);
     key.secret = facts.secret;
+    key.tokens = facts.tokens;
     key.set = [owner = owner_, set](Recipe& recipe, const nlohmann::json& value) { set(recipe.*owner, value); };
     key.get = [owner = owner_, get](const Recipe& recipe) -> nlohmann::json { return get(recipe.*owner); };
     keys_.push_back(std::move(key));

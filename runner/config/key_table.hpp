@@ -34,6 +34,7 @@ struct Key : Option {
   nlohmann::json schema = nullptr;                        ///< for type `other`: the values, as JSON Schema
   bool secret =
       false;  ///< ${env:NAME} stays as it is written, so that no record has its value; who uses the key expands it
+  bool tokens = false;  ///< only for data that consist of tokens, and not for rows of tables and images
 
   std::string dotted() const { return section + "." + name; }
   bool in_family(const std::string& name) const;

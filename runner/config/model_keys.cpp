@@ -89,7 +89,8 @@ void add_model(std::vector<Key>& keys) {
 
 namespace {
 
-const Facts records{.needs = {"data.format", {"jsonl", "parquet", "csv", "plugin"}}}, with_sources{.needs = {.key = "data.sources", .set = true}};
+const Facts records{.needs = {"data.format", {"jsonl", "parquet", "csv", "plugin"}}, .tokens = true},
+    with_sources{.needs = {.key = "data.sources", .set = true}};
 
 /// The columns that data.layout knows.
 std::vector<Option> column_options() {
@@ -151,7 +152,7 @@ void add_records(Adder<Recipe::Data>& add) {
                "and `validation`. weight: share of the samples. epochs: how often an epoch takes a source without weight "
                "(default 1). format: of records, if it is not data.format. Each row takes the source that is furthest behind its "
                "share.",
-       .wanted = "a list of tables with a name and training files"}, &D::sources, sources);
+       .wanted = "a list of tables with a name and training files"}, &D::sources, sources, {.tokens = true});
   add({.name = "temperature", .type = T::number,
        .help = "Sources without weights have shares of size^(1/temperature). 1: their sizes. Larger values take small sources "
                "more often.", .minimum = 0, .above_minimum = true}, &D::temperature, with_sources);
@@ -181,10 +182,11 @@ void add_data(std::vector<Key>& keys) {
        .maximum = 0.9, .above_minimum = true}, &D::validation_fraction);
   add({.name = "tokenizer", .type = T::path,
        .help = "\"bytes\", a tokenizer.json, SentencePiece model, tiktoken or GGUF file, a folder with one of them, or "
-               "\"sentencepiece\": a model that is trained once and cached."}, &D::tokenizer);
+               "\"sentencepiece\": a model that is trained once and cached."}, &D::tokenizer, {.tokens = true});
   add({.name = "tokenizer_vocab_size", .type = T::integer,
        .help = "Vocabulary size of a tokenizer that is trained (tokenizer = \"sentencepiece\").",
-       .minimum = 300}, &D::tokenizer_vocab_size, {.needs = {"data.tokenizer", {"sentencepiece"}}});
+       .minimum = 300}, &D::tokenizer_vocab_size,
+      {.needs = {"data.tokenizer", {"sentencepiece"}}, .tokens = true});
   add({.name = "token_dtype", .type = T::choice, .help = "Type of a token id in files of format \"bin\".",
        .choices = {"uint16", "uint32"}}, &D::token_dtype, {.needs = {"data.format", {"bin"}}});
   add({.name = "objective", .type = T::choice,
@@ -213,7 +215,7 @@ void add_data(std::vector<Key>& keys) {
        .help = "records: they are handled as those of jsonl. samples: tokens. rows: labels or numbers. auto: the library says it.",
        .choices = {"auto", "records", "samples", "rows"}}, &D::plugin_gives, {.quiet = true, .needs = plugin_data.needs});
   add({.name = "seq_len", .type = T::integer, .help = "Tokens in a sample. Default: model.max_seq_len.",
-       .minimum = 1}, &D::seq_len);
+       .minimum = 1}, &D::seq_len, {.tokens = true});
   add({.name = "shuffle", .type = T::boolean,
        .help = "Shuffle samples each epoch. The order depends only on seed and epoch."}, &D::shuffle);
   add({.name = "order", .type = T::path,

@@ -75,7 +75,8 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
   }
   // What a plug-in gives may not be known yet.
   const bool open = recipe.data.is_plugin() && recipe.data.plugin_gives == "auto";
-  if (key.name == "tokenizer") return (!recipe.data.has_token_ids() && !recipe.data.has_rows() && !open) || given;
+  if (key.tokens && recipe.data.has_rows()) return given && value != key.get(Recipe());
+  if (key.name == "tokenizer") return (!recipe.data.has_token_ids() && !open) || given;
   static const std::vector<std::string> of_targets = {"target_type", "missing", "missing_values", "standardize"};
   if (key.section == "data" && std::ranges::find(of_targets, key.name) != of_targets.end())
     return !recipe.data.target.empty() || given;

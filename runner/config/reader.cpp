@@ -35,7 +35,11 @@ class Reader {
 
   /// The layer of a file, merged over those that it extends. `chain`: the files being read, outermost first.
   Layer read_file_layers(const std::string& file, const Origin& asked_at, std::vector<std::string> chain) {
-    auto canonical = fs::weakly_canonical(file).string();
+    auto canonical = real_path(file).string();
+    if (first_invalid_utf8(canonical)) {
+      problem(asked_at, "encoding", fmt::format("the name {} is not UTF-8; rename it", escape_invalid_utf8(canonical)));
+      return {};
+    }
     if (std::find(chain.begin(), chain.end(), canonical) != chain.end()) {
       problem(asked_at, "extends-cycle",
               fmt::format("{} extends {}, which (through {}) extends it again", asked_at.file, file,

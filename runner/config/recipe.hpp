@@ -216,7 +216,7 @@ struct Recipe {
     std::vector<std::string> missing_values = {"NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"};
     bool standardize = true;                 ///< features have mean 0 and standard deviation 1
     std::optional<bool> standardize_target;  ///< targets that are numbers, too; default: as standardize; of texts: no
-    std::string delimiter = "auto";          ///< csv
+    std::string delimiter = "auto", decimal = ".";  ///< csv: what ends a cell, and what begins a fraction
     bool is_table() const { return !target.empty() && !labels_texts() && !gives_samples(); }
 
     // ---- images

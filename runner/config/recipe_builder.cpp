@@ -63,6 +63,15 @@ void locate(const Key& key, const Option& option, json& value, const fs::path& f
         if (auto found = table.find(field.name); found != table.end()) locate(key, field, *found, folder);
 }
 
+/// The first text in a value that is not UTF-8, as names of files may be: records and checkpoints, which are JSON, cannot have it.
+std::optional<std::string> not_utf8(const json& value) {
+  if (value.is_string() && first_invalid_utf8(value.get_ref<const std::string&>())) return value.get<std::string>();
+  if (value.is_structured())
+    for (const auto& item : value)
+      if (auto text = not_utf8(item)) return text;
+  return {};
+}
+
 /// Checks `value` and converts it for the setter of `key`. Returns false after it has reported a mistake.
 bool convert(const Key& key, json& value, const Located& located, std::vector<Diagnostic>& diagnostics) {
   if (auto diagnostic = check_value(key, value)) {
@@ -73,7 +82,12 @@ bool convert(const Key& key, json& value, const Located& located, std::vector<Di
     return false;
   }
   locate(key, key, value, located.folder);
-  return true;
+  const auto name = not_utf8(value);
+  if (name)
+    diagnostics.push_back({.place = located.origin,
+                           .code = "encoding",
+                           .message = fmt::format("the name {} is not UTF-8; rename it", escape_invalid_utf8(*name))});
+  return !name;
 }
 
 /// Sets an option of a hook or a strategy, which these check.

@@ -86,6 +86,9 @@ void add_tables(Adder<Recipe::Data>& add) {
   add({.name = "delimiter", .type = T::choice,
        .help = "What separates cells. auto: the most frequent one in the first line.", .choices = {"auto", ",", ";", "tab", "|"},
        .spellings = {{"\t", "tab"}, {"comma", ","}, {"semicolon", ";"}}}, &D::delimiter, {.needs = {"data.format", {"csv"}}});
+  add({.name = "decimal", .type = T::choice, .help = "What begins the fraction of a number in a cell: 2.5 or 2,5.",
+       .choices = {".", ","}, .spellings = {{"point", "."}, {"comma", ","}}}, &D::decimal,
+      {.quiet = true, .needs = {"data.format", {"csv"}}});
 }
 
 std::optional<std::string> two_rising(json& value) {

@@ -40,7 +40,8 @@ CsvFile read_file_of(const std::string& path, const TableReading& reading, Table
   file.map = std::make_unique<MappedFile>(path);
   const auto bytes = file.map->bytes();
   file.records = std::make_unique<CsvReader>(
-      path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), reading.delimiter);
+      path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), reading.delimiter,
+      /*keeps_cells=*/true);
   const auto names = file.records->header();
   CsvLine record;
   if (table.files.empty())
@@ -48,14 +49,17 @@ CsvFile read_file_of(const std::string& path, const TableReading& reading, Table
   table.files.push_back({.path = path});
   const auto places = places_of(path, names, table);
   file.columns.resize(names.size());
-  while (file.records->next(record)) {
-    if (record.cells.size() != names.size())
-      throw usage_error("{}:{}: {} instead of {}, as the first line has", path, record.line,
-                        counted(std::ssize(record.cells), "cell"), names.size());
+  std::vector<std::string> mistakes;
+  while (mistakes.size() < 10 && file.records->next(record)) {
+    if (auto mistake = file.records->width_mistake(record, names.size()); !mistake.empty()) {
+      mistakes.push_back(std::move(mistake));
+      continue;
+    }
     for (size_t c = 0; c < places.size(); ++c) file.columns[c].push_back(record.cells[places[c]]);
     table.lines.push_back(record.line);
     ++table.files.back().rows;
   }
+  if (!mistakes.empty()) throw usage_error("{}", join(mistakes, "\n"));
   return file;
 }
 
@@ -64,11 +68,12 @@ void convert(TableColumn& column, size_t index, const std::vector<CsvFile>& file
   const auto is_missing = [&](std::string_view cell) {
     return cell.empty() || std::ranges::find(reading.missing_values, cell) != reading.missing_values.end();
   };
+  column.decimal = reading.decimal;
   column.numeric = std::ranges::find(reading.as_text, column.name) == reading.as_text.end();
   for (const auto& file : files)
     for (const auto& cell : file.columns[index]) {
       if (!column.numeric) break;
-      const auto number = finite_number(cell);
+      const auto number = cell_number(cell, reading.decimal);
       column.numeric = number || is_missing(cell);
       column.numbers.push_back(is_missing(cell) ? std::nan("") : number.value_or(0));
     }

@@ -9,24 +9,27 @@
 
 namespace runner {
 
-/// Cells are views of the text, or of texts that the reader keeps.
+/// Cells are views of the text, or of texts that the reader keeps until the next line, or for ever.
 struct CsvLine {
   std::vector<std::string_view> cells;
   int64_t line = 0;  ///< in the file, from 1: of the first cell
 };
 
 /// Cells may be quoted with ", and a quoted cell may contain the delimiter, line breaks, and "" for ". Spaces around cells that are
-/// not quoted do not count, and blank lines are left out.
+/// not quoted do not count, and blank lines are left out. Lines end with LF or CR LF; with CR if the text has no LF.
 class CsvReader {
  public:
-  /// `delimiter` as data.delimiter. Throws Error(usage) with file and line if the text is not UTF-8.
-  CsvReader(std::string path, std::string_view text, const std::string& delimiter);
+  /// `delimiter` as data.delimiter. `keeps_cells`: cells of all lines stay valid, for which the reader keeps a copy of those with "".
+  /// Throws Error(usage) with file and line if the text is not UTF-8.
+  CsvReader(std::string path, std::string_view text, const std::string& delimiter, bool keeps_cells);
 
   /// The names of the columns, from the first line. Throws Error(usage) with file and line if it has no unique names. To be called once,
   /// before next().
   std::vector<std::string> header();
   /// False at the end of the file. Throws Error(usage) with file and line.
   bool next(CsvLine& line);
+  /// What is wrong with a line that should have `columns` cells, with file and line; empty: nothing.
+  std::string width_mistake(const CsvLine& line, size_t columns) const;
 
   /// The place of the next line in the text.
   size_t at() const { return at_; }
@@ -43,7 +46,8 @@ class CsvReader {
 
   std::string path_;
   std::string_view text_;
-  char delimiter_;
+  char delimiter_, line_end_ = '\n';
+  bool guessed_, keeps_cells_;
   size_t at_ = 0;
   int64_t line_ = 1;
   std::deque<std::string> kept_;  ///< cells without doubled quotes

@@ -7,7 +7,8 @@ namespace runner {
 
 CsvRecords::CsvRecords(const fs::path& path, const std::string& delimiter)
     : map_(path),
-      reader_(path.string(), {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()}, delimiter),
+      reader_(path.string(), {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()}, delimiter,
+              /*keeps_cells=*/false),
       names_(reader_.header()) {}
 
 std::vector<CsvRecords::Range> CsvRecords::parts(size_t bytes) const {
@@ -40,9 +41,8 @@ void CsvRecords::for_each(Range part, const std::function<bool(const JsonRecord&
   CsvLine line;
   while (reader.at() < part.end && reader.next(line)) {
     const auto place = [&] { return fmt::format("{}:{}", path().string(), line.line); };
-    if (line.cells.size() != names_.size())
-      throw usage_error("{}: {} instead of {}, as the first line has", place(), counted(std::ssize(line.cells), "cell"),
-                        names_.size());
+    if (const auto mistake = reader.width_mistake(line, names_.size()); !mistake.empty())
+      throw usage_error("{}", mistake);
     JsonRecord record = JsonRecord::object();
     for (size_t c = 0; c < names_.size(); ++c) record[names_[c]] = std::string(line.cells[c]);
     try {

@@ -15,6 +15,8 @@
 #include "runner/data/data.hpp"
 #include "runner/data/data_sources.hpp"
 #include "runner/data/file_kind.hpp"
+#include "runner/data/image_data.hpp"
+#include "runner/data/image_folder.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
@@ -67,18 +69,27 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
                    const std::vector<std::string>& files, const std::string& cache_dir) {
   constexpr size_t files_most = 8;
   constexpr int64_t records_most = 100;
+  constexpr size_t mistakes_most = 10;
   collect(problems, key, [&] {
     const auto reader = make_record_reader(data, files, cache_dir);
     for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
       const auto records = open_records(data, file);
       int64_t read = 0;
+      std::vector<std::string> mistakes;
+      std::set<std::string> reasons;  // each is told once
       for (const auto& part : records->parts(size_t{1} << 20)) {
-        records->for_each(part, [&](const JsonRecord& record, size_t) {
-          reader->documents(record);
-          return ++read < records_most;
+        records->for_each(part, [&](const JsonRecord& record, size_t end) {
+          try {
+            reader->documents(record);
+          } catch (const Error& error) {
+            if (reasons.insert(error.what()).second)
+              mistakes.push_back(fmt::format("{}: {}", records->place_of(end), error.what()));
+          }
+          return ++read < records_most && mistakes.size() < mistakes_most;
         });
-        if (read >= records_most) break;
+        if (read >= records_most || mistakes.size() >= mistakes_most) break;
       }
+      if (!mistakes.empty()) throw usage_error("{}", join(mistakes, "\n"));
     }
   });
 }
@@ -279,6 +290,11 @@ std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len
     if (!problems.empty() || !quickly_tokenized(data)) return problems;
   }
   open_splits(problems, data, seq_len, vocab_size, cache_dir);
+  if (data.is_images() && !data.skip_corrupt && problems.empty())
+    for (const auto split : {Split::train, Split::validation})
+      collect(problems, split == Split::train ? "data.train" : "data.validation", [&] {
+        if (const auto damage = damaged_sample(data, split); !damage.empty()) throw usage_error("{}", damage);
+      });
   return problems;
 }
 
@@ -340,7 +356,7 @@ namespace {
 
 std::vector<std::string> notes_of_source(const Recipe::Data& data) {
   std::vector<std::string> notes;
-  if (data.is_images()) return notes;
+  if (data.is_images()) return list_images(data, data.validation.empty() ? Split::train : Split::validation).notes;
   note_repeated_files(data, notes);
   if (data.is_table())
     for (auto& note : table_notes(data)) notes.push_back(std::move(note));

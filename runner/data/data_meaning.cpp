@@ -202,7 +202,8 @@ json table_keys(const Recipe::Data& data) {
           {"data.missing_values", data.missing_values},
           {"data.standardize", data.standardize},
           {"data.standardize_target", data.standardize_target.value_or(data.standardize)},
-          {"data.delimiter", data.delimiter}};
+          {"data.delimiter", data.delimiter},
+          {"data.decimal", data.decimal}};
 }
 
 json source_meaning(const DataSource& source, const std::string& cache_dir) {

@@ -1,5 +1,6 @@
 #include "runner/data/document_file.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -91,8 +92,15 @@ DocumentFile::Footer DocumentFile::read_footer(const fs::path& path) {
   const auto bytes = map.bytes();
   Footer footer{};
   if (bytes.size() >= sizeof(footer)) std::memcpy(&footer, bytes.last(sizeof(footer)).data(), sizeof(footer));
-  if (footer.magic != magic || footer.file_bytes != bytes.size())
-    throw environment_error("{} is damaged: delete it, and it will be made again", path.string());
+  const auto [file_magic, item_bytes, tokens, documents, mark_bytes, file_bytes] = footer;
+  // Each count fits the file, so that the sum of the sections does not overflow.
+  const bool bounded = std::max({tokens, documents, mark_bytes}) <= bytes.size();
+  const bool sound = file_magic == magic && file_bytes == bytes.size() && (item_bytes == 2 || item_bytes == 4) &&
+                     bounded && (mark_bytes == 0 || mark_bytes == (tokens + 7) / 8) &&
+                     padded(tokens * item_bytes) + padded(mark_bytes) + padded(documents * sizeof(int64_t)) +
+                             padded(documents * sizeof(int32_t)) + sizeof(footer) ==
+                         file_bytes;
+  if (!sound) throw environment_error("{} is damaged: delete it, and it will be made again", path.string());
   return footer;
 }
 
@@ -105,6 +113,9 @@ DocumentFile::DocumentFile(const fs::path& path, const Footer& footer)
   marks_ = sections.take<uint8_t>(footer.mark_bytes);
   ends_ = sections.take<int64_t>(footer.documents);
   targets_ = sections.take<int32_t>(footer.documents);
+  const auto last = ends_.empty() ? int64_t{0} : ends_.back();
+  if (!std::ranges::is_sorted(ends_) || (!ends_.empty() && ends_.front() < 0) || last != size())
+    throw environment_error("{} is damaged: delete it, and it will be made again", path.string());
 }
 
 void DocumentFile::ignore_unsupervised(int64_t first, std::span<int64_t> targets) const {

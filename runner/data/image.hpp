@@ -5,7 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/error.hpp"
+
 namespace runner {
+
+/// The content of an image file cannot be decoded. Other errors, such as a file that cannot be opened, may pass.
+class DamagedImage : public Error {
+ public:
+  using Error::Error;
+};
 
 /// Pixels of 8 bits for each of red, green and blue: [height, width, 3].
 struct Image {
@@ -15,8 +23,9 @@ struct Image {
 
 /// Decodes a JPEG (libjpeg-turbo) or PNG file (libpng) to RGB, with the pixels of Pillow's Image.open(path).convert("RGB"):
 /// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, and of
-/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. Throws Error(environment) with path and reason for a
-/// damaged or truncated file, and Error(usage) for another kind of file.
+/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. At most 178956970 pixels, as in Pillow, and 1000 scans of a
+/// progressive file. Throws DamagedImage with path and reason: of kind environment for a damaged or truncated file, and usage for another
+/// kind of file; Error(environment) for a file that cannot be opened.
 Image read_image(const std::string& path);
 
 /// Names of files that read_image() reads end with one of these, in any case: .jpg, .jpeg, .png.

@@ -16,10 +16,13 @@
 #include "runner/data/parallel_for.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
+#include "strategies/engine/token_batch.hpp"
 
 namespace runner {
 
 namespace {
+
+const std::string skip_hint = "; data.skip_corrupt = true leaves out damaged images";
 
 class ImageDataset final : public Dataset {
  public:
@@ -57,7 +60,7 @@ class ImageDataset final : public Dataset {
 
   void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
     const auto& entry = folder_.entries[static_cast<size_t>(sample)];
-    const Image image = read_image(entry.path);
+    const Image image = sound_image(entry);
     SampleRandom random(draw.seed, draw.epoch, sample);
     const Image seen = augments_         ? training_image(data_, image, random)
                        : crop_ == "none" ? squashed_image(data_, image)
@@ -70,6 +73,14 @@ class ImageDataset final : public Dataset {
   }
 
  private:
+  /// The advice is for training data, which have labels.
+  static Image sound_image(const ImageFolder::Entry& entry) try {
+    return read_image(entry.path);
+  } catch (const DamagedImage& error) {
+    if (entry.label == ignored_target) throw;
+    throw Error(error.code(), error.what() + skip_hint);
+  }
+
   Recipe::Data data_;
   ImageFolder folder_;
   std::string crop_;
@@ -78,20 +89,21 @@ class ImageDataset final : public Dataset {
   float normalized_[3][256];
 };
 
-/// The damaged ones of these images, from the cache.
+bool is_damaged(const std::string& path) try {
+  read_image(path);
+  return false;
+} catch (const DamagedImage&) {
+  return true;
+}
+
+/// The damaged ones of these images, from the cache. Throws Error if one cannot be opened, which may pass.
 std::set<std::string> corrupt_images(const ImageFolder& folder, const std::string& cache_dir) {
   std::vector<std::string> paths;
   for (const auto& entry : folder.entries) paths.push_back(entry.path);
-  const auto name = "corrupt-images-" + xxh3_hex(fingerprint(paths)) + ".json";
+  const auto name = "damaged-images-" + xxh3_hex(fingerprint(paths)) + ".json";
   const auto cached = make_once(cache_dir, name, [&](CacheWriter& out) {
     std::vector<uint8_t> damaged(paths.size(), 0);
-    parallel_for(paths.size(), [&](size_t i) {
-      try {
-        read_image(paths[i]);
-      } catch (const Error&) {
-        damaged[i] = 1;
-      }
-    });
+    parallel_for(paths.size(), [&](size_t i) { damaged[i] = is_damaged(paths[i]); });
     nlohmann::json list = nlohmann::json::array();
     for (size_t i = 0; i < paths.size(); ++i)
       if (damaged[i]) list.push_back(paths[i]);
@@ -126,6 +138,25 @@ ImageFolder images_of(const Recipe::Data& data, Split split, const nlohmann::jso
 }
 
 }  // namespace
+
+std::string damaged_sample(const Recipe::Data& data, Split split) {
+  const auto images = images_of(data, split, nullptr).entries;
+  constexpr size_t most = 256;
+  std::vector<std::string> reasons(std::min(images.size(), most));
+  parallel_for(reasons.size(), [&](size_t i) {
+    try {
+      read_image(images[i * images.size() / reasons.size()].path);
+    } catch (const DamagedImage& error) {
+      reasons[i] = error.what();
+    }
+  });
+  const auto count = reasons.size() - static_cast<size_t>(std::ranges::count(reasons, ""));
+  if (count == 0) return "";
+  const auto first = std::ranges::find_if(reasons, [](const auto& reason) { return !reason.empty(); });
+  const auto more =
+      count == 1 ? "" : fmt::format(" (and {} more of {} that were looked at)", count - 1, reasons.size());
+  return *first + more + skip_hint;
+}
 
 std::vector<BatchField> image_fields(const Recipe::Data& data) {
   std::vector<BatchField> fields = {pixels_field(data.image_size), labels_field()};

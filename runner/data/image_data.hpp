@@ -13,6 +13,9 @@ namespace runner {
 std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, const std::string& cache_dir,
                                      const nlohmann::json& learned = nullptr);
 
+/// A sentence on damaged images among some of a split, of which it decodes at most 256; empty: there is none.
+std::string damaged_sample(const Recipe::Data& data, Split split);
+
 /// The fields of open_images(): pixels and class; with data.mixup or data.cutmix also those of rows that are mixed.
 std::vector<BatchField> image_fields(const Recipe::Data& data);
 

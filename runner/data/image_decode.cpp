@@ -1,9 +1,11 @@
 // Decoding of JPEG and PNG files (read_image).
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
+#include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
 
@@ -23,15 +25,18 @@ const unsigned char* data_of(Bytes bytes) { return reinterpret_cast<const unsign
 /// More pixels than an image of a data set has: such a header is a mistake or an attack (as in Pillow, whose limit is this one).
 constexpr int64_t most_pixels = 178'956'970;
 
+constexpr const char* too_many_pixels = "it has more than 178956970 pixels";
+
 bool too_large(int64_t width, int64_t height) { return height > most_pixels / width; }
 
 [[noreturn]] void damaged(const std::string& path, const std::string& reason) {
-  throw environment_error("{}: the image is damaged: {}", path, reason);
+  throw DamagedImage(ExitCode::environment, fmt::format("{}: the image is damaged: {}", path, reason));
 }
 
 /// libjpeg's errors jump out of its functions: no object with a destructor may be made between setjmp and the jump.
 struct JpegErrors {
   jpeg_error_mgr manager = {};
+  jpeg_progress_mgr progress = {};
   std::jmp_buf jump = {};
   char message[JMSG_LENGTH_MAX] = {};
 
@@ -42,11 +47,20 @@ struct JpegErrors {
       info->err->format_message(info, self->message);
       std::longjmp(self->jump, 1);
     };
-    // A warning means that data are missing or wrong, which Pillow refuses, too.
+    // Any other warning says that data are missing or wrong.
     manager.emit_message = [](j_common_ptr info, int level) {
-      if (level < 0) info->err->error_exit(info);
+      static constexpr int harmless[] = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR,
+                                         JWRN_BOGUS_PROGRESSION};
+      if (level < 0 && std::ranges::find(harmless, info->err->msg_code) == std::end(harmless))
+        info->err->error_exit(info);
     };
     manager.output_message = [](j_common_ptr) {};
+    progress.progress_monitor = [](j_common_ptr info) {  // each scan costs time for all pixels
+      if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= 1000) return;
+      auto* self = reinterpret_cast<JpegErrors*>(info->err);
+      std::strcpy(self->message, "it has more than 1000 scans");
+      std::longjmp(self->jump, 1);
+    };
   }
 };
 
@@ -68,15 +82,16 @@ bool decode_jpeg(Bytes bytes, jpeg_decompress_struct& info, JpegErrors& errors, 
   if (setjmp(errors.jump)) return false;
   jpeg_mem_src(&info, data_of(bytes), static_cast<unsigned long>(bytes.size()));
   jpeg_read_header(&info, TRUE);
+  if (too_large(info.image_width, info.image_height)) {  // before anything of its size is allocated
+    std::strcpy(errors.message, too_many_pixels);
+    return false;
+  }
+  info.progress = &errors.progress;
   const bool cmyk = info.num_components == 4;
   info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&info);
   image.width = info.output_width;
   image.height = info.output_height;
-  if (too_large(image.width, image.height)) {
-    std::strcpy(errors.message, "it has more than 178956970 pixels");
-    return false;
-  }
   image.pixels.resize(static_cast<size_t>(image.width * image.height * 3));
   row.resize(static_cast<size_t>(image.width) * 4);
   while (info.output_scanline < info.output_height) {
@@ -122,7 +137,7 @@ bool decode_png(png_structp png, png_infop info, Image& image, std::vector<png_b
   png_read_update_info(png, info);
   image.width = png_get_image_width(png, info);
   image.height = png_get_image_height(png, info);
-  if (too_large(image.width, image.height)) png_error(png, "it has more than 178956970 pixels");
+  if (too_large(image.width, image.height)) png_error(png, too_many_pixels);
   image.pixels.resize(static_cast<size_t>(image.width * image.height * 3));
   rows.resize(static_cast<size_t>(image.height));
   for (size_t y = 0; y < rows.size(); ++y) rows[y] = image.pixels.data() + y * static_cast<size_t>(image.width) * 3;
@@ -145,6 +160,7 @@ Image read_png(const std::string& path, Bytes bytes) {
     std::memcpy(to, from.bytes.data() + from.at, count);
     from.at += count;
   });
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // texts and profiles are skipped, not kept
   Image image;
   std::vector<png_bytep> rows;
   const bool done = decode_png(png, info, image, rows);
@@ -164,7 +180,7 @@ Image read_image(const std::string& path) {
   if (begins("\xFF\xD8\xFF")) return read_jpeg(path, bytes);
   if (begins("\x89PNG\r\n\x1A\n")) return read_png(path, bytes);
   if (bytes.empty()) damaged(path, "the file is empty");
-  throw usage_error("{} is neither a JPEG nor a PNG file", path);
+  throw DamagedImage(ExitCode::usage, fmt::format("{} is neither a JPEG nor a PNG file", path));
 }
 
 bool is_image_name(const std::string& name) {

@@ -20,13 +20,18 @@ class LabelColumn {
   void add(const Recipe::Data& data, const JsonRecord& record) {
     const auto cell = record.find(name_);
     found_ |= cell != record.end();
+    decimal_ = decimal_of(data);
     add_text(cell == record.end() || cell->is_null() ? std::string() : text_of(data, *cell));
   }
   bool found() const { return found_; }
   const std::string& name() const { return name_; }
 
   TableColumn finish() {
-    TableColumn column{.name = name_, .numeric = numeric_, .numbers = std::move(numbers_), .texts = std::move(texts_)};
+    TableColumn column{.name = name_,
+                       .numeric = numeric_,
+                       .numbers = std::move(numbers_),
+                       .texts = std::move(texts_),
+                       .decimal = decimal_};
     if (!numeric_) column.numbers = {};
     if (!numeric_) return column;
     for (auto& text : column.texts)
@@ -39,8 +44,8 @@ class LabelColumn {
   /// A number of a CSV file is a text, too.
   std::string text_of(const Recipe::Data& data, const JsonRecord& cell) {
     if (cell.is_boolean()) return cell.get<bool>() ? "true" : "false";
-    if (cell.is_number_integer()) return cell.dump();  // those above 2^53 keep all digits
-    if (cell.is_number()) return number_text(cell.get<double>());
+    if (cell.is_number() && data.target_type == "number") return number_text(cell.get<double>());
+    if (cell.is_number()) return digits_of(cell);
     if (!cell.is_string())
       throw usage_error("the label `{}` must be a text or a number, not {}", name_,
                         cell.is_array() ? "a list" : cell.type_name());
@@ -50,13 +55,14 @@ class LabelColumn {
     return text;
   }
   void add_text(std::string text) {
-    const auto number = finite_number(text);
+    const auto number = cell_number(text, decimal_);
     numeric_ = numeric_ && !quoted_ && (number || text.empty());
     if (numeric_) numbers_.push_back(text.empty() ? std::nan("") : *number);
     texts_.push_back(std::move(text));
   }
 
   std::string name_;
+  char decimal_ = '.';
   bool numeric_ = true, found_ = false;
   bool quoted_ = false;  ///< a label is a text although it may look like a number
   std::vector<double> numbers_;

@@ -4,6 +4,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/records.hpp"
 #include "runner/data/table.hpp"
 #include "runner/parquet/module.hpp"
 
@@ -35,6 +36,7 @@ void take_columns(const std::string& path, const ParquetFile& file, const TableR
 
 /// The text of a cell; empty: it is missing.
 std::string text_cell(const nlohmann::ordered_json& value, const TableReading& reading, const std::string& place) {
+  if (value.is_number_integer()) return value.dump();
   if (value.is_number()) return number_text(value.get<double>());
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (!value.is_string())
@@ -44,7 +46,9 @@ std::string text_cell(const nlohmann::ordered_json& value, const TableReading& r
 }
 
 double number_cell(const nlohmann::ordered_json& value, const std::string& place) {
-  const double number = value.is_boolean() ? (value.get<bool>() ? 1.0 : 0.0) : value.get<double>();
+  const double number = value.is_boolean()  ? (value.get<bool>() ? 1.0 : 0.0)
+                        : value.is_string() ? finite_number(value.get_ref<const std::string&>()).value_or(HUGE_VAL)
+                                            : value.get<double>();
   if (std::isinf(number)) throw usage_error("{}: a number must be finite", place);
   return number;
 }
@@ -53,8 +57,11 @@ void add_row(const ParquetRow& row, const TableReading& reading, const std::stri
   for (auto& column : table.columns) {
     const auto cell = row.find(column.name);
     const auto where = [&] { return fmt::format("{}, column `{}`", place, column.name); };
-    if (column.numeric)
-      column.numbers.push_back(cell == row.end() ? std::nan("") : number_cell(*cell, where()));
+    if (column.numeric && cell == row.end())
+      add_number(column, std::nan(""));
+    else if (column.numeric)
+      add_number(column, number_cell(*cell, where()),
+                 cell->is_string() ? cell->get<std::string>() : digits_beyond_double(*cell));
     else
       column.texts.push_back(cell == row.end() ? "" : text_cell(*cell, reading, where()));
   }

@@ -21,11 +21,11 @@ class RecordTable {
       auto& column = column_of(name);
       if (missing(value)) continue;
       if (column.numeric && (value.is_number() || value.is_boolean())) {
-        fill(column.numbers, std::nan(""));
-        column.numbers.push_back(number(name, value));
+        fill(column);
+        add_number(column, number(name, value), digits_beyond_double(value));
       } else {
         make_text(column);
-        fill(column.texts, std::string());
+        fill(column);
         column.texts.push_back(text(name, value));
       }
     }
@@ -34,12 +34,7 @@ class RecordTable {
   }
 
   Table take() {
-    for (auto& column : table_.columns) {
-      if (column.numeric)
-        fill(column.numbers, std::nan(""));
-      else
-        fill(column.texts, std::string());
-    }
+    for (auto& column : table_.columns) fill(column);
     return std::move(table_);
   }
 
@@ -54,14 +49,17 @@ class RecordTable {
   }
 
   /// The rows since the last cell of a column have missing cells there.
-  template <typename Cell>
-  void fill(std::vector<Cell>& cells, const Cell& missing) const {
-    cells.resize(static_cast<size_t>(rows_), missing);
+  void fill(TableColumn& column) const {
+    if (column.numeric)
+      while (std::ssize(column.numbers) < rows_) add_number(column, std::nan(""));
+    else
+      column.texts.resize(static_cast<size_t>(rows_));
   }
 
   static void make_text(TableColumn& column) {
     if (!column.numeric) return;
-    for (const double value : column.numbers) column.texts.push_back(std::isnan(value) ? "" : number_text(value));
+    if (column.texts.empty())
+      for (const double value : column.numbers) column.texts.push_back(std::isnan(value) ? "" : number_text(value));
     column.numbers.clear();
     column.numeric = false;
   }
@@ -81,7 +79,7 @@ class RecordTable {
 
   static std::string text(const std::string& name, const JsonRecord& value) {
     if (value.is_string()) return value.get<std::string>();
-    if (value.is_number()) return number_text(value.get<double>());
+    if (value.is_number()) return digits_of(value);
     if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
     throw usage_error("column `{}`: a cell of a table must be a number or a text, not {} {}", name,
                       value.is_array() ? "an" : "a", value.type_name());

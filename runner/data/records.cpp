@@ -1,11 +1,14 @@
 // Selects the format of records.
 #include "runner/data/records.hpp"
 
+#include <cmath>
+
 #include "runner/base/error.hpp"
 #include "runner/data/csv_records.hpp"
 #include "runner/data/json_records.hpp"
 #include "runner/data/parquet_records.hpp"
 #include "runner/data/plugin/records.hpp"
+#include "runner/data/table.hpp"
 
 namespace runner {
 
@@ -18,6 +21,21 @@ JsonRecord id_of_cell(const std::string& cell) {
 }
 
 }  // namespace
+
+std::string digits_of(const JsonRecord& number) {
+  if (number.is_number_integer()) return number.dump();
+  const double value = number.get<double>();
+  if (std::abs(value) >= 9223372036854775808.0)  // 2^63
+    throw usage_error("the number {} has more than 64 bits, and its last digits are lost: write it in quotes",
+                      number.dump());
+  return number_text(value);
+}
+
+std::string digits_beyond_double(const JsonRecord& number) {
+  constexpr double whole_most = 9007199254740992;  // 2^53
+  if (!number.is_number_integer() || std::abs(number.get<double>()) < whole_most) return "";
+  return number.dump();
+}
 
 JsonRecord record_id(const Recipe::Data& data, const JsonRecord& record, size_t number) {
   const auto own = record.find("id");

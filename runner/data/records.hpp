@@ -36,6 +36,12 @@ class Records {
   virtual std::string place_of(size_t end) const = 0;
 };
 
+/// The text of a number, with all digits of a whole one. Throws Error(usage) for a whole number of more than 64 bits, whose last digits
+/// a reader of JSON does not keep.
+std::string digits_of(const JsonRecord& number);
+/// digits_of() a whole number that a double does not hold; "": number_text() says it.
+std::string digits_beyond_double(const JsonRecord& number);
+
 /// What identifies a record: its column `id`, or `number` if it has none. A whole number in a cell of a CSV file becomes a number, unless
 /// it is written in another way, such as 007.
 JsonRecord record_id(const Recipe::Data& data, const JsonRecord& record, size_t number);

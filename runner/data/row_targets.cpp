@@ -77,7 +77,7 @@ const TableColumn& column_of(const Table& table, const std::string& name) {
 
 std::optional<double> number_in(const TableColumn& column, int64_t row) {
   const auto at = static_cast<size_t>(row);
-  return column.numeric ? std::optional(column.numbers[at]) : finite_number(column.texts[at]);
+  return column.numeric ? std::optional(column.numbers[at]) : cell_number(column.texts[at], column.decimal);
 }
 
 std::string cell_text(const TableColumn& column, size_t row) {

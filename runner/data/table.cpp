@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 namespace runner {
 
@@ -38,12 +39,30 @@ std::string Table::place(int64_t row) const {
 
 std::string number_text(double number) { return fmt::format("{}", number); }
 
+void add_number(TableColumn& column, double number, const std::string& digits) {
+  const auto text_of = [](double value) { return std::isnan(value) ? "" : number_text(value); };
+  if (!digits.empty() && column.texts.empty())
+    for (const double before : column.numbers) column.texts.push_back(text_of(before));
+  column.numbers.push_back(number);
+  if (!digits.empty() || !column.texts.empty()) column.texts.push_back(digits.empty() ? text_of(number) : digits);
+}
+
 std::optional<double> finite_number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return {};
+  if (end != text.data() + text.size()) return {};
+  if (error == std::errc::result_out_of_range) number = std::strtod(std::string(text).c_str(), nullptr);
+  if (error == std::errc::invalid_argument || !std::isfinite(number)) return {};
   return number;
+}
+
+std::optional<double> cell_number(std::string_view text, char decimal) {
+  if (decimal == '.') return finite_number(text);
+  if (text.find('.') != std::string_view::npos) return {};
+  std::string own(text);
+  std::ranges::replace(own, decimal, '.');
+  return finite_number(own);
 }
 
 std::string_view class_text(std::string_view cell) {

@@ -8,6 +8,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/column_advice.hpp"
 #include "runner/data/data_sources.hpp"
 #include "runner/data/label_table.hpp"
 #include "runner/data/plugin/source.hpp"
@@ -26,7 +27,8 @@ TableReading reading_of(const Recipe::Data& data) {
   return {.as_text = data.categorical,
           .targets = data.target,
           .missing_values = data.missing_values,
-          .delimiter = data.delimiter};
+          .delimiter = data.delimiter,
+          .decimal = decimal_of(data)};
 }
 
 Table read_labels(const Recipe::Data& data, const std::vector<std::string>& files) {
@@ -55,14 +57,17 @@ Table read_table(const Recipe::Data& data, const std::vector<std::string>& files
   return data.format == "parquet" ? read_parquet(files, reading_of(data)) : read_csv(files, reading_of(data));
 }
 
-/// Throws Error(usage) if only some of the files are.
-bool is_parquet(const std::vector<std::string>& files) {
-  const auto parquet = [](const std::string& file) { return fs::path(file).extension() == ".parquet"; };
-  const auto other = std::ranges::find_if_not(files, parquet), first = std::ranges::find_if(files, parquet);
-  if (other != files.end() && first != files.end())
-    throw usage_error("{} is a Parquet file, and {} is not: the rows of one table need files of one format", *first,
-                      *other);
-  return first != files.end();
+/// The format that the names of the files say. Throws Error(usage) if they say several.
+std::string format_of(const std::vector<std::string>& files) {
+  const auto format = [](const std::string& file) -> std::string {
+    const auto end = lower(fs::path(file).extension().string());
+    return end == ".parquet" ? "parquet" : end == ".jsonl" || end == ".ndjson" || end == ".json" ? "jsonl" : "csv";
+  };
+  for (const auto& file : files)
+    if (format(file) != format(files.front()))
+      throw usage_error("{} is read as {}, and {} as {}: the rows of one table need files of one format", files.front(),
+                        format(files.front()), file, format(file));
+  return format(files.front());
 }
 
 /// A table that others than the training data are in. The names of the files say what they are.
@@ -71,8 +76,10 @@ Table read_other_table(const Recipe::Data& data, const std::vector<std::string>&
   auto reading = reading_of(data);
   const auto texts = schema.text_columns();
   reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
-  if (data.is_plugin()) return read_record_table(data, files, reading);
-  return is_parquet(files) ? read_parquet(files, reading) : read_csv(files, reading);
+  auto records = data;
+  if (!data.is_plugin()) records.format = format_of(files);
+  if (data.is_plugin() || records.format == "jsonl") return read_record_table(records, files, reading);
+  return records.format == "parquet" ? read_parquet(files, reading) : read_csv(files, reading);
 }
 
 void check_table_files(const Recipe::Data& data, const std::string& key, const std::vector<std::string>& files) {
@@ -228,7 +235,8 @@ std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
                                    data.missing_values,
                                    data.standardize,
                                    data.standardize_target.value_or(data.standardize),
-                                   data.delimiter};
+                                   data.delimiter,
+                                   data.decimal};
   static std::mutex mutex;
   static std::string last_settings;
   static std::shared_ptr<const TrainingTable> last;
@@ -298,7 +306,7 @@ InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::str
   refuse_missing(data, schema, table);
   InputData inputs;
   auto records = data;
-  if (!data.is_plugin()) records.format = is_parquet(files) ? "parquet" : "csv";
+  if (!data.is_plugin()) records.format = format_of(files);
   inputs.names = record_ids(records, files);
   RUNNER_CHECK(std::ssize(inputs.names) == table.rows());
   if (std::ranges::find(schema.features, "id", &TableSchema::Feature::column) != schema.features.end())
@@ -310,32 +318,15 @@ InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::str
   return inputs;
 }
 
-namespace {
-
-/// A note if most cells of a column that became categories are numbers: one bad cell is enough for that.
-std::string mixed_column_note(const Table& table, const TableColumn& column) {
-  int64_t numbers = 0, texts = 0, first_text = 0;
-  for (int64_t row = 0; row < table.rows(); ++row) {
-    if (column.missing(static_cast<size_t>(row))) continue;
-    if (number_in(column, row))
-      ++numbers;
-    else if (texts++ == 0)
-      first_text = row;
-  }
-  if (texts == 0 || numbers <= texts) return "";
-  return fmt::format("the column `{}` has categories, because `{}` is not a number ({})", column.name,
-                     column.texts[static_cast<size_t>(first_text)], table.place(first_text));
-}
-
-}  // namespace
-
 std::vector<std::string> table_notes(const Recipe::Data& data) {
   std::vector<std::string> notes, marked, constant;
   const auto training = training_table(data);
   for (const auto& feature : training->schema.features) {
     if (feature.marks_missing) marked.push_back(feature.column);
     if (const auto* column = training->table.find(feature.column); feature.categorical && !column->numeric)
-      if (auto note = mixed_column_note(training->table, *column); !note.empty()) notes.push_back(std::move(note));
+      if (const auto advice = column_advice(training->table, *column, training->rows); !advice.empty())
+        notes.push_back(fmt::format("the column `{}` becomes {} categories: {}", feature.column,
+                                    feature.categories.size(), advice));
     const bool flat = feature.categorical ? feature.categories.size() < 2 : data.standardize && feature.scale == 1;
     if (!flat) continue;
     const auto* column = training->table.find(feature.column);
@@ -346,6 +337,11 @@ std::vector<std::string> table_notes(const Recipe::Data& data) {
     };
     if (std::ranges::all_of(training->rows, same)) constant.push_back(feature.column);
   }
+  for (const auto& target : training->schema.targets)
+    if (const auto* column = training->table.find(target.column); !target.classes.empty() && !column->numeric)
+      if (const auto advice = column_advice(training->table, *column, training->rows); !advice.empty())
+        notes.push_back(
+            fmt::format("the target `{}` has {} classes: {}", target.column, target.classes.size(), advice));
   if (!marked.empty())
     notes.push_back(
         fmt::format("missing cells get the mean of their column, and a feature that says so: {}", join(marked, ", ")));

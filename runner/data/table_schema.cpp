@@ -8,6 +8,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/column_advice.hpp"
 #include "runner/data/row_targets.hpp"
 
 namespace runner {
@@ -51,14 +52,17 @@ std::vector<std::string> values_of(const TableColumn& column, std::span<const in
   return values;
 }
 
-struct Moments {
-  double mean = 0, deviation = 0;
-  int64_t missing = 0;
-};
+/// column_advice(), or `otherwise`.
+std::string advice_for(const Table& table, const TableColumn& column, std::span<const int64_t> rows,
+                       const std::string& otherwise) {
+  const auto advice = column.numeric ? "" : column_advice(table, column, rows);
+  return advice.empty() ? otherwise : advice;
+}
 
-/// Mean and population standard deviation of the cells that are not missing.
-Moments moments_of(const TableColumn& column, std::span<const int64_t> rows) {
-  Moments moments;
+}  // namespace
+
+ColumnMoments moments_of(const TableColumn& column, std::span<const int64_t> rows) {
+  ColumnMoments moments;
   int64_t count = 0;
   double squares = 0;
   for (const auto row : rows) {  // Welford (1962)
@@ -75,6 +79,8 @@ Moments moments_of(const TableColumn& column, std::span<const int64_t> rows) {
   return moments;
 }
 
+namespace {
+
 TableSchema::Feature learn_feature(const Recipe::Data& data, const Table& table, const TableColumn& column,
                                    std::span<const int64_t> rows) {
   TableSchema::Feature feature{.column = column.name};
@@ -83,9 +89,9 @@ TableSchema::Feature learn_feature(const Recipe::Data& data, const Table& table,
     feature.categories = values_of(column, rows, /*with_missing=*/true);
     if (feature.categories.size() > categories_most)
       throw usage_error(
-          "data.drop: the column `{}` of {} has {} different texts, and a column can have {} categories: add it to "
-          "data.drop",
-          column.name, table.files.front().path, feature.categories.size(), categories_most);
+          "data.drop: the column `{}` of {} has {} different texts, and a column can have {} categories: {}",
+          column.name, table.files.front().path, feature.categories.size(), categories_most,
+          advice_for(table, column, rows, "add it to data.drop"));
     return feature;
   }
   const auto moments = moments_of(column, rows);
@@ -123,12 +129,13 @@ std::string target_type_of(const Recipe::Data& data, const Table& table, std::sp
   return "number";
 }
 
-TableSchema::Target learn_target(const Recipe::Data& data, const TableColumn& column, const std::string& type,
-                                 std::span<const int64_t> rows) {
+TableSchema::Target learn_target(const Recipe::Data& data, const Table& table, const TableColumn& column,
+                                 const std::string& type, std::span<const int64_t> rows) {
   TableSchema::Target target{.column = column.name};
   if (type == "number") {
     if (!column.numeric)
-      throw usage_error("data.target: the column `{}` has texts, and this loss needs numbers", column.name);
+      throw usage_error("data.target: the column `{}` has texts, and this loss needs numbers: {}", column.name,
+                        advice_for(table, column, rows, "name a column of numbers"));
     const auto moments = moments_of(column, rows);
     const bool standardize = data.standardize_target.value_or(data.standardize && !data.labels_texts());
     if (standardize && moments.deviation > 0) {
@@ -255,7 +262,8 @@ TableSchema learn_schema(const Recipe::Data& data, const Table& table, std::span
   for (const auto& name : data.categorical) column_named(table, "data.categorical", name);
   schema.target_type = target_type_of(data, table, rows);
   for (const auto& name : data.target)
-    schema.targets.push_back(learn_target(data, column_named(table, "data.target", name), schema.target_type, rows));
+    schema.targets.push_back(
+        learn_target(data, table, column_named(table, "data.target", name), schema.target_type, rows));
   for (const auto& column : table.columns)
     if (!contains(data.drop, column.name) && !contains(data.target, column.name))
       schema.features.push_back(learn_feature(data, table, column, rows));

@@ -46,6 +46,13 @@ struct TableSchema {
   static TableSchema from_json(const nlohmann::json& json);
 };
 
+/// Mean and population standard deviation of the cells of a column of numbers that are not missing, and the number of those that are.
+struct ColumnMoments {
+  double mean = 0, deviation = 0;
+  int64_t missing = 0;
+};
+ColumnMoments moments_of(const TableColumn& column, std::span<const int64_t> rows);
+
 /// The numbers that targets were divided by, of Dataset::learned(); empty: they are not numbers of a table.
 std::vector<double> target_scales(const nlohmann::json& learned);
 

@@ -3,7 +3,11 @@
 #include <arrow/array.h>
 #include <arrow/scalar.h>
 #include <arrow/type.h>
+#include <arrow/type_traits.h>
+#include <arrow/util/float16.h>
 #include <arrow/util/utf8.h>
+
+#include "runner/base/error.hpp"
 
 namespace runner {
 
@@ -42,8 +46,10 @@ Json map_of(const arrow::MapArray& map, int64_t row) {
     auto value = json_of(*map.items(), i);
     if (!named)
       entries.push_back({json_of(*map.keys(), i), std::move(value)});
+    else if (const auto key = json_of(*map.keys(), i); !key.is_string())
+      throw usage_error("a key of a map is not UTF-8");
     else if (!value.is_null())
-      entries[json_of(*map.keys(), i).get<std::string>()] = std::move(value);
+      entries[key.get<std::string>()] = std::move(value);
   }
   return entries;
 }
@@ -65,6 +71,16 @@ Json dictionary_value(const arrow::DictionaryArray& array, int64_t row) {
 Json as_text(const arrow::Array& array, int64_t row) {
   const auto scalar = array.GetScalar(row);
   return scalar.ok() ? Json((*scalar)->ToString()) : Json();
+}
+
+/// A whole number of more than 64 bits stays a text, which has all its digits.
+Json decimal_of(const arrow::Array& array, int64_t row) {
+  auto text = as_text(array, row);
+  if (!text.is_string()) return text;
+  const auto& digits = text.get_ref<const std::string&>();
+  auto number = Json::parse(digits, nullptr, /*allow_exceptions=*/false);
+  const bool whole = digits.find_first_not_of("-0123456789") == std::string::npos;
+  return number.is_number_integer() || (number.is_number() && !whole) ? number : text;
 }
 
 }  // namespace
@@ -91,6 +107,10 @@ Json json_of(const arrow::Array& array, int64_t row) {
       return number_of<arrow::UInt32Type>(array, row);
     case T::UINT64:
       return number_of<arrow::UInt64Type>(array, row);
+    case T::DURATION:
+      return number_of<arrow::DurationType>(array, row);
+    case T::HALF_FLOAT:
+      return arrow::util::Float16::FromBits(number_of<arrow::HalfFloatType>(array, row).get<uint16_t>()).ToFloat();
     case T::FLOAT:
       return number_of<arrow::FloatType>(array, row);
     case T::DOUBLE:
@@ -116,7 +136,7 @@ Json json_of(const arrow::Array& array, int64_t row) {
     case T::NA:
       return nullptr;
     default:
-      return as_text(array, row);
+      return arrow::is_decimal(array.type_id()) ? decimal_of(array, row) : as_text(array, row);
   }
 }
 

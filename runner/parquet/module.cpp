@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t rows_of_a_batch = 1024;
 
 bool is_number(const arrow::DataType& type) {
-  return arrow::is_integer(type.id()) || arrow::is_floating(type.id()) || type.id() == arrow::Type::BOOL;
+  return arrow::is_integer(type.id()) || arrow::is_floating(type.id()) || arrow::is_decimal(type.id()) ||
+         type.id() == arrow::Type::BOOL || type.id() == arrow::Type::DURATION;
 }
 
 /// Throws Error(usage) if `status` is not OK. `where`: the file, with a row.
@@ -43,8 +44,13 @@ class ArrowFile final : public ParquetFile {
           {.name = field->name(), .type = field->type()->ToString(), .number = is_number(*field->type())});
     int64_t rows = 0;
     for (int g = 0; g < metadata_->num_row_groups(); ++g) {
+      const auto group = metadata_->RowGroup(g);
+      if (group->num_rows() < 0 || group->num_rows() > INT64_MAX - rows ||
+          group->num_columns() != metadata_->num_columns())
+        throw usage_error("{}: the file is damaged: row group {} has {} rows and {} columns", path_, g + 1,
+                          group->num_rows(), group->num_columns());
       first_rows_.push_back(rows);
-      rows += metadata_->RowGroup(g)->num_rows();
+      rows += group->num_rows();
     }
   }
 
@@ -67,7 +73,7 @@ class ArrowFile final : public ParquetFile {
       const std::shared_ptr<arrow::RecordBatch> batch = take(batches->Next(), where());
       if (!batch) return;
       for (int64_t i = 0; i < batch->num_rows(); ++i, ++row)
-        if (!use(row_of(*batch, i))) return;
+        if (!use(row_of(*batch, i, row))) return;
     }
   }
 
@@ -94,11 +100,15 @@ class ArrowFile final : public ParquetFile {
   }
   std::string place(int64_t row) const { return fmt::format("{}, row {}", path_, row + 1); }
 
-  ParquetRow row_of(const arrow::RecordBatch& batch, int64_t row) const {
+  /// Row `i` of a batch, which is row `row` of the file.
+  ParquetRow row_of(const arrow::RecordBatch& batch, int64_t i, int64_t row) const {
     ParquetRow values = ParquetRow::object();
-    for (int c = 0; c < batch.num_columns(); ++c)
-      if (auto value = json_of(*batch.column(c), row); !value.is_null())
-        values[batch.column_name(c)] = std::move(value);
+    for (int c = 0; c < batch.num_columns(); ++c) try {
+        if (auto value = json_of(*batch.column(c), i); !value.is_null())
+          values[batch.column_name(c)] = std::move(value);
+      } catch (const Error& error) {
+        throw usage_error("{}, column `{}`: {}", place(row), batch.column_name(c), error.what());
+      }
     return values;
   }
 

@@ -12,8 +12,9 @@
 namespace runner {
 
 /// A row with the columns of the file, in their order. Nested lists, structs and maps become JSON's. A null is left out: of the row, or
-/// of the struct that it is in; in a list it remains. Bytes that are not UTF-8 become JSON's binary value, without its content. Values of
-/// other types (times, decimals) become their text.
+/// of the struct that it is in; in a list it remains. Bytes that are not UTF-8 become JSON's binary value, without its content. A decimal
+/// becomes a number, or its text if it is a whole number of more than 64 bits; a duration becomes the number of its units. Values of
+/// other types (dates, times) become their text.
 using ParquetRow = nlohmann::ordered_json;
 
 /// A file. Functions may be called from several threads. They throw Error(usage) with the file, and with the row if it is known.
@@ -21,7 +22,7 @@ class ParquetFile {
  public:
   struct Column {
     std::string name, type;  ///< type: Arrow's, as a text ("list<element: string>")
-    bool number;             ///< an integer, a floating point number or a boolean
+    bool number;             ///< an integer, a floating point number, a decimal, a duration or a boolean
   };
   virtual ~ParquetFile() = default;
   virtual int64_t row_groups() const = 0;

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "runner/base/clock.hpp"
 #include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
 

@@ -115,6 +115,45 @@ TEST_CASE("missing data are reported in the same pass as other mistakes") {
   CHECK(codes == std::set<std::string>{"unknown-key", "data"});
 }
 
+TEST_CASE("check and data tell the same about the columns of a table, and data shows what they become") {
+  Workplace place;
+  place.write("table.csv", "price;size;kind;y\n\"1,5\";1;a;no\n\"2,25\";2;b;yes\n\"-3,0\";;a;no\n\"7,5\";6;a;yes\n");
+  const std::string recipe =
+      "[model]\nname = \"mlp\"\n[data]\nformat = \"csv\"\ntrain = \"table.csv\"\n"
+      "target = \"y\"\nshuffle = false\n[train]\nmax_steps = 1\n";
+  place.write("t.toml", recipe);
+  const std::string note =
+      "note: the column `price` becomes 4 categories: it has numbers with a comma, such as `1,5`; if "
+      "it is a decimal comma, set data.decimal = \",\"; commas between groups of digits must be "
+      "removed\n";
+  for (const char* verb : {"check", "data"}) CHECK_THAT(place.run({verb, "t.toml"}).err, ContainsSubstring(note));
+  const auto shown = place.run({"data", "t.toml", "--set", "data.decimal=comma"});
+  CHECK_THAT(shown.err, !ContainsSubstring("price"));
+  CHECK(shown.out ==
+        "COLUMN  KIND               FEATURES  MISSING    MEAN      STD  EXAMPLES\n"
+        "price   number                    1           2.0625  3.72649  1.5, 2.25, -3\n"
+        "size    number                    2        1       3  2.16025  1, 2, 6\n"
+        "kind    categories                2                            a, b\n"
+        "y       target: 2 classes                                      no, yes\n\n"
+        "price = -0.15094637870788574\nsize = -0.9258201122283936\nsize is missing = 0.0\nkind=a = 1.0\nkind=b = 0.0\n"
+        "y = no\n");
+  const auto refused =
+      place.run({"check", "t.toml", "--set", "data.decimal=comma", "data.target=price", "train.label_smoothing=0.3"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err,
+             ContainsSubstring("--set train.label_smoothing=0.3: error: train.label_smoothing: label_smoothing "
+                               "is for cross_entropy, and the loss of the column price is mse"));
+  fs::create_directories(place.path() / "p\xFF");
+  place.write("p\xFF/t.toml", recipe);
+  const auto named = place.run({"check", "p\xFF/t.toml"});
+  CHECK(named.code == 2);
+  CHECK_THAT(named.err, ContainsSubstring("/p\\xFF/t.toml is not UTF-8; rename it"));
+  place.write("\xFF.csv", "x,y\n1,a\n2,b\n");
+  const auto pattern = place.run({"check", "t.toml", "--set", "data.train=*.csv"});
+  CHECK(pattern.code == 2);
+  CHECK_THAT(pattern.err, ContainsSubstring("/\\xFF.csv is not UTF-8; rename it"));
+}
+
 TEST_CASE("initial weights are compared with the model without reading their data") {
   Workplace place;
   write_tiny_recipe(place);

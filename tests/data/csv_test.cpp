@@ -1,6 +1,9 @@
 // Tables from CSV files: cells, kinds of columns, and the places of mistakes.
+#include <sys/resource.h>
+
 #include <catch2/catch_test_macros.hpp>
 
+#include "runner/data/csv_reader.hpp"
 #include "runner/data/records.hpp"
 #include "runner/data/table.hpp"
 #include "runner/data/table_data.hpp"
@@ -70,8 +73,8 @@ TEST_CASE("The files of one table have one format", "[csv][rank17]") {
   const auto other = folder.write("rows.parquet", "PAR1");
   CHECK(error_of([&] {
           open_table_inputs(data, {data.train[0], other}, learned);
-        }) == "usage: " + other + " is a Parquet file, and " + data.train[0] +
-                  " is not: the rows of one table need files of one format");
+        }) == "usage: " + data.train[0] + " is read as csv, and " + other +
+                  " as parquet: the rows of one table need files of one format");
 }
 
 TEST_CASE("A column of numbers with one text has categories, and a note says which cell is the cause",
@@ -83,8 +86,104 @@ TEST_CASE("A column of numbers with one text has categories, and a note says whi
   data.target = {"y"};
   data.target_type = "class";
   CHECK(table_notes(data) ==
-        std::vector<std::string>{"the column `a` has categories, because `oops` is not a number (" + data.train[0] +
-                                 ":4)"});
+        std::vector<std::string>{"the column `a` becomes 4 categories: `oops` is not a number (" + data.train[0] +
+                                 ":4); if it stands for a missing cell, add it to data.missing_values"});
+}
+
+TEST_CASE("A note says which columns of texts are numbers, times or names of rows", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  std::string rows = "price;sum;share;day;at;id;kind;some;y\n";
+  for (int i = 0; i < 30; ++i)
+    rows += fmt::format("{0},5;\"1,{1}.25\";{0}.5 %;2024-09-{1:.2};12:{0:02}:00;K{0};{2};{3};{2}\n", i,
+                        std::to_string(100 + i), i % 2 ? "a" : "b", i % 3 ? "-" : std::to_string(i));
+  data.train = {folder.write("table.csv", rows)};
+  data.target = {"y"};
+  data.target_type = "class";
+  CHECK(
+      table_notes(data) ==
+      std::vector<std::string>{
+          "the column `price` becomes 30 categories: it has numbers with a comma, such as `0,5`; if it is a decimal "
+          "comma, set data.decimal = \",\"; commas between groups of digits must be removed",
+          "the column `sum` becomes 30 categories: it has numbers with marks between groups of digits, such as "
+          "`1,100.25`; remove the marks",
+          "the column `share` becomes 30 categories: it has numbers with a percent sign, such as `0.5 %`; remove the "
+          "sign",
+          "the column `day` becomes 3 categories: it has dates or times, such as `2024-09-10`; make numbers of them, "
+          "or add the column to data.drop",
+          "the column `at` becomes 30 categories: it has dates or times, such as `12:00:00`; make numbers of them, or "
+          "add the column to data.drop",
+          "the column `id` becomes 30 categories: it has another text in nearly each row, such as `K0`; add it to "
+          "data.drop",
+          "the column `some` becomes 11 categories: `-` is not a number (" + data.train[0] +
+              ":3); if it stands for a missing cell, add it to data.missing_values"});
+  data.decimal = ",";
+  data.drop = {"sum", "share", "day", "at", "id", "some"};
+  CHECK(table_notes(data).empty());
+  CHECK(training_table(data)->schema.inputs() == 3);
+  CHECK(training_table(data)->table.find("price")->numbers[29] == 29.5);
+  data.target = {"price"};
+  data.target_type = "number";
+  CHECK(training_table(data)->schema.targets[0].mean == 15);
+  data.decimal = ".";
+  CHECK(error_of([&] { training_table(data); }) ==
+        "usage: data.target: the column `price` has texts, and this loss needs numbers: it has numbers with a comma, "
+        "such as `0,5`; if it is a decimal comma, set data.decimal = \",\"; commas between groups of digits must be "
+        "removed");
+}
+
+TEST_CASE("A number that is too small for a double is 0, and one that is too large is a text", "[csv]") {
+  DataFolder folder;
+  const auto table = table_of(folder, "x,y\n1e-400,1e400\n-1e-400,1\n2,2\n");
+  CHECK(table.columns[0].numbers == std::vector<double>{0, 0, 2});
+  CHECK_FALSE(table.columns[1].numeric);
+}
+
+TEST_CASE("The delimiter is that of the text outside of quotes, and lines may end with CR", "[csv]") {
+  DataFolder folder;
+  CHECK(table_of(folder, "x;\"a, b, c\";y\n1;2;3\n").names() == std::vector<std::string>{"x", "a, b, c", "y"});
+  CHECK(table_of(folder, "\"x,1\";\"x,2\";y\n1;2;3\n").names() == std::vector<std::string>{"x,1", "x,2", "y"});
+  const auto old = table_of(folder, "x,y\r1,\"a\"\r\r2,\"b\rc\"\r");
+  CHECK(old.columns[0].numbers == std::vector<double>{1, 2});
+  CHECK(old.columns[1].texts == std::vector<std::string>{"a", "b\rc"});
+  CHECK(old.place(1) == (folder / "table.csv") + ":4");
+}
+
+TEST_CASE("Records of a CSV file are read without keeping their cells", "[csv]") {
+  DataFolder folder;
+  std::string rows = "text\n";
+  while (rows.size() < 64 << 20) rows += "\"a text with \"\"quotes\"\" and some more words\"\n";
+  CsvReader reader("rows.csv", rows, "auto", /*keeps_cells=*/false);
+  reader.header();
+  struct rusage before {
+  }, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  int64_t lines = 0;
+  for (CsvLine line; reader.next(line);) lines += line.cells[0] == "a text with \"quotes\" and some more words";
+  ::getrusage(RUSAGE_SELF, &after);
+  CHECK(lines > 1'000'000);
+  CHECK(after.ru_maxrss - before.ru_maxrss < 8 << 10);  // KiB
+}
+
+TEST_CASE("Rows to predict may be JSON lines", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.train = {folder.write("table.csv", "x,kind,y\n1,a,no\n2,b,yes\n3,a,no\n")};
+  data.target = {"y"};
+  data.target_type = "class";
+  const auto learned = training_table(data)->schema.to_json();
+  const auto rows = folder.write("rows.jsonl", "{\"id\": 7, \"kind\": \"b\", \"x\": 2}\n{\"x\": 3, \"kind\": \"a\"}\n");
+  const auto lines = open_table_inputs(data, {rows}, learned);
+  const auto cells = open_table_inputs(data, {folder.write("rows.csv", "id,x,kind\n7,2,b\n,3,a\n")}, learned);
+  CHECK(lines.names == cells.names);
+  for (const int64_t row : {0, 1}) {
+    HostBatch a(1, lines.samples->fields()), b(1, cells.samples->fields());
+    lines.samples->read(row, a, 0);
+    cells.samples->read(row, b, 0);
+    CHECK(a.fields[0].bytes == b.fields[0].bytes);
+  }
 }
 
 TEST_CASE("Quoted CSV cells contain quotes and line breaks", "[csv][rank17]") {
@@ -124,7 +223,9 @@ TEST_CASE("Several CSV files form one table", "[csv][rank17]") {
 
 TEST_CASE("Mistakes in CSV files have a place", "[csv][rank17]") {
   DataFolder folder;
-  CHECK(csv_error(folder, "a,b\n1,2\n1,2,3\n") == "usage: FILE:3: 3 cells instead of 2, as the first line has");
+  const std::string hint = ", as the first line has; cells end at `,`, and data.delimiter sets another character";
+  CHECK(csv_error(folder, "a,b\n1,2\n1,2,3\n3,4\n5\n") ==
+        "usage: FILE:3: 3 cells instead of 2" + hint + "\nFILE:5: 1 cell instead of 2" + hint);
   CHECK(csv_error(folder, "a,b\n1,\"2\n3\n") == "usage: FILE:2: a quoted cell has no end");
   CHECK(csv_error(folder, "a,a\n") == "usage: FILE:1: two columns are called `a`");
   CHECK(csv_error(folder, "a,,b\n") == "usage: FILE:1: column 2 has no name");

@@ -1,8 +1,11 @@
 // Image files have Pillow's pixels (make_images.py), also after resizing; folders become classes; changes depend on seed, epoch and
 // sample only.
+#include <sys/resource.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <set>
 
+#include "runner/data/data_check.hpp"
 #include "runner/data/image.hpp"
 #include "runner/data/image_augment.hpp"
 #include "runner/data/image_data.hpp"
@@ -86,8 +89,98 @@ TEST_CASE("rank 11: damaged images have an error with their path", "[rank11][ima
   const auto large = folder.write("huge.jpg", huge);
   CHECK(error_of([&] { read_image(large); }) ==
         "environment: " + large + ": the image is damaged: it has more than 178956970 pixels");
+  auto scans = read_file(images / "progressive.jpg");
+  const auto first = scans.find("\xFF\xDA"), end = scans.find("\xFF\xC4", first);  // the first scan, up to a table
+  const auto scan = scans.substr(first, end - first);
+  for (int i = 0; i < 1100; ++i) scans.insert(end, scan);
+  const auto long_file = folder.write("scans.jpg", scans);
+  CHECK(error_of([&] { read_image(long_file); }) ==
+        "environment: " + long_file + ": the image is damaged: it has more than 1000 scans");
+  auto progressive = read_file(images / "progressive.jpg");
+  progressive.replace(progressive.find("\xFF\xC2") + 5, 4, "\xFF\x00\xFF\x00", 4);
+  const auto large_progressive = folder.write("huge_progressive.jpg", progressive);
+  CHECK(error_of([&] { read_image(large_progressive); }) ==
+        "environment: " + large_progressive + ": the image is damaged: it has more than 178956970 pixels");
   const auto other = folder.write("text.png", "not an image");
   CHECK(error_of([&] { read_image(other); }) == "usage: " + other + " is neither a JPEG nor a PNG file");
+}
+
+TEST_CASE("Bytes between the pixels and the end of a JPEG file are no damage", "[images]") {
+  DataFolder folder;
+  auto padded = read_file(images / "colour.jpg");
+  padded.insert(padded.rfind("\xFF\xD9"), 258, '\0');
+  CHECK(read_image(folder.write("padded.jpg", padded)).pixels == read_image(images / "colour.jpg").pixels);
+}
+
+TEST_CASE("Texts in a PNG file are not unpacked", "[images]") {
+  DataFolder folder;
+  auto file = read_file(images / "colour.png");
+  const auto chunk = read_file(images / "zeros.zTXt");  // 7.9 MB of zeros
+  constexpr size_t behind_header = 33;
+  for (int i = 0; i < 60; ++i) file.insert(behind_header, chunk);
+  const auto path = folder.write("texts.png", file);
+  struct rusage before {
+  }, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  CHECK(read_image(path).pixels == read_image(images / "colour.png").pixels);
+  ::getrusage(RUSAGE_SELF, &after);
+  CHECK(after.ru_maxrss - before.ru_maxrss < 100 << 10);  // KiB
+}
+
+TEST_CASE("Files that are no images, links in a circle and folders without images are named", "[images]") {
+  DataFolder folder;
+  auto data = image_data(folder / "data");
+  for (const char* name : {"cat/a.png", "cat/more/b.png", "dog/c.png"})
+    copy_image(folder, "colour.png", std::string("data/") + name);
+  fs::create_directory_symlink(".", folder.path / "data/cat/loop");
+  fs::create_directory_symlink("y", folder.path / "data/dog/x");
+  fs::create_directory_symlink("x", folder.path / "data/dog/y");
+  fs::create_directories(folder.path / "data/empty");
+  folder.write("data/cat/more/d.WEBP", "RIFF");
+  folder.write("data/dog/e.txt", "a dog");
+  folder.write("data/dog/f.txt", "a dog");
+  const auto listed = list_images(data, Split::train);
+  CHECK(listed.entries.size() == 3);
+  CHECK(listed.classes == std::vector<std::string>{"cat", "dog"});
+  const std::vector<std::string> notes = {
+      "data.train: the folder " + (folder / "data/empty") + " has no images, so it is no class",
+      "data.train: left out, because images are .jpg, .jpeg and .png files: 2 files .txt, 1 file .webp, 2 files that "
+      "cannot be opened"};
+  CHECK(listed.notes == notes);
+  CHECK(data_notes(data) == notes);
+  fs::create_directories(folder.path / "data/bird");
+  folder.write("data/bird/g.gif", "GIF89a");
+  CHECK(error_of([&] { list_images(data, Split::train); }) ==
+        "usage: data.train: the folder " + (folder / "data/bird") +
+            " has no .jpg, .jpeg or .png files: convert its images (1 file .gif)");
+  fs::remove_all(folder.path / "data/bird");
+  copy_image(folder, "colour.png", "data/caf\xE9/h.png");
+  CHECK(error_of([&] { list_images(data, Split::train); }) ==
+        "usage: data.train: the name " + (folder / "data/caf\\xE9/h.png") + " is not UTF-8; rename it");
+}
+
+TEST_CASE("A damaged image is found before the training, and the error says how to leave it out", "[images]") {
+  DataFolder folder;
+  auto data = image_data(folder / "data");
+  for (const char* name : {"cat/a.jpg", "dog/b.jpg"}) copy_image(folder, "colour.jpg", std::string("data/") + name);
+  CHECK(find_data_problems(data, 1, 1, folder / "cache").empty());
+  const auto whole = read_file(images / "colour.jpg");
+  const auto damaged = folder.write("data/dog/c.jpg", whole.substr(0, 300));
+  folder.write("data/dog/d.jpg", "<html>");
+  const auto problems = find_data_problems(data, 1, 1, folder / "cache");
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].key == "data.train");
+  CHECK(problems[0].message ==
+        damaged +
+            ": the image is damaged: Premature end of JPEG file (and 1 more of 4 that were looked at); "
+            "data.skip_corrupt = true leaves out damaged images");
+  data.skip_corrupt = true;
+  CHECK(open_images(data, Split::train, folder / "cache")->size() == 2);
+  // An image that cannot be read now may be sound.
+  fs::create_symlink("/sys/devices/system/cpu/online", folder.path / "data/dog/e.jpg");
+  CHECK(error_of([&] {
+          open_images(data, Split::train, folder / "cache");
+        }).starts_with("environment: cannot map " + (folder / "data/dog/e.jpg")));
 }
 
 TEST_CASE("rank 11: classes are in order of their bytes, and damaged images can be left out", "[rank11][images]") {

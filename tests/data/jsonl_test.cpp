@@ -3,7 +3,9 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstring>
 
+#include "runner/data/data_check.hpp"
 #include "runner/data/document_cache.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "tests/data/support.hpp"
@@ -209,6 +211,42 @@ TEST_CASE("tokenising that was interrupted keeps its finished parts") {
   fs::resize_file(files[1], fs::file_size(files[1]) - 1);
   CHECK(error_of([&] { DocumentFile{files[1]}; }) ==
         "environment: " + files[1].string() + " is damaged: delete it, and it will be made again");
+}
+
+TEST_CASE("a file of the cache whose numbers do not fit its size is damaged") {
+  DataFolder folder;
+  const auto path = folder.write("a.jsonl", line_of("AbC") + line_of("de"));
+  const auto file = letter_files(path, std::make_shared<LetterReader>(), folder / "cache").at(0);
+  const auto whole = read_file(file);
+  CHECK(DocumentFile(file).ends().size() == 2);
+  // The footer: magic, item_bytes, tokens, documents, mark_bytes, file_bytes. Before it: tokens, marks, ends, targets.
+  const auto place = [&](size_t from_end) { return whole.size() - from_end; };
+  for (const auto& [at, value] : {std::pair{place(40), int64_t{0}},
+                                  {place(40), int64_t{8}},
+                                  {place(32), int64_t{1} << 62},
+                                  {place(32), int64_t{9}},
+                                  {place(24), int64_t{1} << 61},
+                                  {place(16), int64_t{3}},
+                                  {place(72), int64_t{-1}},
+                                  {place(64), int64_t{1} << 40}}) {
+    auto changed = whole;
+    std::memcpy(changed.data() + at, &value, sizeof value);
+    const auto damaged = folder.write("damaged.bin", changed);
+    INFO(at << " " << value);
+    CHECK(error_of([&] { DocumentFile{damaged}; }) ==
+          "environment: " + damaged + " is damaged: delete it, and it will be made again");
+  }
+}
+
+TEST_CASE("check names the records with different mistakes, and each mistake once") {
+  DataFolder folder;
+  const auto path = folder.write("a.jsonl", "{\"text\": 1}\n{\"text\": \"b\"}\n{\"text\": null}\n{\"text\": 3}\n");
+  auto data = jsonl_data({path});
+  data.layout = "text";
+  const auto problems = find_data_problems(data, 4, 256, folder / "cache");
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].message == path + ":1: /text: must be a text, not a number\n" + path +
+                                   ":3: /text: is missing; the layout text needs it. Is it text?");
 }
 
 TEST_CASE("a record without the column of its text names the columns that it has") {

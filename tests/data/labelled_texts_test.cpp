@@ -282,6 +282,11 @@ TEST_CASE("rank 15: mistakes in labels and texts have file and line", "[rank15]"
   Texts lists("jsonl", "{\"text\": \"a\", \"label\": [1]}\n");
   CHECK(lists.problems() ==
         "data.train | FOLDER/train.jsonl:1: the label `label` must be a text or a number, not a list\n");
+  Texts large("jsonl", "{\"text\": \"a\", \"label\": 12345678901234567890123}\n");
+  CHECK(
+      large.problems() ==
+      "data.train | FOLDER/train.jsonl:1: the number 1.2345678901234568e+22 has more than 64 bits, and its last digits "
+      "are lost: write it in quotes\n");
   Texts unnamed("jsonl", "{\"sentence\": \"a\", \"label\": 1}\n");
   CHECK_THAT(unnamed.problems(), ContainsSubstring("FOLDER/train.jsonl:1: there is no column `text`; the record has "
                                                    "sentence, label: data.columns = { text = \"COLUMN\" } names it"));

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Makes tests/data/reference/images with Pillow 13.0.0 and numpy: image files of each kind, and pixels.bin, the pixels of
-Image.open(file).convert("RGB") and of four crops of it, resized. The test image_test.cpp has the same list of crops."""
+Image.open(file).convert("RGB") and of four crops of it, resized. The test image_test.cpp has the same list of crops. zeros.zTXt is a
+chunk of a PNG file."""
 import os
+import struct
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -39,6 +42,9 @@ def main():
         "alpha.png": (with_alpha, {}),
         "grey_alpha.png": (image.convert("LA"), {}),
     }
+    text = b"zTXt" + b"Comment\0\0" + zlib.compress(bytes(7_900_000), 9)
+    with open(os.path.join(FOLDER, "zeros.zTXt"), "wb") as chunk:
+        chunk.write(struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text)))
     with open(os.path.join(FOLDER, "pixels.bin"), "wb") as pixels:
         for name in sorted(files):
             made, options = files[name]

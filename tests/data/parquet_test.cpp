@@ -6,6 +6,7 @@
 #include "runner/data/json_records.hpp"
 #include "runner/data/parquet_records.hpp"
 #include "runner/data/table.hpp"
+#include "runner/data/table_data.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;
@@ -67,7 +68,7 @@ std::string problem(const Recipe::Data& data) {
 }  // namespace
 
 TEST_CASE("rank 12: the records of Parquet files are those of JSON lines", "[rank12]") {
-  for (const std::string name : {"texts", "chats", "alpaca", "types", "table", "null_text"}) {
+  for (const std::string name : {"texts", "chats", "alpaca", "types", "table", "null_text", "numbers"}) {
     INFO(name);
     const auto expected = all_records(JsonRecords(reference(name + ".jsonl")), SIZE_MAX);
     const ParquetRecords file(reference(name + ".parquet"));
@@ -125,12 +126,36 @@ TEST_CASE("rank 12: columns of Parquet files become a table with the types of th
              ContainsSubstring("texts.parquet: there is no column `size`"));
 }
 
+TEST_CASE("Whole numbers of Parquet files keep their digits, and half floats, decimals and durations are numbers",
+          "[rank12]") {
+  const auto table = read_parquet({reference("numbers.parquet")}, {.as_text = {"id"}});
+  const auto texts = [&](const char* name) { return table.find(name)->texts; };
+  CHECK(texts("id") == std::vector<std::string>{"9007199254740992", "9007199254740993", "9007199254740992"});
+  CHECK(texts("label") == std::vector<std::string>{"9007199254740992", "9007199254740993", "9007199254740994"});
+  CHECK(table.find("label")->numbers[2] == 9007199254740994);
+  CHECK(table.find("half")->numbers == std::vector<double>{0.5, -1.5, 2});
+  CHECK(table.find("price")->numbers == std::vector<double>{0.5, 7.25, 12});
+  CHECK(table.find("lasted")->numbers == std::vector<double>{0, 60, 120});
+  CHECK(texts("price").empty());
+  CHECK(table.find("key")->numeric);
+  CHECK(texts("key")[1] == "10000000000000000000001");
+  CHECK(texts("day")[1] == "2024-09-11");
+  Recipe::Data data;
+  data.format = "parquet";
+  data.train = {reference("numbers.parquet")};
+  data.target = {"label"};
+  data.target_type = "class";
+  CHECK(training_table(data)->schema.targets[0].classes == texts("label"));
+}
+
 TEST_CASE("rank 12: mistakes in Parquet files are reported with file, row and column", "[rank12]") {
   DataFolder folder;
   CHECK(problem(data_of("parquet", "texts")).empty());
   CHECK_THAT(problem(data_of("parquet", "null_text")),
              ContainsSubstring(reference("null_text.parquet") + ", row 3: /text: is missing"));
   CHECK_THAT(problem(data_of("parquet", "bytes")), ContainsSubstring(reference("bytes.parquet") + ", row 2: /text: "));
+  CHECK_THAT(problem(data_of("parquet", "bad_key")),
+             ContainsSubstring(reference("bad_key.parquet") + ", row 1, column `map`: a key of a map is not UTF-8"));
   auto renamed = data_of("parquet", "alpaca");
   renamed.layout = "text";
   CHECK_THAT(problem(renamed), ContainsSubstring(reference("alpaca.parquet") + ", row 1: /text: is missing"));

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
+#include "runner/data/tokenized.hpp"
 #include "runner/data/utf8.hpp"
 #include "tests/data/support.hpp"
 
@@ -237,6 +238,30 @@ TEST_CASE("the bytes tokenizer decodes any text to itself, and refuses ids that 
   CHECK(error_of([&] {
           tokenizer->decode(std::vector<int32_t>{1, 256});
         }) == "usage: token 256 is not a byte: the tokenizer \"bytes\" has tokens 0 to 255");
+}
+
+TEST_CASE("bytes that continue no character are refused by a tokenizer that cannot split a text") {
+  struct Unsplit final : Tokenizer {
+    int64_t vocab_size() const override { return 256; }
+    std::vector<int32_t> encode(std::string_view, bool) const override { return {}; }
+    std::vector<Token> encode_with_offsets(std::string_view, bool) const override { return {}; }
+    std::string decode(std::span<const int32_t>, bool) const override { return ""; }
+    std::optional<int32_t> token_to_id(std::string_view) const override { return {}; }
+    std::optional<std::string> id_to_token(int32_t) const override { return {}; }
+    SpecialTokens special_tokens() const override { return {}; }
+    bool is_special(int32_t) const override { return false; }
+    std::optional<size_t> safe_split(std::string_view, size_t) const override { return {}; }
+    std::vector<int32_t> encode_continuation(std::string_view) const override { return {}; }
+    const std::string& hash() const override { return name; }
+    std::string name = "unsplit";
+  };
+  DataFolder folder;
+  const auto path = folder.write("a.txt", "a" + std::string(size_t{17} << 20, '\x80'));
+  const auto parts = text_parts({path}, std::make_shared<Unsplit>(), folder / "cache", cached_part_bytes);
+  CHECK(parts->count() == 2);
+  CHECK(error_of([&] {
+          parts->make(0, nullptr);
+        }).starts_with("usage: " + path + " is not UTF-8: byte 0x80 at offset 1"));
 }
 
 TEST_CASE("text is cut after a line end, else before a word, else between characters, and nothing is lost") {

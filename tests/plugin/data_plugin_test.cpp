@@ -146,13 +146,14 @@ TEST_CASE("rank 14: samples of several paths follow one another, and a share of 
 
 TEST_CASE("rank 14: records of a plug-in are the rows of a table", "[rank14]") {
   const DataFolder folder;
-  std::string csv = "kind,x,y\n";
+  std::string csv = "id,kind,x,y\n";
   std::vector<std::string> texts;
   for (int i = 0; i < 40; ++i) {
-    json row = {{"x", i * 0.5}, {"kind", i % 3 == 0 ? "a" : "b"}, {"y", i % 2 == 0 ? "even" : "odd"}};
+    const int64_t id = (int64_t{1} << 53) + i % 3;  // a double does not hold it
+    json row = {{"id", id}, {"x", i * 0.5}, {"kind", i % 3 == 0 ? "a" : "b"}, {"y", i % 2 == 0 ? "even" : "odd"}};
     if (i == 7) row["x"] = nullptr;
-    csv += row["kind"].get<std::string>() + "," + (i == 7 ? "" : std::to_string(i * 0.5)) + "," +
-           row["y"].get<std::string>() + "\n";
+    csv += std::to_string(id) + "," + row["kind"].get<std::string>() + "," + (i == 7 ? "" : std::to_string(i * 0.5)) +
+           "," + row["y"].get<std::string>() + "\n";
     texts.push_back(row.dump());
   }
   const auto library = build_data_plugin(
@@ -163,6 +164,7 @@ TEST_CASE("rank 14: records of a plug-in are the rows of a table", "[rank14]") {
   table.format = "csv";
   table.train = {folder.write("rows.csv", csv)};
   table.target = {"y"};
+  data.categorical = table.categorical = {"id"};
   const auto own = open_dataset(data, Split::train, 1, 1, ""), same = open_dataset(table, Split::train, 1, 1, "");
   REQUIRE(own->size() == 40);
   CHECK(own->learned() == same->learned());

@@ -3,9 +3,12 @@
 
     python3 tests/data/reference/parquet/make.py        (pyarrow 26.0.1)
 """
+import datetime
+import decimal
 import json
 import os
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -76,6 +79,21 @@ def main():
     schema = pa.schema([("size", pa.int32()), ("weight", pa.float64()), ("old", pa.bool_()), ("color", pa.dictionary(pa.int8(), pa.string()))])
     columns = {name: [row[name] for row in rows] for name in schema.names}
     write("table", pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema), rows, row_group_size=4)
+
+    # Numbers that a double does not hold, numbers that are not JSON's, and times.
+    large = 9007199254740992
+    rows = [{"id": large + i % 2, "half": [0.5, -1.5, 2.0][i], "price": [0.5, 7.25, 12.0][i], "key": str(10**22 + i), "count": [3, 4, 5][i],
+             "lasted": 60 * i, "day": f"2024-09-1{i}", "label": large + i} for i in range(3)]
+    types = {"id": pa.int64(), "half": pa.float16(), "price": pa.decimal128(10, 2), "key": pa.decimal128(38, 0), "count": pa.decimal128(20, 0),
+             "lasted": pa.duration("s"), "day": pa.date32(), "label": pa.int64()}
+    make = {"half": np.float16, "price": decimal.Decimal, "key": decimal.Decimal, "count": decimal.Decimal, "day": datetime.date.fromisoformat}
+    arrays = [pa.array([make.get(name, int)(row[name]) for row in rows], kind) for name, kind in types.items()]
+    write("numbers", pa.Table.from_arrays(arrays, names=list(types)), rows)
+
+    # A map with a key that is no text.
+    key = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+    maps = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), key, pa.array([1]))
+    pq.write_table(pa.table({"text": ["good"], "map": maps}), os.path.join(HERE, "bad_key.parquet"))
 
     # A record without the column that its layout needs, in the second row group, and bytes that are no text.
     bad = [{"text": "good"}, {"text": "also good"}, {"text": None}]
