@@ -6,6 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/first_chunk.hpp"
+#include "runner/tokenizers/json_place.hpp"
 
 namespace runner {
 
@@ -39,6 +40,7 @@ std::optional<int32_t> existing(int id) { return id >= 0 ? std::optional<int32_t
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(std::make_unique<Impl>()) {
+  check_tokenizer_size(model, fs::file_size(model));
   std::string bytes = read_file(model);
   load(impl_->processor, bytes, model);
   // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
