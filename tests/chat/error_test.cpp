@@ -128,6 +128,14 @@ TEST_CASE("the memory and the work of a template are bounded", "[jinja]") {
 }
 
 TEST_CASE("what looks expensive but is not is rendered", "[jinja]") {
+  CHECK(rendered(std::string(template_bytes_max, 'x')).size() == template_bytes_max);
+  CHECK_THAT(rendering_error(std::string(template_bytes_max + 1, 'x')), ContainsSubstring("at most 1.00 MiB are read"));
+  CHECK(rendered("{{ ('a' * 67108864) | length }}") == "67108864");
+  CHECK_THAT(rendering_error("{{ ('a' * 67108865) | length }}"), ContainsSubstring("becomes larger than 64.0 MiB"));
+  const jinja::Template few("t", "{{ 'a' * 63 }}");
+  CHECK(few.render(Json::object(), {.limits = {.output_bytes = 63}, .now = {}}).text.size() == 63);
+  CHECK_THAT(error_of([&] { few.render(Json::object(), {.limits = {.output_bytes = 62}, .now = {}}); }),
+             ContainsSubstring("the output is longer than 62 bytes"));
   CHECK(rendered("{{ range(100000) | unique | list | length }}") == "100000");
   CHECK(rendered("{{ [1, 1.0, true, 'a', 'A', (1, 'b'), (1.0, 'b')] | unique | list | length }}") == "3");
   CHECK(rendered("{{ ('a ' * 1000000).rsplit() | length }}") == "1000000");
