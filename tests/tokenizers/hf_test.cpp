@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/limits.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/bpe_trainer.hpp"
@@ -271,6 +272,29 @@ TEST_CASE("the texts of a character map must be UTF-8") {
              EndsWith("/normalizer/precompiled_charsmap: byte 0 of the map's texts is not UTF-8"));
   CHECK_THAT(mistake("b\xC3", 0), EndsWith("/normalizer/precompiled_charsmap: byte 1 of the map's texts is not UTF-8"));
   CHECK(mistake(std::string("\xC3\xA9\0", 3), 1).empty());
+}
+
+TEST_CASE("a SentencePiece model whose character map leads out of it is refused") {
+  TextPlace place;
+  const std::string model = read_file(RUNNER_SOURCE_DIR "/tests/fuzz/corpus/sentencepiece/small");
+  const auto field = [](char tag, const std::string& bytes) {
+    return std::string{tag, static_cast<char>(0x80 | (bytes.size() & 0x7f)), static_cast<char>(bytes.size() >> 7)} +
+           bytes;
+  };
+  const auto with_map = [&](uint32_t unit, uint32_t value, const std::string& texts) {
+    std::vector<uint32_t> units(256);
+    units[0x61] = unit;
+    units[1] = value | 1u << 31;
+    std::string map("\0\x04\0\0", 4);
+    map.append(reinterpret_cast<const char*>(units.data()), 4 * units.size()).append(texts);
+    const auto file = place.write("tokenizer.model", model + field('\x1a', field('\x12', map)));
+    return message_of([&] { (void)SentencePieceTokenizer(file).encode("a"); });
+  };
+  const uint32_t sound = 0x61 | 0x100 | (0x60 << 10), far = 0x61 | 0x100 | (0x1fffff << 10) | (1 << 9);
+  CHECK(with_map(sound, 0, std::string("b\0", 2)).empty());
+  for (const auto& fault :
+       {with_map(far, 0, std::string("b\0", 2)), with_map(sound, 2, std::string("b\0", 2)), with_map(sound, 0, "b")})
+    CHECK_THAT(fault, EndsWith("tokenizer.model is not a SentencePiece model"));
 }
 
 TEST_CASE("tokenizers are found by the content of files, and folders by their names") {
