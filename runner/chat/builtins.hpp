@@ -83,6 +83,7 @@ class BoundMethod final : public Object {
 
 /// The item or attribute at a path such as "function.name" or "0.role", as the filters map, sort and join take it.
 Value attribute_path(Interpreter& interpreter, const Value& item, const Value& path, const Value* otherwise = nullptr);
+void check_path(const Value& path);      ///< a Fault if it is too long
 int64_t integer_of(const Value& value);  ///< a Fault if it is no integer or boolean
 std::span<const Builtin> text_methods();
 std::span<const Builtin> text_filters();

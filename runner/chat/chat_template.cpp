@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/chat/built_in.hpp"
 #include "runner/pretrained/model_files.hpp"
@@ -15,13 +16,11 @@ using Texts = std::map<std::string, std::pair<std::string, std::string>>;  // na
 
 Json read_json(const fs::path& path) {
   if (!has_model_file(path)) return Json::object();
-  try {
-    auto json = Json::parse(read_model_file(path));
-    if (!json.is_object()) throw usage_error("{}: is no JSON object", path.string());
-    return json;
-  } catch (const Json::parse_error& error) {
-    throw usage_error("{}: is not valid JSON: {}", path.string(), error.what());
-  }
+  JsonFault fault;
+  auto json = foreign_json<Json>(read_model_file(path), &fault);
+  if (json.is_discarded()) throw usage_error("{}: is not valid JSON: {}", path.string(), fault.reason);
+  if (!json.is_object()) throw usage_error("{}: is no JSON object", path.string());
+  return json;
 }
 
 void add_json_templates(Texts& texts, const fs::path& path) {
@@ -65,6 +64,15 @@ void add_special_tokens(Json& tokens, const Json& config) {
     else if (value.is_object() && value.value("content", Json()).is_string())
       tokens[key] = value["content"];
   }
+}
+
+jinja::Value message_value(const Json& message) {
+  if (!message.is_object()) return jinja::Value::from_json(message);
+  jinja::Dict parts;
+  for (auto& [key, part] : message.items())
+    parts.items.emplace_back(
+        key, key == "content" && part.is_null() ? jinja::Value::no_text() : jinja::Value::from_json(part));
+  return jinja::Value::dict(std::move(parts));
 }
 
 struct UsualTokens {
@@ -155,19 +163,19 @@ std::string ChatTemplate::special_token(std::string_view name) const {
 Rendered ChatTemplate::render(const Json& messages, const RenderRequest& request) const {
   auto& used = chosen(!request.tools.is_null());
   jinja::Dict variables;
-  auto set = [&](std::string_view name, const Json& value) {
-    try {
-      variables.set(name, jinja::Value::from_json(value));
-    } catch (const jinja::Fault& fault) {
-      throw usage_error("{}: {} cannot be used in a template: {}", used.name(), name, fault.message);
-    }
-  };
-  set("messages", messages);
-  set("tools", request.tools);
-  set("documents", request.documents);
-  set("add_generation_prompt", request.add_generation_prompt);
-  for (auto& [name, value] : special_tokens_.items()) set(name, value);
-  for (auto& [name, value] : request.variables.items()) set(name, value);
+  auto set = [&](std::string_view name, const Json& value) { variables.set(name, jinja::Value::from_json(value)); };
+  try {
+    std::vector<jinja::Value> list;
+    for (auto& message : messages) list.push_back(message_value(message));
+    variables.set("messages", jinja::Value::sequence(std::move(list)));
+    set("tools", request.tools);
+    set("documents", request.documents);
+    set("add_generation_prompt", request.add_generation_prompt);
+    for (auto& [name, value] : special_tokens_.items()) set(name, value);
+    for (auto& [name, value] : request.variables.items()) set(name, value);
+  } catch (const jinja::Fault& fault) {
+    throw usage_error("{}: the variables of the template cannot be used: {}", used.name(), fault.message);
+  }
   return used.render(variables, request.options);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner::chat {
@@ -37,7 +38,7 @@ Json checked_content(const Json& content, const std::string& pointer) {
 }
 
 /// {"type": "function", "function": {"name", "arguments"}}; `arguments` becomes an object, because templates write it as JSON.
-Json checked_call(Json call, const std::string& pointer) {
+Json checked_call(Json call, const std::string& pointer, std::string& written) {
   if (!call.is_object())
     throw RecordError(pointer, fmt::format("a tool call must be an object, not {}", type_words(call)));
   bool nested = call.contains("function");
@@ -48,10 +49,9 @@ Json checked_call(Json call, const std::string& pointer) {
         place, "a tool call needs a function with a name: {\"function\": {\"name\": ..., \"arguments\": {...}}}");
   auto& arguments = function["arguments"];
   if (arguments.is_string()) {
-    auto parsed = Json::parse(arguments.get<std::string>(), nullptr, false);
-    if (parsed.is_discarded() || !parsed.is_object())
-      throw RecordError(place + "/arguments", "this text is not the JSON of an object");
-    arguments = std::move(parsed);
+    written = arguments.get<std::string>();
+    arguments = foreign_json<Json>(written, nullptr, /*all_digits=*/true);
+    if (!arguments.is_object()) throw RecordError(place + "/arguments", "this text is not the JSON of an object");
   }
   if (arguments.is_null()) arguments = Json::object();
   if (!arguments.is_object())
@@ -61,7 +61,7 @@ Json checked_call(Json call, const std::string& pointer) {
   return Json{{"type", "function"}, {"function", std::move(call)}};
 }
 
-Json checked_message(Json message, const std::string& pointer) {
+Json checked_message(Json message, const std::string& pointer, Conversation& conversation) {
   if (!message.is_object())
     throw RecordError(
         pointer, fmt::format("a message must be an object {{\"role\", \"content\"}}, not {}", type_words(message)));
@@ -81,10 +81,16 @@ Json checked_message(Json message, const std::string& pointer) {
     auto& list = message["tool_calls"];
     if (!list.is_array())
       throw RecordError(pointer + "/tool_calls", fmt::format("must be a list, not {}", type_words(list)));
-    for (size_t i = 0; i < list.size(); ++i)
-      list[i] = checked_call(list[i], fmt::format("{}/tool_calls/{}", pointer, i));
+    for (size_t i = 0; i < list.size(); ++i) {
+      std::string written;
+      list[i] = checked_call(list[i], fmt::format("{}/tool_calls/{}", pointer, i), written);
+      if (written.empty()) continue;
+      const auto place = fmt::format("/{}/tool_calls/{}/function/arguments", conversation.messages.size(), i);
+      conversation.argument_texts.emplace_back(Json::json_pointer(place), std::move(written));
+    }
     calls = !list.empty();
   }
+  if (calls && message.contains("content") && message["content"].is_null()) return message;
   if (!message.contains("content") || message["content"].is_null()) {
     if (!calls && role != "assistant") throw RecordError(pointer + "/content", "is missing");
     if (!calls && !message.contains("reasoning_content") && !message.contains("thinking") &&
@@ -111,21 +117,19 @@ std::string type_words(const Json& value) {
   return value.is_null() ? "null" : "a number";
 }
 
-Json checked_messages(const Json& messages, const std::string& pointer) {
+void add_messages(Conversation& conversation, const Json& messages, const std::string& pointer) {
   if (!messages.is_array())
     throw RecordError(pointer, fmt::format("must be a list of messages, not {}", type_words(messages)));
   if (messages.empty()) throw RecordError(pointer, "has no messages");
-  auto result = Json::array();
   for (size_t i = 0; i < messages.size(); ++i)
-    result.push_back(checked_message(messages[i], fmt::format("{}/{}", pointer, i)));
-  return result;
+    conversation.messages.push_back(checked_message(messages[i], fmt::format("{}/{}", pointer, i), conversation));
 }
 
 Json checked_tools(const Json& tools, const std::string& pointer) {
   if (tools.is_null()) return nullptr;
   if (tools.is_string()) {
     if (trim(tools.get_ref<const std::string&>()).empty()) return nullptr;
-    auto parsed = Json::parse(tools.get<std::string>(), nullptr, false);
+    auto parsed = foreign_json<Json>(tools.get<std::string>(), nullptr, /*all_digits=*/true);
     if (!parsed.is_array()) throw RecordError(pointer, "this text is not the JSON of a list of tools");
     return checked_tools(parsed, pointer);
   }

@@ -32,9 +32,11 @@ struct Conversation {
   };
   Form form = Form::messages;
   std::string text = {}, prompt = {}, completion = {};
-  /// [{"role", "content", "tool_calls"? ..}]: roles as `roles()` names them, contents are texts or null, arguments of tool calls are
-  /// objects. Other keys are kept for the template.
+  /// [{"role", "content", "tool_calls"? ..}]: roles as `roles()` names them; contents are texts, or null beside tool calls; arguments of
+  /// tool calls are objects, in which a binary value has the digits of a large integer. Other keys are kept for the template.
   Json messages = Json::array();
+  /// The arguments of calls that the record gives as texts, by their places in `messages`.
+  std::vector<std::pair<Json::json_pointer, std::string>> argument_texts = {};
   size_t prompt_messages = 0;  ///< of prompt-completion data: the first messages, which are the prompt
   Json tools = nullptr, documents = nullptr;
   Json variables = Json::object();  ///< chat_template_kwargs: more variables for the template
@@ -42,9 +44,9 @@ struct Conversation {
 
 /// system, developer, user, assistant, tool.
 const std::vector<std::string>& roles();
-/// The messages of a record in normal form: checks roles, contents and tool calls, joins text parts, parses arguments. `pointer` is
-/// the place of the list. Raises RecordError.
-Json checked_messages(const Json& messages, const std::string& pointer);
+/// Adds the messages of a record in normal form: checks roles, contents and tool calls, joins text parts, parses arguments. `pointer`
+/// is the place of the list. Raises RecordError.
+void add_messages(Conversation& conversation, const Json& messages, const std::string& pointer);
 /// A list of tools; also a text that contains its JSON. Null stays null. Raises RecordError.
 Json checked_tools(const Json& tools, const std::string& pointer);
 /// "a string", "a list": the JSON type in words.

@@ -71,7 +71,7 @@ std::optional<Value> indexed(const Value& value, const Value& key) {
 Value BoundMethod::call(Interpreter& interpreter, Arguments& arguments) {
   if (!method_.run)
     throw Fault{fmt::format("the method {} of {} is not supported here", method_.name, self_.type_name())};
-  return method_.run(interpreter, self_, arguments);
+  return interpreter.run(method_, self_, arguments);
 }
 
 Value Interpreter::attribute(const Value& value, std::string_view name) {
@@ -95,8 +95,14 @@ Value Interpreter::item(const Value& value, const Value& key) {
   return no_item(value, key);
 }
 
+Value Interpreter::run(const Builtin& builtin, const Value& subject, Arguments& arguments) {
+  spend_for(subject);
+  for (auto& argument : arguments.positional) spend_for(argument);
+  return builtin.run(*this, subject, arguments);
+}
+
 Value Interpreter::variable(int name) const {
-  for (auto* scope = scope_; scope; scope = scope->outer)
+  for (auto* scope = scope_; scope; spend(scope->variables.size() / 8), scope = scope->outer)
     for (auto& [other, value] : scope->variables)
       if (other == name) return value;
   auto& global = globals_[static_cast<size_t>(name)];
@@ -107,7 +113,7 @@ Value Interpreter::evaluate(const Expr& expr) {
   if (expr.kind == ExprKind::constant) return expr.value;
   if (expr.kind == ExprKind::name) return variable(expr.name);
   DepthGuard depth(*this);
-  count_step();
+  spend(1);
   return evaluate_here(expr);
 }
 
@@ -229,6 +235,8 @@ Arguments Interpreter::arguments_of(const CallArguments* written) {
   for (auto& [name, expr] : written->named) arguments.named.emplace_back(name, evaluate(*expr));
   if (written->all_positional) {
     Items items(evaluate(*written->all_positional));
+    constexpr size_t arguments_most = 10'000;
+    if (items.size() > arguments_most) throw Fault{fmt::format("a call has more than {} arguments", arguments_most)};
     arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
   }
   if (written->all_named) {
@@ -247,7 +255,7 @@ Arguments Interpreter::arguments_of(const CallArguments* written) {
 Value Interpreter::run_builtin(const Expr& expr, const Value& subject) {
   auto arguments = arguments_of(expr.arguments.get());
   here_ = expr.offset;
-  return expr.builtin->run(*this, subject, arguments);
+  return run(*expr.builtin, subject, arguments);
 }
 
 Value Interpreter::call_of(const Expr& expr) {
@@ -269,7 +277,7 @@ Value Interpreter::call_of(const Expr& expr) {
     }
     auto arguments = arguments_of(expr.arguments.get());
     here_ = callee.offset;
-    return method->run(*this, self, arguments);
+    return run(*method, self, arguments);
   }
   auto function = evaluate(callee);
   if (function.is_undefined() && callee.kind == ExprKind::name) {
@@ -293,14 +301,14 @@ Value Interpreter::run_filter(std::string_view name, const Value& subject, Argum
   auto* filter = find_filter(name);
   if (!filter || !filter->run) throw Fault{fmt::format("there is no filter {}{}", name, filter ? " here" : "")};
   auto copy = arguments;
-  return filter->run(*this, subject, copy);
+  return run(*filter, subject, copy);
 }
 
 bool Interpreter::run_test(std::string_view name, const Value& subject, Arguments& arguments) {
   auto* test = find_test(name);
   if (!test || !test->run) throw Fault{fmt::format("there is no test {}{}", name, test ? " here" : "")};
   auto copy = arguments;
-  return test->run(*this, subject, copy).truth();
+  return run(*test, subject, copy).truth();
 }
 
 }  // namespace runner::jinja

@@ -59,6 +59,7 @@ Value raise_exception(Interpreter&, Arguments& arguments) {
 Value strftime_now(Interpreter& interpreter, Arguments& arguments) {
   Bound bound(arguments, "strftime_now", {"format"}, 1);
   auto format = bound.text(0);
+  if (format.size() > 1000) throw Fault{"the format of a time is longer than 1000 bytes"};
   for (size_t at = 0; (at = format.find('%', at)) != format.npos; at += 2)
     if (format.compare(at, 2, "%f") == 0) format.replace(at, 2, "000000"), at += 4;
   if (format.empty()) return "";

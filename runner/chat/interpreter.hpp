@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/limits.hpp"
 #include "runner/chat/builtins.hpp"
 #include "runner/chat/tree.hpp"
 #include "runner/chat/value.hpp"
@@ -19,11 +20,13 @@ struct ByteSpan {
   bool operator==(const ByteSpan&) const = default;
 };
 
-/// What a template may use. Beyond that it stops with a TemplateError.
+/// What a template may use. Beyond that it stops with a TemplateError. One text or list has at most template_value_bytes_max,
+/// and lists and dictionaries are at most json_depth_max deep.
 struct Limits {
-  size_t output_bytes = size_t{64} << 20;
-  int64_t steps = 50'000'000;  ///< statements and expressions
-  int depth = 1000;            ///< of nested statements, expressions and calls of macros
+  size_t output_bytes = template_output_bytes_max;
+  int64_t value_bytes = template_values_bytes_max;  ///< of all values that live, and of outputs that are being captured
+  int64_t steps = template_steps_max;  ///< statements and expressions; and for each 64 bytes that they read or write
+  int depth = 1000;                    ///< of nested statements, expressions and calls of macros
 };
 
 struct Rendered {
@@ -40,6 +43,8 @@ struct Scope {
   bool captured = false;  ///< a macro sees it, so it lives until the end
 };
 
+class Loop;
+
 class Interpreter {
  public:
   Interpreter(const Tree& tree, const Limits& limits, std::optional<std::time_t> now);
@@ -52,6 +57,7 @@ class Interpreter {
   Value attribute(const Value& value, std::string_view name);
   Value item(const Value& value, const Value& key);
   Value call(const Value& function, Arguments& arguments);
+  Value run(const Builtin& builtin, const Value& subject, Arguments& arguments);
   Value run_filter(std::string_view name, const Value& subject, Arguments& arguments);
   bool run_test(std::string_view name, const Value& subject, Arguments& arguments);
   Value new_namespace(Dict attributes);
@@ -66,6 +72,7 @@ class Interpreter {
   enum class Flow { on, leave, next };
   class ScopeGuard;
   class DepthGuard;
+  class Capture;
 
   // Statements (run_statements.cpp).
   Flow run(const Body& body);
@@ -81,6 +88,8 @@ class Interpreter {
   void generation(const Stmt& stmt);
   Flow capture(const Body& body, Value& result);
   Value filtered(const Expr* chain, Value subject);
+  void written(size_t before);
+  void keep_scopes();
   Value remember(Rendered captured);
 
   // Expressions (evaluate.cpp).
@@ -94,7 +103,6 @@ class Interpreter {
   Value dict_of(const Expr& expr);
   Value run_builtin(const Expr& expr, const Value& subject);
   Arguments arguments_of(const CallArguments* written);
-  void count_step();
 
   const Tree& tree_;
   const Limits& limits_;
@@ -105,9 +113,11 @@ class Interpreter {
   Scope* scope_ = nullptr;
   Rendered* out_ = nullptr;
   size_t here_ = 0;  ///< offset in the source of what runs now
-  int64_t steps_ = 0;
-  int depth_ = 0;
+  Meter before_;     ///< of this thread
+  int depth_ = 0, kept_scopes_ = 0;
   std::vector<std::shared_ptr<Namespace>> namespaces_;  ///< all of them, so that cycles through them can be freed
+  std::vector<std::shared_ptr<const Loop>>
+      asked_loops_;  ///< whether a value has changed: the loop itself may be in the value
   struct Marked {
     Value text;
     std::vector<ByteSpan> generated;
@@ -125,6 +135,27 @@ class Interpreter::DepthGuard {
 
  private:
   Interpreter& interpreter_;
+};
+
+/// Output becomes a value.
+class Interpreter::Capture {
+ public:
+  explicit Capture(Interpreter& interpreter) : interpreter_(interpreter), before_(interpreter.out_) {
+    interpreter.out_ = &captured_;
+  }
+  ~Capture() { finish(); }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  Rendered finish() {
+    interpreter_.out_ = before_;
+    release(captured_.text.size());
+    return std::exchange(captured_, {});
+  }
+
+ private:
+  Interpreter& interpreter_;
+  Rendered captured_;
+  Rendered* before_;
 };
 
 /// A new scope inside `outer`, until the end of the block.
@@ -151,6 +182,7 @@ class Loop final : public Object {
 
   /// The variables around the loop are gone: what needs them fails from now on.
   void end() { scope_ = nullptr; }
+  void forget() const { changed_.reset(); }
   /// The next item that the filter of the loop accepts. It is evaluated only now, as jinja2 does.
   bool advance(Value& item);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner::chat {
@@ -50,7 +51,7 @@ void add(Json& messages, std::string_view role, Json content) {
 
 /// The calls in the text of a function_call message: one {"name", "arguments"}, or a list of them.
 Json calls_of(const std::string& text, const std::string& pointer) {
-  auto parsed = Json::parse(text, nullptr, false);
+  auto parsed = foreign_json<Json>(text, nullptr, /*all_digits=*/true);
   if (parsed.is_discarded())
     throw RecordError(pointer, "the text of a function_call must be JSON: {\"name\": ..., \"arguments\": {...}}");
   return parsed.is_array() ? parsed : Json::array({parsed});
@@ -165,7 +166,7 @@ Conversation RecordReader::read(const Json& record) const {
       conversation.text = text_field(record, "text", true);
       return conversation;
     case Layout::messages:
-      conversation.messages = checked_messages(needed(record, "messages"), pointer("messages"));
+      add_messages(conversation, needed(record, "messages"), pointer("messages"));
       break;
     case Layout::prompt_completion:
       read_prompt_completion(conversation, record);
@@ -206,9 +207,9 @@ void RecordReader::read_prompt_completion(Conversation& conversation, const Json
         pointer(prompt.is_array() ? "completion" : "prompt"),
         fmt::format("prompt and completion must both be texts or both be lists of messages; here they are {} and {}",
                     type_words(prompt), type_words(completion)));
-  conversation.messages = checked_messages(prompt, pointer("prompt"));
+  add_messages(conversation, prompt, pointer("prompt"));
   conversation.prompt_messages = conversation.messages.size();
-  for (auto& message : checked_messages(completion, pointer("completion"))) conversation.messages.push_back(message);
+  add_messages(conversation, completion, pointer("completion"));
 }
 
 void RecordReader::read_alpaca(Conversation& conversation, const Json& record) const {
@@ -267,11 +268,11 @@ void RecordReader::read_sharegpt(Conversation& conversation, const Json& record)
     message.erase("from");
     message.erase("value");
     message["role"] = role->second;
-    message["content"] = from == "function_call" ? Json("") : turn["value"];
+    message["content"] = from == "function_call" ? Json() : turn["value"];
     if (from == "function_call") message["tool_calls"] = calls_of(turn["value"].get<std::string>(), here + "/value");
     messages.push_back(std::move(message));
   }
-  conversation.messages = checked_messages(messages, place);
+  add_messages(conversation, messages, place);
 }
 
 }  // namespace runner::chat

@@ -22,7 +22,7 @@ bool Loop::pull(Value& item) const {
     auto* filter = stmt_.exprs[1].get();
     if (!filter) return true;
     if (!scope_) throw Fault{"the loop has ended"};
-    interpreter_.count_step();
+    spend(1);
     Interpreter::ScopeGuard guard(interpreter_, scope_);
     interpreter_.assign(stmt_.targets[0], item);
     if (interpreter_.evaluate(*filter).truth()) return true;
@@ -51,6 +51,7 @@ const std::optional<Value>& Loop::following() const {
 }
 
 int64_t Loop::length() const {
+  if (!stmt_.exprs[1]) return index_ + 1 + static_cast<int64_t>(ahead_.size() + items_.size() - read_);
   Value item;
   while (pull(item)) ahead_.push_back(item);
   return index_ + 1 + static_cast<int64_t>(ahead_.size());
@@ -78,13 +79,14 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
       return arguments.positional[static_cast<size_t>(index) % arguments.positional.size()];
     });
   if (name == "changed")
-    return method(
-        [self = std::static_pointer_cast<const Loop>(shared_from_this())](Interpreter&, Arguments& arguments) {
-          auto now = Value::sequence(arguments.positional, Form::tuple);
-          const bool same = self->changed_ && equal(*self->changed_, now);
-          self->changed_ = now;
-          return Value(!same);
-        });
+    return method([self = std::static_pointer_cast<const Loop>(shared_from_this())](Interpreter& interpreter,
+                                                                                    Arguments& arguments) {
+      if (!self->changed_) interpreter.asked_loops_.push_back(self);
+      auto now = Value::sequence(arguments.positional, Form::tuple);
+      const bool same = self->changed_ && equal(*self->changed_, now);
+      self->changed_ = now;
+      return Value(!same);
+    });
   return std::nullopt;
 }
 

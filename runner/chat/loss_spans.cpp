@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 
 #include "runner/base/text.hpp"
 #include "runner/chat/unicode.hpp"
@@ -22,6 +24,51 @@ std::vector<ByteSpan> merged(std::vector<ByteSpan> spans) {
   return result;
 }
 
+bool has_calls(const Json& message) {
+  const auto calls = message.find("tool_calls");
+  return calls != message.end() && calls->is_array() && !calls->empty();
+}
+
+/// The messages as they are; then with arguments of calls as the texts that the record gives; then with "" for the content null.
+std::vector<Json> forms_of(const Conversation& conversation) {
+  std::vector<Json> forms{conversation.messages};
+  const auto also = [&](const auto& change) {
+    for (size_t i = 0, count = forms.size(); i < count; ++i)
+      if (auto form = forms[i]; change(form)) forms.push_back(std::move(form));
+  };
+  also([&](Json& messages) {
+    for (auto& [place, text] : conversation.argument_texts) messages[place] = text;
+    return !conversation.argument_texts.empty();
+  });
+  also([](Json& messages) {
+    bool changed = false;
+    for (auto& message : messages)
+      if (message.contains("content") && message["content"].is_null()) message["content"] = "", changed = true;
+    return changed;
+  });
+  return forms;
+}
+
+/// The first message with calls that the template does not write. Their names may be in the text for another reason, so they are
+/// replaced by marks.
+std::optional<size_t> message_without_calls(const ChatTemplate& chat_template, Json messages,
+                                            const RenderRequest& request) {
+  const auto mark = [](size_t k, size_t i) { return fmt::format("call-{}-{}-of-tool", k, i); };
+  for (size_t k = 0; k < messages.size(); ++k)
+    for (size_t i = 0; has_calls(messages[k]) && i < messages[k]["tool_calls"].size(); ++i)
+      messages[k]["tool_calls"][i]["function"]["name"] = mark(k, i);
+  std::string text;
+  try {
+    text = chat_template.render(messages, request).text;
+  } catch (const jinja::TemplateError&) {
+    return {};  // it knows the names
+  }
+  for (size_t k = 0; k < messages.size(); ++k)
+    for (size_t i = 0; has_calls(messages[k]) && i < messages[k]["tool_calls"].size(); ++i)
+      if (text.find(mark(k, i)) == std::string::npos) return k;
+  return {};
+}
+
 /// Spans of one conversation.
 class SpanFinder {
  public:
@@ -32,8 +79,8 @@ class SpanFinder {
     if (!conversation.documents.is_null()) request_.documents = conversation.documents;
     for (auto& [name, value] : conversation.variables.items()) request_.variables[name] = value;
     request_.add_generation_prompt = false;
-    check_calls();
-    whole_ = template_.render(messages(), request_);
+    messages_ = written_messages(template_, conversation_, request_);
+    whole_ = template_.render(messages_, request_);
   }
 
   SupervisedText find() {
@@ -53,21 +100,9 @@ class SpanFinder {
   }
 
  private:
-  const Json& messages() const { return conversation_.messages; }
+  const Json& messages() const { return messages_; }
   const jinja::Template& chosen() const { return template_.chosen(!request_.tools.is_null()); }
   std::string role(size_t k) const { return messages()[k].value("role", ""); }
-
-  /// A template that does not write the calls of tools would teach the model to answer nothing.
-  void check_calls() const {
-    if (chosen().source().find("tool_calls") != std::string::npos) return;
-    for (size_t k = 0; k < messages().size(); ++k)
-      if (const auto calls = messages()[k].find("tool_calls");
-          calls != messages()[k].end() && calls->is_array() && !calls->empty())
-        throw RecordError(fmt::format("/messages/{}/tool_calls", k),
-                          fmt::format("the template {} does not write calls of tools, so this message would lose them. "
-                                      "Set data.chat_template to a template that writes `tool_calls`",
-                                      chosen().name()));
-  }
 
   /// The text of the first `count` messages.
   std::string text_of(size_t count, bool generation_prompt) const {
@@ -157,10 +192,29 @@ class SpanFinder {
   const Conversation& conversation_;
   const TrainOn& train_on_;
   RenderRequest request_;
+  Json messages_;  ///< in the form that the template writes
   Rendered whole_;
   std::vector<ByteSpan> spans_;
 };
 }  // namespace
+
+Json written_messages(const ChatTemplate& chat_template, const Conversation& conversation,
+                      const RenderRequest& request) {
+  if (std::ranges::none_of(conversation.messages, has_calls)) return conversation.messages;
+  std::exception_ptr first;
+  for (auto& form : forms_of(conversation)) try {
+      chat_template.render(form, request);
+      const auto lost = message_without_calls(chat_template, form, request);
+      if (!lost) return form;
+      throw RecordError(fmt::format("/messages/{}/tool_calls", *lost),
+                        fmt::format("the template {} does not write calls of tools, so this message would lose them. "
+                                    "Set data.chat_template to a template that writes `tool_calls`",
+                                    chat_template.chosen(!request.tools.is_null()).name()));
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
+    }
+  std::rethrow_exception(first);
+}
 
 TrainOn TrainOn::from_names(const std::vector<std::string>& names) {
   TrainOn result;

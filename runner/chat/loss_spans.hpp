@@ -25,6 +25,12 @@ struct SupervisedText {
   std::vector<ByteSpan> spans;
 };
 
+/// The messages in the first form that the template renders without a mistake and without losing a call of a tool: as they are; with
+/// arguments of calls as the texts that the record gives, which some templates join; with "" for the content null. A template that loses
+/// calls would teach the model to answer nothing. Raises jinja::TemplateError, or RecordError with the message's place.
+Json written_messages(const ChatTemplate& chat_template, const Conversation& conversation,
+                      const RenderRequest& request = {});
+
 /// Renders a conversation and finds what is supervised.
 ///   plain text      all of it
 ///   pair of texts   the completion; with TrainOn::input also the prompt. The template is not used

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runner/base/limits.hpp"
 #include "runner/chat/builtins.hpp"
 #include "runner/chat/print.hpp"
 #include "runner/chat/unicode.hpp"
@@ -14,14 +15,15 @@ namespace {
 constexpr std::string_view signs[] = {
     "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
 
+[[noreturn]] void too_large() { throw Fault{"the result is no integer of 64 bits"}; }
+
 [[noreturn]] void unsupported(Op op, const Value& a, const Value& b) {
+  if (a.is(Kind::large) || b.is(Kind::large)) too_large();
   for (auto* value : {&a, &b})
     if (value->is_undefined()) throw Fault{value->why_undefined()};
   throw Fault{fmt::format("unsupported operand types for {}: '{}' and '{}'", signs[static_cast<size_t>(op)],
                           a.type_name(), b.type_name())};
 }
-
-[[noreturn]] void too_large() { throw Fault{"the result is no integer of 64 bits"}; }
 
 Value floor_divide(int64_t a, int64_t b) {
   if (b == 0) throw Fault{"integer division or modulo by zero"};
@@ -117,15 +119,16 @@ Value repeat(const Value& value, int64_t count) {
   auto times = static_cast<size_t>(std::max<int64_t>(count, 0));
   if (value.is_text()) {
     if (times > 0)
-      check_size(value.bytes().size() > 0 && times > value_bytes_max ? value_bytes_max + 1
-                                                                     : value.bytes().size() * times);
+      check_size(value.bytes().size() > 0 && times > template_value_bytes_max ? template_value_bytes_max + 1
+                                                                              : value.bytes().size() * times);
     std::string result;
     if (!value.bytes().empty())
       for (size_t i = 0; i < times; ++i) result += value.bytes();
     return Value(std::move(result), value.safe());
   }
   auto& items = value.as_sequence().items;
-  if (!items.empty()) check_size(times > value_bytes_max ? value_bytes_max + 1 : items.size() * times * sizeof(Value));
+  if (!items.empty())
+    check_size(times > template_value_bytes_max ? template_value_bytes_max + 1 : items.size() * times * sizeof(Value));
   std::vector<Value> result;
   for (size_t i = 0; i < times && !items.empty(); ++i) result.insert(result.end(), items.begin(), items.end());
   return Value::sequence(std::move(result), value.as_sequence().form);
@@ -153,9 +156,12 @@ std::vector<size_t> slice_indices(int64_t length, const Value& first, const Valu
 Value binary(Op op, const Value& a, const Value& b) {
   if (a.is_whole() && b.is_whole()) return integers(op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return reals(op, a.real(), b.real());
+  spend_for(a), spend_for(b);
   if (op == Op::modulo && a.is_text()) return percent_format(a, b);
   if (op == Op::add) {
     if (a.is_text() && b.is_text()) return add_texts(a, b);
+    if (a.is_text() && b.is_no_text()) return a;
+    if (a.is_no_text() && b.is_text()) return b;
     if (is_list_or_tuple(a) && is_list_or_tuple(b) && a.as_sequence().form == b.as_sequence().form) {
       auto items = a.as_sequence().items;
       items.insert(items.end(), b.as_sequence().items.begin(), b.as_sequence().items.end());
@@ -185,6 +191,7 @@ Value positive(const Value& value) {
 }
 
 bool compare(Op op, const Value& a, const Value& b) {
+  spend_for(a), spend_for(b);
   switch (op) {
     case Op::equal:
       return equal(a, b);
@@ -216,7 +223,7 @@ bool contains(const Value& container, const Value& item) {
   if (container.is_text()) {
     if (!item.is_text())
       throw Fault{fmt::format("'in <string>' requires string as left operand, not {}", item.type_name())};
-    return container.bytes().find(item.bytes()) != std::string::npos;
+    return find_text(container.bytes(), item.bytes()) != std::string::npos;
   }
   if (container.is_dict()) {
     check_hashable(item);
@@ -230,6 +237,7 @@ bool contains(const Value& container, const Value& item) {
 }
 
 Value slice(const Value& value, const Value& first, const Value& last, const Value& step) {
+  spend_for(value);
   if (value.is_text()) {
     std::string result;
     if (value.as_text().ascii) {

@@ -44,9 +44,28 @@ struct Parser::Nesting {
   Parser& parser;
 };
 
-ExprPtr Parser::make(ExprKind kind, size_t offset) const {
-  return std::make_unique<Expr>(Expr{.kind = kind, .offset = offset});
+Expr::~Expr() {
+  std::vector<ExprPtr> open;
+  const auto take = [&](Expr& expr) {
+    for (auto& part : expr.parts) open.push_back(std::move(part));
+    if (!expr.arguments) return;
+    for (auto& part : expr.arguments->positional) open.push_back(std::move(part));
+    for (auto& [name, part] : expr.arguments->named) open.push_back(std::move(part));
+    open.push_back(std::move(expr.arguments->all_positional));
+    open.push_back(std::move(expr.arguments->all_named));
+  };
+  take(*this);
+  while (!open.empty()) {
+    const auto expr = std::move(open.back());
+    open.pop_back();
+    if (!expr) continue;
+    take(*expr);
+    expr->parts.clear();
+    expr->arguments.reset();
+  }
 }
+
+ExprPtr Parser::make(ExprKind kind, size_t offset) const { return ExprPtr(new Expr{.kind = kind, .offset = offset}); }
 
 ExprPtr Parser::make(ExprKind kind, size_t offset, ExprPtr first, ExprPtr second) const {
   auto expr = make(kind, offset);
@@ -379,6 +398,7 @@ std::unique_ptr<CallArguments> Parser::call_arguments() {
       auto name = current().text;
       for (auto& [other, value] : arguments->named)
         if (other == name) fail(current().offset, fmt::format("the argument {} is given twice", name));
+      if (arguments->named.size() >= 1000) fail(current().offset, "a call has more than 1000 named arguments");
       at_ += 2;
       arguments->named.emplace_back(name, expression());
     } else {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/chat/parser.hpp"
 #include "runner/chat/template_error.hpp"
@@ -330,6 +331,9 @@ Target Parser::plain_target() {
 }
 
 Tree parse_template(std::string name, std::string_view text) {
+  if (text.size() > template_bytes_max)
+    throw usage_error("{}: the template has {}; at most {} are read", name, format_bytes(text.size()),
+                      format_bytes(template_bytes_max));
   Tree tree;
   tree.name = std::move(name);
   tree.source = normalized_source(text);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/chat/unicode.hpp"
 
@@ -17,6 +18,7 @@ void append_items(std::string& text, const std::vector<Value>& items) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) text += ", ";
     append_repr(text, items[i]);
+    check_size(text.size());
   }
 }
 
@@ -27,8 +29,23 @@ void append_dict(std::string& text, const Dict& dict) {
     append_repr(text, dict.items[i].first);
     text += ": ";
     append_repr(text, dict.items[i].second);
+    check_size(text.size());
   }
   text += '}';
+}
+
+/// Namespaces may be nested without end, and contain themselves.
+void append_namespace(std::string& text, const Namespace& space) {
+  constexpr int nesting_most = 100;
+  static thread_local int nesting = 0;
+  struct Nested {
+    Nested() { ++nesting; }
+    ~Nested() { --nesting; }
+  } nested;
+  if (nesting > nesting_most) throw Fault{fmt::format("more than {} namespaces are in each other", nesting_most)};
+  text += "<Namespace ";
+  append_dict(text, space.attributes);
+  text += '>';
 }
 
 void append_sequence(std::string& text, const Value& value) {
@@ -47,7 +64,6 @@ void append_sequence(std::string& text, const Value& value) {
     default:
       text += value.type_name(), text += "([", append_items(text, sequence.items), text += "])";
   }
-  check_size(text.size());
 }
 
 void append_repr(std::string& text, const Value& value) {
@@ -98,6 +114,9 @@ class JsonWriter {
       case Kind::integer:
         out += fmt::format("{}", value.integer());
         return;
+      case Kind::large:
+        out += value.bytes();
+        return;
       case Kind::real:
         out += number(value.real());
         return;
@@ -133,7 +152,10 @@ class JsonWriter {
   void line(int level) {
     if (!style_.indent) return;
     out += '\n';
-    for (int i = 0; i < level; ++i) out += *style_.indent;
+    for (int i = 0; i < level; ++i) {
+      out += *style_.indent;
+      check_size(out.size());
+    }
   }
 
   void list(const std::vector<Value>& items, int level) {
@@ -143,6 +165,7 @@ class JsonWriter {
       if (i > 0) out += style_.between_items;
       line(level + 1);
       write(items[i], level + 1);
+      check_size(out.size());
     }
     line(level);
     out += ']';
@@ -171,6 +194,7 @@ class JsonWriter {
       append_json_string(out, key_text(items[i]->first), style_.ascii_only);
       out += style_.after_key;
       write(items[i]->second, level + 1);
+      check_size(out.size());
     }
     line(level);
     out += '}';
@@ -183,7 +207,7 @@ class JsonWriter {
 void append_text(std::string& text, const Value& value) {
   switch (value.kind()) {
     case Kind::none:
-      text += "None";
+      if (!value.is_no_text()) text += "None";
       return;
     case Kind::boolean:
       text += value.boolean() ? "True" : "False";
@@ -195,23 +219,17 @@ void append_text(std::string& text, const Value& value) {
       text += float_text(value.real());
       return;
     case Kind::text:
+    case Kind::large:
       text += value.bytes();
       return;
     case Kind::dict:
       append_dict(text, value.as_dict());
-      check_size(text.size());
       return;
     case Kind::sequence:
       append_sequence(text, value);
       return;
     case Kind::object:
-      if (auto* space = dynamic_cast<Namespace*>(&value.object())) {
-        text += "<Namespace ";
-        append_dict(text, space->attributes);
-        text += '>';
-        check_size(text.size());
-        return;
-      }
+      if (auto* space = dynamic_cast<Namespace*>(&value.object())) return append_namespace(text, *space);
       throw Fault{fmt::format("a {} has no text; is a call missing?", value.type_name())};
     default:
       return;
@@ -272,8 +290,8 @@ std::string to_json(const Value& value, const JsonStyle& style) {
 }
 
 void check_size(size_t bytes) {
-  if (bytes > value_bytes_max)
-    throw Fault{fmt::format("a value becomes larger than {}", format_bytes(value_bytes_max))};
+  if (bytes > template_value_bytes_max)
+    throw Fault{fmt::format("a value becomes larger than {}", format_bytes(template_value_bytes_max))};
 }
 
 }  // namespace runner::jinja

@@ -24,8 +24,7 @@ struct JsonStyle {
 /// A Fault for values that JSON does not have.
 std::string to_json(const Value& value, const JsonStyle& style);
 
-/// No text or list of a template may become larger. A Fault otherwise.
-constexpr size_t value_bytes_max = size_t{64} << 20;
+/// No text or list of a template may become larger than template_value_bytes_max. A Fault otherwise.
 void check_size(size_t bytes);
 
 }  // namespace runner::jinja

@@ -29,11 +29,16 @@ class Macro final : public Object {
 }  // namespace
 
 Interpreter::Interpreter(const Tree& tree, const Limits& limits, std::optional<std::time_t> now)
-    : tree_(tree), limits_(limits), now_(now) {}
+    : tree_(tree), limits_(limits), now_(now), before_(Meter::of_thread()) {
+  Meter::of_thread() = {before_.held, before_.held + limits.value_bytes, 0, limits.steps};
+}
 
-/// Frees the variables. Namespaces may contain each other, so each is emptied.
+/// Frees the variables. Namespaces and loops may contain each other, so each is emptied.
 Interpreter::~Interpreter() {
   for (auto& space : namespaces_) space->attributes.items.clear();
+  for (auto& loop : asked_loops_) loop->forget();
+  auto& meter = Meter::of_thread();
+  meter = {meter.held, before_.held_most, before_.steps, before_.steps_most};
 }
 
 Interpreter::DepthGuard::DepthGuard(Interpreter& interpreter) : interpreter_(interpreter) {
@@ -67,8 +72,7 @@ Interpreter::ScopeGuard::~ScopeGuard() {
 }
 
 Rendered Interpreter::render(const Dict& variables) {
-  Rendered rendered;
-  out_ = &rendered;
+  Capture capture(*this);
   globals_.reserve(tree_.names.size());
   for (auto& name : tree_.names) {
     auto* given = variables.find(std::string_view(name));
@@ -82,12 +86,16 @@ Rendered Interpreter::render(const Dict& variables) {
   } catch (const RaisedMessage& raised) {
     throw RaisedByTemplate(tree_.name, tree_.source, here_, raised.message);
   }
+  auto rendered = capture.finish();
   for (auto& marked : marked_) rendered.lost_generation |= !marked.printed;
   return rendered;
 }
 
-void Interpreter::count_step() {
-  if (++steps_ > limits_.steps) throw Fault{fmt::format("the template ran {} steps without an end", limits_.steps)};
+/// Counts what the output has got since it had `before` bytes.
+void Interpreter::written(size_t before) {
+  hold(out_->text.size() - before);
+  if (out_->text.size() > limits_.output_bytes)
+    throw Fault{fmt::format("the output is longer than {} bytes", limits_.output_bytes)};
 }
 
 Interpreter::Flow Interpreter::run(const Body& body) {
@@ -99,13 +107,14 @@ Interpreter::Flow Interpreter::run(const Body& body) {
 
 Interpreter::Flow Interpreter::run(const Stmt& stmt) {
   here_ = stmt.offset;
-  count_step();
+  spend(1);
   switch (stmt.kind) {
-    case StmtKind::data:
+    case StmtKind::data: {
+      const size_t before = out_->text.size();
       out_->text += stmt.text;
-      if (out_->text.size() > limits_.output_bytes)
-        throw Fault{fmt::format("the output is longer than {} bytes", limits_.output_bytes)};
+      written(before);
       break;
+    }
     case StmtKind::output:
       for (auto& expr : stmt.exprs) {
         auto value = evaluate(*expr);
@@ -161,9 +170,9 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
 void Interpreter::output(const Value& value) {
   size_t begin = out_->text.size();
   append_text(out_->text, value);
-  if (out_->text.size() > limits_.output_bytes)
-    throw Fault{fmt::format("the output is longer than {} bytes", limits_.output_bytes)};
+  written(begin);
   if (marked_.empty() || !value.is_text()) return;
+  spend(marked_.size() / 8);
   for (auto& marked : marked_)
     if (marked.text.identity() == value.identity()) {
       marked.printed = true;
@@ -197,16 +206,15 @@ Interpreter::Flow Interpreter::loop(const Stmt& stmt, const Value& iterable, int
 }
 
 Value Interpreter::run_loop_again(const Stmt& stmt, Scope* scope, const Value& iterable, int depth) {
-  Rendered captured;
-  auto* before = std::exchange(out_, &captured);
+  Capture capture(*this);
   auto* scope_before = std::exchange(scope_, scope);
   loop(stmt, iterable, depth);
   scope_ = scope_before;
-  out_ = before;
-  return remember(std::move(captured));
+  return remember(capture.finish());
 }
 
 void Interpreter::set_variable(int name, Value value) {
+  spend(scope_->variables.size() / 8);
   for (auto& [other, old] : scope_->variables)
     if (other == name) return void(old = std::move(value));
   scope_->variables.emplace_back(name, std::move(value));
@@ -239,14 +247,24 @@ Interpreter::Flow Interpreter::with(const Stmt& stmt) {
   return run(stmt.bodies[0]);
 }
 
+/// A macro sees the scopes around it, so they live until the end.
+void Interpreter::keep_scopes() {
+  constexpr int scopes_most = 100'000;
+  for (auto* scope = scope_; scope && !scope->captured; scope = scope->outer) {
+    scope->captured = true;
+    if (++kept_scopes_ > scopes_most)
+      throw Fault{fmt::format("the template defines macros in more than {} scopes", scopes_most)};
+  }
+}
+
 void Interpreter::define_macro(const Stmt& stmt) {
-  for (auto* scope = scope_; scope; scope = scope->outer) scope->captured = true;
+  keep_scopes();
   set_variable(stmt.targets[0].name, Value(std::shared_ptr<Object>(std::make_shared<Macro>(*stmt.macro, scope_))));
 }
 
 void Interpreter::call_block(const Stmt& stmt) {
   auto& call_expr = *stmt.exprs[0];
-  for (auto* scope = scope_; scope; scope = scope->outer) scope->captured = true;
+  keep_scopes();
   auto function = evaluate(*call_expr.parts[0]);
   auto arguments = arguments_of(call_expr.arguments.get());
   arguments.named.emplace_back("caller", Value(std::shared_ptr<Object>(std::make_shared<Macro>(*stmt.macro, scope_))));
@@ -262,12 +280,10 @@ void Interpreter::generation(const Stmt& stmt) {
 }
 
 Interpreter::Flow Interpreter::capture(const Body& body, Value& result) {
-  Rendered captured;
-  auto* before = std::exchange(out_, &captured);
+  Capture capture(*this);
   ScopeGuard scope(*this, scope_);
   auto flow = run(body);
-  out_ = before;
-  result = remember(std::move(captured));
+  result = remember(capture.finish());
   return flow;
 }
 
@@ -279,6 +295,7 @@ Value Interpreter::remember(Rendered captured) {
 
 Value Interpreter::filtered(const Expr* chain, Value subject) {
   if (!chain) return subject;
+  DepthGuard depth(*this);
   auto inner = filtered(chain->parts[0].get(), std::move(subject));
   return run_builtin(*chain, inner);
 }
@@ -328,9 +345,9 @@ Value Interpreter::call_macro(const MacroTree& macro, Scope* closure, Arguments&
       auto none = Value::undefined(Missing{.owner = {}, .name = {}, .message = "No caller defined"});
       set_variable(macro.caller, caller.value_or(std::move(none)));
     }
-    auto* before = std::exchange(out_, &captured);
+    Capture capture(*this);
     run(macro.body);
-    out_ = before;
+    captured = capture.finish();
   }
   return remember(std::move(captured));
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "runner/base/text.hpp"
 #include "runner/chat/builtins.hpp"
@@ -73,6 +74,7 @@ Value sort_key(Interpreter& interpreter, const Value& item, const Value* attribu
   auto finish = [&](const Value& value) { return case_sensitive ? value : ignore_case(value); };
   if (!attribute) return finish(item);
   if (!attribute->is_text()) return finish(attribute_path(interpreter, item, *attribute));
+  check_path(*attribute);
   std::vector<Value> keys;
   for (auto& name : split(attribute->bytes(), ','))
     keys.push_back(finish(attribute_path(interpreter, item, Value(name))));
@@ -114,13 +116,16 @@ Value dict_sort(Interpreter&, const Value& subject, Arguments& arguments) {
 
 Value unique(Interpreter& interpreter, const Value& subject, Arguments& arguments) {
   Bound bound(arguments, "unique", {"case_sensitive", "attribute"});
-  std::vector<Value> seen, result;
+  std::vector<Value> result;
+  std::unordered_multimap<size_t, Value> seen;
   for (auto& item : Items(subject)) {
     auto key = bound.given(1) ? attribute_path(interpreter, item, bound[1]) : item;
     if (!bound.truth(0, false)) key = ignore_case(key);
     check_hashable(key);
-    if (std::any_of(seen.begin(), seen.end(), [&](auto& other) { return equal(other, key); })) continue;
-    seen.push_back(std::move(key));
+    const auto hash = hash_of(key);
+    auto [same, end] = seen.equal_range(hash);
+    if (std::any_of(same, end, [&](auto& other) { return equal(other.second, key); })) continue;
+    seen.emplace(hash, std::move(key));
     result.push_back(item);
   }
   return Value::sequence(std::move(result), Form::generator);
@@ -160,7 +165,10 @@ Value batch(Interpreter&, const Value& subject, Arguments& arguments) {
     line.push_back(item);
   }
   if (!line.empty()) {
-    if (bound.given(1) && line.size() < size) check_size(size * sizeof(Value)), line.resize(size, bound[1]);
+    if (bound.given(1) && line.size() < size) {
+      check_size(std::min(size, template_value_bytes_max) * sizeof(Value));
+      line.resize(size, bound[1]);
+    }
     batches.push_back(Value::sequence(std::move(line)));
   }
   return Value::sequence(std::move(batches), Form::generator);

@@ -27,9 +27,9 @@ bool is_none(const Value& value) { return value.is(Kind::none); }
 bool is_boolean(const Value& value) { return value.is(Kind::boolean); }
 bool is_true(const Value& value) { return value.is(Kind::boolean) && value.boolean(); }
 bool is_false(const Value& value) { return value.is(Kind::boolean) && !value.boolean(); }
-bool is_integer(const Value& value) { return value.is(Kind::integer); }
+bool is_integer(const Value& value) { return value.is(Kind::integer) || value.is(Kind::large); }
 bool is_float(const Value& value) { return value.is(Kind::real); }
-bool is_number(const Value& value) { return value.is_number(); }
+bool is_number(const Value& value) { return value.is_number() || value.is(Kind::large); }
 bool is_string(const Value& value) { return value.is_text(); }
 bool is_mapping(const Value& value) { return value.is_dict(); }
 bool is_escaped(const Value& value) { return value.safe(); }

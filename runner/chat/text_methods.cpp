@@ -26,6 +26,7 @@ Value stripped(Interpreter&, const Value& self, Arguments& arguments) {
   Bound bound(arguments, "strip", {"chars"});
   std::string_view chars;
   if (bound.given(0)) chars = bound.text(0);
+  spend(self.bytes().size() / bytes_per_step * (chars.size() / bytes_per_step));
   return like(self, strip(self.bytes(), side, bound.given(0) ? &chars : nullptr));
 }
 
@@ -47,6 +48,7 @@ Value affixed(Interpreter&, const Value& self, Arguments& arguments) {
     if (!affix.is_text())
       throw Fault{fmt::format("{} first arg must be str or a tuple of str, not {}", at_end ? "endswith" : "startswith",
                               affix.type_name())};
+    spend(1 + affix.bytes().size() / bytes_per_step);
     return at_end ? text.ends_with(affix.bytes()) : text.starts_with(affix.bytes());
   };
   if (!bound[0].is_sequence(Form::tuple)) return fits(bound[0]);
@@ -59,7 +61,11 @@ Value found(Interpreter&, const Value& self, Arguments& arguments) {
   Bound bound(arguments, last ? "rfind" : "find", {"sub", "start", "end"}, 1);
   int64_t offset;
   auto text = part_of(self, bound, 1, offset);
-  size_t at = last ? text.rfind(bound.text(0)) : text.find(bound.text(0));
+  auto part = bound.text(0);
+  if (last) std::reverse(text.begin(), text.end()), std::reverse(part.begin(), part.end());
+  size_t at = find_text(text, part);
+  if (last) std::reverse(text.begin(), text.end());
+  if (last && at != text.npos) at = text.size() - at - part.size();
   if (offset > length_of(self)) at = text.npos;
   if (at != text.npos) return offset + count_code_points(std::string_view(text).substr(0, at));
   if (must) throw Fault{"substring not found"};
@@ -73,7 +79,7 @@ Value count(Interpreter&, const Value& self, Arguments& arguments) {
   auto& part = bound.text(0);
   if (offset > length_of(self)) return 0;
   if (part.empty()) return count_code_points(text) + 1;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++found;
+  for (size_t at = find_text(text, part); at != text.npos; at = find_text(text, part, at + part.size())) ++found;
   return found;
 }
 
@@ -86,7 +92,7 @@ Value replaced(Interpreter&, const Value& self, Arguments& arguments) {
   std::string result;
   size_t at = 0;
   for (; left != 0; --left) {
-    size_t next = old.empty() ? at : text.find(old, at);
+    size_t next = old.empty() ? at : find_text(text, old, at);
     if (next == text.npos) break;
     result.append(text, at, next - at).append(fresh);
     check_size(result.size());
@@ -114,31 +120,31 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t most) {
 }
 
 std::vector<std::string_view> rsplit_space(std::string_view text, int64_t most) {
-  std::vector<std::string_view> parts;
-  for (text = strip(text, Side::right); !text.empty(); text = strip(text, Side::right)) {
-    if (most-- == 0) {
-      parts.push_back(text);
-      break;
-    }
-    auto words = split_space(text, -1);
-    parts.push_back(words.back());
-    text.remove_suffix(words.back().size());
-  }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  auto words = split_space(text, -1);
+  if (most < 0 || std::ssize(words) <= most) return words;
+  const auto& last = words[words.size() - static_cast<size_t>(most) - 1];
+  words.front() = text.substr(0, static_cast<size_t>(last.data() + last.size() - text.data()));
+  words.erase(words.begin() + 1, words.end() - most);
+  return words;
 }
 
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t most,
                                        bool from_right) {
   if (separator.empty()) throw Fault{"empty separator"};
   std::vector<std::string_view> parts;
+  std::string searched(text), wanted(separator);
+  if (from_right) std::reverse(searched.begin(), searched.end()), std::reverse(wanted.begin(), wanted.end());
+  const auto part = [&](size_t begin, size_t end) {
+    return from_right ? text.substr(text.size() - end, end - begin) : text.substr(begin, end - begin);
+  };
+  size_t begin = 0;
   for (; most != 0; --most) {
-    size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    size_t at = find_text(searched, wanted, begin);
     if (at == text.npos) break;
-    parts.push_back(from_right ? text.substr(at + separator.size()) : text.substr(0, at));
-    text = from_right ? text.substr(0, at) : text.substr(at + separator.size());
+    parts.push_back(part(begin, at));
+    begin = at + wanted.size();
   }
-  parts.push_back(text);
+  parts.push_back(part(begin, text.size()));
   if (from_right) std::reverse(parts.begin(), parts.end());
   return parts;
 }

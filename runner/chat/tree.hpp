@@ -72,6 +72,7 @@ struct Expr {
   std::vector<Op> ops = {};
   const Builtin* builtin = nullptr;
   std::unique_ptr<CallArguments> arguments = {};
+  ~Expr();  ///< does not recurse: a + b + c .. may be longer than the stack is deep
 };
 
 /// What an assignment writes to: a name, an attribute of a namespace, or a tuple of targets.

@@ -1,6 +1,7 @@
 #include "runner/chat/unicode.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace runner::jinja {
 namespace {
@@ -221,6 +222,12 @@ std::string swapped_case(std::string_view text) {
       append_upper(result, c);
   }
   return result;
+}
+
+size_t find_text(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return text.npos;
+  const auto* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.npos;
 }
 
 std::string_view strip(std::string_view text, Side side, const std::string_view* chars) {

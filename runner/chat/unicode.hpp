@@ -47,6 +47,9 @@ std::string capitalized(std::string_view text);
 std::string title_case(std::string_view text);
 std::string swapped_case(std::string_view text);
 
+/// As std::string_view::find, in linear time for every text.
+size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
+
 /// Without the white space, or the code points of `*chars`, at its ends.
 enum class Side { both, left, right };
 std::string_view strip(std::string_view text, Side side, const std::string_view* chars = nullptr);

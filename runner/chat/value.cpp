@@ -5,12 +5,30 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runner/base/limits.hpp"
 #include "runner/chat/unicode.hpp"
 
 namespace runner::jinja {
 namespace {
+constexpr size_t object_bytes = 160;  // about: the largest object with its parts and the block of its shared pointer
+
+template <typename T>
+struct Held : T {
+  Held(T value, size_t bytes) : T(std::move(value)), bytes(bytes) { hold(bytes); }
+  ~Held() { release(bytes); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  size_t bytes;
+};
+
+template <typename T>
+std::shared_ptr<void> held(T value, size_t bytes) {
+  return std::shared_ptr<T>(std::make_shared<Held<T>>(std::move(value), bytes + object_bytes));
+}
+
 bool equal_items(const std::vector<Value>& a, const std::vector<Value>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+  spend(1 + std::min(a.size(), b.size()) / 8);
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), equal);
 }
 
 bool equal_dicts(const Dict& a, const Dict& b) {
@@ -23,8 +41,8 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 }
 
 int checked_depth(int inner) {
-  constexpr int depth_most = 500;
-  if (inner >= depth_most) throw Fault{fmt::format("lists and dictionaries are nested more than {} deep", depth_most)};
+  if (inner >= int{json_depth_max})
+    throw Fault{fmt::format("lists and dictionaries are nested more than {} deep", json_depth_max)};
   return inner + 1;
 }
 
@@ -33,7 +51,20 @@ bool is_ordered_form(Form form) { return form == Form::list || form == Form::tup
 
 Value::Value(std::string text, bool safe) : kind_(Kind::text) {
   bool ascii = is_ascii(text);
-  pointer_ = std::make_shared<Text>(Text{.bytes = std::move(text), .ascii = ascii, .safe = safe});
+  const size_t size = text.size();
+  pointer_ = held(Text{.bytes = std::move(text), .ascii = ascii, .safe = safe}, size);
+}
+
+Value Value::no_text() {
+  Value value;
+  value.number_.integer = 1;
+  return value;
+}
+
+Value Value::large(std::string digits) {
+  Value value(std::move(digits));
+  value.kind_ = Kind::large;
+  return value;
 }
 
 Value Value::absent() {
@@ -49,7 +80,8 @@ Value Value::undefined(std::string name) {
 Value Value::undefined(Missing why) {
   Value value;
   value.kind_ = Kind::undefined;
-  value.pointer_ = std::make_shared<Missing>(std::move(why));
+  const size_t size = why.owner.size() + why.name.size() + why.message.size();
+  value.pointer_ = held(std::move(why), size);
   return value;
 }
 
@@ -58,8 +90,8 @@ Value Value::sequence(std::vector<Value> items, Form form) {
   value.kind_ = Kind::sequence;
   int inner = 0;
   for (auto& item : items) inner = std::max(inner, item.depth());
-  value.pointer_ =
-      std::make_shared<Sequence>(Sequence{.items = std::move(items), .form = form, .depth = checked_depth(inner)});
+  const size_t size = items.size() * sizeof(Value);
+  value.pointer_ = held(Sequence{.items = std::move(items), .form = form, .depth = checked_depth(inner)}, size);
   return value;
 }
 
@@ -69,7 +101,8 @@ Value Value::dict(Dict items) {
   int inner = 0;
   for (auto& [key, item] : items.items) inner = std::max({inner, key.depth(), item.depth()});
   items.depth = checked_depth(inner);
-  value.pointer_ = std::make_shared<Dict>(std::move(items));
+  const size_t size = items.items.size() * sizeof(items.items[0]);
+  value.pointer_ = held(std::move(items), size);
   return value;
 }
 
@@ -81,9 +114,10 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
     case Type::number_integer:
       return json.get<int64_t>();
     case Type::number_unsigned:
-      if (json.get<uint64_t>() > uint64_t{INT64_MAX})
-        throw Fault{fmt::format("the integer {} is larger than 64 bits hold", json.get<uint64_t>())};
+      if (json.get<uint64_t>() > uint64_t{INT64_MAX}) return large(std::to_string(json.get<uint64_t>()));
       return json.get<int64_t>();
+    case Type::binary:
+      return large({json.get_binary().begin(), json.get_binary().end()});
     case Type::number_float:
       return json.get<double>();
     case Type::string:
@@ -118,6 +152,7 @@ bool Value::truth() const {
       return as_sequence().form == Form::generator || !as_sequence().items.empty();
     case Kind::dict:
       return !as_dict().items.empty();
+    case Kind::large:
     case Kind::object:
       return true;
     default:
@@ -143,6 +178,7 @@ std::string_view Value::type_name() const {
     case Kind::boolean:
       return "bool";
     case Kind::integer:
+    case Kind::large:
       return "int";
     case Kind::real:
       return "float";
@@ -164,12 +200,43 @@ std::string_view Value::type_name() const {
   }
 }
 
+Meter& Meter::of_thread() {
+  thread_local Meter meter;
+  return meter;
+}
+
+void hold(size_t bytes) {
+  auto& meter = Meter::of_thread();
+  const auto all = meter.held + static_cast<int64_t>(bytes);
+  if (all > meter.held_most) throw Fault{"the values of the template take too much memory"};
+  spend(bytes / bytes_per_step);
+  meter.held = all;
+}
+
+void release(size_t bytes) { Meter::of_thread().held -= static_cast<int64_t>(bytes); }
+
+void spend(size_t steps) {
+  auto& meter = Meter::of_thread();
+  meter.steps += static_cast<int64_t>(steps);
+  if (meter.steps > meter.steps_most)
+    throw Fault{fmt::format("the template ran {} steps without an end", meter.steps_most)};
+}
+
+void spend_for(const Value& value) {
+  if (value.is_text()) spend(value.bytes().size() / bytes_per_step);
+  if (value.is_dict()) spend(value.as_dict().items.size() / 8);
+  if (value.is(Kind::sequence)) spend(value.as_sequence().items.size() / 8);
+}
+
 std::string Value::why_undefined() const {
   auto& why = *static_cast<const Missing*>(pointer_.get());
   if (!why.message.empty()) return why.message;
   if (why.owner.empty()) return fmt::format("'{}' is undefined", why.name);
   return fmt::format("'{} object' has no attribute '{}'", why.owner, why.name);
 }
+
+Object::Object(int depth) : depth(depth) { hold(object_bytes); }
+Object::~Object() { release(object_bytes); }
 
 std::optional<Value> Object::attribute(std::string_view) const { return std::nullopt; }
 
@@ -181,6 +248,7 @@ std::optional<Value> Namespace::attribute(std::string_view name) const {
 }
 
 const Value* Dict::find(std::string_view key) const {
+  spend(1 + items.size() / 8);
   for (auto& [name, value] : items)
     if (name.is_text() && name.bytes() == key) return &value;
   return nullptr;
@@ -188,6 +256,7 @@ const Value* Dict::find(std::string_view key) const {
 
 const Value* Dict::find(const Value& key) const {
   if (key.is_text()) return find(std::string_view(key.bytes()));
+  spend(1 + items.size() / 8);
   for (auto& [name, value] : items)
     if (equal(name, key)) return &value;
   return nullptr;
@@ -208,9 +277,11 @@ Items::Items(const Value& value) : keep_(value) {
       return;
     case Kind::text:
       for_each_code_point(value.bytes(), [&](std::string_view point) { own_.emplace_back(point); });
+      hold(own_.size() * sizeof(Value));
       return;
     case Kind::dict:
       for (auto& [key, item] : value.as_dict().items) own_.push_back(key);
+      hold(own_.size() * sizeof(Value));
       return;
     case Kind::sequence: {
       auto& sequence = value.as_sequence();
@@ -237,6 +308,8 @@ bool equal(const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::text:
+    case Kind::large:
+      spend(1 + std::min(a.bytes().size(), b.bytes().size()) / bytes_per_step);
       return a.bytes() == b.bytes();
     case Kind::dict:
       return a.identity() == b.identity() || equal_dicts(a.as_dict(), b.as_dict());
@@ -253,10 +326,23 @@ bool equal(const Value& a, const Value& b) {
   }
 }
 
+size_t hash_of(const Value& key) {
+  if (key.is_number()) return std::hash<double>()(key.real());
+  if (key.is_text() || key.is(Kind::large)) return std::hash<std::string>()(key.bytes());
+  size_t hash = static_cast<size_t>(key.kind());
+  if (key.is_sequence(Form::tuple))
+    for (auto& item : key.as_sequence().items) hash = hash * 31 + hash_of(item);
+  return hash;
+}
+
 bool less(const Value& a, const Value& b, std::string_view sign) {
+  spend(1);
   if (a.is_whole() && b.is_whole()) return a.integer() < b.integer();
   if (a.is_number() && b.is_number()) return a.real() < b.real();
-  if (a.is_text() && b.is_text()) return a.bytes() < b.bytes();  // UTF-8 keeps the order of code points
+  if (a.is_text() && b.is_text()) {
+    spend(std::min(a.bytes().size(), b.bytes().size()) / bytes_per_step);
+    return a.bytes() < b.bytes();  // UTF-8 keeps the order of code points
+  }
   for (auto* value : {&a, &b})
     if (value->is_undefined()) throw Fault{value->why_undefined()};
   if (a.is(Kind::sequence) && b.is(Kind::sequence) && a.as_sequence().form == b.as_sequence().form &&

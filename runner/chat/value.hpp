@@ -26,6 +26,21 @@ struct RaisedMessage {
   std::string message;
 };
 
+/// Bytes of a value that lives from now on, and its end. A Fault if the template that this thread renders has more than Limits allows.
+void hold(size_t bytes);
+void release(size_t bytes);
+/// Counts steps of that template; reading or writing 64 bytes is one. A Fault above Limits.
+void spend(size_t steps);
+constexpr size_t bytes_per_step = 64;
+/// The steps of an operation that reads a text, or each item of a list or dictionary.
+void spend_for(const Value& value);
+
+/// What the values of a thread take. Only a thread that renders has limits.
+struct Meter {
+  int64_t held = 0, held_most = INT64_MAX, steps = 0, steps_most = INT64_MAX;
+  static Meter& of_thread();
+};
+
 /// A Unicode string in UTF-8. `safe` marks the result of the filter `safe`: adding to it escapes HTML, as in jinja2.
 struct Text {
   std::string bytes;
@@ -62,8 +77,10 @@ struct Missing {
 /// Always owned by a std::shared_ptr: functions of an object may outlive all other uses of it.
 class Object : public std::enable_shared_from_this<Object> {
  public:
-  explicit Object(int depth = 0) : depth(depth) {}
-  virtual ~Object() = default;
+  explicit Object(int depth = 0);
+  virtual ~Object();
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
   virtual std::string_view type_name() const = 0;
   /// The attribute, or nothing.
   virtual std::optional<Value> attribute(std::string_view name) const;
@@ -73,7 +90,8 @@ class Object : public std::enable_shared_from_this<Object> {
   const int depth;  ///< of the values inside
 };
 
-enum class Kind : uint8_t { absent, undefined, none, boolean, integer, real, text, sequence, dict, object };
+/// `large`: an integer of more than 64 bits, which can only be printed and compared for equality; it has the Text of its digits.
+enum class Kind : uint8_t { absent, undefined, none, boolean, integer, large, real, text, sequence, dict, object };
 
 class Value {
  public:
@@ -91,6 +109,11 @@ class Value {
   static Value undefined(Missing why);
   static Value sequence(std::vector<Value> items, Form form = Form::list);
   static Value dict(Dict items);
+  /// A None that prints as "", and that may be added to texts: the content of a message that only calls tools.
+  static Value no_text();
+  bool is_no_text() const { return kind_ == Kind::none && number_.integer == 1; }
+  static Value large(std::string digits);
+  /// A binary value has the digits of an integer of more than 64 bits (foreign_json.hpp).
   static Value from_json(const nlohmann::ordered_json& json);
 
   Kind kind() const { return kind_; }
@@ -144,6 +167,9 @@ class Namespace final : public Object {
 class Items {
  public:
   explicit Items(const Value& value);
+  ~Items() { release(own_.size() * sizeof(Value)); }
+  Items(const Items&) = delete;
+  Items& operator=(const Items&) = delete;
   std::span<const Value> all() const { return own_.empty() ? view_ : std::span<const Value>(own_); }
   auto begin() const { return all().begin(); }
   auto end() const { return all().end(); }
@@ -157,6 +183,8 @@ class Items {
 
 bool is_iterable(const Value& value);
 bool equal(const Value& a, const Value& b);
+/// Of a value that can be a key: the same for equal ones.
+size_t hash_of(const Value& key);
 /// a < b; a Fault if Python has no order for these types. `sign` is written in the message.
 bool less(const Value& a, const Value& b, std::string_view sign = "<");
 bool identical(const Value& a, const Value& b);

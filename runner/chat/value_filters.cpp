@@ -148,11 +148,18 @@ constexpr Builtin table[] = {
 }  // namespace
 }  // namespace value_filter
 
+void check_path(const Value& path) {
+  constexpr size_t path_bytes_max = 1000;
+  if (path.bytes().size() > path_bytes_max)
+    throw Fault{fmt::format("the path of an attribute is longer than {} bytes", path_bytes_max)};
+}
+
 Value attribute_path(Interpreter& interpreter, const Value& item, const Value& path, const Value* otherwise) {
   if (!path.is_text()) {
     auto value = interpreter.item(item, path);
     return otherwise && value.is_undefined() ? *otherwise : value;
   }
+  check_path(path);
   Value value = item;
   for (auto& part : split(path.bytes(), '.')) {
     bool number = !part.empty() && part.size() < 10 &&

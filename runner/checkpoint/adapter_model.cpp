@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/tied_head.hpp"
@@ -17,7 +18,7 @@ using nlohmann::json;
 
 json read_config(const fs::path& folder) {
   const auto path = folder / "adapter_config.json";
-  auto config = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  auto config = foreign_json(read_file(path));
   if (!config.is_object()) throw usage_error("{} is not a JSON object", path.string());
   return config;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/pretrained/gguf_file.hpp"
 #include "runner/pretrained/model_files.hpp"
@@ -17,7 +18,7 @@ namespace {
 constexpr size_t listed_max = 10;
 
 nlohmann::json read_json(const fs::path& path) {
-  auto parsed = nlohmann::json::parse(read_model_file(path), nullptr, /*allow_exceptions=*/false);
+  auto parsed = foreign_json(read_model_file(path));
   if (!parsed.is_object()) throw usage_error("{} is not a JSON object", path.string());
   return parsed;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data_sources.hpp"
@@ -84,7 +85,7 @@ json take_images(const fs::path& folder, const json& config, Recipe& recipe) {
   if (!has_model_file(file))
     throw usage_error("{} has no preprocessor_config.json, which says how images are resized and normalized",
                       folder.string());
-  const auto processor = json::parse(read_model_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto processor = foreign_json(read_model_file(file));
   if (!processor.is_object()) throw usage_error("{} is not a JSON object", file.string());
   json learned = json::object();
   try {

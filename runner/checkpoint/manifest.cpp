@@ -11,6 +11,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/checkpoint/safetensors.hpp"
 
@@ -361,7 +362,7 @@ Manifest parse_manifest(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) throw environment_error("{}: there is no such checkpoint", folder.string());
   if (!fs::exists(file, ignored)) throw environment_error("{} is missing", file.string());
-  auto parsed = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  auto parsed = foreign_json(read_file(file));
   Part root(file, "", parsed);
   check_envelope(root);
 

@@ -2,29 +2,21 @@
 #include "runner/checkpoint/safetensors.hpp"
 
 #include <algorithm>
-#include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
+#include "runner/base/limits.hpp"
 
 namespace runner {
 
 namespace {
 
-/// The reference implementation has the same limit.
-constexpr uint64_t header_bytes_max = 100'000'000;
-
 /// Parses the header and rejects duplicate keys of the top-level object. JSON parsers silently keep only one of them.
 nlohmann::json parse_unique_keys(std::string_view text, const fs::path& path) {
-  std::set<std::string> seen;
-  std::string duplicate;
-  auto note_duplicates = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-    if (depth == 1 && event == nlohmann::json::parse_event_t::key && !seen.insert(parsed.get<std::string>()).second)
-      duplicate = parsed.get<std::string>();
-    return true;
-  };
-  auto header = nlohmann::json::parse(text.begin(), text.end(), note_duplicates, /*allow_exceptions=*/false);
+  JsonFault fault;
+  auto header = foreign_json(text, &fault);
   if (!header.is_object()) throw environment_error("{}: the header is not a JSON object", path.string());
-  if (!duplicate.empty()) throw environment_error("{}: `{}` occurs twice", path.string(), duplicate);
+  if (!fault.twice.empty()) throw environment_error("{}: `{}` occurs twice", path.string(), fault.twice);
   return header;
 }
 
@@ -73,9 +65,9 @@ nlohmann::json SafetensorsFile::parse_header() {
     throw environment_error("{} is not a safetensors file: {} bytes are too few for a header", path().string(),
                             bytes.size());
   for (size_t i = 0; i < sizeof length; ++i) length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
-  if (length > header_bytes_max)
+  if (length > safetensors_header_bytes_max)
     throw environment_error("{} is not a safetensors file: a header of {} bytes (at most {} are allowed)",
-                            path().string(), length, header_bytes_max);
+                            path().string(), length, safetensors_header_bytes_max);
   if (length > bytes.size() - sizeof length)
     throw environment_error("{} is truncated: {} of at least {} bytes", path().string(), bytes.size(),
                             length + sizeof length);

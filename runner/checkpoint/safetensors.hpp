@@ -1,5 +1,5 @@
 // safetensors files: an 8-byte little-endian header length, a JSON header, raw bytes. They are read by mapping and written as
-// a stream. Torch-free. Source: the format's description in huggingface/safetensors.
+// a stream. A header has at most safetensors_header_bytes_max and json_depth_max (limits.hpp). Torch-free. Source: the format's description in huggingface/safetensors.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -18,7 +18,10 @@ constexpr int depth_max = 100;
 
 class Parser {
  public:
-  Parser(const std::string& text, const std::string& name) : text_(text), name_(name), lines_(split(text, '\n')) {}
+  Parser(const std::string& text, const std::string& name) : text_(text), name_(name) {
+    for (size_t i = 0; i < text.size(); ++i)
+      if (text[i] == '\n') line_begins_.push_back(i + 1);
+  }
 
   LocatedJson whole() {
     if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
@@ -39,10 +42,12 @@ class Parser {
     Origin place;
     place.kind = Origin::Kind::file;
     place.file = name_;
-    auto line_begin = from == 0 ? 0 : text_.rfind('\n', from - 1) + 1;  // npos + 1 is 0
-    place.line = 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<long>(from), '\n'));
-    place.column = static_cast<int>(from - line_begin) + 1;
-    if (place.line <= static_cast<int>(lines_.size())) place.excerpt = lines_[static_cast<size_t>(place.line) - 1];
+    const auto next = std::ranges::upper_bound(line_begins_, from);
+    const size_t begin = *(next - 1), end = std::min(text_.find('\n', begin), text_.size());
+    place.line = static_cast<int>(next - line_begins_.begin());
+    place.column = static_cast<int>(from - begin) + 1;
+    constexpr size_t shown_max = 1000;  // each value has its line
+    if (end - begin <= shown_max) place.excerpt = text_.substr(begin, end - begin);
     if (place.excerpt.ends_with('\r')) place.excerpt.pop_back();
     bool one_line = text_.substr(from, to - from).find('\n') == std::string::npos;
     place.span = one_line ? std::max(1, static_cast<int>(to - from)) : 1;
@@ -164,7 +169,7 @@ class Parser {
 
   const std::string& text_;
   std::string name_;
-  std::vector<std::string> lines_;
+  std::vector<size_t> line_begins_{0};
   size_t at_ = 0;
 };
 

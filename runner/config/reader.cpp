@@ -46,7 +46,8 @@ class Reader {
                           fs::path(chain.back()).filename().string()));
       return {};
     }
-    if (!fs::exists(file) || fs::is_directory(file)) {
+    std::error_code unknown;
+    if (!fs::exists(file, unknown) || fs::is_directory(file, unknown)) {
       missing_file(file, asked_at);
       return {};
     }
@@ -140,7 +141,7 @@ class Reader {
     problem(asked_at, "missing-file",
             asked_at.line > 0
                 ? fmt::format("{} extends {}, which does not exist", asked_at.file, file)
-                : fmt::format("the recipe {} {}", file, fs::exists(file) ? "is a folder" : "does not exist"));
+                : fmt::format("the recipe {} {}", file, fs::exists(file, ignored) ? "is a folder" : "does not exist"));
     diagnostics_.back().suggestion = nearest(file, others);
   }
 

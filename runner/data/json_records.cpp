@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -35,25 +36,13 @@ size_t value_end(std::string_view text, size_t begin, size_t end) {
   return end;
 }
 
-/// "[json.exception.out_of_range.406] number overflow" -> "number overflow".
-std::string_view without_prefix(std::string_view message) {
-  const size_t bracket = message.find("] ");
-  return bracket == std::string_view::npos ? message : message.substr(bracket + 2);
-}
-
-/// The library's reason without its prefix: "[json.exception.parse_error.101] parse error at line 1, column 9: reason".
-std::string reason_of(const nlohmann::json::parse_error& error, std::string_view record) {
-  std::string_view message = error.what();
-  if (const size_t column = message.find("column "); column != std::string_view::npos)
-    if (const size_t colon = message.find(": ", column); colon != std::string_view::npos)
-      message.remove_prefix(colon + 2);
-  const bool opens_object = trim(record) == "{";
-  return std::string(message) + (opens_object ? "; each record must be on one line, or all of them in one array" : "");
+std::string reason_of(const JsonFault& fault, std::string_view record) {
+  return fault.reason + (trim(record) == "{" ? "; each record must be on one line, or all of them in one array" : "");
 }
 
 }  // namespace
 
-JsonRecords::JsonRecords(const fs::path& path) : map_(path) {
+JsonRecords::JsonRecords(const fs::path& path, bool all_digits) : map_(path), all_digits_(all_digits) {
   text_ = {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()};
   records_ = {text_.starts_with(byte_order_mark) ? byte_order_mark.size() : 0, text_.size()};
   const size_t first = text_.find_first_not_of(white_space, records_.begin);
@@ -123,29 +112,23 @@ std::vector<JsonRecords::Range> JsonRecords::parts(size_t bytes) const {
 }
 
 JsonRecord JsonRecords::parse(std::string_view record) const {
-  try {
-    auto value = JsonRecord::parse(record);
-    if (value.is_object()) return value;
+  JsonFault fault;
+  auto value = foreign_json<JsonRecord>(record, &fault, all_digits_);
+  if (value.is_object()) return value;
+  if (!value.is_discarded())
     throw usage_error("{}: a record must be an object with named columns, {{\"text\": ...}}; this one is {} {}",
                       place(offset_of(record)), value.is_array() ? "an" : "a", value.type_name());
-  } catch (const nlohmann::json::parse_error& error) {
-    const size_t column = std::min(error.byte == 0 ? 1 : error.byte, record.size());
-    const size_t offset = offset_of(record) + column - 1;
-    refuse(offset, reason_of(error, record));
-  } catch (const nlohmann::json::exception& error) {  // a number that no type can hold
-    throw usage_error("{}: not JSON: {}", place(offset_of(record)), without_prefix(error.what()));
-  }
+  if (fault.byte == 0) throw usage_error("{}: not JSON: {}", place(offset_of(record)), fault.reason);
+  refuse(offset_of(record) + std::min(fault.byte, record.size()) - 1, reason_of(fault, record));
 }
 
 JsonRecord json_of_line(std::string_view line, const std::string& place) {
-  try {
-    return JsonRecord::parse(line);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw usage_error("{}:{}: not JSON: {}", place, std::clamp<size_t>(error.byte, 1, std::max<size_t>(line.size(), 1)),
-                      reason_of(error, line));
-  } catch (const nlohmann::json::exception& error) {  // a number that no type can hold
-    throw usage_error("{}: not JSON: {}", place, without_prefix(error.what()));
-  }
+  JsonFault fault;
+  auto value = foreign_json<JsonRecord>(line, &fault);
+  if (!value.is_discarded()) return value;
+  if (fault.byte == 0) throw usage_error("{}: not JSON: {}", place, fault.reason);
+  throw usage_error("{}:{}: not JSON: {}", place, std::min(fault.byte, std::max<size_t>(line.size(), 1)),
+                    reason_of(fault, line));
 }
 
 void JsonRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {

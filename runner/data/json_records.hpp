@@ -11,7 +11,8 @@ namespace runner {
 /// and, if a record is not JSON, column.
 class JsonRecords final : public Records {
  public:
-  explicit JsonRecords(const fs::path& path);
+  /// `all_digits`: whole numbers of more than 64 bits are binary values of their digits, which chat templates print.
+  explicit JsonRecords(const fs::path& path, bool all_digits = false);
   const fs::path& path() const override { return map_.path(); }
   size_t size() const override { return map_.bytes().size(); }
   size_t bytes() const override { return map_.bytes().size(); }
@@ -35,6 +36,7 @@ class JsonRecords final : public Records {
   std::string_view text_;  ///< of the whole file
   Range records_;          ///< without a byte order mark and the brackets of an array
   bool array_ = false;
+  bool all_digits_;
 };
 
 /// The JSON value of a line. Throws Error(usage) with `place`, the column from 1 and the reason: "a.jsonl:3:9: not JSON: ...".

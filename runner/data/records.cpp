@@ -40,6 +40,7 @@ std::string digits_beyond_double(const JsonRecord& number) {
 JsonRecord record_id(const Recipe::Data& data, const JsonRecord& record, size_t number) {
   const auto own = record.find("id");
   if (own == record.end() || own->is_null() || *own == "") return number;
+  if (own->is_binary()) return std::string(own->get_binary().begin(), own->get_binary().end());
   return data.format == "csv" ? id_of_cell(own->get<std::string>()) : *own;
 }
 
@@ -61,7 +62,7 @@ std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& 
   if (data.format == "parquet") return std::make_unique<ParquetRecords>(path);
   if (data.format == "csv") return std::make_unique<CsvRecords>(path, data.delimiter);
   RUNNER_CHECK(data.format == "jsonl", "data.format = {}", data.format);
-  return std::make_unique<JsonRecords>(path);
+  return std::make_unique<JsonRecords>(path, /*all_digits=*/data.has_records() && !data.labels_texts());
 }
 
 JsonRecord first_record(const Recipe::Data& data, const fs::path& path) {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "runner/base/foreign_json.hpp"
+
 namespace runner {
 
 using nlohmann::json;
@@ -28,7 +30,7 @@ std::optional<json> parse_python_json(std::string_view text) {
     }
     standard += c;
   }
-  json value = json::parse(standard, nullptr, /*allow_exceptions=*/false);
+  json value = foreign_json(standard);
   return value.is_discarded() ? std::nullopt : std::optional(std::move(value));
 }
 

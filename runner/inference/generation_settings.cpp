@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
@@ -22,7 +23,7 @@ void take(const json& object, const char* key, std::optional<Value>& value) {
 
 json read_object(const fs::path& file) {
   if (file.empty() || !has_model_file(file)) return json::object();
-  auto parsed = json::parse(read_model_file(file), nullptr, /*allow_exceptions=*/false);
+  auto parsed = foreign_json(read_model_file(file));
   if (!parsed.is_object()) throw usage_error("{} is not a JSON object", file.string());
   return parsed;
 }

@@ -4,6 +4,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/chat/loss_spans.hpp"
 #include "runner/data/chat_templates.hpp"
 #include "runner/inference/text_records.hpp"
 
@@ -77,7 +78,12 @@ Prompt PromptReader::of_record(const Json& record) const {
   if (record.is_string()) return of_text(record.get<std::string>());
   if (!record.is_object()) throw usage_error("is neither a JSON object nor a JSON string");
   try {
-    if (record.contains("messages")) return of_messages(chat::checked_messages(record["messages"], "/messages"));
+    if (record.contains("messages")) {
+      chat::Conversation conversation;
+      add_messages(conversation, record["messages"], "/messages");
+      if (!template_) return of_messages(conversation.messages);
+      return of_messages(written_messages(*template_, conversation, {.add_generation_prompt = true}));
+    }
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& error) {  // of the chat template

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -12,7 +13,7 @@ using nlohmann::json;
 namespace {
 
 json read_json(const fs::path& file) {
-  auto parsed = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  auto parsed = foreign_json(read_file(file));
   if (parsed.is_discarded()) throw usage_error("{} is not JSON", file.string());
   return parsed;
 }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 
@@ -79,7 +80,7 @@ json MlflowApi::call(const std::string& method, const std::string& what, const j
                                    .user = user_,
                                    .password = password_});
   if (reply.status == 0) throw MlflowFailure(reply.problem, 0, /*may_recover=*/true);
-  const json answer = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  const json answer = foreign_json(reply.body);
   if (reply.ok() && answer.is_object()) return answer;
   const std::string operation = what.substr(0, what.find('?'));
   if (reply.ok())

@@ -3,11 +3,13 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -45,11 +47,20 @@ class HfConfigReader {
     return config_.contains(key);
   }
 
-  /// Throws Error(usage) for a key that no function above has asked for and that is not in `ignored`. `owner`: of whom it
-  /// is not a key, for the message.
+  /// Throws Error(usage) for a key that no function above has asked for, that is not in `ignored` and that may change the network: a key
+  /// that is null or false does not, and of others about tokens and lengths a note says that they are left out. `owner`: of whom it is not
+  /// a key, for the message.
   void check_all_read(const std::string& owner, const std::set<std::string>& ignored = {}) const {
     for (const auto& [key, value] : config_.items()) {
-      if (read_.contains(key) || ignored.contains(key)) continue;
+      if (read_.contains(key) || ignored.contains(key) || value.is_null() || value == false) continue;
+      if (is_beside_network(key)) {
+        static std::mutex mutex;
+        static std::set<std::string> noted;
+        const std::lock_guard lock(mutex);
+        if (noted.insert(key).second)
+          log::info("config.json: `{}` is left out: it does not change the network", escape_invalid_utf8(key));
+        continue;
+      }
       auto close = nearest(key, {read_.begin(), read_.end()});
       throw usage_error("config.json: `{}` is not a known key {}{}", key, owner,
                         close ? fmt::format(" (did you mean `{}`?)", *close) : "");
@@ -96,6 +107,23 @@ class HfConfigReader {
       return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
     }
     return false;
+  }
+
+  static bool is_beside_network(const std::string& key) {
+    static const std::set<std::string> keys = {"model_max_length",
+                                               "max_sequence_length",
+                                               "max_seq_len",
+                                               "max_seq_length",
+                                               "seq_length",
+                                               "max_new_tokens",
+                                               "keys_to_ignore_at_inference",
+                                               "_commit_hash",
+                                               "generation_config",
+                                               "pretraining_dataset",
+                                               "base_model",
+                                               "license",
+                                               "tags"};
+    return keys.contains(key) || key.ends_with("_token") || key.ends_with("_token_id") || key.ends_with("_token_ids");
   }
 
   const nlohmann::json& config_;

@@ -80,19 +80,15 @@ class ArrowFile final : public ParquetFile {
  private:
   /// Files may be read by several threads, and a reader only by one.
   std::unique_ptr<parquet::arrow::FileReader> open() const {
-    try {
-      parquet::arrow::FileReaderBuilder builder;
-      require(builder.OpenFile(path_), path_);
-      parquet::ArrowReaderProperties properties;
-      properties.set_batch_size(rows_of_a_batch);
-      properties.set_use_threads(false);
-      properties.set_pre_buffer(false);
-      std::unique_ptr<parquet::arrow::FileReader> reader;
-      require(builder.properties(properties)->Build(&reader), path_);
-      return reader;
-    } catch (const parquet::ParquetException& error) {
-      throw usage_error("{}: {}", path_, error.what());
-    }
+    parquet::arrow::FileReaderBuilder builder;
+    require(builder.OpenFile(path_), path_);
+    parquet::ArrowReaderProperties properties;
+    properties.set_batch_size(rows_of_a_batch);
+    properties.set_use_threads(false);
+    properties.set_pre_buffer(false);
+    std::unique_ptr<parquet::arrow::FileReader> reader;
+    require(builder.properties(properties)->Build(&reader), path_);
+    return reader;
   }
 
   std::unique_ptr<parquet::RowGroupMetaData> group(int64_t index) const {
@@ -118,7 +114,37 @@ class ArrowFile final : public ParquetFile {
   std::vector<int64_t> first_rows_;  ///< of each row group
 };
 
-std::unique_ptr<ParquetFile> open_file(const std::string& path) { return std::make_unique<ArrowFile>(path); }
+/// Parts of a damaged file are read when they are asked for, and then the library throws errors of its own.
+class CheckedFile final : public ParquetFile {
+ public:
+  explicit CheckedFile(const std::string& path)
+      : path_(path), file_(checked([&] { return std::make_unique<ArrowFile>(path); })) {}
+  int64_t row_groups() const override { return file_->row_groups(); }
+  int64_t rows(int64_t row_group) const override {
+    return checked([&] { return file_->rows(row_group); });
+  }
+  int64_t bytes(int64_t row_group) const override {
+    return checked([&] { return file_->bytes(row_group); });
+  }
+  const std::vector<Column>& columns() const override { return file_->columns(); }
+  void for_each(int64_t row_group, const std::function<bool(const ParquetRow& row)>& use) const override {
+    checked([&] { file_->for_each(row_group, use); });
+  }
+
+ private:
+  template <typename Work>
+  std::invoke_result_t<Work> checked(const Work& work) const {
+    try {
+      return work();
+    } catch (const parquet::ParquetException& error) {
+      throw usage_error("{}: {}", path_, error.what());
+    }
+  }
+  std::string path_;
+  std::unique_ptr<ArrowFile> file_;
+};
+
+std::unique_ptr<ParquetFile> open_file(const std::string& path) { return std::make_unique<CheckedFile>(path); }
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view magic = "GGUF";
-constexpr int dimensions_max = 4, nesting_max = 4;
+constexpr int dimensions_max = 4;
 constexpr uint64_t name_bytes_max = 65535;
 
 enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
@@ -114,7 +115,7 @@ class GgufCursor {
       case ValueType::boolean:
         return number<uint8_t>(what) != 0;
       case ValueType::string:
-        return string(fmt::format("`{}`", key));
+        return string(fmt::format("`{}`", key), gguf_metadata_bytes_max);
       default:
         return list(key, depth);
     }
@@ -134,11 +135,15 @@ class GgufCursor {
 
   json list(const std::string& key, int depth) {
     const auto begin = place_;
-    if (depth >= nesting_max) refuse(begin, fmt::format("`{}` has more than {} lists inside each other", key, depth));
+    if (depth >= gguf_nesting_max)
+      refuse(begin, fmt::format("`{}` has more than {} lists inside each other", key, depth));
     const auto type = value_type();
     const auto count = number<uint64_t>("the length of a list");
     if (count > left() / least_bytes(type))
       refuse(begin, fmt::format("`{}` has {} elements, and {} bytes are left in the file", key, count, left()));
+    if (count > elements_left_)
+      refuse(begin, fmt::format("the lists up to `{}` have more than {} elements", key, gguf_elements_max));
+    elements_left_ -= count;
     json values = json::array();
     values.get_ref<json::array_t&>().reserve(count);
     for (uint64_t i = 0; i < count; ++i) values.push_back(value(type, key, depth + 1));
@@ -146,7 +151,7 @@ class GgufCursor {
   }
 
   const MappedFile& file_;
-  uint64_t place_ = 0;
+  uint64_t place_ = 0, elements_left_ = gguf_elements_max;
 };
 
 /// Returns the numbers of tensors and of metadata.
@@ -218,6 +223,8 @@ GgufFile::GgufFile(const fs::path& path) : file_(path) {
     const auto key = cursor.name("the name of a value");
     if (metadata_.contains(key)) cursor.refuse(start, fmt::format("`{}` occurs twice", key));
     metadata_[key] = cursor.value(cursor.value_type(), key);
+    if (cursor.place() > gguf_metadata_bytes_max)
+      cursor.refuse(start, fmt::format("the metadata have more than {} bytes", gguf_metadata_bytes_max));
   }
   std::set<std::string> names;
   for (uint64_t i = 0; i < tensor_count; ++i) {

@@ -1,5 +1,5 @@
 // GGUF files of llama.cpp, which contain a model's settings, tokenizer and weights. They are read by mapping; all data are little
-// endian. Torch-free. Source: docs/gguf.md of the ggml project.
+// endian. Metadata have at most gguf_metadata_bytes_max, gguf_elements_max and gguf_nesting_max (limits.hpp). Torch-free. Source: docs/gguf.md of the ggml project.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -34,7 +34,10 @@ class GgufMetadata {
       fits = value.is_string();
     else
       fits = value.is_array() && std::all_of(value.begin(), value.end(), [&](const nlohmann::json& item) {
-               return std::is_same_v<typename T::value_type, std::string> ? item.is_string() : item.is_number();
+               using Item = typename T::value_type;
+               return std::is_same_v<Item, std::string> ? item.is_string()
+                      : std::is_integral_v<Item>        ? item.is_number_integer()
+                                                        : item.is_number();
              });
     if (!fits) refuse(fmt::format("`{}` is {}", key, value.is_array() ? "a list" : value.dump()));
     return value.get<T>();

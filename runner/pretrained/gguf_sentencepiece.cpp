@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "runner/base/limits.hpp"
 #include "runner/pretrained/gguf_vocabulary.hpp"
 
 namespace runner {
@@ -43,6 +44,8 @@ json merges_json(const GgufMetadata& metadata, const Strings& tokens) {
   for (size_t id = 0; id < tokens.size(); ++id) {
     if (!in_texts(id)) continue;
     const std::string_view piece = tokens[id];
+    if (piece.size() > token_bytes_max)
+      metadata.refuse(fmt::format("a token has {} bytes; at most {} are allowed", piece.size(), token_bytes_max));
     const auto first = std::ssize(merges);
     for (size_t place = 1; place < piece.size(); ++place) {
       if ((static_cast<unsigned char>(piece[place]) & 0xc0) == 0x80) continue;  // inside of a character

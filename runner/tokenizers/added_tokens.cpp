@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runner/base/log.hpp"
+#include "runner/base/limits.hpp"
 
 namespace runner {
 
@@ -10,8 +10,8 @@ void TokenFinder::add(const std::string& pattern, const AddedToken* token) {
   if (pattern.empty() || !patterns_.emplace(pattern, token).second) return;
   const auto first = static_cast<unsigned char>(pattern[0]);
   auto& lengths = lengths_[first];
-  if (std::ranges::find(lengths, pattern.size()) == lengths.end()) lengths.push_back(pattern.size());
-  std::ranges::sort(lengths, std::greater());
+  const auto place = std::ranges::lower_bound(lengths, pattern.size(), std::greater());
+  if (place == lengths.end() || *place != pattern.size()) lengths.insert(place, pattern.size());
   index_.put(pattern, static_cast<int32_t>(tokens_.size()));
   tokens_.push_back(token);
   first_bytes_.set(first);
@@ -77,6 +77,7 @@ void AddedTokens::read(const JsonPlace& list, const TokenModel& model, const Nor
                      .normalized = item.boolean_or("normalized", true),
                      .special = item.boolean_or("special", false)};
     if (token.content.empty()) continue;
+    if (token.content.size() > token_bytes_max) item["content"].refuse(too_long_token(token.content));
     const int32_t wanted = token.id;
     const std::string content = token.content;
     add(std::move(token), model);
@@ -94,8 +95,7 @@ void AddedTokens::add(AddedToken token, const TokenModel& model) {
   if (!id) id = model.token_to_id(token.content);
   if (!id) {
     const auto size = static_cast<int32_t>(model.size());
-    int32_t most = -1;
-    for (const auto& [content, other] : ids_) most = std::max(most, other);
+    const int32_t most = id_end() - 1;
     id = most >= size || (size == 0 && most >= 0) ? most + 1 : size;
   }
   token.id = *id;

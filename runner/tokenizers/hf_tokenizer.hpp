@@ -1,6 +1,7 @@
 // Tokenizers of Hugging Face: tokenizer.json, with tokenizer_config.json and special_tokens_map.json beside it.
 // The ids, offsets and texts are those of the tokenizers library (Python's wheel of version 0.21). See README.md for what is
-// supported, and for the differences.
+// supported, and for the differences. A file has at most tokenizer_bytes_max and json_depth_max, and a token token_bytes_max (limits.hpp);
+// see regex.hpp for expressions.
 #pragma once
 #include "runner/tokenizers/tokenizer.hpp"
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/json_text.hpp"
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/unicode.hpp"
@@ -114,18 +116,25 @@ size_t JsonPlace::choice(std::initializer_list<const char*> choices) const {
   refuse(fmt::format("\"{}\" instead of {}{}", text, join_or(names), near ? "; did you mean " + *near + "?" : ""));
 }
 
+void check_tokenizer_size(const fs::path& file, size_t bytes) {
+  if (bytes > tokenizer_bytes_max)
+    throw usage_error("{} has {}; at most {} are read", file.string(), format_bytes(bytes),
+                      format_bytes(tokenizer_bytes_max));
+}
+
 nlohmann::json read_json_file(const fs::path& file) {
   const std::string text = read_model_file(file);
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    const size_t offset = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
-    const auto before = std::string_view(text).substr(0, offset);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const size_t line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-    throw usage_error("{}:{}:{}: this is not JSON: {}", file.string(), line, offset - line_begin + 1,
-                      first_line(std::string_view(error.what()).substr(std::string_view(error.what()).find("] ") + 2)));
-  }
+  check_tokenizer_size(file, text.size());
+  JsonFault fault;
+  auto json = foreign_json(text, &fault);
+  if (!json.is_discarded()) return json;
+  if (fault.byte == 0) throw usage_error("{}: this is not JSON: {}", file.string(), fault.reason);
+  const size_t offset = std::min(fault.byte - 1, text.size());
+  const auto before = std::string_view(text).substr(0, offset);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
+  throw usage_error("{}:{}:{}: this is not JSON: {}", file.string(), line, offset - line_begin + 1,
+                    first_line(fault.reason));
 }
 
 }  // namespace runner

@@ -49,7 +49,10 @@ class JsonPlace {
   std::string pointer_;
 };
 
-/// Parses a JSON file, also one in a GGUF file. Throws Error(usage) with line and column of a syntax error.
+/// Throws Error(usage) for more than tokenizer_bytes_max.
+void check_tokenizer_size(const fs::path& file, size_t bytes);
+/// Parses a JSON file, also one in a GGUF file, of at most tokenizer_bytes_max and json_depth_max. Throws Error(usage) with line and
+/// column of a syntax error.
 nlohmann::json read_json_file(const fs::path& file);
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -45,6 +46,10 @@ class WordLevel final : public TokenModel {
 };
 
 }  // namespace
+
+std::string too_long_token(std::string_view token) {
+  return fmt::format("a token has {} bytes; at most {} are allowed", token.size(), token_bytes_max);
+}
 
 bool WordCache::find(std::string_view word, uint64_t hash, std::span<const Token>& tokens) const {
   if (slots_.empty()) return false;
@@ -93,6 +98,7 @@ Vocabulary::Vocabulary(const JsonPlace& vocab) {
     if (id.get<int64_t>() > usual)
       vocab[token].refuse(
           fmt::format("the id {} is far above the number of entries, {}: the file is damaged", id.dump(), entries));
+    if (token.size() > token_bytes_max) vocab.refuse(too_long_token(token));
     put(token, id.get<int32_t>());
   }
 }

@@ -15,6 +15,9 @@
 
 namespace runner {
 
+/// The message of a token of more than token_bytes_max.
+std::string too_long_token(std::string_view token);
+
 /// The last words and their tokens, bounded. It is emptied when it is full.
 class WordCache {
  public:

@@ -2,6 +2,7 @@
 // its entries become, each ended by a zero byte.
 #include <cstring>
 
+#include "runner/base/text.hpp"
 #include "runner/tokenizers/base64.hpp"
 #include "runner/tokenizers/normalizers.hpp"
 
@@ -22,6 +23,8 @@ class Precompiled final : public Normalizer {
     units_.resize(size / 4);
     std::memcpy(units_.data(), bytes->data() + 4, size);
     texts_ = bytes->substr(4 + size);
+    if (const auto bad = first_invalid_utf8(texts_))
+      place.refuse(fmt::format("byte {} of the map's texts is not UTF-8", *bad));
   }
 
   void apply(Draft& draft, DraftSpace& space, bool) const override {
@@ -85,7 +88,7 @@ class Precompiled final : public Normalizer {
       if ((unit >> 8 & 1) == 0) continue;
       if (node >= units_.size()) return false;
       const size_t at = units_[node] & ((1u << 31) - 1);
-      if (at > texts_.size()) return false;
+      if (at > texts_.size() || (static_cast<unsigned char>(texts_[at]) & 0xc0) == 0x80) return false;
       result = std::string_view(texts_).substr(at);
       result = result.substr(0, result.find('\0'));
       return true;
@@ -94,9 +97,9 @@ class Precompiled final : public Normalizer {
   }
   static void replace(std::vector<unicode::Change>& changes, std::string_view old, std::string_view text) {
     const auto old_count = static_cast<ptrdiff_t>(unicode::count(old));
-    const auto count = static_cast<ptrdiff_t>(unicode::count(text));
+    const auto before = std::ssize(changes);
     for (size_t i = 0; i < text.size();) changes.push_back({unicode::next(text, i), 0});
-    const auto added = count - old_count;
+    const auto added = std::ssize(changes) - before - old_count;
     for (ptrdiff_t i = 0; i < added; ++i) changes[changes.size() - 1 - static_cast<size_t>(i)].change = 1;
     if (added < 0 && !changes.empty()) changes.back().change += static_cast<int>(added);
   }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "runner/base/error.hpp"
+#include "runner/base/limits.hpp"
 
 namespace runner {
 
@@ -32,7 +33,10 @@ struct MatchSpace {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(size_t{64} << 10, size_t{64} << 20, nullptr);
-  MatchSpace() { pcre2_jit_stack_assign(context, nullptr, stack); }
+  MatchSpace() {
+    pcre2_jit_stack_assign(context, nullptr, stack);
+    pcre2_set_match_limit(context, pattern_steps_max);
+  }
   ~MatchSpace() {
     pcre2_jit_stack_free(stack);
     pcre2_match_context_free(context);
@@ -49,6 +53,7 @@ Regex::Regex(std::string_view oniguruma) : impl_(std::make_unique<Impl>()) {
   PCRE2_SIZE offset = 0;
   auto* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+  pcre2_set_max_pattern_length(context, pattern_bytes_max);
   impl_->code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context);

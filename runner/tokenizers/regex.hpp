@@ -1,4 +1,5 @@
-// Regular expressions of tokenizer.json: the syntax of Oniguruma, matched with PCRE2.
+// Regular expressions of tokenizer.json: the syntax of Oniguruma, matched with PCRE2. They have at most pattern_bytes_max, groups are at
+// most 250 deep, and a search takes at most pattern_steps_max (limits.hpp).
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -2,10 +2,13 @@
 
 #include <sentencepiece_processor.h>
 
+#include <cstring>
+
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/first_chunk.hpp"
+#include "runner/tokenizers/json_place.hpp"
 
 namespace runner {
 
@@ -21,6 +24,73 @@ namespace {
 /// The model with add_dummy_prefix off. Protocol buffers merge concatenated messages, so appending a ModelProto that
 /// contains only normalizer_spec (field 3) { add_dummy_prefix (field 3) = false } sets that one field.
 std::string without_dummy_prefix(std::string model) { return model.append("\x1a\x02\x18\x00", 4); }
+
+/// Calls `use(number, bytes)` for the fields of a protocol buffer that have bytes. False if it is damaged.
+template <typename Use>
+bool for_each_field(std::string_view message, const Use& use) {
+  const auto number = [&](uint64_t& value) {
+    value = 0;
+    for (unsigned shift = 0; shift < 64 && !message.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(message[0]);
+      message.remove_prefix(1);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  };
+  uint64_t tag = 0, length = 0;
+  while (!message.empty()) {
+    if (!number(tag)) return false;
+    const auto kind = tag & 7;
+    length = kind == 1 ? 8 : kind == 5 ? 4 : 0;
+    if (kind == 2 || kind == 0 ? !number(length) : length == 0) return false;
+    if (kind == 0) continue;
+    if (length > message.size()) return false;
+    if (kind == 2) use(tag >> 3, message.substr(0, length));
+    message.remove_prefix(length);
+  }
+  return true;
+}
+
+/// Whether no text leads out of a character map: a trie in a double array, and the texts. The library does not check this.
+bool is_sound_map(std::string_view map) {
+  uint32_t size = 0;
+  if (map.size() >= 4) std::memcpy(&size, map.data(), 4);
+  if (map.size() < 4 || size == 0 || size % 1024 != 0 || size >= map.size() - 4 || map.back() != '\0') return false;
+  std::vector<uint32_t> units(size / 4);
+  std::memcpy(units.data(), map.data() + 4, size);
+  const auto texts = map.size() - 4 - size;
+  const auto offset = [](uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
+  std::vector<bool> seen(units.size());
+  std::vector<uint32_t> open{offset(units[0])};
+  while (!open.empty()) {
+    const auto node = open.back();
+    open.pop_back();
+    if (node >= units.size()) return false;
+    if (seen[node]) continue;
+    seen[node] = true;
+    for (uint32_t label = 0; label < 256; ++label) {
+      const auto unit = units[node ^ label];
+      if ((unit & (1u << 31 | 0xffu)) != label) continue;
+      const auto next = (node ^ label) ^ offset(unit);
+      if (next >= units.size() || ((unit >> 8 & 1) != 0 && (units[next] & ((1u << 31) - 1)) >= texts)) return false;
+      open.push_back(next);
+    }
+  }
+  return true;
+}
+
+bool has_sound_maps(std::string_view model) {
+  constexpr uint64_t normalizer = 3, denormalizer = 5, map = 2;
+  bool sound = true;
+  const auto in_spec = [&](uint64_t number, std::string_view bytes) {
+    if (number == map && !bytes.empty()) sound = sound && is_sound_map(bytes);
+  };
+  const auto in_model = [&](uint64_t number, std::string_view bytes) {
+    if (number == normalizer || number == denormalizer) sound = for_each_field(bytes, in_spec) && sound;
+  };
+  return for_each_field(model, in_model) && sound;
+}
 
 void load(sentencepiece::SentencePieceProcessor& processor, const std::string& model, const fs::path& path) {
   if (auto status = processor.LoadFromSerializedProto(model); !status.ok())
@@ -39,7 +109,9 @@ std::optional<int32_t> existing(int id) { return id >= 0 ? std::optional<int32_t
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(std::make_unique<Impl>()) {
+  check_tokenizer_size(model, fs::file_size(model));
   std::string bytes = read_file(model);
+  if (!has_sound_maps(bytes)) throw usage_error("{} is not a SentencePiece model", model.string());
   load(impl_->processor, bytes, model);
   // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
   load(impl_->continuation, without_dummy_prefix(bytes), model);

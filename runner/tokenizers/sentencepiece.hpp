@@ -1,4 +1,4 @@
-// SentencePiece models (unigram or BPE).
+// SentencePiece models (unigram or BPE) of at most tokenizer_bytes_max.
 #pragma once
 #include "runner/tokenizers/tokenizer.hpp"
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <unordered_map>
 
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/base64.hpp"
@@ -106,6 +107,7 @@ Ranks read_ranks(const fs::path& file, std::string_view content) {
     };
     const auto bytes = from_base64(line.substr(0, space));
     if (!bytes || bytes->empty()) refuse("this is not Base64");
+    if (bytes->size() > token_bytes_max) refuse(too_long_token(*bytes));
     const auto text = space == std::string_view::npos ? std::string_view() : trim(line.substr(space));
     int32_t rank = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
@@ -152,6 +154,7 @@ bool looks_like_tiktoken(std::string_view content) {
 }
 
 std::unique_ptr<HfTokenizer> open_tiktoken(const fs::path& file, const std::string& expression) {
+  check_tokenizer_size(file, fs::file_size(file));
   const std::string content = read_file(file);
   const Ranks ranks = read_ranks(file, content);
   const auto found = std::ranges::find(known_files(), ranks.size(), &Known::tokens);

@@ -1,4 +1,5 @@
 // tiktoken files: one token a line, as Base64 of its bytes and its rank. The merges and the expression for words are not in them.
+// A file has at most tokenizer_bytes_max, and a token token_bytes_max (limits.hpp).
 #pragma once
 #include "runner/tokenizers/hf_tokenizer.hpp"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runner/base/limits.hpp"
 #include "runner/tokenizers/models.hpp"
 #include "runner/tokenizers/unicode.hpp"
 
@@ -116,6 +117,7 @@ class Unigram final : public TokenModel {
     for (const auto& item : model["vocab"].items()) {
       const auto id = static_cast<int32_t>(scores_.size());
       const auto token = item.at(0).string();
+      if (token.size() > token_bytes_max) item.at(0).refuse(too_long_token(token));
       scores_.push_back(library_number(item.at(1).number()));
       least = std::min(least, scores_.back());
       vocabulary_.put(token, id);

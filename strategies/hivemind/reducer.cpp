@@ -9,6 +9,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/hash.hpp"
 #include "runner/base/host_name.hpp"
 #include "strategies/contract/state_tensor.hpp"
@@ -50,7 +51,7 @@ std::vector<swarm::TensorSize> sizes_of(const std::vector<StateTensor>& tensors)
 
 /// Optimizer steps, from State::scalars.
 int64_t steps_in(const std::string& scalars) {
-  const auto parsed = nlohmann::json::parse(scalars, nullptr, false);
+  const auto parsed = foreign_json(scalars);
   const auto found = parsed.is_object() ? parsed.find("steps") : parsed.end();
   if (found == parsed.end() || !found->is_number_integer() || *found < 0)
     throw environment_error(

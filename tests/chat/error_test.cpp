@@ -89,6 +89,81 @@ TEST_CASE("a template is bounded", "[jinja]") {
   CHECK_THAT(rendering_error("{{ 9223372036854775807 + 1 }}"), ContainsSubstring("no integer of 64 bits"));
 }
 
+TEST_CASE("the memory and the work of a template are bounded", "[jinja]") {
+  const std::string doubled =
+      "{% set ns = namespace(l=[0]) %}{% for i in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}";
+  const std::string other =
+      "{% set o = namespace(l=[0]) %}{% for i in range(40) %}{% set o.l = [o.l, o.l] %}{% endfor %}";
+  struct Example {
+    std::string text, message;
+  };
+  for (const auto& [text, message] :
+       {Example{"{% set ns = namespace(l=[]) %}{% for i in range(900) %}{% set ns.l = ns.l + ['a' * 60000000] %}{% "
+                "endfor %}",
+                "the values of the template take too much memory"},
+        {"{% set x = 'a' * 60000000 %}{{ x | list | length }}", "the values of the template take too much memory"},
+        {"{% macro m(n) %}{{ 'a' * 60000000 }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+         "the values of the template take too much memory"},
+        {"{% set x = ([0] * 2000000) | map('string') | list, ([0] * 2000000) | map('attr', 'hex') | list %}",
+         "the values of the template take too much memory"},
+        {doubled + other + "{{ ns.l == o.l }}", "ran 50000000 steps without an end"},
+        {doubled + "{{ ns.l }}", "becomes larger than 64.0 MiB"},
+        {"{% set ns = namespace(d=1) %}{% for i in range(40) %}{% set ns.d = {'a': ns.d, 'b': ns.d} %}{% endfor %}{{ "
+         "ns.d }}",
+         "becomes larger than 64.0 MiB"},
+        {"{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{% set y = x.replace('b', 'c') %}{% endfor %}",
+         "ran 50000000 steps without an end"},
+        {"{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{% if 'b' in x %}{% endif %}{% endfor %}",
+         "ran 50000000 steps without an end"},
+        {"{{ ('a ' * 1000000).strip('b' * 1000000) | length }}", "ran 50000000 steps without an end"},
+        {"{{ [1] | batch(2 ** 59, 0) | list }}", "becomes larger than 64.0 MiB"},
+        {"{{ [[[1]]] | tojson(indent='a' * 30000000) }}", "becomes larger than 64.0 MiB"},
+        {"{{ range(*([0] * 10001)) }}", "a call has more than 10000 arguments"},
+        {"{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}", "more than 100 namespaces are in each other"},
+        {"{{ [{}] | map(attribute='a' * 1001) | list }}", "the path of an attribute is longer than 1000 bytes"},
+        {std::string(3 << 20, 'x'), "test.jinja: the template has 3.00 MiB; at most 1.00 MiB are read"}}) {
+    INFO(text.substr(0, 200));
+    CHECK_THAT(rendering_error(text), ContainsSubstring(message));
+  }
+}
+
+TEST_CASE("what looks expensive but is not is rendered", "[jinja]") {
+  CHECK(rendered(std::string(template_bytes_max, 'x')).size() == template_bytes_max);
+  CHECK_THAT(rendering_error(std::string(template_bytes_max + 1, 'x')), ContainsSubstring("at most 1.00 MiB are read"));
+  CHECK(rendered("{{ ('a' * 67108864) | length }}") == "67108864");
+  CHECK_THAT(rendering_error("{{ ('a' * 67108865) | length }}"), ContainsSubstring("becomes larger than 64.0 MiB"));
+  const jinja::Template few("t", "{{ 'a' * 63 }}");
+  CHECK(few.render(Json::object(), {.limits = {.output_bytes = 63}, .now = {}}).text.size() == 63);
+  CHECK_THAT(error_of([&] { few.render(Json::object(), {.limits = {.output_bytes = 62}, .now = {}}); }),
+             ContainsSubstring("the output is longer than 62 bytes"));
+  CHECK(rendered("{{ range(100000) | unique | list | length }}") == "100000");
+  CHECK(rendered("{{ [1, 1.0, true, 'a', 'A', (1, 'b'), (1.0, 'b')] | unique | list | length }}") == "3");
+  CHECK(rendered("{{ ('a ' * 1000000).rsplit() | length }}") == "1000000");
+  CHECK(rendered("{{ '  a b  c '.rsplit(none, 1) }}{{ ' a b'.rsplit(none, 0) }}{{ ' a'.rsplit(none, 5) }}") ==
+        "['  a b', 'c'][' a b']['a']");
+  CHECK(rendered("{{ 'a,b,,c'.rsplit(',', 2) }}{{ 'aaa'.rsplit('aa') }}{{ 'a::b::c'.rpartition('::') }}") ==
+        "['a,b', '', 'c']['a', '']('a::b', '::', 'c')");
+  CHECK(rendered("{{ 'abcabc'.rfind('bc') }}{{ 'aaa'.rfind('aa') }}{{ 'abc'.rfind('') }}{{ 'äöä'.rfind('ä') }}") ==
+        "4132");
+  CHECK(rendered("{% set x = ('a' * 3000000) %}{{ (x + 'b').find(x[1:] + 'b') }}") == "1");
+  CHECK_THAT(rendering_error("{{ 1" +
+                             [] {
+                               std::string sum;
+                               for (int i = 0; i < 200000; ++i) sum += "+1";
+                               return sum;
+                             }() +
+                             " }}"),
+             ContainsSubstring("nested more than 1000 deep"));
+  CHECK_THAT(rendering_error("{% filter e" +
+                             [] {
+                               std::string chain;
+                               for (int i = 0; i < 200000; ++i) chain += "|e";
+                               return chain;
+                             }() +
+                             " %}a{% endfilter %}"),
+             ContainsSubstring("nested more than 1000 deep"));
+}
+
 TEST_CASE("a namespace that contains itself is freed", "[jinja]") {
   CHECK(rendered("{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}{{ ns.me.l | length }}") == "1");
 }

@@ -58,7 +58,7 @@ TEST_CASE("tools and tool calls", "[chat]") {
   auto record = read(R"({"tools": "[{\"name\": \"f\"}]", "messages": [{"role": "user", "content": "Q"},
       {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})");
   CHECK(record.tools == Json::parse(R"([{"name": "f"}])"));
-  CHECK(record.messages[1]["content"] == "");
+  CHECK(record.messages[1]["content"].is_null());
   CHECK(record.messages[1]["tool_calls"][0]["function"]["arguments"] == Json::parse(R"({"x": 1})"));
   auto sharegpt = read(
       R"({"conversations": [{"from": "human", "value": "Q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"}, {"from": "observation", "value": "7"}]})");

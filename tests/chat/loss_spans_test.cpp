@@ -1,12 +1,15 @@
 // What the loss is computed on.
 #include "runner/chat/loss_spans.hpp"
 
+#include "runner/base/foreign_json.hpp"
+#include "runner/chat/layouts.hpp"
 #include "support.hpp"
 
 using namespace runner;
 using namespace runner::testing;
 using namespace runner::chat;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 
 namespace {
 /// The text with the supervised parts in brackets.
@@ -66,6 +69,76 @@ TEST_CASE("calls of tools that the template does not write are refused with thei
       "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor "
       "%}");
   CHECK(supervised_text(ChatTemplate::from_text("t", writes), with_call).text == "f");
+}
+
+TEST_CASE("the content null beside calls of tools stays null, and prints as nothing", "[chat]") {
+  const auto asked = [](const char* content) {
+    const auto record = Json::parse(
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "Q"}}, {{"role": "assistant", {}"tool_calls":
+            [{{"type": "function", "function": {{"name": "weather", "arguments": {{"city": "Z"}}}}}}]}},
+            {{"role": "tool", "content": "yes"}}, {{"role": "assistant", "content": "It rains."}}]}})",
+                    content));
+    return RecordReader::detect(record, {}).read(record);
+  };
+  const std::string calls = "{% for c in m.tool_calls %}<call>{{ c.function.name }}</call>{% endfor %}";
+  for (const char* test : {"m.content is none", "m.content == none", "m.get('content') is none",
+                           "m.content is not string", "m.content is defined and m.content is none"}) {
+    INFO(test);
+    const auto with_none = ChatTemplate::from_text(
+        "t", "{% for m in messages %}{% if m.role == 'assistant' and " + std::string(test) + " %}<A>" + calls +
+                 "<E>{% elif m.role == 'assistant' %}<A>{{ m.content }}<E>{% else %}<U>{{ m.content }}{% endif %}{% "
+                 "endfor %}");
+    CHECK(supervised_text(with_none, asked("\"content\": null, ")).text ==
+          "<U>Q<A><call>weather</call><E><U>yes<A>It rains.<E>");
+    for (const char* empty : {"", "\"content\": \"\", "})
+      CHECK_THAT(error_of([&] { supervised_text(with_none, asked(empty)); }),
+                 StartsWith("/messages/1/tool_calls: the template t does not write calls of tools"));
+  }
+  for (const char* content : {"{{ m.content }}", "{{ '' + m.content }}", "{{ m.content ~ '' }}",
+                              "{{ m.content.strip() }}", "{{ m.content | trim }}"})
+    CHECK(supervised_text(
+              ChatTemplate::from_text("t", "{% for m in messages %}<" + std::string(content) + calls + ">{% endfor %}"),
+              asked("\"content\": null, "))
+              .text == "<Q><<call>weather</call>><yes><It rains.>");
+  // The name is in the text for another reason.
+  auto with_tools = asked("\"content\": null, ");
+  with_tools.tools = Json::parse(R"([{"name": "weather"}])");
+  CHECK_THAT(error_of([&] {
+               supervised_text(ChatTemplate::from_text("t",
+                                                       "{{ tools }}{% for m in messages %}{{ m.content }}{% "
+                                                       "if false %}{{ m.tool_calls }}{% endif %}{% endfor %}"),
+                               with_tools);
+             }),
+             StartsWith("/messages/1/tool_calls: "));
+}
+
+TEST_CASE("arguments are objects, or the texts of the record where a template joins them", "[chat]") {
+  const auto read = [](const std::string& line) {
+    const auto record = foreign_json<Json>(line, nullptr, /*all_digits=*/true);
+    return RecordReader::detect(record, {}).read(record);
+  };
+  const auto call = [](const std::string& arguments) {
+    return R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": null, "tool_calls": [{"type":
+        "function", "function": {"name": "f", "arguments": )" +
+           arguments + "}}]}]}";
+  };
+  const auto writes = [](const char* arguments) {
+    return ChatTemplate::from_text("t", "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}" +
+                                            std::string(arguments) + "{% endfor %}{% endfor %}");
+  };
+  const auto joined = writes("{{ '(' + c.function.arguments + ')' }}"),
+             as_json = writes("{{ c.function.arguments | tojson }}");
+  const std::string text = R"("{\"n\":  12345678901234567890123, \"x\": 2.50}")";
+  CHECK(supervised_text(joined, read(call(text))).text == R"(f({"n":  12345678901234567890123, "x": 2.50}))");
+  CHECK(supervised_text(as_json, read(call(text))).text == R"(f{"n": 12345678901234567890123, "x": 2.5})");
+  const std::string object = R"({"n": [12345678901234567890123, -12345678901234567890123, 18446744073709551615]})";
+  CHECK(supervised_text(as_json, read(call(object))).text == "f" + object);
+  CHECK(supervised_text(writes("{{ c.function.arguments.n }}"), read(call(object))).text ==
+        "f[12345678901234567890123, -12345678901234567890123, 18446744073709551615]");
+  CHECK_THAT(error_of([&] { supervised_text(joined, read(call(object))); }),
+             ContainsSubstring("unsupported operand types for +: 'str' and 'dict'"));
+  CHECK_THAT(error_of([&] { supervised_text(writes("{{ c.function.arguments.n[0] + 1 }}"), read(call(object))); }),
+             ContainsSubstring("the result is no integer of 64 bits"));
 }
 
 TEST_CASE("an end-of-text token behind the last message does not matter", "[chat]") {

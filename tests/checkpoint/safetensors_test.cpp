@@ -131,6 +131,10 @@ TEST_CASE("a full disk is reported with the file's name and leaves no file") {
 TEST_CASE("a header that lies is refused with the fault") {
   CHECK(open_message("[]", "") == "FILE: the header is not a JSON object");
   CHECK(open_message("{\"a\":", "") == "FILE: the header is not a JSON object");
+  CHECK(open_message("{\"a\":{\"dtype\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}}", "") ==
+        "FILE: the header is not a JSON object");
+  CHECK(open_message(R"({"a":{"dtype":"F32","shape":[1e999],"data_offsets":[0,4]}})", "1234") ==
+        "FILE: the header is not a JSON object");
   CHECK(open_message(R"({"__metadata__":{"a":1}})", "") == "FILE: `__metadata__.a` is not a string");
   CHECK(open_message(R"({"__metadata__":3})", "") == "FILE: `__metadata__` is not a table");
   CHECK(open_message(R"({"a":3})", "") == "FILE: `a` is not a table");

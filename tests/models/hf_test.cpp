@@ -282,6 +282,20 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
           "config.json: `rms_norm_epsilon` is not a known key of llama (did you mean `rms_norm_eps`?)");
   refuses(llama_config(), "quantization_config", {{"bits", 4}},
           "config.json: `quantization_config` is not a known key of llama");
+  for (const auto& [key, value] : nlohmann::json::object({{"quantization_config", nullptr},
+                                                          {"use_mrope", false},
+                                                          {"max_sequence_length", 2048},
+                                                          {"model_max_length", 2048},
+                                                          {"eos_token", "</s>"},
+                                                          {"image_token_id", 7},
+                                                          {"keys_to_ignore_at_inference", {"past_key_values"}}})
+                                      .items()) {
+    INFO(key);
+    auto config = llama_config();
+    config[key] = value;
+    CHECK_NOTHROW(model_from_hf_config(config));
+  }
+  refuses(llama_config(), "use_mrope", true, "config.json: `use_mrope` is not a known key of llama");
   refuses(
       llama_config(), "hidden_act", "mish",
       "config.json: hidden_act = \"mish\" is not supported; allowed: silu, gelu, gelu_pytorch_tanh, gelu_new or relu");

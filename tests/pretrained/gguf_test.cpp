@@ -5,6 +5,7 @@
 #include <random>
 
 #include "runner/base/error.hpp"
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/pretrained/gguf_file.hpp"
 #include "tests/support/gguf_builder.hpp"
@@ -98,6 +99,35 @@ TEST_CASE("every truncated GGUF file is refused, and no damaged byte crashes", "
       damaged[place] = static_cast<char>(value);
       folder.fault(damaged);
     }
+}
+
+TEST_CASE("the metadata of a GGUF file are bounded", "[gguf]") {
+  GgufFolder folder;
+  using File = GgufBuilder;
+  const auto fault_of_list = [&](uint64_t elements) {
+    auto file = small_file();  // has a list of 2
+    file.add("b.list", 9, File::number<uint32_t>(0) + File::number<uint64_t>(elements) + std::string(elements, '\1'));
+    return folder.fault(file.bytes());
+  };
+  CHECK(fault_of_list(gguf_elements_max - 2) == "nothing was thrown");
+  CHECK_THAT(fault_of_list(gguf_elements_max - 1),
+             ContainsSubstring("the lists up to `b.list` have more than 16777216 elements"));
+  const auto nested = [](int depth) {
+    std::string list;
+    for (int i = 1; i < depth; ++i) list += File::number<uint32_t>(9) + File::number<uint64_t>(1);
+    return list + File::number<uint32_t>(0) + File::number<uint64_t>(0);
+  };
+  auto deep = small_file(), deeper = small_file();
+  deep.add("b.list", 9, nested(gguf_nesting_max));
+  deeper.add("b.list", 9, nested(gguf_nesting_max + 1));
+  CHECK(folder.fault(deep.bytes()) == "nothing was thrown");
+  CHECK_THAT(folder.fault(deeper.bytes()), ContainsSubstring("`b.list` has more than 4 lists inside each other"));
+  // A text that fills a sparse file.
+  const auto path = folder.write("GGUF" + File::number<uint32_t>(3) + File::number<uint64_t>(0) +
+                                 File::number<uint64_t>(1) + File::number<uint64_t>(1) + "a" +
+                                 File::number<uint32_t>(8) + File::number<uint64_t>(gguf_metadata_bytes_max + 1));
+  fs::resize_file(path, gguf_metadata_bytes_max + 100);
+  CHECK_THROWS_WITH(GgufFile(path), ContainsSubstring("`a` has 1073741825 bytes, and at most 1073741824 are allowed"));
 }
 
 TEST_CASE("faults of a GGUF file are named with their place", "[gguf]") {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/limits.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/bpe_trainer.hpp"
 #include "runner/tokenizers/sentencepiece.hpp"
@@ -13,6 +15,7 @@
 
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using nlohmann::json;
 
 namespace {
@@ -57,6 +60,19 @@ std::string message_of(Call&& call) {
 }
 
 using Ids = std::vector<int32_t>;
+
+std::string base64_of(const std::string& bytes) {
+  static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (int shift = 18; shift >= 0; shift -= 6) text += digits[group >> shift & 63];
+  }
+  text.resize((bytes.size() * 4 + 2) / 3);
+  return text;
+}
 
 }  // namespace
 
@@ -165,6 +181,120 @@ TEST_CASE("mistakes in tokenizer.json are named with their place") {
         "/decoder/content: \"ab\" instead of one character");
   CHECK_THAT(message_of([&] { HfTokenizer{place.write("broken.json", "{\n  \"model\": [1,}\n")}; }),
              ContainsSubstring("broken.json:2:15: this is not JSON: "));
+}
+
+TEST_CASE("the bytes, depth and tokens of a tokenizer are bounded") {
+  TextPlace place;
+  const auto mistake = [&](const json& patch) { return message_of([&] { HfTokenizer{place.tokenizer(patch)}; }); };
+  const std::string longest(token_bytes_max, 'x'), longer(token_bytes_max + 1, 'x');
+  const std::string fault = "a token has 4097 bytes; at most 4096 are allowed";
+  const auto vocabulary = [](const std::string& token) {
+    return json{{"model", {{"vocab", {{token, 5}}}}}, {"added_tokens", nullptr}, {"post_processor", nullptr}};
+  };
+  CHECK(mistake(vocabulary(longest)).empty());
+  CHECK_THAT(mistake(vocabulary(longer)), EndsWith("/model/vocab: " + fault));
+  const auto added = [](const std::string& token) {
+    return json{{"added_tokens", {{{"id", 5}, {"content", "<s>"}}, {{"id", 6}, {"content", token}}}}};
+  };
+  CHECK(mistake(added(longest)).empty());
+  CHECK_THAT(mistake(added(longer)), EndsWith("/added_tokens/1/content: " + fault));
+  const auto pieces = [&](const std::string& token) {
+    return mistake({{"model",
+                     {{"type", "Unigram"},
+                      {"vocab", json::array({json::array({"?", 0}), json::array({token, -1})})},
+                      {"merges", nullptr}}},
+                    {"added_tokens", nullptr},
+                    {"post_processor", nullptr}});
+  };
+  CHECK(pieces(longest).empty());
+  CHECK_THAT(pieces(longer), EndsWith("/model/vocab/1/0: " + fault));
+  CHECK_THAT(pieces(std::string(1'000'000, 'x')),
+             EndsWith("/model/vocab/1/0: a token has 1000000 bytes; at most 4096 are allowed"));
+  const auto line = [](size_t quads) {
+    std::string base64;
+    for (size_t i = 0; i < quads; ++i) base64 += "YWFh";
+    return base64;
+  };
+  const auto ranks = [&](const std::string& token) {
+    return message_of([&] { open_tiktoken(place.write("a.tiktoken", "YQ== 0\n" + token + " 1\n"), "a+"); });
+  };
+  CHECK(ranks(line(1365) + "YQ==").empty());
+  CHECK_THAT(ranks(line(1365) + "YWE="), ContainsSubstring("a.tiktoken:2: " + fault));
+
+  const auto nested = [](size_t depth) {
+    return "{\"model\": " + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  CHECK_THAT(message_of([&] { HfTokenizer{place.write("deep.json", nested(499))}; }),
+             EndsWith("/model: array instead of an object"));
+  for (const size_t depth : {size_t{500}, size_t{100'000}})
+    CHECK_THAT(message_of([&] { HfTokenizer{place.write("deep.json", nested(depth))}; }),
+               EndsWith("deep.json: this is not JSON: objects and lists are nested more than 500 deep"));
+  CHECK_THAT(message_of([&] { HfTokenizer{place.write("large.json", "{\"model\": 1e999}")}; }),
+             EndsWith("large.json: this is not JSON: number overflow parsing '1e999'"));
+  const auto sparse = place.write("sparse.json", "");
+  for (const auto& [bytes, message] : {std::pair(tokenizer_bytes_max, ":1:1: this is not JSON: "),
+                                       {tokenizer_bytes_max + 1, " has 256.0 MiB; at most 256.0 MiB are read"}}) {
+    fs::resize_file(sparse, bytes);
+    CHECK_THAT(message_of([&] { HfTokenizer{sparse}; }), ContainsSubstring(sparse.string() + message));
+  }
+}
+
+TEST_CASE("many added tokens are read") {
+  TextPlace place;
+  json tokens = json::array();
+  for (int i = 0; i < 200'000; ++i) tokens.push_back({{"id", 5 + i}, {"content", fmt::format("<{}>", i)}});
+  const HfTokenizer tokenizer(place.tokenizer({{"added_tokens", tokens}, {"post_processor", nullptr}}));
+  CHECK(tokenizer.encode("<199999><0>a") == Ids{200'004, 5, 1});
+}
+
+TEST_CASE("the texts of a character map must be UTF-8") {
+  TextPlace place;
+  // One entry: "a" becomes the text at its offset.
+  std::vector<uint32_t> units(128);
+  units[0x61] = 0x61 | 0x100 | (0x60 << 10);
+  const auto mistake = [&](const std::string& texts, uint32_t offset) {
+    units[1] = offset;
+    std::string blob("\0\x02\0\0", 4);
+    blob.append(reinterpret_cast<const char*>(units.data()), 4 * units.size()).append(texts);
+    return message_of([&] {
+      const HfTokenizer tokenizer(
+          place.tokenizer({{"normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64_of(blob)}}},
+                           {"post_processor", nullptr}}));
+      CHECK(tokenizer.encode("aa") == Ids{1, 1});  // the offset is inside of a character, so there is no entry
+    });
+  };
+  std::string lead;
+  for (int i = 0; i < 64; ++i)
+    lead +=
+        "\xF0"
+        "aaa";
+  CHECK_THAT(mistake(lead + '\0', 0),
+             EndsWith("/normalizer/precompiled_charsmap: byte 0 of the map's texts is not UTF-8"));
+  CHECK_THAT(mistake("b\xC3", 0), EndsWith("/normalizer/precompiled_charsmap: byte 1 of the map's texts is not UTF-8"));
+  CHECK(mistake(std::string("\xC3\xA9\0", 3), 1).empty());
+}
+
+TEST_CASE("a SentencePiece model whose character map leads out of it is refused") {
+  TextPlace place;
+  const std::string model = read_file(RUNNER_SOURCE_DIR "/tests/fuzz/corpus/sentencepiece/small");
+  const auto field = [](char tag, const std::string& bytes) {
+    return std::string{tag, static_cast<char>(0x80 | (bytes.size() & 0x7f)), static_cast<char>(bytes.size() >> 7)} +
+           bytes;
+  };
+  const auto with_map = [&](uint32_t unit, uint32_t value, const std::string& texts) {
+    std::vector<uint32_t> units(256);
+    units[0x61] = unit;
+    units[1] = value | 1u << 31;
+    std::string map("\0\x04\0\0", 4);
+    map.append(reinterpret_cast<const char*>(units.data()), 4 * units.size()).append(texts);
+    const auto file = place.write("tokenizer.model", model + field('\x1a', field('\x12', map)));
+    return message_of([&] { (void)SentencePieceTokenizer(file).encode("a"); });
+  };
+  const uint32_t sound = 0x61 | 0x100 | (0x60 << 10), far = 0x61 | 0x100 | (0x1fffff << 10) | (1 << 9);
+  CHECK(with_map(sound, 0, std::string("b\0", 2)).empty());
+  for (const auto& fault :
+       {with_map(far, 0, std::string("b\0", 2)), with_map(sound, 2, std::string("b\0", 2)), with_map(sound, 0, "b")})
+    CHECK_THAT(fault, EndsWith("tokenizer.model is not a SentencePiece model"));
 }
 
 TEST_CASE("tokenizers are found by the content of files, and folders by their names") {

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runner/base/limits.hpp"
 #include "runner/tokenizers/regex.hpp"
 
 using runner::Regex;
@@ -50,6 +51,20 @@ TEST_CASE("quantifiers and anchors are those of Oniguruma") {
   CHECK(matches_of("a{b", "a{b") == Found{"a{b"});
   CHECK(matches_of("x*", "axb") == Found{"", "x", ""});
   CHECK(matches_of(R"((?i:'S)|\x{61}|\u0062)", "'ſab") == Found{"'ſ", "a", "b"});
+}
+
+TEST_CASE("the steps and the size of an expression are bounded") {
+  size_t begin = 0, end = 0;
+  const Regex slow("(a+)+$");
+  CHECK(slow.find(std::string(15, 'a'), 0, begin, end));
+  CHECK_THROWS_WITH(slow.find(std::string(60, 'a') + "b", 0, begin, end),
+                    "a regular expression of the tokenizer failed: match limit exceeded");
+  CHECK(mistake_of("[" + std::string(pattern_bytes_max - 2, 'a') + "]").empty());
+  CHECK(mistake_of("[" + std::string(pattern_bytes_max - 1, 'a') + "]") ==
+        "pattern string is longer than the limit set by the application");
+  CHECK(mistake_of(std::string(250, '(') + "a" + std::string(250, ')')).empty());
+  CHECK(mistake_of(std::string(251, '(') + "a" + std::string(251, ')')) == "parentheses are too deeply nested");
+  CHECK(mistake_of(std::string(60000, '(')) == "a group without its end at offset 60000 is not supported");
 }
 
 TEST_CASE("what has no equivalent is refused with its place") {

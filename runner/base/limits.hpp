@@ -1,0 +1,27 @@
+// What readers of files from elsewhere accept. Each bound is far above what real files have, and refuses those that would take memory or
+// time without end. A reader's header names its bounds.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace runner {
+
+constexpr size_t json_depth_max = 500;  ///< objects and lists inside each other, also values of chat templates
+
+constexpr size_t template_bytes_max = 1 << 20;            ///< a chat template
+constexpr size_t template_output_bytes_max = 64 << 20;    ///< what it prints
+constexpr size_t template_value_bytes_max = 64 << 20;     ///< one text or list
+constexpr int64_t template_values_bytes_max = 512 << 20;  ///< all values that live
+constexpr int64_t template_steps_max = 50'000'000;        ///< statements, expressions, and 64 bytes read or written
+
+constexpr size_t tokenizer_bytes_max = 256 << 20;  ///< a file: tokenizer.json, a SentencePiece model or a tiktoken file
+constexpr size_t token_bytes_max = 4096;           ///< one token: tries and merges take time by the square of it
+constexpr size_t pattern_bytes_max = 65536;        ///< a regular expression
+constexpr uint32_t pattern_steps_max = 10'000'000;  ///< of a search for one match
+
+constexpr uint64_t safetensors_header_bytes_max = 100'000'000;  ///< as in the reference implementation
+constexpr uint64_t gguf_metadata_bytes_max = 1024 << 20;
+constexpr uint64_t gguf_elements_max = uint64_t{1} << 24;  ///< of all lists in the metadata
+constexpr int gguf_nesting_max = 4;                        ///< lists inside each other
+
+}  // namespace runner
