@@ -27,6 +27,19 @@ CLI::Option* add_json_option(CLI::App& app, bool& json) {
 
 void print_json(const nlohmann::json& result) { std::puts(json_text(result).c_str()); }
 
+void print_mistakes(const std::vector<Diagnostic>& mistakes) {
+  auto errors = nlohmann::json::array();
+  for (const auto& diagnostic : mistakes) errors.push_back(to_json(diagnostic));
+  print_json(nlohmann::json{{"schema", 1},
+                            {"ok", false},
+                            {"errors", errors},
+                            {"notes", nlohmann::json::array()},
+                            {"plan", nullptr},
+                            {"pipeline", nullptr},
+                            {"data", nullptr},
+                            {"not_here", nullptr}});
+}
+
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
   app.add_option_function<std::string>(
          "--set", [&overrides](const std::string& text) { overrides.push_back(text); },

@@ -39,11 +39,13 @@ class Parser {
     Origin place;
     place.kind = Origin::Kind::file;
     place.file = name_;
-    auto line_begin = from == 0 ? 0 : text_.rfind('\n', from - 1) + 1;  // npos + 1 is 0
-    place.line = 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + static_cast<long>(from), '\n'));
-    place.column = static_cast<int>(from - line_begin) + 1;
-    if (place.line <= static_cast<int>(lines_.size())) place.excerpt = lines_[static_cast<size_t>(place.line) - 1];
-    if (place.excerpt.ends_with('\r')) place.excerpt.pop_back();
+    if (from < counted_) counted_ = line_begin_ = 0, line_ = 1;
+    for (; counted_ < from; ++counted_)
+      if (text_[counted_] == '\n') ++line_, line_begin_ = counted_ + 1;
+    place.line = line_;
+    place.column = static_cast<int>(from - line_begin_) + 1;
+    if (place.line <= static_cast<int>(lines_.size()))
+      place.excerpt = excerpt_of(lines_[static_cast<size_t>(place.line) - 1]);
     bool one_line = text_.substr(from, to - from).find('\n') == std::string::npos;
     place.span = one_line ? std::max(1, static_cast<int>(to - from)) : 1;
     return place;
@@ -166,6 +168,8 @@ class Parser {
   std::string name_;
   std::vector<std::string> lines_;
   size_t at_ = 0;
+  mutable size_t counted_ = 0, line_begin_ = 0;  ///< up to where lines were counted, because places mostly ascend
+  mutable int line_ = 1;
 };
 
 }  // namespace
