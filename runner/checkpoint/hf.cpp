@@ -117,12 +117,25 @@ std::vector<fs::path> hf_weight_files(const fs::path& folder) {
   return {files.begin(), files.end()};
 }
 
+/// For "ORGANISATION/MODEL" where the organisation is no folder, either.
+static std::string hub_hint(const fs::path& folder) {
+  if (fs::exists(folder) || fs::exists(folder.parent_path())) return "";
+  const auto name = (folder.parent_path().filename() / folder.filename()).string();
+  return fmt::format(
+      "; {0} looks like a name of the Hugging Face Hub, from which nothing is downloaded here: hf download {0} "
+      "--local-dir DIR, and name DIR",
+      name);
+}
+
 nlohmann::json read_hf_config(const fs::path& folder) {
   if (fs::is_regular_file(folder) && !is_gguf(folder))
     throw usage_error("{} is neither a Hugging Face folder nor a GGUF file", folder.string());
-  if (!is_model_folder(folder))
-    throw usage_error("{}: there is no such {}{}", folder.string(), folder.extension() == ".gguf" ? "file" : "folder",
-                      setup_hint(folder));
+  if (!is_model_folder(folder)) {
+    const bool file = folder.extension() == ".gguf";
+    const auto hint = setup_hint(folder);
+    throw usage_error("{}: there is no such {}{}", folder.string(), file ? "file" : "folder",
+                      hint.empty() && !file ? hub_hint(folder) : hint);
+  }
   if (!has_model_file(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
   return read_json(folder / "config.json");
 }

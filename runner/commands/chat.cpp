@@ -3,6 +3,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/commands/model_options.hpp"
+#include "runner/inference/generation_settings.hpp"
 
 namespace runner {
 
@@ -20,7 +21,7 @@ Action setup_chat(CLI::App& app) {
   auto& request = options->request;
   add_model_options(app, options->model, request);
   add_chat_options(app, request.prompts, /*optional=*/false);
-  add_generation_options(app, request);
+  add_generation_options(app, request, chat_new_tokens);
   app.add_flag("--json", request.json, "Print one JSON object for each answer");
   app.footer(
       "Each line of standard input is a message. /reset begins a new conversation, /exit ends. Keys and values of the "

@@ -72,8 +72,11 @@ fs::path best_checkpoint(const std::string& run, const fs::path& run_dir, const 
   log::info("the best checkpoint of {} is {}: {} {:.6g}", run, best->path.filename().string(), metric, best->value);
   const auto better = ledger ? better_recorded(*ledger, run, metric, *best) : std::nullopt;
   if (better)
-    log::warning("{} was {:.6g} at step {}, but there is no good checkpoint of this step", metric, better->second,
-                 better->first);
+    log::warning(
+        "{} was {:.6g} at step {}, but there is no good checkpoint of this step; with checkpoint.save_top_k = 1 a run "
+        "keeps "
+        "that of its best validation",
+        metric, better->second, better->first);
   return best->path;
 }
 

@@ -17,6 +17,7 @@ struct Command {
   Action (*setup)(CLI::App& app);
   /// Names of the same verb in other tools, used for suggestions.
   std::vector<const char*> other_names = {};
+  const char* heading = "";  ///< of `runner --help`
 };
 
 /// All verbs, in the order of `runner --help`.

@@ -1,4 +1,7 @@
 // The list of all verbs. Each verb is implemented in the file of its name.
+#include <algorithm>
+
+#include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 
 namespace runner {
@@ -45,8 +48,36 @@ Action setup_doctor(CLI::App& app);
 Action setup_ui(CLI::App& app);
 Action setup_completion(CLI::App& app);
 
+namespace {
+
+/// The headings of `runner --help`, with their verbs.
+constexpr std::pair<const char*, const char*> headings[] = {
+    {"Every day", "run resume check ls show compare generate chat evaluate export"},
+    {"Recipes", "init import print data recommend strategies lua help"},
+    {"Training", "rerun sweep submit"},
+    {"Records", "metrics diff plot tail logs query ui"},
+    {"Changing records", "tag note rename group archive rm restore purge gc"},
+    {"Models", "predict embed"},
+    {"This program", "doctor completion"}};
+
+/// In the order of the headings.
+std::vector<Command> under_headings(const std::vector<Command>& all) {
+  std::vector<Command> sorted;
+  for (const auto& [heading, verbs] : headings)
+    for (const auto& verb : split(verbs, ' ')) {
+      const auto found = std::ranges::find(all, verb, [](const Command& command) { return std::string(command.name); });
+      RUNNER_CHECK(found != all.end(), "{}", verb);
+      sorted.push_back(*found);
+      sorted.back().heading = heading;
+    }
+  RUNNER_CHECK(sorted.size() == all.size(), "a verb has no heading");
+  return sorted;
+}
+
+}  // namespace
+
 const std::vector<Command>& commands() {
-  static const std::vector<Command> list = {
+  static const std::vector<Command> list = under_headings({
       {"run", "Train what a recipe describes", setup_run, {"train", "fit", "start", "launch"}},
       {"resume", "Continue a run from its newest checkpoint", setup_resume, {"continue", "restart"}},
       {"rerun", "Train a run again from what the ledger recorded", setup_rerun, {"reproduce", "repeat"}},
@@ -117,7 +148,7 @@ const std::vector<Command>& commands() {
       {"doctor", "Check this machine, with a fix under each failing line", setup_doctor},
       {"ui", "Open the runs as a local web page", setup_ui, {"web", "dashboard", "serve", "board", "tensorboard"}},
       {"completion", "Print a script that completes runner's words in a shell", setup_completion},
-  };
+  });
   return list;
 }
 

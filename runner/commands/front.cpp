@@ -17,6 +17,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/completion.hpp"
+#include "runner/commands/wrapped_help.hpp"
 #include "runner/config/diagnostics.hpp"
 
 namespace runner {
@@ -261,9 +262,10 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
                "runner");
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
+  app.formatter(std::make_shared<WrappedHelp>());
   Action chosen;
   for (const Command& command : commands()) {
-    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    CLI::App* sub = app.add_subcommand(command.name, command.summary)->group(command.heading);
     Action action = command.setup(*sub);
     sub->callback([&chosen, action] { chosen = action; });
   }

@@ -5,6 +5,7 @@
 
 #include "runner/commands/command.hpp"
 #include "runner/commands/model_options.hpp"
+#include "runner/inference/generation_settings.hpp"
 #include "runner/inference/text_records.hpp"
 
 namespace runner {
@@ -43,7 +44,7 @@ Action setup_generate(CLI::App& app) {
       ".tsv, .parquet) have records with `prompt` or `messages`");
   app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one record on each line");
   add_chat_options(app, request.prompts, /*optional=*/true);
-  add_generation_options(app, request);
+  add_generation_options(app, request, generate_new_tokens);
   app.add_option("--num-samples", request.num_samples, "Texts for each prompt")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

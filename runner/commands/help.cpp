@@ -28,7 +28,16 @@ std::string option_help(const std::string& topic) {
 
 std::string help_text(const std::string& subject, const std::string& topic) {
   if (auto text = option_help(subject == "recipe" ? topic : subject); !text.empty()) return text;
-  if (subject == "recipe") return recipe_help(topic, foreign_names());
+  if (subject == "recipe") {
+    const std::string strategy =
+        find_strategy(topic) ? fmt::format("`{0}` is a strategy: `runner strategies {0}` describes it\n", topic) : "";
+    try {
+      return strategy + recipe_help(topic, foreign_names());
+    } catch (const Error&) {
+      if (strategy.empty()) throw;
+      return strategy;
+    }
+  }
   if (!topic.empty())
     throw usage_error("`runner help` takes one topic, or `recipe` and one: `runner help recipe {}`", topic);
   if (find_section(subject) || find_key(subject) || key_meant_by(subject, foreign_names()))

@@ -9,6 +9,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/exchange/import_runs.hpp"
+#include "runner/import/tool_importer.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/merge.hpp"
 
@@ -76,6 +77,7 @@ std::vector<std::string> import_sources() {
   std::vector<std::string> names{"bundle"};
   for (const auto& source : foreign_sources()) names.push_back(source.name);
   names.emplace_back("deepspeed");
+  for (auto& tool : configuration_tools()) names.push_back(std::move(tool));
   return names;
 }
 

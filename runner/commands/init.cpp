@@ -57,6 +57,14 @@ validation_fraction = 0.05
 tokenizer = "bytes"              # or tokenizer.json, a SentencePiece model, or "sentencepiece" with tokenizer_vocab_size
 )";
 
+const char* chat_data = R"([data]
+format = "jsonl"
+train = ["data.jsonl"]           # relative to this file; a line: {"messages": [{"role": "user", "content": ".."}, ..]}
+validation_fraction = 0.05
+tokenizer = "bytes"              # or tokenizer.json, or a folder with one
+chat_template = "chatml"
+)";
+
 const char* table_model = R"([model]
 name = "mlp"
 hidden_sizes = [64, 64]          # [] is a linear model
@@ -224,7 +232,7 @@ struct HfStart {
 /// Refuses a format that the model of `folder` cannot read; without a folder, one that needs a model's tokenizer.
 void check_format(const std::string& format, const std::string& folder, const std::optional<HfStart>& start) {
   if (!start) {
-    if (format == "bin" || format == "jsonl")
+    if (format == "bin")
       throw usage_error("--format {} needs a model's own tokenizer: name its folder with --from-hf", format);
     return;
   }
@@ -250,6 +258,7 @@ std::string recipe_text(const std::string& file, const std::optional<HfStart>& s
                   adapts ? adapter_rate : fine_tuning_rate, format == "images" ? "images" : "sequences");
   if (format == "csv") return filled(table_model, table_data, first_rate, "rows");
   if (format == "images") return filled(image_model, image_data, first_rate, "images");
+  if (format == "jsonl") return filled(starter_model, chat_data, first_rate, "sequences");
   return filled(starter_model, starter_data, first_rate, "sequences");
 }
 

@@ -21,6 +21,7 @@
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/run_id.hpp"
+#include "runner/ledger/run_kinds.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -30,7 +31,7 @@ namespace runner {
 namespace {
 
 struct LsOptions {
-  bool json = false, csv = false;
+  bool json = false, csv = false, all = false;
   std::vector<std::string> words;
   std::string columns;
   std::string status;
@@ -50,6 +51,16 @@ void check_status(const std::string& status) {
 /// A term whose value is taken as it is.
 RunTerm exact_term(const std::string& field, const std::string& value) {
   return {.operand = {.name = field}, .values = {value}, .places = {{}}};
+}
+
+/// The runs of verbs that only read a model.
+RunTerm term_of_reading_verbs() {
+  RunTerm term{.operand = {.name = "strategy"}};
+  for (const auto& verb : reading_verbs) {
+    term.values.emplace_back(verb.name);
+    term.places.emplace_back();
+  }
+  return term;
 }
 
 /// The filter of the words and of the older options.
@@ -221,12 +232,18 @@ void print_nothing(const Ledger& ledger, const std::string& home) {
 }
 
 ExitCode list(const LsOptions& options) {
-  const RunFilter filter = whole_filter(options);
+  RunFilter filter = whole_filter(options);
   RunColumns columns;
   if (!options.columns.empty() || options.csv)
     columns = parse_columns(options.columns.empty() ? all_columns : options.columns);
   const std::string home = ledger_home();
   const Ledger ledger(home, Ledger::Mode::read);
+  const RunTerm reads_models = term_of_reading_verbs();
+  const bool hides = !options.all && !options.json && !options.csv && filter.terms.empty();
+  RunFilter only_these;
+  only_these.terms = {reads_models};
+  const auto hidden = hides ? std::ssize(ledger.runs(only_these)) : 0;
+  if (hides) filter.terms.push_back(reads_models), filter.terms.back().negated = true;
   const auto runs = ledger.runs(filter, columns);
   if (options.json)
     print_run_objects(runs, columns);
@@ -236,6 +253,8 @@ ExitCode list(const LsOptions& options) {
     print_nothing(ledger, home);
   else
     std::fputs((columns.list.empty() ? table(runs) : table_of_columns(runs, columns)).c_str(), stdout);
+  if (hidden > 0)
+    log::info("{} of evaluate, predict and embed not listed; --all or a filter lists them", counted(hidden, "run"));
   return ExitCode::done;
 }
 
@@ -248,6 +267,8 @@ Action setup_ls(CLI::App& app) {
                  "Columns: fields, recipe keys and metrics: name,status,lr,best(val_loss)")
       ->type_name("A,B,...");
   auto* json = add_json_option(app, options->json);
+  app.add_flag("--all", options->all,
+               "Also runs of evaluate, predict and embed, which a table without a filter leaves out");
   app.add_flag("--csv", options->csv, "Comma-separated, with all digits; times are Unix seconds")->excludes(json);
   app.add_option("--status", options->status, "As status:STATUS");
   app.add_option("--tag", options->tags, "As tag:TAG; given several times, runs with all of them")

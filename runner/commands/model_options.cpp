@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ranges>
 #include <thread>
 
 #include "runner/base/error.hpp"
 #include "runner/base/exec.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_model.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -33,20 +36,28 @@ void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& r
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads; default: all cores")->check(CLI::PositiveNumber);
-  app.add_option("--accelerator", request.load.accelerator, "The device to compute on")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+  app.add_option("--accelerator", options.accelerator, "The device to compute on; auto: a CUDA device if there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
 }
 
-void add_generation_options(CLI::App& app, InferenceRequest& request) {
+void add_generation_options(CLI::App& app, InferenceRequest& request, int64_t most_tokens) {
   auto& generation = request.generation;
-  app.add_option("--max-new-tokens", generation.max_new_tokens, "The most tokens of a text");
-  app.add_option("--temperature", generation.temperature, "0: the most probable token; otherwise tokens are drawn");
-  app.add_option("--top-k", generation.top_k, "Draw from the k most probable tokens; 0: from all");
-  app.add_option("--top-p", generation.top_p, "Draw from the most probable tokens that together have this probability");
-  app.add_option("--min-p", generation.min_p, "Draw from tokens with this share of the greatest probability");
+  const auto with_default = [](const std::string& text, const std::string& value) {
+    return fmt::format("{}. Default: that of generation_config.json in the model's folder, otherwise {}", text, value);
+  };
+  app.add_option("--max-new-tokens", generation.max_new_tokens,
+                 with_default("The most tokens of a text", std::to_string(most_tokens)));
+  app.add_option("--temperature", generation.temperature,
+                 with_default("0: the most probable token; otherwise tokens are drawn",
+                              "0, or 1 with another option for drawing"));
+  app.add_option("--top-k", generation.top_k, with_default("Draw from the k most probable tokens; 0: from all", "0"));
+  app.add_option("--top-p", generation.top_p,
+                 with_default("Draw from the most probable tokens that together have this probability", "1"));
+  app.add_option("--min-p", generation.min_p,
+                 with_default("Draw from tokens with this share of the greatest probability", "0"));
   app.add_option("--repetition-penalty", generation.repetition_penalty,
-                 "Above 1: tokens that the text already has are less probable");
+                 with_default("Above 1: tokens that the text already has are less probable", "1"));
   app.add_option("--stop", generation.stop, "A text before which generation ends; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", generation.ignore_eos, "Do not end at the model's end tokens");
@@ -100,6 +111,21 @@ std::optional<ModelPlace> place_of_path(const ModelOptions& options) {
   return std::nullopt;
 }
 
+/// `run`, or an older run of the same name if the user gave a name, and the newest one has no checkpoint.
+std::string with_checkpoint(const Ledger& ledger, const ModelOptions& options, const std::string& run) {
+  const auto usable = [&](const std::string& id) {
+    return newest_good_checkpoint(fs::path(ledger.run_dir(id)) / "checkpoints", ledger.attempts(id)).has_value();
+  };
+  if (!options.choice.option().empty() || ledger.row(run).name != options.model || usable(run)) return run;
+  for (const auto& row : std::views::reverse(ledger.runs()))  // the newest is the last
+    if (row.name == options.model && !row.deleted && !row.archived && row.id != run && usable(row.id)) {
+      log::info("run {} has no checkpoint; the model is that of {}, the newest run of this name that has one", run,
+                row.id);
+      return row.id;
+    }
+  return run;
+}
+
 ModelPlace find_place(const ModelOptions& options) {
   std::optional<Error> no_model;  // a folder that is none; a run may have its name
   try {
@@ -111,7 +137,7 @@ ModelPlace find_place(const ModelOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   std::string run;
   try {
-    run = ledger.find_run(options.model);
+    run = with_checkpoint(ledger, options, ledger.find_run(options.model));
   } catch (const Error& error) {
     if (no_model) throw *no_model;
     throw Error(error.code(), fmt::format("{}; {} is not a folder either", error.what(), options.model));
@@ -128,6 +154,12 @@ void find_model(const ModelOptions& options, InferenceRequest& request) {
     throw usage_error("--base is for a folder with an adapter (adapter_config.json), and {} is none", options.model);
   if (!base.empty()) base = fs::absolute(base).lexically_normal().string();
   request.load.set(place);
+  bool cuda = options.accelerator == "cuda";
+  if (options.accelerator == "auto") {
+    const Facts facts = read_facts();
+    cuda = facts.cuda_module && !facts.devices.empty();
+  }
+  request.load.accelerator = cuda ? "cuda" : "cpu";
   request.load.cache_dir = data_cache();
   request.load.threads = options.threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
 }

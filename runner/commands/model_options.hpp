@@ -13,12 +13,13 @@ struct ModelOptions {
   std::string model = {};
   CheckpointChoice choice = {};
   std::optional<int64_t> threads = {};
+  std::string accelerator = "auto";
 };
 
 /// The positional `model`, --checkpoint, --step, --best, --dtype, --threads and --accelerator.
 void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& request);
-/// --max-new-tokens, --temperature, --top-k, --top-p, --min-p, --repetition-penalty, --stop, --ignore-eos, --seed.
-void add_generation_options(CLI::App& app, InferenceRequest& request);
+/// `most_tokens`: the verb's default of the first one. --max-new-tokens, --temperature, --top-k, --top-p, --min-p, --repetition-penalty, --stop, --ignore-eos, --seed.
+void add_generation_options(CLI::App& app, InferenceRequest& request, int64_t most_tokens);
 
 /// --batch-size, with the default of verbs that read many inputs.
 void add_batch_option(CLI::App& app, InferenceRequest& request);

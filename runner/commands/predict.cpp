@@ -4,6 +4,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/commands/inference_run.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/inference/generation_settings.hpp"
 
 namespace runner {
 
@@ -29,7 +30,7 @@ Action setup_predict(CLI::App& app) {
       ->required();
   add_line_options(app, request);
   add_chat_options(app, request.prompts, /*optional=*/true);
-  add_generation_options(app, request);
+  add_generation_options(app, request, predict_new_tokens);
   app.footer(
       "Each line of the output is a JSON object, in the order of the inputs. Language models: {id, prompt, prediction, "
       "finish_reason, tokens}. Classes: {id, label, probabilities}, of images also file; --top-k says how many classes "

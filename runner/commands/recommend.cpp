@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -60,16 +62,35 @@ int asked_devices(const Recipe& recipe) {
   return request.kind == DeviceRequest::Kind::automatic ? 1 : std::max(1, request.count);
 }
 
+/// The kinds whose name contains `name` or begins it, or that have this memory ("24GB").
+std::vector<const DeviceKind*> kinds_like(const std::string& name) {
+  std::vector<const DeviceKind*> like;
+  const auto bytes = parse_bytes(name);
+  for (const auto& kind : device_kinds()) {
+    const bool same_memory =
+        bytes && *bytes > 0 && std::abs(kind.memory_bytes / static_cast<double>(*bytes) - 1) < 0.08;
+    const bool longer =
+        name.starts_with(kind.name) && !std::isalnum(static_cast<unsigned char>(name[kind.name.size()]));
+    const bool named = longer || kind.name.find(name) != std::string::npos;
+    if (same_memory || (name.size() > 2 && named)) like.push_back(&kind);
+  }
+  return like;
+}
+
 const DeviceKind& known_kind(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& kind : device_kinds()) names.push_back(kind.name);
   const DeviceKind* kind = find_device_kind(lower(name));
-  if (!kind) {
-    auto longer = std::find_if(names.begin(), names.end(),
-                               [&](const std::string& known) { return known.starts_with(lower(name)); });
-    auto near = longer != names.end() ? std::optional(*longer) : nearest(lower(name), names);
+  const auto like = kind ? std::vector<const DeviceKind*>() : kinds_like(lower(name));
+  if (like.size() == 1) {
+    kind = like[0];
+    log::info("note: --device-kind {} is read as {}", name, kind->name);
+  } else if (!kind) {
+    std::vector<std::string> nearer;
+    for (const auto* one : like) nearer.push_back("\"" + one->name + "\"");
+    if (const auto near = nearest(lower(name), names); like.empty() && near) nearer = {"\"" + *near + "\""};
     throw usage_error("unknown device kind \"{}\"{}; known: {}", name,
-                      near ? fmt::format(", did you mean \"{}\"?", *near) : "", join(names, ", "));
+                      nearer.empty() ? "" : fmt::format(", did you mean {}?", join_or(nearer)), join(names, ", "));
   }
   if (!kind->supported())
     throw usage_error("{} has compute capability {}.{}, but this runner is built for CUDA 13, which needs 7.5 or later",
@@ -141,7 +162,7 @@ ExitCode print(const RecommendOptions& options, const Recommendation& recommenda
   else if (options.program && fits)
     std::printf("%s", chosen_program(recommendation.plan.choice).c_str());
   else if (!options.toml && !options.program)
-    std::printf("%s", recommendation_text(recommendation, options.all).c_str());
+    std::printf("%s", recommendation_text(recommendation, options.all, options.why).c_str());
   if (!fits) log::error("{}", recommendation.shortfall);
   return fits ? ExitCode::done : ExitCode::run_failed;
 }
@@ -269,10 +290,12 @@ Action setup_recommend(CLI::App& app) {
   app.add_flag("--toml", options->toml,
                "Print a recipe, for a file in the current folder, that extends this one with the recommended values");
   app.add_flag("--all", options->all, "Show also what cannot run, and why");
+  app.add_flag("--why", options->why, "Show also the rule behind the choice, and what the figures mean and come from");
   app.add_flag("--program", options->program, "Show what a rank does in a step of the chosen plan, in order")
       ->excludes("--json")
       ->excludes("--toml")
-      ->excludes("--all");
+      ->excludes("--all")
+      ->excludes("--why");
   return [options] { return recommend(*options); };
 }
 

@@ -15,7 +15,7 @@ struct RecommendOptions {
   std::vector<std::string> overrides;
   int devices = 0, num_nodes = 0, world_size = 0;  ///< 0 = as in the recipe
   std::string host_memory;                         ///< of a node, e.g. "256GiB"; empty = not known
-  bool json = false, toml = false, all = false, program = false;
+  bool json = false, toml = false, all = false, why = false, program = false;
 };
 
 /// Plans the recipe on the devices of `options`, or on this machine's, and calls `use` once with the result, which refers to local

@@ -64,7 +64,10 @@ Action launch_action(std::shared_ptr<const LaunchOptions> options, Action launch
     try {
       return launch();
     } catch (const RecipeError& error) {
-      if (!options->sweep.empty()) report_to_sweep(error);
+      if (!options->sweep.empty())
+        report_to_sweep(error);
+      else if (options->json)
+        print_mistakes(error.diagnostics());
       if (options->resume_run.empty()) throw;
       throw with_hint(error);
     } catch (const std::exception& error) {

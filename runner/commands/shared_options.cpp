@@ -50,6 +50,19 @@ void ask_to_delete(const std::string& verb, const std::string& what, bool yes) {
   if (const auto word = lower(trim(answer)); word != "y" && word != "yes") throw usage_error("nothing was deleted");
 }
 
+void print_mistakes(const std::vector<Diagnostic>& mistakes) {
+  auto errors = nlohmann::json::array();
+  for (const auto& diagnostic : mistakes) errors.push_back(to_json(diagnostic));
+  print_json(nlohmann::json{{"schema", 1},
+                            {"ok", false},
+                            {"errors", errors},
+                            {"notes", nlohmann::json::array()},
+                            {"plan", nullptr},
+                            {"pipeline", nullptr},
+                            {"data", nullptr},
+                            {"not_here", nullptr}});
+}
+
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
   app.add_option_function<std::string>(
          "--set", [&overrides](const std::string& text) { overrides.push_back(text); },

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/diagnostics.hpp"
+
 namespace runner {
 
 /// The required positional `recipe`.
@@ -20,6 +22,8 @@ void add_sweep_option(CLI::App& app, std::string& sweep);
 CLI::Option* add_json_option(CLI::App& app, bool& json);
 /// Prints the result for --json on a line of stdout.
 void print_json(const nlohmann::json& result);
+/// What `check --json` prints for a recipe with these mistakes.
+void print_mistakes(const std::vector<Diagnostic>& mistakes);
 
 /// Prints where a verb has written, or with `json` {output, schema} and `facts`.
 void print_output(const std::string& output, bool json, nlohmann::json facts = nlohmann::json::object());

@@ -47,7 +47,7 @@ std::string render(const Diagnostic& diagnostic) {
       fmt::format("{}: error: {}\n{}", place_of(diagnostic.place), diagnostic.message, excerpt(diagnostic.place));
   if (diagnostic.suggestion)
     text += fmt::format("  did you mean `{}`?\n", *diagnostic.suggestion);
-  else if (!diagnostic.allowed.empty())
+  else if (!diagnostic.allowed.empty() && (diagnostic.other || diagnostic.other_message.empty()))
     text += fmt::format("  allowed: {}\n", join(diagnostic.allowed, ", "));
   if (diagnostic.other)
     text += fmt::format("{}: note: {}\n{}", place_of(*diagnostic.other), diagnostic.other_message,

@@ -21,9 +21,11 @@ Described described(FileFormat format) {
     case FileFormat::toml:
       return {"a TOML recipe", "check it with: runner check"};
     case FileFormat::json:
-      return {"JSON", "for a DeepSpeed configuration: runner import deepspeed"};
+      return {"JSON", "for a configuration of another tool: runner import"};
     case FileFormat::lua:
       return {"a Lua file", "for a hook or a strategy: runner lua check"};
+    case FileFormat::yaml:
+      return {"YAML", "for a configuration of another tool: runner import"};
   }
   return {"", ""};
 }
@@ -40,6 +42,7 @@ std::optional<FileFormat> format_of(const std::string& file, const std::string& 
   const char first = first_character(text);
   if (first == '{' || suffix == ".json") return FileFormat::json;
   if (suffix == ".lua") return FileFormat::lua;
+  if (suffix == ".yaml" || suffix == ".yml") return FileFormat::yaml;
   return first == '[' || suffix == ".toml" ? std::optional(FileFormat::toml) : std::nullopt;
 }
 
@@ -60,6 +63,12 @@ std::string wrong_format(FileFormat wanted, const std::string& file, const std::
   if (found || wanted != FileFormat::toml || has_section(text)) return "";
   return "this does not look like a recipe, which is a TOML file with sections such as [model]; files to train on are "
          "named in data.train";
+}
+
+std::string excerpt_of(std::string line) {
+  constexpr size_t longest = 1000;
+  if (line.ends_with('\r')) line.pop_back();
+  return line.size() > longest ? "" : line;
 }
 
 }  // namespace runner

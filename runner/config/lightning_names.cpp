@@ -4,6 +4,7 @@
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/foreign_names.hpp"
+#include "runner/config/key_table.hpp"
 
 namespace runner {
 
@@ -77,6 +78,17 @@ std::optional<Values> scaled_batch(const json& value) {
   return search ? std::optional(Values{{"train.micro_batch_size", "auto"}}) : std::nullopt;
 }
 
+/// A value of `key`, but not a class in Python: the text tells which plug-in takes its place.
+ForeignName unless_a_class(const char* name, const char* key, const char* refusal) {
+  const auto meaning = [key](const json& value) -> std::optional<Values> {
+    json known = value;
+    const std::string word = value.is_string() ? value.get<std::string>() : "";
+    const bool camel = !word.empty() && word.front() >= 'A' && word.front() <= 'Z';
+    return camel && check_option(*find_key(key), known) ? std::nullopt : std::optional(Values{{key, value}});
+  };
+  return {.name = name, .key = key, .meaning = meaning, .refusal = refusal};
+}
+
 Names device_names() {
   constexpr const char* device_of_rank = "nothing to do: each rank has one device; devices.devices chooses the devices";
   return {
@@ -89,8 +101,10 @@ Names device_names() {
        .meaning = one_device,
        .refusal = "it is \"cpu\", \"cuda\" or a device such as \"cuda:1\""},
       renamed("cluster_environment", "devices.cluster"),
-      renamed("accelerator", "devices.accelerator"),
-      renamed("precision_plugin", "precision.mode"),
+      unless_a_class("accelerator", "devices.accelerator",
+                     "it is auto, cpu, cuda, tpu, hpu or ipu; plugins.accelerator = \"FILE.so\" is one of your own"),
+      unless_a_class("precision_plugin", "precision.mode",
+                     "it is a mode such as bf16-mixed; plugins.precision = \"FILE.so\" is one of your own"),
       accepted("start_method",
                "nothing to do: it is about how Python starts processes; this program starts one process per rank"),
       accepted("device_id", device_of_rank),
@@ -125,8 +139,9 @@ Names plugin_names() {
        .meaning = one_of({"torchcheckpointio", "asynccheckpointio"}),
        .note = "checkpoints are safetensors files here; checkpoint.async determines whether a background thread writes "
                "them",
-       .refusal = "checkpoints have one format here, safetensors in the run's folder; checkpoint.async determines "
-                  "whether a background thread writes them"},
+       .refusal =
+           "checkpoints are safetensors in the run's folder, and checkpoint.async determines whether a background "
+           "thread writes them; plugins.checkpoint_io = \"FILE.lua\" stores them in another place"},
       accepted("logging_level",
                "nothing to do: the log of each rank is in the run's folder, and the variable RUNNER_LOG (info, warning "
                "or error) decides what is printed"),
@@ -166,7 +181,7 @@ Names plugin_names() {
 
 /// Arguments of Lightning's Trainer whose counterpart has another form, or which have none.
 Names trainer_names() {
-  constexpr const char* no_test = "there is no test or prediction here, only validation: train.limit_val_batches";
+  constexpr const char* no_test = "`runner evaluate RUN --limit N` tests a run, and `runner predict RUN` predicts";
   constexpr const char* no_minimum =
       "a run has no minimum; a larger `patience` in train.early_stopping prevents an early end";
   return {
@@ -211,6 +226,10 @@ Names trainer_names() {
        .key = "train.micro_batch_size",
        .meaning = scaled_batch,
        .refusal = "it is true, false, \"power\" or \"binsearch\"; all of them mean train.micro_batch_size = \"auto\""},
+      {.name = "scale_batch_size",
+       .key = "train.micro_batch_size",
+       .meaning = scaled_batch,
+       .refusal = "it is \"power\" or \"binsearch\"; both mean train.micro_batch_size = \"auto\""},
       accepted("track_grad_norm",
                "already the case here: `runner metrics` has the norm of the gradients (grad_norm) of every step"),
       {.name = "barebones",
@@ -274,18 +293,13 @@ Names early_stopping_names() {
 Names data_names() {
   constexpr const char* not_pinned =
       "already the case here: batches are copied through pinned memory to devices that have it";
+  const auto either = one_of({true, false});
   constexpr const char* own_sampler =
-      "every rank reads its part of each global batch; a sampler cannot be replaced, and data.shuffle = false keeps "
-      "the order of the files";
-  const auto sampled = [&](const char* name) -> ForeignName {
-    return {.name = name,
-            .meaning = one_of({true}),
-            .note = "already the case here: every rank reads its part of each global batch",
-            .refusal = own_sampler};
-  };
+      "every rank reads its part of each global batch; data.order = \"FILE.lua\" has an order of your own, and "
+      "data.shuffle = false keeps the order of the files";
   return {
-      sampled("use_distributed_sampler"),
-      sampled("replace_sampler_ddp"),
+      {.name = "use_distributed_sampler", .meaning = either, .note = own_sampler},
+      {.name = "replace_sampler_ddp", .meaning = either, .note = own_sampler},
       refused("sampler", own_sampler),
       refused("batch_sampler", own_sampler),
       refused("collate_fn", "all samples have data.seq_len tokens, so a batch is a stack of them"),

@@ -260,6 +260,21 @@ std::string recipe_schema() {
   return schema.dump(2) + "\n";
 }
 
+namespace {
+
+/// The keys whose name, help or choices contain a word: first those that are named so.
+std::string keys_about(const std::string& word) {
+  std::string named, others;
+  for (const auto& key : key_table()) {
+    const bool in_name = lower(key.dotted()).find(lower(word)) != std::string::npos;
+    const bool about = lower(key.help + " " + join(key.choices, " ")).find(lower(word)) != std::string::npos;
+    if (in_name || about) (in_name ? named : others) += fmt::format("  {}\n      {}\n", key.dotted(), key.help);
+  }
+  return named.empty() && others.empty() ? "" : fmt::format("keys about `{}`:\n{}{}", word, named, others);
+}
+
+}  // namespace
+
 std::string recipe_help(const std::string& asked, const ForeignNames& names) {
   std::string text, topic = asked;
   const bool known = asked.empty() || find_section(asked) || find_key(asked);
@@ -300,6 +315,7 @@ std::string recipe_help(const std::string& asked, const ForeignNames& names) {
     if (!section.unavailable.empty()) text += fmt::format("  [{}] {}\n", section.name, section.unavailable);
     text += body;
   }
+  if (text.empty() && topic.size() > 2) text = keys_about(topic);
   if (text.empty()) {
     std::vector<std::string> names;
     for (const auto& key : top_level_keys()) names.push_back(key.name);

@@ -72,7 +72,7 @@ void add_tables(Adder<Recipe::Data>& add) {
        .help = "Tables: columns of numbers that are categories. Columns of texts always are. A category becomes a feature that "
                "is 0 or 1."}, &D::categorical, table);
   add({.name = "missing", .type = T::choice,
-       .help = "What becomes of a missing cell of a feature. mean: it gets the mean of the training data, and a further feature "
+       .help = "How missing feature values are filled. mean: it gets the mean of the training data, and a further feature "
                "says that it is missing; of categories, missing is one more. drop: the row is left out, also a text without label. "
                "error: the run does not start.", .choices = {"mean", "drop", "error"}}, &D::missing, labelled);
   add({.name = "missing_values", .type = T::texts, .help = "Texts that stand for a missing cell, in addition to an empty cell."},

@@ -3,6 +3,7 @@
 #include "runner/base/environment_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/tool_names.hpp"
 #include "runner/config/unknown_names.hpp"
 
 namespace runner {
@@ -18,7 +19,9 @@ Layer TomlLayer::read(const toml::table& table, const TomlSource& source, const 
     if (translated_at_top(name, node)) {
       layer["." + name] = {.value = expand(to_json(node), at_value, ""), .origin = at_key, .folder = folder};
     } else if (!section) {
-      diagnostics_.push_back(unknown_section(name, node.is_table(), at_key, names_));
+      diagnostics_.push_back(unknown_section(name, node.is_table(), to_json(node), at_key, names_));
+      if (node.is_table() && tool_with_section(name))
+        read_section({.name = name, .help = ""}, *node.as_table(), source, folder, layer);
     } else if (!section->unavailable.empty()) {
       problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
               fmt::format("[{}] {}", name, section->unavailable), name);
@@ -52,7 +55,7 @@ void TomlLayer::read_section(const Section& section, const toml::table& table, c
       continue;
     }
     if (!key && section.name != "strategy" && (hooks || !translation_.knows(dotted))) {
-      diagnostics_.push_back(unknown_key(section.name, name, at_key, names_));
+      diagnostics_.push_back(unknown_key(section.name, name, to_json(node), at_key, names_));
       continue;
     }
     // Variables of secret keys are read when they are used.

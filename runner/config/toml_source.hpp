@@ -7,6 +7,7 @@
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
+#include "runner/config/file_format.hpp"
 #include "runner/config/located_json.hpp"
 
 namespace runner {
@@ -28,7 +29,7 @@ struct TomlSource {
     origin.line = static_cast<int>(region.begin.line);
     origin.column = static_cast<int>(region.begin.column);
     if (origin.line >= 1 && origin.line <= static_cast<int>(lines.size()))
-      origin.excerpt = lines[static_cast<size_t>(origin.line) - 1];
+      origin.excerpt = excerpt_of(lines[static_cast<size_t>(origin.line) - 1]);
     bool one_line = region.end.line == region.begin.line;
     origin.span = span > 0 ? span : one_line ? std::max(1, static_cast<int>(region.end.column) - origin.column) : 1;
     return origin;

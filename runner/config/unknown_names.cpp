@@ -1,20 +1,18 @@
 #include "runner/config/unknown_names.hpp"
 
+#include <algorithm>
+
 #include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/tool_names.hpp"
 
 namespace runner {
 
 namespace {
 
-/// A name of another section or tool is suggested before one that is spelled similarly.
-Diagnostic unknown(const std::string& message, const std::string& name, const Origin& place,
-                   const std::vector<std::string>& similar, const ForeignNames& names) {
-  Diagnostic diagnostic{place, "unknown-key", message};
-  diagnostic.suggestion = key_meant_by(name, names);
-  if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, similar);
-  return diagnostic;
-}
+/// A list of at most so many names is printed as it is.
+constexpr size_t short_list = 12;
 
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
@@ -22,36 +20,92 @@ std::vector<std::string> section_names() {
   return names;
 }
 
+/// The three names that are most similar: those that share a word with `name`, then those with the fewest edits.
+std::vector<std::string> similar(const std::string& name, const std::vector<std::string>& known) {
+  const auto words = split(lower(name), '_');
+  std::vector<std::pair<int, std::string>> ranked;
+  for (const auto& other : known) {
+    const auto its = split(lower(other), '_');
+    const auto shared = std::ranges::count_if(
+        its, [&](const auto& word) { return word.size() > 2 && std::ranges::find(words, word) != words.end(); });
+    ranked.emplace_back(edit_distance(lower(name), lower(other)) - 100 * static_cast<int>(shared), other);
+  }
+  std::ranges::sort(ranked);
+  std::vector<std::string> nearest;
+  for (const auto& [rank, other] : ranked)
+    if (nearest.size() < 3 && std::ranges::find(nearest, "`" + other + "`") == nearest.end())
+      nearest.push_back("`" + other + "`");
+  return nearest;
+}
+
+/// What a name of another tool with this value is in a recipe.
+std::string line_for(const ForeignName& foreign, const nlohmann::json& value) {
+  const auto meant = foreign.meaning ? foreign.meaning(value) : std::nullopt;
+  if (!meant) return foreign.refusal;
+  std::vector<std::string> lines;
+  for (const auto& [key, its_value] : *meant)
+    if (!its_value.is_null()) lines.push_back(fmt::format("{} = {}", key, toml_value(its_value)));
+  if (!lines.empty()) return "in a recipe: " + join(lines, ", ");
+  return fmt::format("`{} = {}` has no effect here: leave it out", foreign.name, toml_value(value));
+}
+
 }  // namespace
 
-Diagnostic unknown_section(const std::string& name, bool table, const Origin& place, const ForeignNames& names) {
-  auto similar = section_names();
-  for (const auto& key : top_level_keys()) similar.push_back(key.name);
-  auto diagnostic =
-      unknown(fmt::format("unknown {} `{}`", table ? "section" : "key", name), name, place, similar, names);
-  diagnostic.allowed = section_names();
+void answer_unknown(Diagnostic& diagnostic, const std::string& name, const nlohmann::json& value,
+                    const std::vector<std::string>& known, const std::string& in_help, const ForeignNames& names) {
+  diagnostic.allowed = known;
+  const auto* own = find_foreign_name(diagnostic.section + "." + name, names);
+  const auto* foreign = own ? own : find_foreign_name(name, names);
+  diagnostic.suggestion = own && !own->key.empty() ? own->key : key_meant_by(name, names);
+  const bool of_foreign = foreign && (!diagnostic.suggestion || *diagnostic.suggestion == foreign->key);
+  if (of_foreign) diagnostic.other_message = line_for(*foreign, value);
+  if (of_foreign && foreign->meaning && foreign->meaning(value) == ForeignName::Values{}) diagnostic.suggestion.reset();
+  if (!diagnostic.suggestion && !of_foreign) diagnostic.suggestion = nearest(name, known);
+  if (!diagnostic.suggestion && diagnostic.other_message.empty() && known.size() > short_list)
+    diagnostic.other_message = fmt::format("nearest: {}; `{}` lists all", join(similar(name, known), ", "), in_help);
+}
+
+Diagnostic unknown_section(const std::string& name, bool table, const nlohmann::json& value, const Origin& place,
+                           const ForeignNames& names) {
+  Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name)};
+  const auto* tool = table ? tool_with_section(name) : nullptr;
+  if (tool) {
+    diagnostic.allowed = section_names();
+    diagnostic.other_message =
+        fmt::format("it is a section of {}; `runner import FILE` translates such a file", tool->title);
+  } else {
+    auto known = section_names();
+    for (const auto& key : top_level_keys()) known.push_back(key.name);
+    answer_unknown(diagnostic, name, value, known, "runner help recipe", names);
+    diagnostic.allowed = section_names();
+  }
   auto meant = diagnostic.suggestion.value_or(name);
   diagnostic.section = meant.substr(0, meant.find('.'));
   diagnostic.name = name;
   return diagnostic;
 }
 
-Diagnostic unknown_key(const std::string& section, const std::string& name, const Origin& place,
-                       const ForeignNames& names) {
+Diagnostic unknown_key(const std::string& section, const std::string& name, const nlohmann::json& value,
+                       const Origin& place, const ForeignNames& names) {
   std::vector<std::string> here;
   for (const auto& key : key_table())
     if (key.section == section) here.push_back(key.name);
-  auto diagnostic = unknown(fmt::format("unknown key `{}` in [{}]", name, section), name, place, here, names);
-  diagnostic.allowed = here;
-  diagnostic.section = section;
-  diagnostic.name = name;
+  Diagnostic diagnostic{.place = place,
+                        .code = "unknown-key",
+                        .message = fmt::format("unknown key `{}` in [{}]", name, section),
+                        .section = section,
+                        .name = name};
+  answer_unknown(diagnostic, name, value, here, "runner help recipe " + section, names);
   return diagnostic;
 }
 
 Diagnostic unknown_removal(const std::string& name, const Origin& place, const ForeignNames& names) {
   auto all = section_names();
   for (const auto& key : key_table()) all.push_back(key.dotted());
-  return unknown(fmt::format("recipes have no section or key `{}`", name), name, place, all, names);
+  Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", name)};
+  diagnostic.suggestion = key_meant_by(name, names);
+  if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, all);
+  return diagnostic;
 }
 
 }  // namespace runner

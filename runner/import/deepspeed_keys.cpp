@@ -3,6 +3,7 @@
 #include <map>
 
 #include "runner/base/text.hpp"
+#include "runner/config/key_table.hpp"
 
 namespace runner {
 
@@ -292,11 +293,12 @@ void add_tools(Rows rows) {
 void add_other_parallelism(Rows rows) {
   constexpr const char* no_axis = "ranks divide data, matrices, blocks and sequences, not experts";
   constexpr const char* known_division = "the models here know how ranks divide their matrices";
-  rows.refused("elasticity",
-               "devices.min_nodes and devices.max_nodes make a run elastic, and train.global_batch_size is the same on any "
-               "number of ranks that divides it",
-               {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
-                "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
+  rows.refused(
+      "elasticity",
+      "devices.min_nodes and devices.max_nodes make a run elastic, and train.global_batch_size is the same on any "
+      "number of ranks that divides it",
+      {"enabled", "max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "min_time",
+       "prefer_larger_batch", "version", "num_gpus_per_node", "model_parallel_size"});
   Rows pipeline = rows.block("pipeline");
   pipeline.handled("stages", "strategy.pipeline_parallel_size");
   pipeline.ignored("partition", "best", "stages are balanced by predicted times: strategy.stages");
@@ -363,11 +365,11 @@ std::optional<std::string> refused_optimizer(const std::string& type) {
 }
 
 std::optional<std::string> refused_scheduler(const std::string& type) {
-  constexpr const char* instead =
-      "it is not implemented here; use \"WarmupDecayLR\" or \"WarmupCosineLR\", or a recipe's [lr_scheduler] "
-      "(constant, linear, cosine, wsd, step)";
+  const std::string instead =
+      "it is not implemented here; use \"WarmupDecayLR\" or \"WarmupCosineLR\", or a recipe's [lr_scheduler] (" +
+      join(find_key("lr_scheduler.name")->choices, ", ") + ")";
   auto small = lower(type);
-  return small == "onecycle" || small == "lrrangetest" ? std::optional<std::string>(instead) : std::nullopt;
+  return small == "onecycle" || small == "lrrangetest" ? std::optional(instead) : std::nullopt;
 }
 
 }  // namespace runner

@@ -1,4 +1,5 @@
 // Prints a DeepSpeed configuration as sections of a recipe, and a recipe as a DeepSpeed configuration.
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -9,6 +10,7 @@
 #include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
+#include "runner/import/recipe_sections.hpp"
 #include "strategies/mesh/context_form.hpp"
 
 namespace runner {
@@ -162,28 +164,11 @@ std::string deepspeed_as_recipe(const LocatedJson& configuration, const RecipeCh
   auto meaning = read_deepspeed(configuration, [](const std::string&) { return false; });
   check_values(meaning, check);
   if (!meaning.diagnostics.empty()) throw RecipeError(meaning.diagnostics);
-  std::string text;
-  for (const auto& note : meaning.notes) text += "# " + note + "\n";
-  std::string strategy = "name = \"zero\"\n";
-  std::map<std::string, std::string> lines;
-  for (const auto& value : meaning.values) {
-    auto name = value.key.substr(value.key.find('.') + 1);
-    auto line = value.value.is_null() ? fmt::format("# {} stays unset: nothing is clipped\n", name)
-                                      : fmt::format("{} = {}\n", name, toml_value(value.value));
-    if (value.key == "strategy.stage")
-      strategy.insert(strategy.find('\n') + 1, line);
-    else if (value.key.starts_with("strategy."))
-      strategy += line;
-    else
-      lines[value.key] = line;
-  }
-  for (const auto& section : sections()) {
-    std::string body = section.name == "strategy" ? strategy : "";
-    for (const auto& key : key_table())
-      if (key.section == section.name) body += lines[key.dotted()];
-    if (!body.empty()) text += (text.empty() ? "" : "\n") + fmt::format("[{}]\n{}", section.name, body);
-  }
-  return text;
+  auto& values = meaning.values;
+  const auto stage = std::ranges::find(values, "strategy.stage", &ImportedValue::key);
+  if (stage != values.end()) std::rotate(values.begin(), stage, stage + 1);
+  values.insert(values.begin(), ImportedValue{"strategy.name", "zero", {}, ""});
+  return as_sections(meaning);
 }
 
 std::string recipe_as_deepspeed(const Recipe& recipe, const nlohmann::json& options) {

@@ -17,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t chat_new_tokens = 1024;
 constexpr const char* chat_commands = "/reset begins again, /exit (or Ctrl-D) ends; Ctrl-C ends an answer";
 
 std::atomic<bool> interrupted{false};

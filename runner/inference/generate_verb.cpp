@@ -8,8 +8,6 @@ namespace runner {
 
 namespace {
 
-constexpr int64_t generated_new_tokens = 256;
-
 nlohmann::ordered_json json_of(const WantedText& wanted, const GeneratedText& text, const GenerationTimes& batch) {
   nlohmann::ordered_json line{{"schema", 1},
                               {"id", wanted.prompt->id},
@@ -41,7 +39,7 @@ void report_speed(const GenerationTimes& times) {
 
 ExitCode generate_texts(InferenceJob& job) {
   const auto& request = job.request;
-  PromptedGeneration generation(job, generated_new_tokens);
+  PromptedGeneration generation(job, generate_new_tokens);
   const bool streams = request.batch_size == 1 && !request.json;
   const auto begin = [&](const WantedText& wanted) {
     return heading(wanted, generation.prompts() > 1, request.num_samples > 1) +

@@ -11,6 +11,9 @@
 
 namespace runner {
 
+/// The defaults of the verbs for max_new_tokens.
+inline constexpr int64_t chat_new_tokens = 1024, generate_new_tokens = 256, predict_new_tokens = 256;
+
 /// What the user has set. Unset values are those of generation_config.json, or defaults.
 struct GenerationRequest {
   std::optional<int64_t> max_new_tokens = {}, top_k = {};

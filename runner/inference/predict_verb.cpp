@@ -3,14 +3,8 @@
 
 namespace runner {
 
-namespace {
-
-constexpr int64_t predicted_new_tokens = 256;
-
-}  // namespace
-
 ExitCode predict_texts(InferenceJob& job) {
-  PromptedGeneration generation(job, predicted_new_tokens);
+  PromptedGeneration generation(job, predict_new_tokens);
   LineOutput lines(job.request.output);
   TextListener listener;
   listener.ended = [&](const WantedText& wanted, const GeneratedText& text, const GenerationTimes&) {

@@ -112,8 +112,11 @@ void describe_unknown_member(Machine& machine, const Class& kind, const char* na
     for (const auto& [method, body] : kind.methods()) names.push_back(method);
     for (const auto& [property, read] : kind.properties()) names.push_back(property);
     auto near = nearest(name, names);
+    const bool of_lightning = std::string_view(name) == "accelerator" || std::string_view(name) == "precision_plugin";
     machine.failure = fmt::format("a {} has no `{}`{}", kind.name(), name,
-                                  near ? "; did you mean `" + *near + "`?" : "; it has " + join(names, ", "));
+                                  of_lightning ? "; [devices] and [precision] of the recipe determine it"
+                                  : near       ? "; did you mean `" + *near + "`?"
+                                               : "; it has " + join(names, ", "));
   } catch (...) {
     machine.failure.clear();
   }

@@ -222,17 +222,16 @@ std::string unknown_host_note(const Recommendation& r) {
 
 }  // namespace
 
-std::string recommendation_text(const Recommendation& r, bool all) {
+std::string recommendation_text(const Recommendation& r, bool all, bool why) {
   const Choice& choice = r.plan.choice;
   const ModelSpec& model = *r.plan.model;
   std::string text;
-  if (choice.fits()) {
-    text += headline(r) + "\n";
-    text += fmt::format("  because {}\n  rule: {} ({})\n", choice.reason, choice.rule, choice.source);
-  } else {
-    text += fmt::format("{}: nothing fits\n  rule: {} ({})\n", r.recipe_file, choice.rule, choice.source);
-  }
-  if (!choice.differs.empty()) text += fmt::format("  differs: {}\n", choice.differs);
+  if (choice.fits())
+    text += fmt::format("{}\n  because {}\n", headline(r), choice.reason);
+  else
+    text += r.recipe_file + ": nothing fits\n";
+  if (why) text += fmt::format("  rule: {} ({})\n", choice.rule, choice.source);
+  if (why && !choice.differs.empty()) text += fmt::format("  differs: {}\n", choice.differs);
   if (auto batch = r.changed_batch())
     text += fmt::format("  train.global_batch_size = {}: {}\n", *batch, why_changed(r));
   text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
@@ -242,12 +241,13 @@ std::string recommendation_text(const Recommendation& r, bool all) {
   text += "\n" + table(r, all) + "\n";
   if (choice.fits() && choice.plan().pipeline) text += pipeline_text(*choice.plan().pipeline) + "\n";
   if (const auto axes = choice.fits() ? axes_text(choice.plan()) : ""; !axes.empty()) text += axes + "\n";
-  text += fmt::format(
-      "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
-      needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
+  if (why)
+    text += fmt::format(
+        "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
+        needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
   if (auto note = unknown_host_note(r); !note.empty()) text += "note: " + note + "\n";
-  if (timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
-  if (r.peak_flops > 0)
+  if (why && timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
+  if (why && r.peak_flops > 0)
     text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
                         format_count(model.training_flops_per_token()), r.peak_name, format_count(r.peak_flops));
   for (const auto& advice : choice.advice) text += fmt::format("advice: {}\n", advice);
@@ -257,6 +257,7 @@ std::string recommendation_text(const Recommendation& r, bool all) {
       changes += fmt::format("  {}: {}\n", other.change, words);
   if (!changes.empty() && choice.fits()) text += "what would change the answer:\n" + changes;
   if (const auto offered = offers_text(r.offers); !offered.empty() && choice.fits()) text += offered + "\n";
+  if (!why) text += "--why: the rule, and what the figures mean\n";
   return text;
 }
 

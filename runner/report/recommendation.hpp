@@ -35,7 +35,8 @@ std::string batch_text(const Job& job);
 std::string step_size_text(const Job& job);
 
 /// The text of one screen. `all`: includes candidates that cannot run, with the reason.
-std::string recommendation_text(const Recommendation& recommendation, bool all);
+/// `why`: also the rule, and what the figures mean and come from.
+std::string recommendation_text(const Recommendation& recommendation, bool all, bool why);
 /// {chosen: {strategy, options, rule, reason}, candidates: [...]}; chosen is null if nothing fits.
 nlohmann::json recommendation_json(const Recommendation& recommendation);
 /// A TOML recipe that extends the recommendation's recipe with the overrides of the command line and the recommended

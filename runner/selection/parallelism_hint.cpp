@@ -16,8 +16,8 @@ struct Hint {
   std::string_view text;
 };
 
-const std::array<Hint, 4>& hints() {
-  static const std::array<Hint, 4> list = {
+const std::array<Hint, 5>& hints() {
+  static const std::array<Hint, 5> list = {
       Hint{.names = {"contextparallel", "cp", "ring", "ringattention", "ulysses"},
            .text = "context parallelism is an axis that any strategy can have: devices.mesh = { context = 2 }, with "
                    "strategy.context_parallel = \"gather\", \"ring\" or \"ulysses\""},
@@ -29,6 +29,10 @@ const std::array<Hint, 4>& hints() {
            .text =
                "any strategy can have several axes: strategy = \"fsdp\" with devices.mesh = { pipeline = 2, shard = 2, "
                "tensor = 2 }"},
+      Hint{.names = {"strategy", "parallelstrategy"},
+           .text =
+               "it is a base class in Lightning; a strategy of your own is strategy = \"lua:FILE.lua\", with base = "
+               "\"single\", \"ddp\", \"fsdp\" or \"zero\" (strategies/README.md)"},
       Hint{.names = {"hsdp"},
            .text =
                "it is strategy = \"fsdp\" with devices.mesh = { replicate = 2, shard = 4 }, or with sharding_strategy "

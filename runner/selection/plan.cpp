@@ -318,6 +318,8 @@ static void add_notes(Plan& plan, const Recipe& recipe, const Topology& topology
     plan.notes.push_back("train.label_smoothing has no effect: the function `loss` of a hook replaces the loss");
   if (recipe.run.benchmark && recipe.model.name != "resnet")
     plan.notes.push_back("`run.benchmark`: nothing to do: cuDNN measures convolutions, and this model has none");
+  else if (recipe.run.benchmark && !plan.job.accelerator.own_memory)
+    plan.notes.push_back("`run.benchmark`: nothing to do on CPU: cuDNN measures convolutions of CUDA devices");
   if (!plan.model->buffers.empty() && !recipe.model.sync_batchnorm)
     plan.notes.push_back(
         fmt::format("BatchNorm uses the mean and variance of each micro-batch of {} rows on one rank: with another "

@@ -7,6 +7,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/mesh_sizes.hpp"
+#include "runner/config/unknown_names.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/lua/hook_set.hpp"
@@ -30,19 +31,25 @@ std::vector<std::string> owners(const std::string& option) {
   return names;
 }
 
+/// The nearest option has priority over names of other tools.
+void answer_option(Diagnostic& diagnostic, const std::string& name, const Recipe& recipe,
+                   const std::vector<std::string>& known, const std::string& in_help) {
+  diagnostic.allowed = known;
+  diagnostic.suggestion = nearest(name, known);
+  if (!diagnostic.suggestion)
+    answer_unknown(diagnostic, name, recipe.strategy.options.at(name), known, in_help, foreign_names());
+}
+
 Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::string& name) {
   Diagnostic diagnostic;
   diagnostic.place = recipe.origin("strategy." + name);
   std::vector<std::string> allowed;
   for (const auto& option : entry.options) allowed.push_back(option.name);
-  if (entry.distributed)
-    for (const auto& option : common_options()) allowed.push_back(option.name);
+  for (const auto& option : common_options()) allowed.push_back(option.name);
   for (const auto& key : key_table())
     if (key.section == "strategy" && key.name != "name") allowed.push_back(key.name);
   diagnostic.code = "unknown-option";
-  diagnostic.allowed = allowed;
-  diagnostic.suggestion = nearest(name, allowed);
-  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name, foreign_names());
+  answer_option(diagnostic, name, recipe, allowed, "runner strategies " + entry.name);
   auto elsewhere = owners(name);
   diagnostic.message = elsewhere.empty()
                            ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
@@ -146,13 +153,9 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
     diagnostic.place = recipe.origin("strategy." + name);
     diagnostic.code = "unknown-option";
     diagnostic.message = fmt::format("no strategy has an option `{}`", name);
-    diagnostic.suggestion = nearest(name, known);
-    if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(name, foreign_names());
-    if (!diagnostic.suggestion) {
-      std::ranges::sort(known);
-      known.erase(std::unique(known.begin(), known.end()), known.end());
-      diagnostic.allowed = known;
-    }
+    std::ranges::sort(known);
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    answer_option(diagnostic, name, recipe, known, "runner strategies NAME");
     diagnostics.push_back(diagnostic);
     return;
   }
@@ -320,8 +323,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   for (const auto& [name, given] : recipe.strategy.options.items()) {
     nlohmann::json value = given;
     const StrategyOption* option = find_option(named->entry->options, name);
-    if (name == "registry" && find_option(common_options(), name)) option = find_option(common_options(), name);
-    if (!option && named->entry->distributed) option = find_option(common_options(), name);
+    if (!option || name == "registry") option = find_option(common_options(), name);
     if (!option) {
       diagnostics.push_back(unknown_option(recipe, *named->entry, name));
       continue;
@@ -343,7 +345,7 @@ std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& 
   std::vector<std::string> notes;
   for (const auto& [name, value] : given.items()) {
     const StrategyOption* option = find_option(entry.options, name);
-    if (!option && entry.distributed) option = find_option(common_options(), name);
+    if (!option) option = find_option(common_options(), name);
     bool off = value == false || value == "none" || value == "NONE";
     if (!option || off || !option->only_with.holds || option->only_with.holds(job)) continue;
     notes.push_back(fmt::format("`{}`: nothing to do here: it needs {}", name, option->only_with.what));

@@ -1,6 +1,6 @@
 # The system packages that scripts/setup installs with apt. Sourced by it.
 
-packages_pin="packages 8"  # increase when the lists below grow
+packages_pin="packages 9"  # increase when the lists below grow
 test_packages_pin="test_packages 5"
 
 # Each row: package, a command or header that shows that it is installed, and its purpose.
@@ -24,6 +24,7 @@ libxxhash-dev        include/xxhash.h                  checksums
 libpcre2-dev         include/pcre2.h                   regular expressions of tokenizers
 libutf8proc-dev      include/utf8proc.h                characters and normal forms
 libjpeg62-turbo-dev  include/jpeglib.h                 JPEG images
+libyaml-dev          include/yaml.h                    YAML configurations of other tools
 libcurl4-openssl-dev curl-config                       requests to MLflow and webhooks
 libpng-dev           include/png.h                     PNG images
 libcpp-httplib-dev   include/httplib.h                 the page of runner ui

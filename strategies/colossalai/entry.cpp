@@ -148,6 +148,11 @@ std::string label_of_colossalai(const Job&, const ColossalOptions& options) {
   return fmt::format("colossalai, optimizer state and {:.4g} of the chunks in host memory", offload.parameters);
 }
 
+std::vector<std::string> notes_of_colossalai(const Job& job, const ColossalOptions& options) {
+  if (job.accelerator.own_memory || offload_of(options).optimizer == 0) return {};
+  return {"`placement_policy`: no effect on CPU, where chunks are always in host memory"};
+}
+
 std::vector<StrategyOption> colossalai_strategy_options() {
   auto options = strategy_options(colossal_options().options());
   const auto only = [&](const std::vector<std::string>& names, const std::string& what,
@@ -176,6 +181,7 @@ Entry colossalai_entry() {
   entry.options = colossalai_strategy_options();
   entry.refuse = with_options(colossal_options, refuse_colossal);
   entry.label = with_options(colossal_options, label_of_colossalai);
+  entry.notes = with_options(colossal_options, notes_of_colossalai);
   entry.foreign_names = colossal_foreign_names();
   entry.variants = placements;
   entry.own_units = true;  // chunks

@@ -192,6 +192,12 @@ std::vector<std::string> fsdp_notes(const Job& job, const FsdpOptions& options) 
   std::vector<std::string> notes;
   if (options.cpu_offload && !job.accelerator.own_memory)
     notes.push_back("`cpu_offload`: no effect on CPU, where shards are always in host memory");
+  const auto& given = options.auto_wrap_policy;
+  const auto classes = given.is_string() ? nlohmann::json::array({given}) : given;
+  if (std::ranges::any_of(classes,
+                          [](const nlohmann::json& word) { return names_layer_class(word.get<std::string>()); }) &&
+      wrap_policy(options).word == "block")
+    notes.push_back("`auto_wrap_policy`: a class of layers means \"block\": each block is a unit, of whichever class");
   if (auto note = job.pipeline.ranks > 1 ? std::nullopt : note_on_accumulation(job, plan)) notes.push_back(*note);
   if (const auto note = note_on_mixed_precision(options.mixed_precision)) notes.push_back(*note);
   if (job.sharing_ranks() == 1 && plan.optimizer == Tier::device)

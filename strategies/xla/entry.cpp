@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <ranges>
 
+#include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/contract/mixed_precision.hpp"
@@ -21,10 +22,30 @@ using Type = Option::Type;
 struct CompiledOptions {
   bool debug = false;
   std::optional<std::string> plugin, compilation_cache;
-  std::string sharding_strategy = "FULL_SHARD", auto_wrap_policy = "block", state_dict_type = "sharded";
+  std::string sharding_strategy = "FULL_SHARD", state_dict_type = "sharded";
+  nlohmann::json auto_wrap_policy = "block";  ///< a word, or a list of classes of layers
   int64_t min_num_params = 100'000'000;
   nlohmann::json mixed_precision = nullptr;  ///< as of fsdp
 };
+
+/// "block", "size" or "none"; nullopt: another word, or names that are no classes of layers.
+std::optional<std::string> wrap_word(const nlohmann::json& policy) {
+  if (policy.is_string()) {
+    const std::string word = policy;
+    if (word == "transformer_auto_wrap_policy" || names_layer_class(word)) return "block";
+    if (word == "size_based_auto_wrap_policy") return "size";
+    return word == "block" || word == "size" || word == "none" ? std::optional(word) : std::nullopt;
+  }
+  const bool classes =
+      std::ranges::all_of(policy, [](const auto& name) { return names_layer_class(name.template get<std::string>()); });
+  return classes ? std::optional<std::string>("block") : std::nullopt;
+}
+
+std::string refused_policy(const nlohmann::json& policy) {
+  return wrap_word(policy)
+             ? ""
+             : "`auto_wrap_policy` is \"block\", \"size\", \"none\", or classes of layers, which mean \"block\"";
+}
 
 void add_common(OptionTable<CompiledOptions>& options) {
   options.add({.name = "debug",
@@ -64,13 +85,13 @@ const OptionTable<CompiledOptions>& replicated_options() {
 const OptionTable<CompiledOptions>& sharded_options() {
   static const auto table = [] {
     OptionTable<CompiledOptions> options;
-    options.add({.name = "auto_wrap_policy",
-                 .type = Type::choice,
-                 .help = "What is gathered as one: the parameters of a layer (\"block\"), of layers with at least "
-                         "min_num_params parameters (\"size\"), or all of them (\"none\").",
-                 .choices = {"block", "size", "none"},
-                 .spellings = {{"transformer_auto_wrap_policy", "block"}, {"size_based_auto_wrap_policy", "size"}}},
-                &CompiledOptions::auto_wrap_policy);
+    options.add(
+        {.name = "auto_wrap_policy",
+         .type = Type::names,
+         .help = "What is gathered as one: the parameters of a layer (\"block\"), of layers with at least "
+                 "min_num_params parameters (\"size\"), or all of them (\"none\"). Classes of layers mean \"block\".",
+         .refuses = refused_policy},
+        &CompiledOptions::auto_wrap_policy);
     options.add({.name = "min_num_params",
                  .type = Type::integer,
                  .help = "auto_wrap_policy = \"size\": minimum number of parameters in a unit.",
@@ -136,7 +157,7 @@ ParallelPlan sharded(const Job& job, const CompiledOptions& options) {
   plan.master = plan.gradient = job.precision.parameter;
   plan.saves_whole = options.state_dict_type == "full";
   plan.units = job.unit_of_parameter.empty()
-                   ? make_units(*job.model, options.auto_wrap_policy, options.min_num_params, {})
+                   ? make_units(*job.model, *wrap_word(options.auto_wrap_policy), options.min_num_params, {})
                    : units_of_keys(*job.model, job.unit_of_parameter);
   for (auto& unit : plan.units)
     unit.keep_after_forward =
@@ -186,6 +207,9 @@ std::optional<std::string> refuse_compiled(const Job& job) {
 std::vector<std::string> compiled_notes(const Job& job, const CompiledOptions& options) {
   std::vector<std::string> notes;
   if (const auto note = note_on_mixed_precision(options.mixed_precision)) notes.push_back(*note);
+  const auto& policy = options.auto_wrap_policy;
+  if (policy != "block" && policy != "transformer_auto_wrap_policy" && wrap_word(policy) == "block")
+    notes.push_back("`auto_wrap_policy`: a class of layers means \"block\": each block is a unit, of whichever class");
   const bool on_cpu = computes_on_host(options.plugin.value_or(""));
   const auto is_again = [&](size_t block) { return job.recomputes(block); };
   if (on_cpu && std::ranges::any_of(std::views::iota(size_t{0}, job.model->blocks.size()), is_again))
@@ -273,7 +297,7 @@ Entry xla_fsdp_entry() {
   entry.aliases = {{"XLAFSDPStrategy"}, {"XlaFullyShardedDataParallel"}};
   need(entry.options, {"min_num_params"},
        {"auto_wrap_policy = \"size\"", with_options(sharded_options, [](const Job&, const CompiledOptions& options) {
-          return options.auto_wrap_policy == "size";
+          return wrap_word(options.auto_wrap_policy) == "size";
         })});
   need(entry.options, {"sharding_strategy"}, only_among_ranks());
   const std::string one_program = "nothing to do: the whole step is one program";

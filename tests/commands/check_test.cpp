@@ -68,8 +68,9 @@ TEST_CASE("a file that is not a recipe is refused with the command that reads it
   place.write("z3.json", "{\"zero_optimization\": {\"stage\": 3}}");
   place.write("data.txt", "To be, or not to be");
   CHECK(place.run({"run", "z3.json"}).err ==
-        "z3.json: error: this looks like JSON, not like a TOML recipe; for a DeepSpeed configuration: runner import "
-        "deepspeed z3.json\n");
+        "z3.json: error: this looks like JSON, not like a TOML recipe; for a configuration of another tool: runner "
+        "import "
+        "z3.json\n");
   CHECK_THAT(place.run({"check", "data.txt"}).err,
              ContainsSubstring("data.txt: error: this does not look like a recipe, which is a TOML file"));
 }
@@ -101,6 +102,24 @@ TEST_CASE("RUNNER_LOG is a known level, and errors are always printed") {
     CHECK_THAT(place.run({"show", "x"}, {{"RUNNER_LOG", level}}).err,
                StartsWith("warning: RUNNER_LOG=\"" + level +
                           "\" is no level of messages: it is info, warning or error\n" + error));
+}
+
+TEST_CASE("run --json prints the mistakes of a recipe as check --json does") {
+  Workplace place;
+  write_tiny_recipe(place, "max_stepz = 3\n");
+  const auto run = place.run({"run", "tiny.toml", "--json"});
+  CHECK(run.code == 2);
+  CHECK(run.out == place.run({"check", "tiny.toml", "--json"}).out);
+  CHECK(run.json().at("errors").at(0).at("suggestion") == "max_steps");
+}
+
+TEST_CASE("a name of the Hugging Face Hub that is no folder is answered with its download") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const auto error = place.run({"check", "tiny.toml", "--set", "model.init_from=HuggingFaceTB/SmolLM2-135M"}).err;
+  CHECK_THAT(error, ContainsSubstring("there is no such folder; HuggingFaceTB/SmolLM2-135M looks like a name of the "
+                                      "Hugging Face Hub, from which nothing is downloaded here: hf download "
+                                      "HuggingFaceTB/SmolLM2-135M --local-dir DIR, and name DIR"));
 }
 
 TEST_CASE("missing data are reported in the same pass as other mistakes") {

@@ -3,6 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
 
+#include "runner/base/text.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner::testing;
@@ -79,6 +80,24 @@ TEST_CASE("help VERB is VERB --help, and runner alone prints a short help", "[e2
   CHECK(place.run({"help", "recipe", "train.max_steps"}).out == place.run({"help", "train.max_steps"}).out);
 }
 
+TEST_CASE("--help begins with the verbs of every day, and its lines are not wider than 100 characters", "[e2e]") {
+  Workplace place;
+  const auto help = place.run({"--help"}).out;
+  const auto first = help.substr(help.find("Every day:\n"));
+  size_t at = 0;
+  for (const char* verb :
+       {"run", "resume", "check", "ls", "show", "compare", "generate", "chat", "evaluate", "export", "init"}) {
+    INFO(verb);
+    const auto found = first.find(std::string("\n  ") + verb + " ", at);
+    REQUIRE(found != std::string::npos);
+    at = found;
+  }
+  const auto generate = place.run({"generate", "--help"}).out;
+  for (const auto& line : runner::split(generate, '\n')) CHECK(line.size() <= 101);
+  CHECK_THAT(generate, ContainsSubstring("otherwise 256") && ContainsSubstring("{auto,cpu,cuda}=auto"));
+  CHECK_THAT(place.run({"chat", "--help"}).out, ContainsSubstring("otherwise 1024"));
+}
+
 TEST_CASE("help knows names of other tools, options of strategies, and auto", "[e2e]") {
   Workplace place;
   CHECK_THAT(place.run({"help", "recipe", "lr"}).out, StartsWith("`lr` is optimizer.lr here\n[optimizer]"));
@@ -89,6 +108,9 @@ TEST_CASE("help knows names of other tools, options of strategies, and auto", "[
   CHECK_THAT(place.run({"help", "recipe", "sweep"}).out,
              ContainsSubstring("one recipe.\n  [sweep] makes this a sweep file"));
   CHECK_THAT(place.run({"strategies", "auto"}).out, StartsWith("auto: Chooses one of the strategies"));
+  CHECK_THAT(place.run({"help", "recipe", "early"}).out, StartsWith("keys about `early`:\n  train.early_stopping\n"));
+  CHECK_THAT(place.run({"help", "recipe", "fsdp"}).out,
+             StartsWith("`fsdp` is a strategy: `runner strategies fsdp` describes it\n"));
   CHECK(place.run({"lua", "check", "nofile.lua"}).err == "error: there is no file nofile.lua\n");
 }
 

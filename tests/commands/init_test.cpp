@@ -104,10 +104,13 @@ TEST_CASE("init writes recipes for tables, images and conversations") {
   const auto refused = place.run({"init", "--from-hf", "hf", "--format", "images", "no.toml"});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, ContainsSubstring("--format images: hf is a llama, which does not read such data"));
-  const auto alone = place.run({"init", "--format", "jsonl", "no.toml"});
-  CHECK(alone.code == 2);
-  CHECK_THAT(alone.err,
-             ContainsSubstring("--format jsonl needs a model's own tokenizer: name its folder with --from-hf"));
+  const auto alone = written({"--format", "jsonl", "bytes.toml"});
+  CHECK(alone.model.name == "gpt");
+  CHECK(alone.data.format == "jsonl");
+  CHECK(alone.data.tokenizer == "bytes");
+  CHECK(alone.data.chat_template == "chatml");
+  CHECK_THAT(place.run({"init", "--format", "bin", "no.toml"}).err,
+             ContainsSubstring("--format bin needs a model's own tokenizer: name its folder with --from-hf"));
 }
 
 TEST_CASE("init --from-hf uses bytes for a vocabulary of 256, and a SentencePiece model if there is one") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
 #include <regex>
 #include <sstream>
@@ -10,10 +11,12 @@
 
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/garbage.hpp"
+#include "runner/ledger/ledger.hpp"
 #include "runner/ledger/orphans.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 
 namespace {
@@ -63,6 +66,29 @@ TEST_CASE("gc deletes the files of a checkpoint when it does not hold the ledger
   fs::create_directories(path / "again");
   CHECK(runner::hide_checkpoint(path) == hidden);
   CHECK(fs::exists(hidden / "again"));
+}
+
+TEST_CASE("a table without a filter leaves out runs that only read a model") {
+  const FailedRuns place(1);
+  {
+    runner::Ledger ledger(place.home().string(), runner::Ledger::Mode::write);
+    runner::NewRun row;
+    row.name = "tiny-evaluate";
+    row.run_dir_root = (place.home() / "runs").string();
+    row.strategy = "evaluate";
+    row.config = row.origins = row.plan = json::object();
+    ledger.finish_run(ledger.begin_run(row), "finished", 0, "");
+  }
+  const auto usual = place.run({"ls"});
+  CHECK_THAT(usual.out, !ContainsSubstring("tiny-evaluate"));
+  CHECK(usual.err == "1 run of evaluate, predict and embed not listed; --all or a filter lists them\n");
+  CHECK_THAT(place.run({"ls", "-n", "1"}).out, !ContainsSubstring("tiny-evaluate") && ContainsSubstring("failed"));
+  for (const auto& words : {std::vector<std::string>{"ls", "--all"}, {"ls", "strategy:evaluate"}}) {
+    const auto listed = place.run(words);
+    CHECK_THAT(listed.out, ContainsSubstring("tiny-evaluate"));
+    CHECK(listed.err.empty());
+  }
+  CHECK(place.list().size() == 2);
 }
 
 TEST_CASE("runs are named, tagged, grouped, annotated and archived on the command line") {

@@ -24,7 +24,7 @@ CommandResult recommend(const std::string& model, std::vector<std::string> optio
 }  // namespace
 
 TEST_CASE("expectation 9: recommend prints its choice, the reason, the alternatives, and what would change it") {
-  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"});
+  auto result = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8", "--why"});
   REQUIRE(result.code == 0);
   CHECK_THAT(result.out, ContainsSubstring("fsdp FULL_SHARD, micro-batch"));
   CHECK_THAT(result.out,
@@ -35,6 +35,9 @@ TEST_CASE("expectation 9: recommend prints its choice, the reason, the alternati
   CHECK_THAT(result.out, ContainsSubstring("> fsdp FULL_SHARD"));
   CHECK_THAT(result.out, ContainsSubstring("what would change the answer:\n"));
   CHECK_THAT(result.out, ContainsSubstring("num_nodes = 2: "));
+  const auto brief = recommend("llama-7b.toml", {"--device-kind", "h100-80g", "--devices", "8"}).out;
+  CHECK_THAT(brief, !ContainsSubstring("rule: ") && !ContainsSubstring("MFU: ") && ContainsSubstring("\n  because ") &&
+                        ContainsSubstring("--why: the rule, and what the figures mean\n"));
 }
 
 TEST_CASE("recommend --json has the structure that scripts rely on") {
@@ -215,11 +218,11 @@ TEST_CASE("the strategy of the recipe is one of the candidates") {
 }
 
 TEST_CASE("recommend prints how a rule differs from its document") {
-  auto medium = recommend("gpt-774m.toml", {"--device-kind", "a100-40g", "--devices", "8"});
+  auto medium = recommend("gpt-774m.toml", {"--device-kind", "a100-40g", "--devices", "8", "--why"});
   CHECK_THAT(medium.out,
              ContainsSubstring("(Strategy Selection Guide, row 3)\n  differs: the guide recommends this if memory "
                                "is limited, and Lightning's user guide recommends DDP; here, "));
-  auto single = recommend("gpt-1558m.toml", {"--device-kind", "t4"});
+  auto single = recommend("gpt-1558m.toml", {"--device-kind", "t4", "--why"});
   CHECK_THAT(single.out, !ContainsSubstring("differs: "));
 }
 
@@ -234,14 +237,25 @@ TEST_CASE("if nothing fits, recommend exits with 1 and prints the missing memory
   CHECK_THAT(result.out, ContainsSubstring("does not fit: "));
 }
 
+TEST_CASE("recommend reads the usual names of a device") {
+  for (const char* name : {"rtx4090-24g", "4090", "RTX4090"}) {
+    const auto result = recommend("gpt-124m.toml", {"--device-kind", name, "--json"});
+    INFO(name << ": " << result.err);
+    CHECK(nlohmann::json::parse(result.out).at("devices") == "1 x rtx4090");
+  }
+}
+
 TEST_CASE("recommend refuses wrong requests") {
   auto wrong = [](std::vector<std::string> options) {
     auto result = recommend("gpt-124m.toml", std::move(options));
     CHECK(result.code == 2);
     return result.err;
   };
-  CHECK_THAT(wrong({"--device-kind", "h100"}),
-             ContainsSubstring("unknown device kind \"h100\", did you mean \"h100-80g\"?; known: "));
+  CHECK_THAT(
+      wrong({"--device-kind", "h100"}),
+      ContainsSubstring("unknown device kind \"h100\", did you mean \"h100-80g\" or \"h100-80g-pcie\"?; known: "));
+  CHECK_THAT(wrong({"--device-kind", "24GB"}),
+             ContainsSubstring("did you mean \"a10\", \"l4\", \"rtx3090\" or \"rtx4090\"?; known: "));
   CHECK_THAT(wrong({"--device-kind", "v100"}),
              ContainsSubstring(
                  "v100 has compute capability 7.0, but this runner is built for CUDA 13, which needs 7.5 or later"));
@@ -293,7 +307,7 @@ TEST_CASE("recommend learns from earlier runs, reports that, and prints an error
   REQUIRE(single["strategy"] == "single");
   CHECK(std::abs(single["step_seconds"].get<double>() / 0.2 - 1) < 0.1);
   CHECK((single["step_seconds_error"] > 0.04 && single["step_seconds_error"] < 0.2));
-  auto text = place.run({"recommend", "tiny.toml", "--devices", "1"}, {{"LC_ALL", "C"}}).out;
+  auto text = place.run({"recommend", "tiny.toml", "--devices", "1", "--why"}, {{"LC_ALL", "C"}}).out;
   CHECK_THAT(text, ContainsSubstring("times: a guess at this CPU, corrected by 1 earlier run\n") &&
                        ContainsSubstring(" +-") && ContainsSubstring("STEP has a standard error: about two of three"));
   // There was no run of another width, so its error is larger.

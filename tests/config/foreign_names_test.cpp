@@ -217,8 +217,8 @@ profiler = "simple"
   REQUIRE(loader.notes.size() == 3);
   CHECK(loader.notes[0] == "`num_workers`: read as data.num_workers = 4");
   CHECK(loader.data.num_workers == 4);
-  CHECK(
-      wrong("use_distributed_sampler = false\n").starts_with("`use_distributed_sampler` cannot be false: every rank "));
+  CHECK(read_foreign("use_distributed_sampler = false\n").notes.at(0).find("data.order = \"FILE.lua\"") !=
+        std::string::npos);
 }
 
 TEST_CASE("a name whose counterpart has another form is refused, and the error names the counterpart") {
@@ -246,7 +246,11 @@ mode = "min"
   };
   for (const auto& [given, answer] : {Row{"check_val_every_n_epoch=5", "train.val_check_interval"},
                                       {"overfit_batches=10", "data.train"},
-                                      {"limit_test_batches=3", "train.limit_val_batches"},
+                                      {"limit_test_batches=3", "runner evaluate RUN --limit N"},
+                                      {"sampler=x", "data.order = \"FILE.lua\""},
+                                      {"accelerator=MyAccelerator", "plugins.accelerator"},
+                                      {"checkpoint_io=MyIO", "plugins.checkpoint_io"},
+                                      {"output_dir=out", "RUNNER_HOME"},
                                       {"min_epochs=3", "train.early_stopping"},
                                       {"min_steps=3", "train.early_stopping"},
                                       {"reload_dataloaders_every_n_epochs=1", "data.shuffle"},
@@ -260,7 +264,6 @@ mode = "min"
                                       {"model_registry=x", "runner export"},
                                       {"ckpt_path=last", "runner resume"},
                                       {"tpu_cores=8", "devices.devices"},
-                                      {"replace_sampler_ddp=false", "data.shuffle"},
                                       {"collate_fn=f", "data.seq_len"},
                                       {"save_weights_only=true", "runner export"},
                                       {"filename=best", "checkpoints/step-000100"},
@@ -283,6 +286,11 @@ mode = "min"
   for (const char* given : {"data.filename=a.txt", "run.verbose=true", "data.amp=true", "model.flatten=true"})
     CHECK(wrong("", {given}).starts_with("unknown key `"));
   CHECK(suggested({"train.limit_train_batches=5"}) == "train.max_steps");
+  CHECK(suggested({"train.precision=bf16-mixed"}) == "precision.mode");
+  CHECK(suggested({"train.strategy=ddp"}) == "strategy.name");
+  CHECK(suggested({"train.optimizer=adamw"}) == "optimizer.name");
+  CHECK(read_foreign("", {"scale_batch_size=power"}).train.micro_batch_size == Recipe::automatic);
+  CHECK(read_foreign("", {"train.per_device_eval_batch_size=4"}).notes.size() == 1);
   for (const char* name : {"deterministic", "benchmark", "fast_dev_run"})
     CHECK(suggested({fmt::format("train.{}=1", name)}) == fmt::format("run.{}", name));
   CHECK(suggested({"log_every_n_steps=5"}) == "train.log_every_n_steps");
@@ -354,7 +362,8 @@ TEST_CASE("a name of another tool sets the key with the same meaning, and an err
   CHECK(recipe.activation_checkpointing.mode == "all");
   CHECK(read_foreign("", {"activation_checkpointing=all"}).activation_checkpointing.mode == "all");
   CHECK(wrong("precision_plugin = \"MixedPrecision\"\n") ==
-        "`precision_plugin` means precision.mode: `mode` cannot be \"MixedPrecision\"");
+        "`precision_plugin` cannot be \"MixedPrecision\": it is a mode such as bf16-mixed; plugins.precision = "
+        "\"FILE.so\" is one of your own");
   CHECK(wrong("cluster_environment = \"MPI\"\n") ==
         "`cluster_environment` means devices.cluster: `cluster` cannot be \"MPI\"");
   CHECK(wrong("", {"train.early_stopping={monitor=\"val_loss\",check_finite=true}"}) ==

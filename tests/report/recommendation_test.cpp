@@ -84,7 +84,7 @@ TEST_CASE("a recommendation of a pipeline names the rank that needs most memory,
   recipe.origins["devices.mesh"] = {.kind = Origin::Kind::set, .file = "devices.mesh"};
   const auto plan = make_plan(recipe, cpus(2), 256);
   auto recommendation = recommendation_of(plan);
-  const auto text = recommendation_text(recommendation, false);
+  const auto text = recommendation_text(recommendation, false, false);
   CHECK(text.find(fmt::format(" on rank {}", plan.pipeline->largest)) != std::string::npos);
   CHECK(
       text.find("pipeline: interleaved_1f1b with 2 virtual stages a rank, 4 micro-batches a step; the slowest stage is "
@@ -122,7 +122,7 @@ TEST_CASE("a recommendation shows the mesh that was chosen, and what each of its
   auto recommendation = recommendation_of(plan);
   recommendation.recipe_file = "large.toml";
   recommendation.read = [&](const std::string&) { return small_recipe(); };
-  const auto text = recommendation_text(recommendation, false);
+  const auto text = recommendation_text(recommendation, false, false);
   CHECK(text.find("large.toml: fsdp FULL_SHARD on " + to_text(plan.job.mesh)) != std::string::npos);
   CHECK(text.find("axis of the mesh") != std::string::npos);
   CHECK(text.find("sent in a step") != std::string::npos);

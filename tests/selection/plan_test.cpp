@@ -356,6 +356,19 @@ TEST_CASE("auto_wrap_policy accepts layer classes and PyTorch's policies") {
   CHECK(units({"nn.TransformerEncoderLayer", "GPTBlock"}) == blocks);
   CHECK(units("LlamaDecoderLayer") == blocks);
   CHECK(units("size_based_auto_wrap_policy") == 1);
+  const auto noted = [](const std::string& strategy, const nlohmann::json& options, const std::string& note) {
+    auto r = small_recipe();
+    r.strategy.name = strategy;
+    r.strategy.options = options;
+    return std::ranges::count(make_plan(r, cpus(2), 256).notes, note);
+  };
+  const std::string classes =
+      "`auto_wrap_policy`: a class of layers means \"block\": each block is a unit, of whichever class";
+  CHECK(noted("fsdp", {{"auto_wrap_policy", {"ViTLayer"}}}, classes) == 1);
+  CHECK(noted("fsdp", {{"auto_wrap_policy", "block"}}, classes) == 0);
+  const std::string on_host = "`placement_policy`: no effect on CPU, where chunks are always in host memory";
+  CHECK(noted("colossalai", {{"placement_policy", "cpu"}}, on_host) == 1);
+  CHECK(noted("colossalai", {{"placement_policy", "cuda"}}, on_host) == 0);
   auto r = small_recipe();
   r.strategy.name = "fsdp";
   r.strategy.options = {{"auto_wrap_policy", {"nn.Linear"}}};

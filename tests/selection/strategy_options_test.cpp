@@ -194,6 +194,8 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
       "unknown strategy `context_parallel`: context parallelism is an axis that any strategy can have: devices.mesh = "
       "{ context = 2 }, with strategy.context_parallel = \"gather\", \"ring\" or \"ulysses\"");
   CHECK(!problems("context_parallel", {})[0].suggestion);
+  for (const char* name : {"ParallelStrategy", "Strategy"})
+    CHECK(problems(name, {})[0].message.find("it is a base class in Lightning") != std::string::npos);
   CHECK(
       only_message("MegatronStrategy", {}) ==
       "unknown strategy `MegatronStrategy`: any strategy can have several axes: strategy = \"fsdp\" with devices.mesh "
@@ -227,6 +229,8 @@ TEST_CASE("mistakes in [strategy] are reported with a solution") {
   CHECK(only_message("fsdp", {{"hybrid_group_size", 0}}) == "`hybrid_group_size` must be at least 1, not 0");
   CHECK(only_message("ddp", {{"timeout", "soon"}}) ==
         "`timeout` must be a duration such as \"30m\" or \"1d12h\", not \"soon\"");
+  CHECK(problems("single", {{"timeout", "30m"}, {"process_group_backend", "gloo"}}).empty());
+  CHECK(problems("fsdp", {{"sync_dist", true}})[0].other_message.starts_with("nearest: `"));
   CHECK(problems("auto", {{"cpu_offload", true}}).empty());
   CHECK(only_message("auto", {{"cpu_ofload", true}}) == "no strategy has an option `cpu_ofload`");
   CHECK(problems("auto", {{"cpu_ofload", true}})[0].suggestion == "cpu_offload");
@@ -294,6 +298,7 @@ TEST_CASE("an option without an effect in a job gives a note with its condition"
   CHECK(idle("fsdp", {{"forward_prefetch", false}, {"backward_prefetch", "NONE"}}).empty());
   CHECK(idle("fsdp", {{"forward_prefetch", true}, {"backward_prefetch", "BACKWARD_PRE"}}, cuda).empty());
   CHECK(idle("ddp", {{"timeout", "30m"}}) == note("timeout", "several ranks"));
+  CHECK(idle("single", {{"timeout", "30m"}}) == note("timeout", "several ranks"));
   CHECK(idle("ddp", {{"timeout", "30m"}, {"process_group_backend", "gloo"}}, pair).empty());
   CHECK(idle("zero", {{"stage3_max_live_parameters", 1}}) == note("stage3_max_live_parameters", "stage = 3"));
   CHECK(idle("zero", {{"stage3_max_live_parameters", 1}, {"stage", 3}}).empty());

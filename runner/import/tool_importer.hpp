@@ -1,0 +1,23 @@
+// Translates the configuration files of other training tools by their tables of names (schemas/names).
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runner/config/located_json.hpp"
+
+namespace runner {
+
+/// The tools: huggingface, axolotl, llamafactory, torchtitan, lightning.
+std::vector<std::string> configuration_tools();
+
+/// Reads a file of at most 1 MiB by its suffix: .json, .toml, .yaml or .yml. Throws RecipeError at the first mistake, and Error(usage)
+/// for another suffix or a larger file.
+LocatedJson read_configuration(const std::string& file);
+
+/// The tool whose names the configuration has most of, or "deepspeed"; empty if it has few names of any.
+std::string tool_of(const LocatedJson& configuration);
+
+/// The configuration as sections of a recipe. What is not translated is in comments above them, each with its place and the reason.
+std::string tool_as_recipe(const std::string& tool, const LocatedJson& configuration);
+
+}  // namespace runner
