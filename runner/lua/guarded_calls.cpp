@@ -111,7 +111,7 @@ int call_wrapped(lua_State* lua) {
   int results = resume(lua, thread, lua_gettop(lua));
   if (results >= 0) return results;
   int status = lua_status(thread);
-  if (status != LUA_OK && status != LUA_YIELD) {
+  if (status != LUA_OK && status != LUA_YIELD && !Machine::poisoned(thread)) {
     lua_pop(lua, 1);
     status = reset(lua, thread);
     lua_xmove(thread, lua, 1);
