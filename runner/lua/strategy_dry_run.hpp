@@ -1,5 +1,6 @@
 // Calls the functions of a strategy in Lua without a training, to find names that do not exist. It needs no LibTorch and takes milliseconds.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,9 @@ namespace runner::lua {
 
 /// The classes of the objects of a dry run. Tests compare their members with those of a training (strategy_classes()).
 std::vector<const Class*> dry_run_classes();
+
+/// The objects that these functions get as their first arguments.
+std::map<std::string, std::vector<const Class*>> strategy_arguments();
 
 /// Calls setup, setup_module, reduce and after_update with objects that have the names of the real ones, and constants as values. Two ranks,
 /// ten updates. Reports only mistakes that do not depend on values: a name that an object does not have, and a global
