@@ -7,6 +7,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/run_row.hpp"
 #include "runner/launch/event_kinds.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
@@ -64,7 +65,7 @@ void RunProgress::show_step(const PointGroup& group) {
 
 void RunProgress::show_validation(const PointGroup& group) {
   std::vector<std::string> values;
-  for (const auto& point : group.points) values.push_back(fmt::format("{} {:.4f}", point.name, point.value));
+  for (const auto& point : group.points) values.push_back(point.name + " " + metric_text(point.value));
   progress_->validation(group.step, join(values, "  "));
 }
 

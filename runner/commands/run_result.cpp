@@ -14,6 +14,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/report/joined_traces.hpp"
 #include "runner/report/profile_table.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/selection/batch.hpp"
 
 namespace runner {
@@ -154,8 +155,8 @@ void RunResult::end(const RunEnd& end) {
 
 std::string RunResult::final_metrics() const {
   std::string text;
-  if (monitor_value_) text += fmt::format(", {} {:.4f}", monitor_, *monitor_value_);
-  if (final_loss_) text += fmt::format(", loss {:.4f}", *final_loss_);
+  if (monitor_value_) text += ", " + monitor_ + " " + metric_text(*monitor_value_);
+  if (final_loss_) text += ", loss " + metric_text(*final_loss_);
   if (timed_seconds_ > 0) text += fmt::format(", {} {}/s", format_count(timed_tokens_ / timed_seconds_), unit_);
   return text.empty() ? text : ":" + text.substr(1);
 }

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "runner/base/text.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
@@ -16,12 +16,6 @@ namespace {
 /// The wait for data is shown if it takes at least this share of the step.
 constexpr double data_wait_share_shown = 0.1;
 constexpr int bar_width_min = 8, bar_width_max = 40;
-
-std::string format_loss(double loss) {
-  const double size = std::abs(loss);
-  return loss == 0 || (size >= 1e-3 && size < 1e5) || !std::isfinite(loss) ? fmt::format("{:.4f}", loss)
-                                                                           : fmt::format("{:.3e}", loss);
-}
 
 std::string steps(const ProgressState& state) {
   if (state.total_steps == 0) return fmt::format("step {}", state.report.step);
@@ -37,7 +31,7 @@ struct Field {
 /// The fields after the step, in the order in which they are shown.
 std::vector<Field> fields(const ProgressState& state) {
   const StepReport& report = state.report;
-  std::vector<Field> list = {{"loss " + format_loss(report.loss), 0}};
+  std::vector<Field> list = {{"loss " + metric_text(report.loss), 0}};
   if (report.tokens_per_s > 0) list.push_back({format_count(report.tokens_per_s) + " " + report.unit + "/s", 2});
   if (report.memory_bytes > 0) list.push_back({"mem " + format_bytes(report.memory_bytes), 4});
   if (state.eta_seconds) list.push_back({"eta " + format_duration(*state.eta_seconds), 1});
@@ -62,7 +56,7 @@ std::string plain_line(const ProgressState& state) {
   std::string line = steps(state);
   auto list = fields(state);
   list.insert(list.begin() + 1, {fmt::format("lr {:.2e}", state.report.lr), 0});
-  if (state.report.grad_norm) list.insert(list.begin() + 2, {"grad norm " + format_loss(*state.report.grad_norm), 0});
+  if (state.report.grad_norm) list.insert(list.begin() + 2, {"grad norm " + metric_text(*state.report.grad_norm), 0});
   for (const auto& field : list) line += "  " + field.text;
   return line;
 }

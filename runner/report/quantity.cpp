@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 #include "runner/base/text.hpp"
@@ -25,6 +26,13 @@ std::string quantity(const std::string& name, const nlohmann::json& value) {
   if (name.ends_with("_s") && !name.ends_with("per_s")) return format_duration(number);
   if (name.ends_with("seconds")) return format_duration(number);
   return value.is_number_integer() ? std::to_string(value.get<int64_t>()) : fmt::format("{:.6g}", number);
+}
+
+std::string metric_text(double value) {
+  if (std::isnan(value)) return "nan";
+  const double size = std::abs(value);
+  const bool usual = value == 0 || (size >= 1e-3 && size < 1e5) || std::isinf(value);
+  return usual ? fmt::format("{:.4f}", value) : fmt::format("{:.3e}", value);
 }
 
 }  // namespace runner

@@ -12,4 +12,7 @@ std::string plain(const nlohmann::json& value);
 /// MHz or none.
 std::string quantity(const std::string& name, const nlohmann::json& value);
 
+/// A value of a metric, with four digits at least: "2.3456", "2.250e-06", "nan" whatever its sign.
+std::string metric_text(double value);
+
 }  // namespace runner
