@@ -292,6 +292,9 @@ class Use(InChromium):
             page = self.page_of(server, path)
             page.wait(f"document.querySelector('#live').innerText.includes('read only') && document.querySelector('.headline') && !{writes}")
             self.assertEqual(page.run("localStorage.getItem('runner.token')"), None)
+            page = self.page_of(server, path + "#token=" + "0" * 32)
+            page.wait("document.querySelector('#toasts').innerText == 'The token in this address is refused. runner ui prints the right address.'")
+            page.wait(f"document.querySelector('#live').innerText.includes('read only') && document.querySelector('.headline') && !{writes}")
 
     def test_log_search(self):
         page = self.view("logs")
