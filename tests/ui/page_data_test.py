@@ -550,6 +550,8 @@ class RealRun(InChromium):
         wanted = json.loads(subprocess.run([RUNNER, "recommend", os.path.join(ROOT, "recipes/tabular.toml"), "--device-kind", kind, "--devices", "4", "--json", "--set", "train.max_epochs=5"], capture_output=True, text=True, check=True).stdout)
         chosen = next(one for one in wanted["candidates"] if one["verdict"] == "chosen")
         self.assertEqual(page.run("document.querySelector('tr.chosen td').firstChild.data"), chosen["label"])
+        self.assertEqual(page.run("document.querySelector('tr.chosen').closest('table').querySelector('th:nth-child(4) .unit').innerText"), "samples/s")
+        self.assertRegex(page.run("document.querySelector('tr.chosen td:nth-child(4)').innerText"), r"^[\d.]+( [kMG])?$")
         self.assertEqual("of context" in page.run("document.querySelector('main').innerText"), chosen["memory_parts"]["context"] > 0)
         self.assertEqual(page.run("document.querySelectorAll('tr.chosen')[0].closest('tbody').rows.length"), len(wanted["candidates"]))
         self.assertIn(f"device={kind}", page.run("location.search"))

@@ -252,7 +252,7 @@ function candidates(answer, here) {
             h("th", "Strategy"),
             h("th.num", "Memory ", h("span.unit", "per rank")),
             h("th.num", "Step"),
-            h("th.num", "Speed ", h("span.unit", "tokens/s")),
+            h("th.num", "Speed ", h("span.unit", all.some((one) => one.samples_per_s) ? "samples/s" : "tokens/s")),
             h("th", "Verdict"),
           ),
         ),
@@ -264,7 +264,7 @@ function candidates(answer, here) {
               h("td", one.label ?? one.strategy, one.recipes_own ? h("span.tag", { style: { marginLeft: "8px" } }, "the recipe's") : null),
               h("td.num", one.memory_bytes_per_rank ? bytes(one.memory_bytes_per_rank) : ""),
               h("td.num", one.step_seconds ? duration(one.step_seconds) : ""),
-              h("td.num", one.tokens_per_s ? count(one.tokens_per_s) : ""),
+              h("td.num", one.tokens_per_s || one.samples_per_s ? count(one.tokens_per_s ?? one.samples_per_s) : ""),
               h(
                 "td",
                 { title: one.reason, style: { maxWidth: "420px" } },
