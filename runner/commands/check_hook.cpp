@@ -7,6 +7,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/script_lines.hpp"
 #include "runner/commands/tiny_training.hpp"
 #include "runner/config/config.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -122,14 +123,16 @@ ExitCode check_hook(const std::string& file, const std::string& recipe_file) {
   const bool failed =
       hook.file.functions.contains("on_exception") && fails_in_exception(training, hook.file.name, 2 * steps + 1);
   const auto missing = describe_calls(training, hook);
+  const auto lines = describe_lines(training);
   if (failed) return ExitCode::run_failed;
   const auto trained =
       fmt::format("two ranks trained {} with it, stopped, and continued from the checkpoint for {} more",
                   counted(before, "step"), after);
-  if (missing.empty())
-    log::info("{} is fine: every function of it ran; {}", file, trained);
+  if (missing.empty() && lines.everything)
+    log::info("{} is fine: {}; {}", file, lines.text, trained);
   else
-    log::info("{} has no error in what ran; not called: {}; {}", file, join(missing, ", "), trained);
+    log::info("{} has no error in what ran; {}{}; {}", file,
+              missing.empty() ? "" : "not called: " + join(missing, ", ") + "; ", lines.text, trained);
   return ExitCode::done;
 }
 

@@ -4,6 +4,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/script_lines.hpp"
 #include "runner/commands/tiny_training.hpp"
 #include "runner/config/config.hpp"
 #include "runner/launch/rank_logs.hpp"
@@ -91,8 +92,9 @@ ExitCode check_strategy(const std::string& given, const std::string& recipe_file
   if (code == 0) code = training.train(2 * steps);
   show_prints(training);
   if (code != 0) return static_cast<ExitCode>(code);
-  log::info("{} is fine: two ranks trained {} steps with it, stopped, and continued from the checkpoint for {} more",
-            file, steps, steps);
+  const auto lines = describe_lines(training);
+  log::info("{} {}{}; two ranks trained {} steps with it, stopped, and continued from the checkpoint for {} more", file,
+            lines.everything ? "is fine: " : "has no error in what ran; ", lines.text, steps, steps);
   return ExitCode::done;
 }
 

@@ -126,6 +126,21 @@ std::string head(const char* letter, const json& run) {
   return fmt::format("{}  {}  {}, {}\n", letter, plain(run.at("id")), plain(run.at("name")), plain(run.at("status")));
 }
 
+/// Long texts without the words that both begin and end with, such as two commands.
+std::pair<std::string, std::string> differing_words(const std::string& a, const std::string& b) {
+  constexpr size_t long_text = 60;
+  if (std::max(a.size(), b.size()) <= long_text) return {a, b};
+  auto of_a = split(a, ' '), of_b = split(b, ' ');
+  const auto most = static_cast<std::ptrdiff_t>(std::min(of_a.size(), of_b.size()));
+  const auto begin = std::mismatch(of_a.begin(), of_a.begin() + most, of_b.begin()).first - of_a.begin();
+  const auto end = std::mismatch(of_a.rbegin(), of_a.rbegin() + (most - begin), of_b.rbegin()).first - of_a.rbegin();
+  const auto middle = [&](const std::vector<std::string>& words) {
+    const std::string text = join(std::vector<std::string>(words.begin() + begin, words.end() - end), " ");
+    return (begin > 0 ? "... " : "") + (text.empty() ? "-" : text) + (end > 0 ? " ..." : "");
+  };
+  return {middle(of_a), middle(of_b)};
+}
+
 /// The texts of both cells of a row. The cells of two lists have only the elements that the other list lacks.
 std::pair<std::string, std::string> cells_of(const Difference& entry) {
   const auto without = [](const json& list, const json& other) {
@@ -138,7 +153,7 @@ std::pair<std::string, std::string> cells_of(const Difference& entry) {
     if (const json a = without(entry.a, entry.b), b = without(entry.b, entry.a); a != b)
       return {a.empty() ? "-" : plain(a), b.empty() ? "-" : plain(b)};
   const std::string a = quantity(entry.key, entry.a), b = quantity(entry.key, entry.b);
-  return a != b ? std::pair(a, b) : std::pair(plain(entry.a), plain(entry.b));  // they differ in later digits
+  return a != b ? differing_words(a, b) : std::pair(plain(entry.a), plain(entry.b));  // they differ in later digits
 }
 
 void print_text(const json& a, const json& b, const std::vector<Part>& parts) {

@@ -29,13 +29,13 @@ std::string samples_text(const json& event) {
 
 }  // namespace
 
-std::string event_text(const json& event) {
+std::string event_text(const json& event, bool with_rank) {
   const std::string samples = samples_text(event);
   if (event.contains("message")) return plain(event["message"]) + samples;
   std::vector<std::string> values;
   for (const auto& [key, value] : event.items())
-    if (key != "time" && key != "event" && key != "lost_share" && value.is_primitive())
-      values.push_back(key + " " + plain(value));
+    if (key != "time" && key != "event" && key != "lost_share" && value.is_primitive() && (with_rank || key != "rank"))
+      values.push_back(key + " " + quantity(key, value));
   return join(values, ", ") + samples;
 }
 

@@ -22,6 +22,7 @@
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/run_id.hpp"
 #include "runner/ledger/run_kinds.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -82,6 +83,13 @@ std::string metric_cell(const RunRow& run) {
   return run.metric_value ? run.metric + " " + metric_text(*run.metric_value) : "-";
 }
 
+/// Of a file of the user's, its name.
+std::string strategy_cell(const RunRow& run) {
+  const auto folder = run.strategy.rfind('/');
+  return run.strategy.starts_with("lua:") && folder != std::string::npos ? "lua:" + run.strategy.substr(folder + 1)
+                                                                         : run.strategy;
+}
+
 constexpr int why_width = 80;  // `runner show` prints all of it
 
 /// `imported`: as imported_kinds().
@@ -94,14 +102,15 @@ std::string why_cell(const RunRow& run, const std::map<std::string, std::string>
   return why.empty() ? folder : why + "; " + folder;
 }
 
-/// The usual table. In a terminal of less than 110 characters it has the short ids, and no column of equal strategies.
+/// The usual table. In a terminal of less than 110 characters it has the short ids, and no column of equal strategies; in one of less than
+/// 80, only what tells runs apart.
 std::string table(const std::vector<RunRow>& runs) {
   const double now = wall_seconds();
   std::vector<std::string> whys;
   const auto imported = imported_kinds(ledger_home());
   for (const auto& run : runs) whys.push_back(why_cell(run, imported));
   const int width = terminal_width(STDOUT_FILENO);
-  const bool narrow = width > 0 && width < 110;
+  const bool narrow = width > 0 && width<110, tiny = width> 0 && width < 80;
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> rows(runs.size());
   const auto add = [&](const Column& column, const auto& cell_of) {
@@ -117,13 +126,13 @@ std::string table(const std::vector<RunRow>& runs) {
   add({"ID"}, [&](const RunRow& run) { return narrow ? id_end(run.id) : run.id; });
   add({.title = "NAME", .may_shrink = true}, [](const RunRow& run) { return run.name; });
   add({"STATUS"}, [](const RunRow& run) { return run.status; });
-  if (!narrow || !one_strategy) add({"STRATEGY"}, [](const RunRow& run) { return run.strategy; });
-  add({"STARTED"}, [&](const RunRow& run) { return format_ago(run.started, now); });
-  add({"TOOK", true}, [&](const RunRow& run) { return format_duration(seconds_taken(run, now)); });
+  if (!tiny && (!narrow || !one_strategy)) add({.title = "STRATEGY", .may_shrink = true}, strategy_cell);
+  if (!tiny) add({"STARTED"}, [&](const RunRow& run) { return format_ago(run.started, now); });
+  if (!tiny) add({"TOOK", true}, [&](const RunRow& run) { return format_duration(seconds_taken(run, now)); });
   add({"STEPS", true}, [](const RunRow& run) { return std::to_string(run.steps); });
   add({"METRIC", true}, metric_cell);
-  add_if_used("GROUP", [](const RunRow& run) { return run.group; });
-  add_if_used("TAGS", [](const RunRow& run) { return join(run.tags, ", "); });
+  if (!tiny) add_if_used("GROUP", [](const RunRow& run) { return run.group; });
+  if (!tiny) add_if_used("TAGS", [](const RunRow& run) { return join(run.tags, ", "); });
   add_if_used("WHY", [&](const RunRow& run) { return whys[static_cast<size_t>(&run - runs.data())]; });
   return format_table(columns, rows);
 }

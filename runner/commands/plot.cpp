@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <memory>
 
@@ -131,7 +132,8 @@ BarChart in_binary_unit(BarChart chart) {
 
 TerminalChart terminal_of(const PlotOptions& options) {
   constexpr int usual_columns = 80, usual_rows = 20;
-  const int width = terminal_width(STDOUT_FILENO);
+  const char* columns = std::getenv("COLUMNS");  // of a terminal that is behind the pipe
+  const int terminal = terminal_width(STDOUT_FILENO), width = terminal > 0 || !columns ? terminal : std::atoi(columns);
   return {.columns = options.width > 0 ? options.width
                      : width > 0       ? width
                                        : usual_columns,
@@ -193,7 +195,7 @@ ExitCode plot(const PlotOptions& options) {
       log::info("note: {} curves share colours; fewer runs are easier to tell apart, for example with limit:{}",
                 chart.lines.size(), distinct_lines);
     Chart titled = chart;
-    if (titled.title.empty() && titled.lines.size() == 1) titled.title = titled.y_label;
+    if (titled.title.empty()) titled.title = titled.y_label;
     show(chart, draw_chart(titled, terminal_of(options)));
   }
   return ExitCode::done;

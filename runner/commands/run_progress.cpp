@@ -8,6 +8,7 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/run_row.hpp"
 #include "runner/launch/event_kinds.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {

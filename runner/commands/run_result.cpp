@@ -15,6 +15,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/report/joined_traces.hpp"
 #include "runner/report/profile_table.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/selection/batch.hpp"
 
 namespace runner {

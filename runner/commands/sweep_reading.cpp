@@ -238,8 +238,8 @@ ExitCode importance(const SweepReadingOptions& options) {
               row.space.value("metric", "value").c_str(), std::to_string(observations.size()).c_str());
   std::vector<std::vector<std::string>> rows;
   for (const auto& one : list) rows.push_back({one.parameter, fmt::format("{:.0f} %", 100 * one.share)});
-  std::fputs(format_table({{"PARAMETER"}, {"SHARE", true}}, rows).c_str(), stdout);
-  std::puts("shares may add up to more than 100 %: the values of two parameters can be correlated by chance");
+  std::fputs(format_table({{"PARAMETER"}, {"BY ITSELF", true}}, rows).c_str(), stdout);
+  std::puts("these are not parts of one whole, and may add up to more than 100 %: the values of two parameters can be correlated by chance");
   return ExitCode::done;
 }
 

@@ -13,6 +13,7 @@
 #include "runner/config/config.hpp"
 #include "runner/launch/lines.hpp"
 #include "runner/ledger/ledger.hpp"
+#include "runner/lua/script_file.hpp"
 
 namespace runner {
 
@@ -77,7 +78,7 @@ int TinyTraining::train(int64_t steps, const std::vector<std::string>& overrides
   begun_ = true;
   command.arguments.insert(command.arguments.end(), {"--set", fmt::format("train.max_steps={}", steps)});
   for (const auto& text : overrides) command.arguments.insert(command.arguments.end(), {"--set", text});
-  command.environment = {{"RUNNER_HOME", home()}};
+  command.environment = {{"RUNNER_HOME", home()}, {lua::lines_variable, lines_file().string()}};
   command.out = command.log = talk.write.get();
   pid_t child = start_child(command);
   talk.write.close();

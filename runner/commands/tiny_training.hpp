@@ -18,6 +18,8 @@ class TinyTraining {
   /// The script as an absolute path, which is valid in any folder; a bare name of a shipped script is unchanged.
   const std::string& script() const { return script_; }
   fs::path folder() const { return folder_.path(); }
+  /// The lines of scripts that ran, each as FILE:LINE; missing if there are none.
+  fs::path lines_file() const { return folder() / "lines"; }
   /// Its own ledger, for Ledger::Mode::read.
   std::string home() const { return (folder() / "home").string(); }
 

@@ -143,7 +143,7 @@ ui::Hooks ui_hooks() {
           .device_kinds = kinds_of_devices,
           .sweep_summary = sweep_summary,
           .best_checkpoint = [](const Ledger& ledger, const json& run) { return best_checkpoint_of(ledger, run); },
-          .event_text = event_text,
+          .event_text = [](const json& event) { return event_text(event, /*with_rank=*/false); },
           .version = build_id()};
 }
 

@@ -52,7 +52,12 @@ class CurveReducer {
       average_ = weight_ * average_ + (1 - weight_) * y;
       missing_ *= weight_;
     }
-    if (!(x >= range_.low && x <= range_.high)) return;
+    if (!(x >= range_.low && x <= range_.high)) {
+      const std::array<double, 3> neighbour{x, y, weight_ > 0 ? average_ / (1 - missing_) : y};
+      if (finite && x < range_.low) curve_.before = neighbour;
+      if (finite && x > range_.high && !curve_.after) curve_.after = neighbour;
+      return;
+    }
     ++curve_.points;
     const double column = (x / 2 - range_.low / 2) * (2 * scale_);  // the range may be longer than any number
     const auto index = column < static_cast<double>(columns_ - 1) ? static_cast<int64_t>(column) : columns_ - 1;
@@ -124,7 +129,7 @@ class CurveReducer {
   Curve curve_;
 };
 
-/// Gives the points to the reducer by an aggregate function of SQL, which takes half of the time of a loop over rows.
+/// Gives the points of these steps, and one on each side, to the reducer by an aggregate function of SQL, which takes half of the time of a loop over rows.
 void reduce_all(sqlite::Database& database, CurveReducer& reducer, int64_t run, int64_t key, int64_t first,
                 int64_t last) {
   const auto step = [](sqlite3_context* context, int, sqlite3_value** values) {
@@ -136,8 +141,11 @@ void reduce_all(sqlite::Database& database, CurveReducer& reducer, int64_t run, 
   const auto end = [](sqlite3_context* context) { sqlite3_result_null(context); };
   database.check(sqlite3_create_function_v2(database.handle(), "reduce_curve", 2, SQLITE_UTF8, &reducer, nullptr, step,
                                             end, nullptr));
-  database.run("SELECT reduce_curve(step, value) FROM metric WHERE run = ? AND key = ? AND step >= ? AND step <= ?",
-               run, key, first, last);
+  database.run(
+      "SELECT reduce_curve(step, value) FROM metric WHERE run = ?1 AND key = ?2 AND step >= coalesce((SELECT max(step) "
+      "FROM metric WHERE run = ?1 AND key = ?2 AND step < ?3), ?3) AND step <= coalesce((SELECT min(step) FROM metric "
+      "WHERE run = ?1 AND key = ?2 AND step > ?4), ?4)",
+      run, key, first, last);
 }
 
 }  // namespace

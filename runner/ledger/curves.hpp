@@ -1,6 +1,7 @@
 // Curves for the screen: a metric of a run, reduced to the least and the greatest value of each column of pixels, so that no spike
 // disappears.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,7 +31,9 @@ struct Curve {
   /// is corrected for its start, and values that are not finite are left out.
   std::vector<double> smooth_x, smooth_y;
   std::vector<double> nan_x, infinity_x,
-      minus_infinity_x;   ///< where values are not finite; at most one of each kind per column
+      minus_infinity_x;  ///< where values are not finite; at most one of each kind per column
+  /// The nearest finite points on both sides of the range, to which the line goes on: x, y, and the average there (without smoothing: y).
+  std::optional<std::array<double, 3>> before = {}, after = {};
   int64_t points = 0;     ///< of the range, before the reduction
   int64_t nonfinite = 0;  ///< of them
   int64_t without_x = 0;  ///< points of the metric, of any range, at steps where the x metric has no value

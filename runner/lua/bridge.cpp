@@ -108,9 +108,7 @@ int same_object(lua_State* lua) {
 
 void describe_unknown_member(Machine& machine, const Class& kind, const char* name) noexcept {
   try {
-    std::vector<std::string> names;
-    for (const auto& [method, body] : kind.methods()) names.push_back(method);
-    for (const auto& [property, read] : kind.properties()) names.push_back(property);
+    const auto names = kind.members();
     auto near = nearest(name, names);
     const bool of_lightning = std::string_view(name) == "accelerator" || std::string_view(name) == "precision_plugin";
     machine.failure = fmt::format("a {} has no `{}`{}", kind.name(), name,

@@ -44,6 +44,7 @@ DryRun::DryRun(State& state, const Recipe& recipe)
       has_tokenizer_(!recipe.data.has_token_ids()) {}
 
 void DryRun::run(HookSet& hooks) {
+  hooks.state().note_lines(false);  // what runs here may never run in a training
   auto call = [&](Moment moment) { hooks.call(moment, Value(context_)); };
   call(Moment::setup);
   call(Moment::on_train_start);

@@ -1,6 +1,7 @@
 #include "runner/lua/hook_file.hpp"
 
 #include "runner/lua/shipped.hpp"
+#include "runner/lua/training.hpp"
 
 namespace runner::lua {
 
@@ -30,7 +31,10 @@ const ScriptKind& hook_kind() {
   static const ScriptKind kind = [] {
     std::vector<std::string> functions{"loss", "memory"};
     functions.insert(functions.end(), moment_names().begin(), moment_names().end());
-    return ScriptKind{"hook", "hooks", "recipes/hooks", functions, {}, shipped_hooks()};
+    ScriptKind made{"hook", "hooks", "recipes/hooks", functions, {}, shipped_hooks()};
+    for (const auto& name : functions)
+      if (name != "memory") made.objects[name] = {&hook_context_class()};
+    return made;
   }();
   return kind;
 }

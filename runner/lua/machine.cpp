@@ -1,10 +1,14 @@
 #include "runner/lua/machine.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/descriptor.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner::lua {
@@ -57,19 +61,33 @@ void* State::Machine::allocate(void* self, void* block, size_t old_size, size_t 
     // Long-running operations on large strings execute few instructions. Lets the hook check soon. lua_sethook may be
     // called anywhere.
     if (machine.allocated > bytes_between_checks && machine.running)
-      lua_sethook(machine.running, hook, LUA_MASKCOUNT, 1);
+      lua_sethook(machine.running, hook, machine.hook_events(), 1);
   }
   void* moved = std::realloc(block, new_size);
   if (moved) machine.used += new_size - held;
   return moved;
 }
 
-void State::Machine::hook(lua_State* lua, lua_Debug*) {
+void State::Machine::note_line(const lua_Debug& frame) noexcept {
+  try {
+    if (!notes_lines || !noted_lines.emplace(frame.source, frame.currentline).second) return;
+    const std::string text = fmt::format("{}:{}\n", frame.source + 1, frame.currentline);
+    const Descriptor file(::open(options.lines_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+    if (file.get() >= 0) (void)!::write(file.get(), text.data(), text.size());
+  } catch (...) {  // a line that is not noted is told as one that never ran
+  }
+}
+
+void State::Machine::hook(lua_State* lua, lua_Debug* event) {
   auto& machine = of(lua);
+  if (event->event == LUA_HOOKLINE) {
+    lua_getinfo(lua, "Sl", event);
+    return machine.note_line(*event);
+  }
   int count = lua_gethookcount(lua);
   machine.instructions += count;
   machine.check(lua);
-  if (count != hook_interval) lua_sethook(lua, hook, LUA_MASKCOUNT, hook_interval);
+  if (count != hook_interval) lua_sethook(lua, hook, machine.hook_events(), hook_interval);
 }
 
 void State::Machine::check(lua_State* lua) {
@@ -86,7 +104,7 @@ void State::Machine::check(lua_State* lua) {
 }
 
 void State::Machine::raise_spent(lua_State* lua) {
-  lua_sethook(lua, hook, LUA_MASKCOUNT, 1);  // code that catches this error can execute one instruction only
+  lua_sethook(lua, hook, hook_events(), 1);  // code that catches this error can execute one instruction only
   lua_rawgetp(lua, LUA_REGISTRYINDEX, spent_messages[static_cast<int>(spent)]);  // allocates nothing
   lua_error(lua);
   std::abort();  // lua_error does not return, but is not declared so
@@ -124,7 +142,7 @@ void State::Machine::begin_call() {
   excluded = 0;
   host_failure = nullptr;
   running = main;
-  lua_sethook(main, hook, LUA_MASKCOUNT, hook_interval);
+  lua_sethook(main, hook, hook_events(), hook_interval);
 }
 
 void State::Machine::end_call() {

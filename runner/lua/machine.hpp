@@ -9,6 +9,7 @@
 #include <list>
 #include <lua.hpp>
 #include <map>
+#include <set>
 
 #include "runner/lua/state.hpp"
 
@@ -58,6 +59,10 @@ struct State::Machine {
   void host_failed() noexcept;
   LuaError error_of(int status, const char* message, size_t size) const;
 
+  // ---- lines
+  int hook_events() const { return LUA_MASKCOUNT | (options.lines_file.empty() ? 0 : LUA_MASKLINE); }
+  void note_line(const lua_Debug& frame) noexcept;
+
   const Registered* add(std::string name, Function body, bool method, bool waits = false);
 
   static constexpr int hook_interval = 100;  ///< instructions between checks of the clock
@@ -77,6 +82,8 @@ struct State::Machine {
   double started = 0, excluded = 0, paused_at = 0;
   int depth = 0;
   bool failed = false;  ///< in the current outermost call or in one inside it
+  bool notes_lines = true;  ///< if there is a file for them
+  std::set<std::pair<std::string, int>> noted_lines;
   std::exception_ptr host_failure;
   std::string failure;  ///< message of the last failed registered function
   std::array<char, 512> place_file{};

@@ -1,10 +1,13 @@
 #include "runner/lua/script_file.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
 
 #include "runner/base/text.hpp"
 #include "runner/config/file_format.hpp"
 #include "runner/config/value_check.hpp"
+#include "runner/lua/bytecode.hpp"
 
 namespace runner::lua {
 
@@ -186,6 +189,38 @@ class Loader {
       return;
     }
     file_.functions[key] = value.reference;
+    const auto objects = kind_.objects.find(key);
+    for (size_t i = 0; objects != kind_.objects.end() && i < objects->second.size(); ++i)
+      check_members(*objects->second[i], value.reference, static_cast<int>(i));
+  }
+
+  /// What a function, and the local functions that it passes the object to, ask of an object that is its parameter of this number.
+  void check_members(const Class& object, const Reference& function, int parameter, int depth = 0) {
+    constexpr int deepest = 8;
+    const std::string dump = state_.bytecode(function);
+    if (dump.empty() || depth > deepest) return;
+    const Bytecode code = read_bytecode(dump);
+    for (const auto& member : code.members_of(parameter)) check_member(object, member, code.source);
+    for (const auto& passed : code.passes(parameter))
+      if (const auto helper = state_.upvalue(function, passed.upvalue).reference; helper.is_function())
+        check_members(object, helper, passed.argument, depth + 1);
+  }
+
+  void check_member(const Class& object, const Bytecode::Member& member, const std::string& file) {
+    const auto names = object.members();
+    const bool known = std::ranges::find(names, member.name) != names.end();
+    if ((known && !member.set) || !told_members_.emplace(member.line, member.name).second) return;
+    auto& diagnostic =
+        report(member.line, "unknown-name",
+               known ? fmt::format("`{}`: the fields of a {} cannot be set", member.name, object.name())
+                     : fmt::format("a {} has no `{}`; it has {}", object.name(), member.name, join(names, ", ")),
+               file);
+    if (!known) diagnostic.suggestion = nearest(member.name, names);
+    const auto& excerpt = diagnostic.place.excerpt;
+    const auto at = std::min(excerpt.find("." + member.name), excerpt.find(":" + member.name));
+    if (at == std::string::npos) return;
+    diagnostic.place.column = static_cast<int>(at) + 2;
+    diagnostic.place.span = static_cast<int>(member.name.size());
   }
 
   void read_options(const Value& value) {
@@ -254,6 +289,7 @@ class Loader {
   std::string code_;
   ScriptFile file_;
   std::string text_;
+  std::set<std::pair<int, std::string>> told_members_;  ///< line, name
 };
 
 }  // namespace
@@ -313,6 +349,7 @@ StateOptions script_state_options(const Recipe& recipe) {
   options.limits.seconds = recipe.hooks.time_limit;
   options.trusted = recipe.hooks.trusted;
   options.seed = static_cast<uint64_t>(recipe.run.seed);
+  if (const char* file = std::getenv(lines_variable)) options.lines_file = file;
   return options;
 }
 

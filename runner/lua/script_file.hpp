@@ -26,6 +26,8 @@ struct ScriptKind {
   std::vector<std::string> functions;  ///< names of functions that the program calls
   std::vector<std::string> fields = {};
   const std::map<std::string, std::string>& shipped;  ///< name -> text
+  /// The objects that functions get as their first arguments. What a file asks of them must exist, also if it never runs.
+  std::map<std::string, std::vector<const Class*>> objects = {};
 };
 
 struct ScriptFile {
@@ -68,6 +70,9 @@ nlohmann::json complete_options(const OptionOwner& owner, const std::vector<Opti
 nlohmann::json complete_options(const ScriptFile& file, const nlohmann::json& given,
                                 const std::function<Origin(const std::string&)>& place,
                                 std::vector<Diagnostic>& diagnostics);
+
+/// An environment variable with the name of StateOptions::lines_file.
+inline constexpr const char* lines_variable = "RUNNER_LUA_LINES";
 
 /// The limits in [hooks], which apply to every script of a recipe.
 StateOptions script_state_options(const Recipe& recipe);

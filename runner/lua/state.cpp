@@ -303,6 +303,60 @@ int State::line_of(const Reference& function) {
   return std::max(0, info.linedefined);
 }
 
+namespace {
+
+int append_code(lua_State*, const void* piece, size_t size, void* code) noexcept {
+  try {
+    static_cast<std::string*>(code)->append(static_cast<const char*>(piece), size);
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+/// The code of the function on top of the stack.
+std::string dumped(lua_State* lua) {
+  std::string code;
+  if (lua_dump(lua, append_code, &code, /*strip=*/0) != 0) code.clear();
+  return code;
+}
+
+int compile_chunk(lua_State* lua) {
+  const auto& chunk = *static_cast<const Chunk*>(lua_touserdata(lua, 1));
+  if (luaL_loadbufferx(lua, chunk.text.data(), chunk.text.size(), chunk.chunk_name.c_str(), "t") != LUA_OK)
+    return lua_error(lua);
+  return 1;
+}
+
+}  // namespace
+
+std::string State::bytecode(const Reference& function) {
+  RUNNER_CHECK(function.is_function(), "State::bytecode() needs a function");
+  Value holder(function);
+  Named named{&holder};
+  Call call(*machine_);
+  call.run(push_it, &named);
+  return dumped(call.lua());
+}
+
+Value State::upvalue(const Reference& function, int number) {
+  RUNNER_CHECK(function.is_function(), "State::upvalue() needs a function");
+  Value holder(function);
+  Named named{&holder};
+  Call call(*machine_);
+  call.run(push_it, &named);
+  return lua_getupvalue(call.lua(), -1, number + 1) ? read_value(call.lua(), -1) : Value();
+}
+
+std::string State::bytecode_of(const std::string& text, const std::string& name) {
+  const Chunk chunk{text, "@" + name, "", {}};
+  Call call(*machine_);
+  call.run(compile_chunk, &chunk);
+  return dumped(call.lua());
+}
+
+void State::note_lines(bool wanted) { machine_->notes_lines = wanted; }
+
 json State::to_json(const Reference& table, const std::string& what, const KeepObject& keep, Strings strings) {
   RUNNER_CHECK(table.is_table(), "State::to_json() needs a table");
   Value holder(table);

@@ -27,6 +27,7 @@ struct StateOptions {
   /// Returns the message for an exception of a registered function that is the script's mistake: it becomes a
   /// ScriptMistake. Returns "" for other exceptions. Must not throw.
   std::function<std::string(const std::exception&)> mistake_of = {};
+  std::string lines_file = {};  ///< appends FILE:LINE of each line that is run, once; empty: does not
 };
 
 /// Use each state from one thread. Each file runs in its own environment, with Lua's safe libraries and the given
@@ -73,6 +74,13 @@ class State {
   std::vector<std::string> keys(const Reference& table);
   /// The line where a function begins in its file; 0 for C functions.
   int line_of(const Reference& function);
+  /// For read_bytecode(); "" for C functions. Of a text: of a function that would run it.
+  std::string bytecode(const Reference& function);
+  std::string bytecode_of(const std::string& text, const std::string& name);
+  /// A value of the enclosing code that the function uses; nil if there is none of this number (from 0).
+  Value upvalue(const Reference& function, int number);
+  /// Whether lines that are run are appended to `lines_file`.
+  void note_lines(bool wanted);
   /// A table as plain data. Throws ScriptMistake with the path of cycles, holes, keys other than names or 1..n, and
   /// values that are not data. `what` starts the message. `keep` converts objects; without it they are not allowed.
   /// Keys are always UTF-8.

@@ -185,8 +185,17 @@ std::vector<const Class*> dry_run_classes() {
           &group_stand_in(),   &work_stand_in(),   &tensor_stand_in()};
 }
 
+std::map<std::string, std::vector<const Class*>> strategy_arguments() {
+  const Class *context = &context_stand_in(), *bucket = &bucket_stand_in(), *model = &model_stand_in();
+  return {{"setup", {context}},
+          {"setup_module", {model, context}},
+          {"reduce", {bucket, context}},
+          {"after_update", {context}}};
+}
+
 void check_strategy_calls(State& state, const StrategyFile& file, const json& options,
                           std::vector<Diagnostic>& diagnostics) {
+  state.note_lines(false);
   DryContext dry{.state = &state};
   auto context = Object::make(context_stand_in(), &dry);
   const Value kept(state.table(json::object())), chosen(state.read_only(options));

@@ -1,5 +1,6 @@
 // Calls the functions of a strategy in Lua without a training, to find names that do not exist. It needs no LibTorch and takes milliseconds.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ std::vector<const Class*> dry_run_classes();
 /// The operation in argument `index` of a collective that reduces: sum (the default), mean, product, min or max. Throws ScriptMistake for
 /// another one, in a training as in a dry run.
 std::string reduction_at(const Arguments& arguments, int index);
+
+/// The objects that these functions get as their first arguments.
+std::map<std::string, std::vector<const Class*>> strategy_arguments();
 
 /// Calls setup, setup_module, reduce and after_update with objects that have the names of the real ones, and constants as values. Two ranks,
 /// ten updates. Reports only mistakes that do not depend on values: a name that an object does not have, a global

@@ -2,6 +2,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/lua/shipped.hpp"
+#include "runner/lua/strategy_dry_run.hpp"
 #include "runner/lua/strategy_registry.hpp"
 
 namespace runner::lua {
@@ -13,7 +14,8 @@ const std::string prefix = "lua:";
 const ScriptKind& comm_hook_kind() {
   static const ScriptKind kind{
       "comm hook", "strategy",          "recipes/strategies_lua", {"setup", "reduce", "memory", "traffic"},
-      {},          shipped_strategies()};
+      {},          shipped_strategies(),
+      strategy_arguments()};
   return kind;
 }
 
@@ -101,7 +103,8 @@ const ScriptKind& strategy_kind() {
       "recipes/strategies_lua",
       {"setup", "setup_module", "setup_optimizer", "units", "shard", "reduce", "after_update", "memory", "traffic"},
       {"base", "replicas_differ"},
-      shipped_strategies()};
+      shipped_strategies(),
+      strategy_arguments()};
   return kind;
 }
 

@@ -110,9 +110,7 @@ const Class& snapshot_class() {
   return kind;
 }
 
-const Class& context_class();
-
-Training& training_of(const Arguments& arguments) { return *arguments.as<Training*>(0, context_class()); }
+Training& training_of(const Arguments& arguments) { return *arguments.as<Training*>(0, hook_context_class()); }
 
 std::string sync_of(const Arguments& arguments) {
   if (!arguments.has(3)) return "none";
@@ -266,7 +264,9 @@ void add_larger(Class& made) {
   });
 }
 
-const Class& context_class() {
+}  // namespace
+
+const Class& hook_context_class() {
   static const Class kind = [] {
     Class made("context");
     add_properties(made);
@@ -278,8 +278,6 @@ const Class& context_class() {
   return kind;
 }
 
-}  // namespace
-
-std::shared_ptr<Object> make_context(Training& training) { return Object::make(context_class(), &training); }
+std::shared_ptr<Object> make_context(Training& training) { return Object::make(hook_context_class(), &training); }
 
 }  // namespace runner::lua

@@ -78,6 +78,8 @@ class Training {
   virtual nlohmann::json generate(const Generation& wanted) = 0;
 };
 
+const Class& hook_context_class();
+
 /// The `ctx` for HookSet::call(). The training must outlive it. Invalidate it when the training ends.
 std::shared_ptr<Object> make_context(Training& training);
 

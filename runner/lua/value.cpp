@@ -22,6 +22,13 @@ std::string kind_at(lua_State* lua, int index) {
   }
 }
 
+std::vector<std::string> Class::members() const {
+  std::vector<std::string> names;
+  for (const auto& [method, body] : methods_) names.push_back(method);
+  for (const auto& [property, read] : properties_) names.push_back(property);
+  return names;
+}
+
 std::string kind_of(const Value& value) {
   if (value.object) return "a " + value.object->kind().name();
   if (value.reference) return value.reference.is_function() ? "a function" : "a table";

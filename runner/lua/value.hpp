@@ -80,6 +80,8 @@ class Class {
   bool waits(const std::string& method) const { return waiting_.contains(method); }
   const std::map<std::string, std::function<Value(Object&)>>& properties() const { return properties_; }
   const std::map<std::string, Function>& operations() const { return operations_; }
+  /// The names of methods and properties.
+  std::vector<std::string> members() const;
 
  private:
   std::string name_;

@@ -7,6 +7,7 @@
 
 #include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {

@@ -24,13 +24,13 @@ void flatten(const json& value, const std::string& key, std::map<std::string, js
 
 /// What is compared in one of the four parts.
 struct ComparedRun {
-  std::string id;
+  std::string id, metric;
   std::map<std::string, json> config, code, environment, results;
 };
 
 ComparedRun read_compared(const Ledger& ledger, const std::string& id) {
   const json run = ledger.show(id);
-  ComparedRun compared{.id = id, .config = {}, .code = {}, .environment = {}, .results = {}};
+  ComparedRun compared{.id = id, .metric = run["metric"], .config = {}, .code = {}, .environment = {}, .results = {}};
   flatten(run["config"], "", compared.config);
   compared.config.erase("run.name");
   flatten(run["git"], "git", compared.code);
@@ -81,7 +81,7 @@ Response get_compare(const Api& api, const Request& request, const Captures&) {
   json names = json::array();
   for (const auto& run : chosen.rows) {
     runs.push_back(read_compared(ledger, run.id));
-    names.push_back({{"id", run.id}, {"name", run.name}});
+    names.push_back({{"id", run.id}, {"name", run.name}, {"metric", runs.back().metric}});
   }
   return json_response({{"runs", names},
                         {"left_out", chosen.left_out},

@@ -70,6 +70,8 @@ std::vector<std::optional<Curve>> read_curves(const Api& api, const std::vector<
 
 json head_of(const std::string& id, const Curve& curve) {
   json head{{"run", id}, {"points", curve.points}, {"complete", curve.complete}};
+  if (curve.before) head["before"] = *curve.before;
+  if (curve.after) head["after"] = *curve.after;
   if (curve.without_x > 0) head["without_x"] = curve.without_x;
   if (curve.nonfinite > 0)
     head["nonfinite"] = {{"count", curve.nonfinite},

@@ -81,9 +81,11 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
 Response get_plan(const Api& api, const Request&, const Captures& captures) {
   const std::string id = run_id(api, captures[0]);
   const json run = reading(api).show(id);
-  json profile;
-  for (const auto& event : run["events"])
+  json profile, traces = json::array();
+  for (const auto& event : run["events"]) {
     if (event["event"] == "profile") profile = event;
+    if (event["event"] == "trace") traces.push_back(event["path"]);
+  }
   return json_response({{"id", id},
                         {"name", run["name"]},
                         {"status", run["status"]},
@@ -93,6 +95,7 @@ Response get_plan(const Api& api, const Request&, const Captures& captures) {
                         {"metrics", run["metrics"]},
                         {"host", run["host"]},
                         {"profile", profile},
+                        {"traces", traces},
                         {"world_size", run["world_size"]},
                         {"devices", run["config"].value("devices", json())}});
 }

@@ -38,10 +38,9 @@ class RowReader {
             "event WHERE event.run = run.run AND kind = 'ready' ORDER BY event DESC LIMIT 1), notes, (SELECT count(*) "
             "FROM attempt WHERE "
             "attempt.run = run.run), (SELECT sweep.id FROM trial JOIN sweep USING (sweep) WHERE trial.run = run.run), "
-            "json_extract(annotations, '$.measured.tokens_per_s'), json_extract(annotations, "
-            "'$.measured.samples_per_s') "
-            "FROM run JOIN config ON hash = config WHERE id = ?"),
-        last_(database, "SELECT value FROM metric_last WHERE run = ? AND key = ?"),
+            "annotations ->> '$.measured.tokens_per_s', annotations ->> '$.measured.samples_per_s', "
+            "annotations ->> '$.measured.memory_bytes_per_rank' FROM run JOIN config ON hash = config WHERE id = ?"),
+        last_(database, "SELECT value, max FROM metric_last WHERE run = ? AND key = ?"),
         loss_(metric_key(database, "loss")) {}
 
   json read(const RunRow& run, double now, bool sparkline) {
@@ -78,15 +77,14 @@ class RowReader {
       row["memory_limit"] = null_or(facts_, 5);
     else if (!facts_.is_null(4))
       row["memory_limit"] = facts_.real(4) / static_cast<double>(std::max<int64_t>(1, ranks));
-    const json tokens = null_or(facts_, 10), samples = null_or(facts_, 11);
+    // What was measured of the whole run, as `runner show` says it. While it trains: its last speed and its peak of memory.
+    const json measured[] = {null_or(facts_, 10), null_or(facts_, 11), null_or(facts_, 12)};
     facts_.bind(run.id);
-    row["memory_bytes"] = last(number, metric::memory_bytes);
-    // As on the page of the run: the mean, without the first step, or the last point while there is no mean.
-    const json tokens_now = tokens.is_null() ? last(number, metric::tokens_per_s) : tokens,
-               samples_now = samples.is_null() ? last(number, metric::samples_per_s) : samples;
-    const bool of_samples = tokens_now.is_null() && !samples_now.is_null();
-    row["rate"] = of_samples ? samples_now : tokens_now;
-    row["rate_unit"] = of_samples ? "samples" : "tokens";
+    const auto first_of = [](const json& one, const json& other) { return one.is_null() ? other : one; };
+    row["memory_bytes"] = first_of(measured[2], last(number, metric::memory_bytes, 1));
+    const json tokens = first_of(measured[0], last(number, metric::tokens_per_s));
+    row["rate"] = first_of(tokens, first_of(measured[1], last(number, metric::samples_per_s)));
+    row["rate_unit"] = tokens.is_null() && !row["rate"].is_null() ? "samples" : "tokens";
     if (const json step_seconds = last(number, "step_seconds");
         run.status == "running" && max_steps.is_number() && step_seconds.is_number())
       row["eta_s"] =
@@ -103,11 +101,12 @@ class RowReader {
   }
 
  private:
-  json last(int64_t run, const std::string& metric) {
+  /// `column`: 0 for the last value, 1 for the greatest.
+  json last(int64_t run, const std::string& metric, int column = 0) {
     auto [key, added] = keys_.try_emplace(metric, 0);
     if (added) key->second = metric_key(database_, metric);
     last_.bind(run, key->second);
-    return last_.step() ? null_or(last_, 0) : json();
+    return last_.step() ? null_or(last_, column) : json();
   }
 
   sqlite::Database& database_;

@@ -34,10 +34,11 @@ return {
                                            "teardown: 2 calls\n"
                                            "  log norm = ") &&
                              ContainsSubstring(" at step 10, 3 values\n"));
-  CHECK_THAT(result.err,
-             ContainsSubstring("\nbye\n") && ContainsSubstring("\nrun 2 of it\nnote: by a hook\n") &&
-                 ContainsSubstring("norms.lua is fine: every function of it ran; two ranks trained 6 steps with it, "
-                                   "stopped, and continued from the checkpoint for 6 more"));
+  CHECK_THAT(result.err, ContainsSubstring("\nbye\n") && ContainsSubstring("\nrun 2 of it\nnote: by a hook\n") &&
+                             ContainsSubstring(
+                                 "norms.lua is fine: every line of it ran (a condition in line 7 decides whether a "
+                                 "call there ran); two ranks trained 6 steps with it, stopped, and continued from the "
+                                 "checkpoint for 6 more"));
   CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
 }
 
@@ -58,7 +59,7 @@ TEST_CASE("runner lua check finds what only a real training on two ranks shows",
              ContainsSubstring("hook hook failed in on_exception: hook.lua:1: "));
   CHECK_THAT(said("on_train_start = function() while true do end end"),
              ContainsSubstring("failed in on_train_start: ") && ContainsSubstring("hook.lua:1: took more than "));
-  CHECK_THAT(said("on_train_end = function(ctx)\n  ctx:lgo('x', 1) end"),
+  CHECK_THAT(said("on_train_end = function(ctx)\n  local same = ctx same:lgo('x', 1) end"),
              ContainsSubstring("failed in on_train_end: hook.lua:2: a context has no `lgo`; did you mean `log`?"));
   place.write("nan.lua", "return {on_train_end = function(ctx) ctx:log('z', -(0/0)); ctx:log('y', 0/0) end}");
   CHECK_THAT(place.run({"lua", "check", "nan.lua"}).out,
@@ -68,13 +69,86 @@ TEST_CASE("runner lua check finds what only a real training on two ranks shows",
   auto stops = place.run({"lua", "check", "stops.lua"});
   CHECK(stops.code == 0);
   CHECK_THAT(stops.err,
-             ContainsSubstring("stops.lua has no error in what ran; not called: on_train_batch_end; two ranks "
-                               "trained 0 steps with it"));
+             ContainsSubstring("stops.lua has no error in what ran; not called: on_train_batch_end; every line "
+                               "of it ran; two ranks trained 0 steps with it"));
   place.write("early.lua",
               "return {on_train_batch_end = function(ctx) if ctx.step == 3 then ctx:stop('enough') end end}");
   CHECK_THAT(
       place.run({"lua", "check", "early.lua"}).err,
       ContainsSubstring("two ranks trained 3 steps with it, stopped, and continued from the checkpoint for 9 more"));
+}
+
+TEST_CASE("runner lua check prints the lines of a hook that never ran", "[e2e][lua]") {
+  Workplace place;
+  place.write("late.lua", R"lua(
+local function shout(text)
+  print(text)
+end
+return {
+  on_train_batch_end = function(ctx, state)
+    state.seen = (state.seen or 0) + 1
+    if state.seen > 1000 then
+      for i = 1, 3 do
+        shout("step " .. ctx.step)
+      end
+    elseif ctx.loss > 1e9 then shout("diverged") else
+      ctx:log("seen", state.seen)
+    end
+  end,
+}
+)lua");
+  const auto result = place.run({"lua", "check", "late.lua"});
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("never ran:\n"
+                                           "  3: print(text)\n"
+                                           "  9: for i = 1, 3 do\n"
+                                           "  10: shout(\"step \" .. ctx.step)\n"));
+  CHECK_THAT(result.err,
+             ContainsSubstring("late.lua has no error in what ran; lines that never ran: 3, 9-10 (a condition in "
+                               "line 12 decides whether a call there ran); two ranks trained 6 steps"));
+}
+
+TEST_CASE("what a hook asks of its context must exist, also in a branch that never runs", "[e2e][lua]") {
+  Workplace place;
+  place.write("patience.lua",
+              "return {on_train_batch_end = function(ctx)\n"
+              "  if ctx.step > 1000 then\n"
+              "    ctx:halt(\"no progress\")\n"
+              "  end\n"
+              "end}\n");
+  const std::string mistake =
+      "patience.lua:3:9: error: a context has no `halt`; it has artifact, checkpoint, generate, gradient, log, "
+      "parameter, "
+      "parameter_names, set_lr, skip_step, snapshot, stop, epoch, exception, is_global_zero, is_last_step, loss, lr, "
+      "max_steps, metrics, recipe, step, world\n"
+      "    3 |     ctx:halt(\"no progress\")\n"
+      "      |         ^~~~\n";
+  auto result = place.run({"lua", "check", "patience.lua"});
+  CHECK(result.code == 2);
+  CHECK(result.err == mistake);
+  write_tiny_recipe(place, "[hooks]\nfiles = [\"patience.lua\"]\n");
+  result = place.run({"check", "tiny.toml"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err + result.out, ContainsSubstring(mistake) && ContainsSubstring("the file is named here"));
+  const auto said = [&](const std::string& text) {
+    place.write("hook.lua", text);
+    return place.run({"lua", "check", "hook.lua"}).err;
+  };
+  // In a local function that gets the context, in a closure, and under another name.
+  CHECK_THAT(
+      said("local function late(text, c)\n  c:lgo(text, 1)\nend\n"
+           "return {on_train_end = function(ctx) if ctx.step > 99 then late('x', ctx) end end}"),
+      ContainsSubstring("hook.lua:2:5: error: a context has no `lgo`") && ContainsSubstring("did you mean `log`?"));
+  CHECK_THAT(
+      said("return {on_train_end = function(c) local f = function() return c.stpe end if c.step > 99 then f() end "
+           "end}"),
+      ContainsSubstring("hook.lua:1:66: error: a context has no `stpe`") && ContainsSubstring("did you mean `step`?"));
+  CHECK_THAT(said("return {on_train_end = function(ctx) if ctx.step > 99 then ctx.lr = 1 end end}"),
+             ContainsSubstring("hook.lua:1:64: error: `lr`: the fields of a context cannot be set"));
+  // A variable of the same name that is not the context.
+  CHECK_THAT(said("local function show(ctx) return ctx.title end\n"
+                  "return {on_train_end = function(ctx) if ctx.step > 99 then show({title = 'x'}) end end}"),
+             !ContainsSubstring("error"));
 }
 
 TEST_CASE("runner lua check refuses a wrong option of the hook in the recipe", "[e2e][lua]") {

@@ -178,7 +178,8 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
   CHECK_THAT(result.out,
              ContainsSubstring("strategy lua:" + (place.path() / "mine.lua").string() + ": Sums in turns.") &&
                  ContainsSubstring("a rank") && ContainsSubstring("traffic of `"));
-  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: two ranks trained 3 steps with it, stopped, and "
+  CHECK_THAT(result.err, ContainsSubstring("mine.lua is fine: every line of it ran (a condition in line 7 decides "
+                                           "whether a call there ran); two ranks trained 3 steps with it, stopped, and "
                                            "continued from the checkpoint for 3 more"));
   CHECK_FALSE(fs::exists(place.home() / "runs"));  // it leaves no run
   write_tiny_recipe(place, "[strategy]\nname = \"lua:mine.lua\"\nshout = true\n");
@@ -197,6 +198,21 @@ TEST_CASE("`runner lua check` trains two ranks with a strategy, and reports wher
   INFO(result.err);
   CHECK(result.code == 1);
   CHECK_THAT(result.err, ContainsSubstring("late.lua:4: "));
+
+  place.write("rare.lua",
+              "return {\n"
+              "  reduce = function(bucket, ctx) return ctx.world:all_reduce_async(bucket.gradients) end,\n"
+              "  after_update = function(ctx)\n"
+              "    if ctx.step > 1000 then\n"
+              "      ctx:kept('late', 1)\n"
+              "    end\n"
+              "  end}");
+  result = place.run({"lua", "check", "rare.lua"});
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, ContainsSubstring("never ran:\n  5: ctx:kept('late', 1)\n"));
+  CHECK_THAT(result.err, ContainsSubstring("rare.lua has no error in what ran; lines that never ran: 5; two ranks "
+                                           "trained 3 steps with it, stopped, and continued from the checkpoint for 3 "
+                                           "more"));
 
   place.write("fails.lua", "return {\n  reduce = function(bucket, ctx)\n    bucket.gradients:nrom()\n  end}");
   result = place.run({"lua", "check", "fails.lua"});
@@ -260,7 +276,13 @@ TEST_CASE("`runner check` finds mistakes of an extension without a training", "[
     CHECK_THAT(result.err + result.out, ContainsSubstring(message));
   };
   says("after_update = function(ctx) ctx.modle:parameter('x') end",
-       "mine.lua:2:1: error: `after_update`: a context has no `modle`; did you mean `model`?");
+       "mine.lua:2:34: error: a context has no `modle`; it has kept, zeros, buckets, loss_scale, model, step, world\n"
+       "    2 | after_update = function(ctx) ctx.modle:parameter('x') end}\n"
+       "      |                                  ^~~~~\n"
+       "  did you mean `model`?\n");
+  // A branch that never runs is checked, too.
+  says("after_update = function(ctx)\n  if ctx.step > 20 then\n    ctx.modle:parameter('x')\n  end\nend",
+       "mine.lua:4:9: error: a context has no `modle`; it has ");
   says("units = function(blocks) return {{'embedding'}} end", "mine.lua: `units`: ");
   says("setup_optimizer = function(groups) groups[#groups].rate = 1 end",
        "`setup_optimizer`: the group of all other parameters has no `rate`");

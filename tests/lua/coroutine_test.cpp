@@ -96,6 +96,22 @@ TEST_CASE("only the driven coroutine itself may wait") {
   }
 }
 
+TEST_CASE("a wrapped coroutine that has spent the budget runs none of its __close when it is called again") {
+  StateOptions options;
+  options.limits.instructions = 100'000;
+  State state(options);
+  const auto file = state.load_text(R"(
+local wrapped = coroutine.wrap(function()
+  local guard <close> = setmetatable({}, {__close = function() while true do end end})
+  while true do end
+end)
+return {spend = function() wrapped() end, again = function() return select(2, pcall(wrapped)) end}
+)",
+                                    "a.lua");
+  CHECK_THROWS_AS(state.call(state.field(file.reference, "spend").reference), LuaError);
+  CHECK(state.call(state.field(file.reference, "again").reference).plain == "cannot resume dead coroutine");
+}
+
 TEST_CASE("each resume of a coroutine has full budgets, and pcall cannot catch their errors") {
   Limits limits{8u << 20, 200'000, 60};
   Script patient("for i = 1, 20 do for _ = 1, 20000 do end ask:number(i) end", limits);

@@ -252,7 +252,7 @@ TEST_CASE("a dry run of a strategy finds names that do not exist, and nothing th
   const auto says = [&](const std::string& fields, const std::string& message) {
     CHECK_THAT(dry(fields), ContainsSubstring(message) && ContainsSubstring("the file is named here"));
   };
-  says("setup_module = function(model)\n model:paramter('x') end",
+  says("setup_module = function(model)\n local a = model a:paramter('x') end",
        "mine.lua:2:1: error: `setup_module`: a model has no `paramter`; did you mean `parameter`?");
   says("after_update = function(ctx)\n\n if ctx.step == 4 then ctx.world:all_redcue() end end",
        "mine.lua:3:1: error: `after_update`: a world has no `all_redcue`; did you mean `all_reduce`?");

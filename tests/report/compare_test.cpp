@@ -191,7 +191,13 @@ TEST_CASE("plot draws metrics over steps or another metric, and bars of memory")
         "  |               **********************\n"
         "   100              200               300\n"
         "   tokens\n");
-  CHECK_THAT(run_verb(setup_plot, "a0 a1 --width 40").out, ContainsSubstring("* a0\n") && ContainsSubstring("o a1\n"));
+  const auto two = run_verb(setup_plot, "a0 a1 --width 40").out;
+  CHECK_THAT(two, ContainsSubstring("* a0\n") && ContainsSubstring("o a1\n"));
+  CHECK(two.starts_with("loss\n"));
+  {
+    const Variable columns("COLUMNS", "40");  // as in `COLUMNS=40 runner plot a0 a1 | less`
+    CHECK(run_verb(setup_plot, "a0 a1").out == two);
+  }
   CHECK(run_verb(setup_plot, "a0 --memory --width 40").out ==
         "memory of a rank\na0\n  predicted  ################ 1.00 GiB\n  measured   ######## 512.0 MiB\n");
   if (std::system("gnuplot --version >/dev/null 2>&1") == 0) {

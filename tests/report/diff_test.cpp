@@ -63,6 +63,23 @@ struct Runs {
 
 }  // namespace
 
+TEST_CASE("diff shows the words in which two long commands differ") {
+  const LedgerFolder folder;
+  const Variable home("RUNNER_HOME", folder.home()), locale("LC_ALL", "C");
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  for (const std::string name : {"one", "two"}) {
+    NewRun run = new_run(folder, name);
+    run.argv = {"runner", "run", "recipes/of/a/long/name.toml", "--set", "run.name=" + name};
+    if (name == "two") run.argv.insert(run.argv.end(), {"--set", "optimizer.lr=0.001"});
+    run.argv.insert(run.argv.end(), {"--set", "train.max_steps=100"});
+    ledger.finish_run(ledger.begin_run(run), "finished", 0, "");
+  }
+  ledger.flush();
+  CHECK(run_verb(setup_diff, "one two --env").out.ends_with(
+      "environment  A                     B\n"
+      "  command    ... run.name=one ...  ... run.name=two --set optimizer.lr=0.001 ...\n"));
+}
+
 TEST_CASE("expectation 14: diff shows only differing config keys, code, environment and results") {
   Runs runs;
   const std::string a = runs.ids["a"], b = runs.ids["b"];

@@ -1,11 +1,14 @@
 // The progress bar and the plain lines, with a clock that the test sets.
+#include "runner/base/metric_text.hpp"
 #include "runner/report/progress.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <limits>
 
 #include "capture.hpp"
 #include "runner/base/log.hpp"
 #include "runner/report/progress_line.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
 using namespace runner;
@@ -70,6 +73,15 @@ size_t count(const std::string& text, const std::string& part) {
 const std::string bar_25 = "step  50/200  =====---------------  loss 2.5000  12.3 k tokens/s  mem 1.50 GiB  eta 3m 20s";
 
 }  // namespace
+
+TEST_CASE("values of metrics keep digits when they are small, and NaN has no sign") {
+  CHECK(metric_text(2.34561) == "2.3456");
+  CHECK(metric_text(0) == "0.0000");
+  CHECK(metric_text(2.25e-6) == "2.250e-06");
+  CHECK(metric_text(-123456) == "-1.235e+05");
+  CHECK(metric_text(-std::numeric_limits<double>::quiet_NaN()) == "nan");
+  CHECK(metric_text(-std::numeric_limits<double>::infinity()) == "-inf");
+}
 
 TEST_CASE(
     "expectation 22: a bar line has step, loss, tokens/s, memory and ETA, and drops the least important parts first") {

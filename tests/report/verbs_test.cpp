@@ -1,4 +1,6 @@
 // runner ls, show and metrics: their output, and the JSON that scripts rely on.
+#include <pty.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <regex>
@@ -72,6 +74,30 @@ struct ThreeRuns {
   }
 };
 
+/// What a verb prints on a terminal of so many columns.
+std::string on_terminal(Action (*setup)(CLI::App&), unsigned short columns) {
+  int terminal = -1, end = -1;
+  const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  REQUIRE(::openpty(&terminal, &end, nullptr, nullptr, &size) == 0);
+  std::fflush(stdout);
+  const int saved = ::dup(STDOUT_FILENO);
+  ::dup2(end, STDOUT_FILENO);
+  ::close(end);
+  CLI::App app;
+  Action action = setup(app);
+  app.parse("");
+  action();
+  std::fflush(stdout);
+  ::dup2(saved, STDOUT_FILENO);
+  ::close(saved);
+  std::string out;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(terminal, buffer, sizeof buffer)) > 0;) out.append(buffer, static_cast<size_t>(n));
+  ::close(terminal);
+  std::erase(out, '\r');
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("an empty ledger explains how to start a run, on stderr") {
@@ -107,6 +133,18 @@ TEST_CASE("ls is an aligned table, newest last") {
   CHECK(run_verb(setup_ls, "-n 1").out ==
         "ID                    NAME  STATUS  STRATEGY  STARTED    TOOK  STEPS    METRIC  WHY\n"
         "20261121-080000-cccc  bad   lost    fsdp      2 h ago  1m 40s      1  loss nan  its supervisor is gone\n");
+}
+
+TEST_CASE("ls fits a terminal of 60 columns, and names a strategy in Lua without its folder") {
+  ThreeRuns runs;
+  runs.folder.raw().run("UPDATE run SET strategy = 'lua:/a/folder/with/a/long/name/top.lua' WHERE name = 'good'");
+  CHECK(on_terminal(setup_ls, 60) ==
+        "ID    NAME  STATUS    STEPS           METRIC  WHY\n"
+        "aaaa  good  finished      4  val_loss 0.3000\n"
+        "bbbb  bad   failed        0                -  crash: rank 1 ~\n"
+        "cccc  bad   lost          1         loss nan  its superviso~\n");
+  CHECK(on_terminal(setup_ls, 109).find("  lua:top.lua  ") != std::string::npos);
+  CHECK(run_verb(setup_ls, "").out.find("  lua:top.lua  ") != std::string::npos);
 }
 
 TEST_CASE("ls shows the metric that checkpoint.monitor names") {

@@ -309,7 +309,7 @@ TEST_CASE("mistakes in functions of an extension are errors with their place", "
   says("setup_module = function(model) model:parameter('head.nrom.weight') end",
        "parameter: the model has no parameter \"head.nrom.weight\"; did you mean \"head.norm.weight\"?");
   says("setup_module = function(model, ctx)\n ctx.modle:parameter('x') end",
-       "mine.lua:2: a context has no `modle`; did you mean `model`?");
+       "mine.lua:2:6: error: a context has no `modle`; it has kept, zeros, buckets, loss_scale, model, step, world\n");
   says(
       "setup_module = function(model, ctx, state) state.kept = model:parameter('embedding.tokens.weight') end, "
       "after_update = function(ctx, state) state.kept:norm() end",

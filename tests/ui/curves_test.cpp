@@ -93,6 +93,30 @@ TEST_CASE("a range with few points is complete, and both its ends belong to it")
   for (size_t i = 0; i < curve.x.size(); ++i) CHECK(curve.y[i] == points[10 + i].second);
 }
 
+TEST_CASE("the nearest points on both sides of a range are known, also if the range has no point") {
+  const OneCurve ledger({{20, 4}, {40, 2}, {60, 1}, {80, std::nan("")}});
+  using Neighbour = std::optional<std::array<double, 3>>;
+  for (const std::string x : {"step", "tokens"}) {
+    const double unit = x == "step" ? 1 : 1000;
+    const auto read = [&](double from, double to, double smoothing = 0) {
+      return ledger.read({.metric = "loss", .x = x, .from = from * unit, .to = to * unit, .smoothing = smoothing});
+    };
+    const Curve between = read(25, 35);
+    CHECK(between.x.empty());
+    CHECK(between.points == 0);
+    CHECK(between.before == Neighbour{{20 * unit, 4, 4}});
+    CHECK(between.after == Neighbour{{40 * unit, 2, 2}});
+    const Curve one = read(30, 50, 0.5);
+    CHECK(one.x == std::vector<double>{40 * unit});
+    CHECK(one.before == Neighbour{{20 * unit, 4, 4}});
+    CHECK(one.after == Neighbour{{60 * unit, 1, (4 * 0.125 + 2 * 0.25 + 1 * 0.5) / 0.875}});
+    const Curve whole = read(20, 60);
+    CHECK(whole.complete);
+    CHECK_FALSE(whole.before);
+    CHECK_FALSE(whole.after);  // what follows has no place on the axis of values
+  }
+}
+
 TEST_CASE("another metric as the x axis") {
   const OneCurve ledger(noisy(100, 3));
   const Curve curve = ledger.read({.metric = "loss", .x = "tokens", .columns = 200});

@@ -91,6 +91,45 @@ class Curves(InChromium):
         self.assertEqual(shown, [(step, value) for step, value in everything if low <= step <= high])
         self.assert_clean(page)
 
+    def test_a_line_goes_on_to_its_neighbours_outside_of_a_zoom(self):
+        run = self.names["run"]
+        points = self.points(self.home, run, "val_loss")
+        (x0, y0), (x1, y1) = points[3:5]
+        low, high = x0 + (x1 - x0) // 4, x1 - (x1 - x0) // 4  # no validation is between them
+        page = self.page(f"/compare?runs={run}&metrics=val_loss&from={low}&to={high}")
+        page.wait("document.querySelector('.chart canvas')")
+        option = "echarts.getInstanceByDom(document.querySelector('.plot > div')).getOption()"
+        self.assertEqual(page.run(f"[...{option}.series[0].data].slice(0, 4)"), [x0, y0, x1, y1])
+        self.assertEqual(page.run(f"[{option}.xAxis[0].min, {option}.xAxis[0].max]"), [low, high])
+        ends = [y0 + (y1 - y0) * (x - x0) / (x1 - x0) for x in (low, high)]
+        least, greatest = page.run(f"[{option}.yAxis[0].min, {option}.yAxis[0].max]")
+        self.assertTrue(least <= min(ends) and max(ends) <= greatest, (least, ends, greatest))
+        self.assertLess(greatest - least, 3 * (max(ends) - min(ends)), "the axis fits what is seen")
+        self.assertEqual(self.table(page, "val_loss"), [["run", "name", "step", "val_loss"]], "the file has the points of the range")
+        self.assert_clean(page)
+
+    def test_texts_of_axes(self):
+        """The first and the last step, round numbers of one unit, nothing that is cut."""
+        run = self.names["run"]
+        page = self.page(f"/compare?runs={run}&metrics=loss,memory_bytes,tokens_per_s,lr")
+        page.wait("document.querySelectorAll('.chart canvas').length == 4")
+        page.settle(0.3)
+        for name, unit in (("loss", r""), ("memory_bytes", r" GiB"), ("tokens_per_s", r" k"), ("lr", r"(e-\d+)?")):
+            svg = xml.etree.ElementTree.fromstring(self.export(page, name, "svg"))
+            texts = [(one, "".join(one.itertext())) for one in svg.iter() if one.tag.endswith("text")]
+            said = [text for _, text in texts]
+            steps = [step for step, _ in self.points(self.home, run, name)]
+            for step in (steps[0], steps[-1]):
+                self.assertIn(f"{step:,}", said)
+            self.assertEqual(said.count("step"), 1)
+            values = [text for element, text in texts if element.get("text-anchor") == "end" and text not in (f"{steps[-1]:,}",)]
+            self.assertGreater(len(values), 2, said)
+            for text in values:
+                self.assertRegex(text, rf"^(0|[\d.]{{1,6}}{unit})$")
+            numbers = sorted(float(text.removesuffix(" GiB").removesuffix(" k")) for text in values)
+            self.assertEqual(len({round(b - a, 9) for a, b in zip(numbers, numbers[1:])}), 1, numbers)
+        self.assert_clean(page)
+
     def test_the_x_axis_is_tokens_time_or_epochs(self):
         run = self.names["run"]
         page = self.page(f"/compare?runs={run}&metrics=loss")
@@ -126,12 +165,16 @@ class Curves(InChromium):
 
     def test_no_two_runs_of_a_chart_have_the_same_colour(self):
         runs = [run["id"] for run in self.server.get("runs", filter="status:finished -name:lr_and*", limit=8)["runs"]]
-        page = self.page("/")
-        page.run(f"sessionStorage.setItem('runner.colours', JSON.stringify({json.dumps([[run, i % 2] for i, run in enumerate(runs)])}))")
-        page.open(f"{self.server.url}/compare?runs={','.join(runs)}&metrics=loss")
-        page.wait("document.querySelectorAll('.legend button').length == 8 && document.querySelectorAll('thead .swatch').length == 8")
         colours = "[...document.querySelectorAll('{} .swatch')].map((e) => e.style.getPropertyValue('--colour'))"
-        legend = page.run(colours.format(".legend"))
+        of_run = {}
+        for order in (list(reversed(runs)), runs[::2] + runs[1::2], runs):  # the colours are those of the runs, whatever was seen before
+            page = self.page(f"/compare?runs={','.join(order)}&metrics=loss")
+            page.wait("document.querySelectorAll('.legend button').length == 8 && document.querySelectorAll('thead .swatch').length == 8")
+            legend = page.run(colours.format(".legend"))
+            names = page.run("[...document.querySelectorAll('thead a')].map((e) => e.pathname)")
+            heads = dict(zip(names, page.run(colours.format("thead"))))
+            self.assertEqual(of_run or heads, heads)
+            of_run = heads
         self.assertEqual(len(set(legend)), 8)
         self.assertEqual(page.run(colours.format("thead")), legend)
         page.run(CHOOSE.format("Group by", "strategy"))
@@ -312,13 +355,31 @@ class OneRun(InChromium):
         page = self.page(f"/run/{run}?tab=events")
         page.wait("document.querySelector('tbody')?.innerText.includes('the loss is NaN (samples 769, 286)')")
 
+    def test_events_have_units_and_samples_their_lines(self):
+        run = self.names["run"]
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("INSERT INTO event (run, time, kind, fields) SELECT run, ?, 'finished', ? FROM run WHERE id = ?",
+                             (time.time(), json.dumps({"rank": 0, "step": 40, "final_loss": 1.7746127201960638, "train_seconds": 0.11537182900019616}), run))
+        page = self.page(f"/run/{run}?tab=events")
+        page.wait("document.querySelectorAll('tbody tr').length > 3")
+        rows = page.run("[...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].slice(1).map((cell) => cell.innerText))")
+        self.assertIn(["finished", "0", "final_loss 1.77461, step 40, train_seconds 0.12 s"], rows)
+        sample = next(row for row in rows if row[0] == "sample")
+        self.assertRegex(sample[2], r"^step [\d,]+\nROMEO.\nWhat light through yonder window breaks\?$")
+        self.assert_clean(page)
+
     def test_the_diff_to_another_run(self):
         one, other = [run["id"] for run in self.server.get("runs", filter="status:finished -name:lr_and*", limit=2)["runs"]]
         page = self.page(f"/run/{one}?tab=diff&with={other}")
         page.wait("document.querySelectorAll('.diff td.before').length > 3")
         shown = page.run("[...document.querySelectorAll('.diff tbody tr')].filter((e) => e.querySelector('td')).map((e) => [...e.cells].map((c) => c.title || c.innerText))")
         answer = self.server.get("compare", runs=f"{other},{one}")
-        self.assertEqual([row[0] for row in shown], [row["key"] for part in ("config", "code", "environment", "results") for row in answer[part]])
+        keys = [row["key"] for part in ("config", "code", "environment") for row in answer[part]]
+        self.assertEqual([row[0] for row in shown[:len(keys)]], keys)
+        results = shown[len(keys):]
+        self.assertEqual([row[0] for row in results if "loss" in row[0]], ["last(val_loss)", "best(val_loss)", "last(loss)", "best(loss)"])
+        self.assertTrue(all(a != b for _, a, b in results), "what is equal is hidden")
+        self.assertEqual(page.run("document.querySelectorAll('.diff td.before, .diff td.after').length"), 2 * len(answer["config"]), "only keys of the recipe have colours")
         rate = next(row for row in shown if row[0] == "optimizer.lr")
         exact = next(row for row in answer["config"] if row["key"] == "optimizer.lr")["values"]
         for text, value in zip(rate[1:], exact):
@@ -489,6 +550,8 @@ class RealRun(InChromium):
         wanted = json.loads(subprocess.run([RUNNER, "recommend", os.path.join(ROOT, "recipes/tabular.toml"), "--device-kind", kind, "--devices", "4", "--json", "--set", "train.max_epochs=5"], capture_output=True, text=True, check=True).stdout)
         chosen = next(one for one in wanted["candidates"] if one["verdict"] == "chosen")
         self.assertEqual(page.run("document.querySelector('tr.chosen td').firstChild.data"), chosen["label"])
+        self.assertEqual(page.run("document.querySelector('tr.chosen').closest('table').querySelector('th:nth-child(4) .unit').innerText"), "samples/s")
+        self.assertRegex(page.run("document.querySelector('tr.chosen td:nth-child(4)').innerText"), r"^[\d.]+( [kMG])?$")
         self.assertEqual("of context" in page.run("document.querySelector('main').innerText"), chosen["memory_parts"]["context"] > 0)
         self.assertEqual(page.run("document.querySelectorAll('tr.chosen')[0].closest('tbody').rows.length"), len(wanted["candidates"]))
         self.assertIn(f"device={kind}", page.run("location.search"))

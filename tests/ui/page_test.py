@@ -106,6 +106,15 @@ class Use(InChromium):
         page.settle(1)
         zoomed = [url for url in page.requests[before:] if "/curves" in url]
         self.assertTrue(zoomed and all("from=" in url and "to=" in url for url in zoomed), zoomed)
+        asked = zoomed[-1].split("from=")[1].split("&")[0]
+        self.assertRegex(asked, r"^\d+$", "a zoom ends at whole steps")
+        self.assertIn(f"from={asked}&to=", page.run("location.search"))
+        again = self.page(page.run("location.pathname + location.search"))
+        again.wait("document.querySelectorAll('.chart canvas').length >= 2 && [...document.querySelectorAll('button')].find((e) => e.innerText == 'Whole range' && !e.hidden)")
+        self.assertTrue(any(f"from={asked}" in url for url in again.requests if "/curves" in url))
+        again.run("[...document.querySelectorAll('button')].find((e) => e.innerText == 'Whole range').click()")
+        again.wait("!location.search.includes('from') && [...document.querySelectorAll('button')].find((e) => e.innerText == 'Whole range').hidden")
+        again.close()
         page.click(".chart .plot", clicks=2)
         page.settle(1)
         self.assertNotIn("from=", [url for url in page.requests if "/curves" in url][-1])
@@ -133,17 +142,18 @@ class Use(InChromium):
         page.run("document.querySelector('.plot').scrollIntoView({block: 'center'})")
         page.settle(0.3)
         left, top, width, height = page.run("(() => { const r = document.querySelector('.plot').getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()")
+        ends = page.run("(() => { const chart = echarts.getInstanceByDom(document.querySelector('.plot > div')), x = chart.getOption().xAxis[0]; return [x.min, x.max].map((end) => chart.convertToPixel({ xAxisIndex: 0 }, end)); })()")
         before = len(page.requests)
         page.pinch((left + 150, left + 200), (left + 100, left + 300), top + height / 2)
         page.settle(1)
         zoomed = [url for url in page.requests[before:] if "/curves" in url and "metric=loss" in url]
         self.assertEqual(len(set(zoomed)), 1, page.requests[before:])
         low, high = (float(zoomed[0].split(name + "=")[1].split("&")[0]) for name in ("from", "to"))
-        # The axis goes from 52 to width - 12 pixels; the range shrinks to a quarter, and what was at 150 is at 100.
+        # The range shrinks to a quarter, and what was at 150 is at 100.
         whole = self.server.get("curves", filter="limit:5", metric="loss", pixels=10)["range"]
-        each = (whole[1] - whole[0]) / (width - 64)
+        each = (whole[1] - whole[0]) / (ends[1] - ends[0])
         self.assertAlmostEqual(high - low, (whole[1] - whole[0]) / 4, delta=5 * each)
-        self.assertAlmostEqual(low, whole[0] + (150 - 52) * each - (100 - 52) * each / 4, delta=5 * each)
+        self.assertAlmostEqual(low, whole[0] + (150 - ends[0]) * each - (100 - ends[0]) * each / 4, delta=5 * each)
         self.assert_clean(page)
 
     def test_axes_smoothing_groups_and_bands(self):
@@ -282,6 +292,9 @@ class Use(InChromium):
             page = self.page_of(server, path)
             page.wait(f"document.querySelector('#live').innerText.includes('read only') && document.querySelector('.headline') && !{writes}")
             self.assertEqual(page.run("localStorage.getItem('runner.token')"), None)
+            page = self.page_of(server, path + "#token=" + "0" * 32)
+            page.wait("document.querySelector('#toasts').innerText == 'The token in this address is refused. runner ui prints the right address.'")
+            page.wait(f"document.querySelector('#live').innerText.includes('read only') && document.querySelector('.headline') && !{writes}")
 
     def test_log_search(self):
         page = self.view("logs")

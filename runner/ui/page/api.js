@@ -99,3 +99,6 @@ export async function getCurves(parameters, signal) {
   }
   return head;
 }
+
+/** Whether the address had a token that the server refused. Known after forgetOldToken(). */
+export const tokenRefused = () => inAddress !== null && token === "";

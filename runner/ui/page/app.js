@@ -1,6 +1,6 @@
 // The shell: which view is shown, the filter field, live updates, theme, keys.
 import { $, $$, h, popover, replace, toast } from "./dom.js";
-import { forgetOldToken, mayRead, mayWrite, onReachable } from "./api.js";
+import { forgetOldToken, mayRead, mayWrite, onReachable, tokenRefused } from "./api.js";
 import { listen } from "./stream.js";
 import { withTries } from "./tries.js";
 import { address, change, go, kept, onMove, parameter, place } from "./state.js";
@@ -218,6 +218,9 @@ onReachable((reachable) => {
 });
 drawSaved();
 draw();
-forgetOldToken().then((changed) => changed && (showConnection(), draw()), () => {});
+forgetOldToken().then((changed) => {
+  if (tokenRefused()) toast("The token in this address is refused. runner ui prints the right address.", "error");
+  if (changed) showConnection(), draw();
+}, () => {});
 // What the other views need comes while nothing else is done.
 (window.requestIdleCallback ?? setTimeout)(() => loadECharts().catch(() => {}), { timeout: 2000 });

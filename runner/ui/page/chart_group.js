@@ -35,8 +35,17 @@ export class ChartGroup {
   draw() {
     for (const chart of this.charts) chart.draw();
   }
+  wholeX() {
+    return ["step", "tokens", "samples"].includes(this.x);
+  }
+  /** `onzoom` is told the new range. */
   zoom(from, to) {
+    if (from !== null) {
+      const whole = this.wholeX() && Math.floor(to) > Math.ceil(from);
+      [from, to] = whole ? [Math.ceil(from), Math.floor(to)] : [from, to].map((end) => Number(end.toPrecision(9)));
+    }
     Object.assign(this, { from, to });
+    this.onzoom?.();
     this.refresh();
   }
   point(x) {

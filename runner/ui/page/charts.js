@@ -61,7 +61,7 @@ export function plainChart({ title, unit = "", className = "", label, option, ta
     plot.addEventListener("pointermove", (event) => {
       const box = plot.getBoundingClientRect(), pixel = event.clientX - box.left, point = [pixel, event.clientY - box.top];
       if (!chart?.containPixel("grid", point)) return leave();
-      Object.assign(line.style, { display: "block", left: `${pixel}px`, top: "10px", bottom: "24px" });
+      Object.assign(line.style, { display: "block", left: `${pixel}px`, top: "10px", bottom: "38px" });
       onpoint(event, chart.convertFromPixel({ xAxisIndex: 0 }, pixel));
     });
     plot.addEventListener("pointerleave", leave);

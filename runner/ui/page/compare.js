@@ -3,7 +3,7 @@ import { debounce, empty, h, paced, popover, replace, statusMark } from "./dom.j
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, change, parameter, selection } from "./state.js";
-import { greaterIsBetter, integer, plain, quantity, toNumber } from "./format.js";
+import { better, integer, plain, quantity, toNumber } from "./format.js";
 import { ChartGroup, legend } from "./chart_group.js";
 import { saveTable } from "./exports.js";
 import { quotedName } from "./words.js";
@@ -17,9 +17,9 @@ export function curveControls(group, apply, metrics = []) {
   const x = h("select", {
     "aria-label": "x axis",
     onchange: () => {
-      Object.assign(group, { x: x.value, from: null, to: null });
+      group.x = x.value;
       change({ x: x.value === "step" ? "" : x.value });
-      apply();
+      group.zoom(null, null);
     },
   }, axes.map((name) => h("option", { value: name, selected: name === group.x }, { seconds: "time", step: "step" }[name] ?? name)));
   const logX = h("button.plain", {
@@ -53,7 +53,13 @@ export function curveControls(group, apply, metrics = []) {
       later();
     },
   });
-  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field", "Smoothing", slider, value)];
+  const whole = h("button.plain", { type: "button", onclick: () => group.zoom(null, null) }, "Whole range");
+  group.onzoom = () => {
+    whole.hidden = group.from === null;
+    change({ from: group.from, to: group.to });
+  };
+  whole.hidden = group.from === null;
+  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field", "Smoothing", slider, value), whole];
 }
 
 export function curveGroup(source) {
@@ -61,6 +67,8 @@ export function curveGroup(source) {
   group.x = parameter("x", "step");
   group.smoothing = Number(parameter("smoothing")) || 0;
   group.logX = parameter("logx") === "1";
+  const [from, to] = ["from", "to"].map((name) => parseFloat(parameter(name)));
+  if (from < to) Object.assign(group, { from, to });
   return group;
 }
 
@@ -73,27 +81,38 @@ function startingMetrics(list) {
   return chosen.length ? chosen : names.slice(0, 2);
 }
 
-/** The table of what differs: results first, then keys; the best value of each result is marked. */
+/**
+ * The results that people compare, the monitored metric `first`: of each metric the last value, and the best one if one end is better. Not
+ * those that only count what was done.
+ */
+export function comparedResults(results, first) {
+  const rank = ({ key }) => {
+    if (key === "status" || key === "steps") return key === "status" ? 0 : 1;
+    if (key.endsWith(`(${first})`)) return 2;
+    return /\(val_|\(loss|accuracy/.test(key) ? 3 : key.includes("(") ? 4 : 5;
+  };
+  return results.filter(({ key }) =>
+    !/\((lr|epoch|tokens|samples|seconds|data_wait_share|step_seconds|memory_bytes)\)/.test(key) &&
+    (!key.startsWith("max(") || better(key) > 0) && (!key.startsWith("min(") || better(key) < 0)
+  ).sort((a, b) => rank(a) - rank(b));
+}
+export const resultName = (key) => key.replace(/^(min|max)\(/, "best(");
+
+/** The table of what differs: results first, then keys; the best value of each result is marked if one end is better. */
 function differences(answer, group) {
   const runs = answer.runs;
   const rows = [];
   const section = (title, list, draw) =>
     list.length &&
     rows.push(h("tr", h("th", { colSpan: runs.length + 1, scope: "rowgroup", style: { position: "static" } }, title)), ...list.map(draw));
-  const results = answer.results.filter((row) => !row.key.startsWith("max(") || greaterIsBetter(row.key)).filter((row) =>
-    !row.key.startsWith("min(") || !greaterIsBetter(row.key)
-  ).filter((row) => !/\((lr|epoch|tokens|samples|seconds|data_wait_share|step_seconds|memory_bytes)\)/.test(row.key));
-  const rank = (key) => (key === "status" ? 0 : key === "steps" ? 1 : /\(val_|\(loss|accuracy/.test(key) ? 2 : key.includes("(") ? 3 : 4);
-  results.sort((a, b) => rank(a.key) - rank(b.key));
-  const label = (key) => key.replace(/^(min|max)\(/, "best(");
-  section("Results", results, (row) => {
+  section("Results", comparedResults(answer.results, runs[0].metric), (row) => {
     const values = row.values.map(toNumber), finite = values.filter((value) => Number.isFinite(value));
-    const best = finite.length > 1 && Math.min(...finite) < Math.max(...finite) && row.key !== "steps"
-      ? (greaterIsBetter(row.key) ? Math.max(...finite) : Math.min(...finite))
+    const best = finite.length > 1 && Math.min(...finite) < Math.max(...finite) && better(row.key)
+      ? (better(row.key) > 0 ? Math.max(...finite) : Math.min(...finite))
       : null;
     return h(
       "tr",
-      h("td", label(row.key)),
+      h("td", resultName(row.key)),
       row.values.map((value, i) =>
         h(
           `td.num${best !== null && values[i] === best ? ".best" : ""}`,
@@ -112,7 +131,12 @@ function differences(answer, group) {
     section(
       title,
       list,
-      (row) => h("tr", h("td.mono", row.key), row.values.map((value) => h("td.num.mono", { title: plain(value) }, plain(value)))),
+      (row) =>
+        h(
+          "tr",
+          h("td.mono", row.key),
+          row.values.map((value) => h("td.num.mono", { title: plain(value) }, value === "" ? "—" : plain(value))),
+        ),
     );
   keys("Recipe", answer.config);
   keys("Code", answer.code);

@@ -1,7 +1,7 @@
 // Curves of a metric: drawn, zoomed, and read with a crosshair.
 import { debounce, h, toast } from "./dom.js";
 import { getCurves } from "./api.js";
-import { axis, axisName, axisText, binaryTicks, colour, loadECharts, look } from "./echarts.js";
+import { across, axis, colour, grid, linear, loadECharts, look, placeText, upward } from "./echarts.js";
 import { bandOf } from "./bands.js";
 import { listenToKeys, listenToPointer } from "./chart_input.js";
 import { hideReadout, showReadout } from "./charts.js";
@@ -160,11 +160,37 @@ export class CurveChart {
     const list = [];
     for (const curve of curves) {
       const colour = this.group.colourOf(curve.run);
+      const raw = this.withNeighbours(curve, curve.x, curve.y, 1);
       if (smooth) {
-        if (curves.length <= 200) list.push({ colour, width: 1, opacity: 0.25, x: curve.x, y: curve.y });
-        list.push({ colour, width: many ? 1 : 1.8, opacity: many ? 0.6 : 1, x: curve.smoothX, y: curve.smoothY, top: true });
+        if (curves.length <= 200) list.push({ colour, width: 1, opacity: 0.25, ...raw });
+        list.push({
+          colour,
+          width: many ? 1 : 1.8,
+          opacity: many ? 0.6 : 1,
+          ...this.withNeighbours(curve, curve.smoothX, curve.smoothY, 2),
+          top: true,
+        });
       } else {
-        list.push({ colour, width: many ? 1 : 1.5, opacity: many ? 0.55 : 0.95, x: curve.x, y: curve.y });
+        list.push({ colour, width: many ? 1 : 1.5, opacity: many ? 0.55 : 0.95, ...raw });
+      }
+    }
+    return list;
+  }
+
+  /** The points and the nearest ones on both sides of the range, to which the line goes on. `at`: 1 raw, 2 smooth. */
+  withNeighbours({ before, after }, x, y, at) {
+    if (!before && !after) return { x, y };
+    const list = (middle, of) => [...(before ? [before[of]] : []), ...middle, ...(after ? [after[of]] : [])];
+    return { x: list(x, 0), y: list(y, at) };
+  }
+
+  /** The values of a stroke in the range, and where its line crosses the ends of the range. */
+  inRange({ x, y }) {
+    const [low, high] = this.head.range, list = [];
+    for (let i = 0; i < x.length; ++i) {
+      if (x[i] >= low && x[i] <= high) list.push(y[i]);
+      for (const end of [low, high]) {
+        if (i && x[i - 1] < end && x[i] > end) list.push(y[i - 1] + ((y[i] - y[i - 1]) * (end - x[i - 1])) / (x[i] - x[i - 1]));
       }
     }
     return list;
@@ -210,40 +236,25 @@ export class CurveChart {
     });
     if (banded) series.push(...this.bandSeries());
     const marks = this.markSeries(style);
-    const range = this.head?.range ?? [0, 1];
-    const low = positiveX ? Math.max(range[0], 1e-9) : range[0];
-    // The name of the axis is at its right end, where otherwise a value would be.
-    const room = 1 - 58 / Math.max(200, this.plot.clientWidth - 64);
-    const beforeName = (
-      value,
-    ) => (positiveX ? Math.log(value / low) < room * Math.log(range[1] / low) : value - low < room * (range[1] - low));
+    const range = this.head?.range ?? [0, 1], low = positiveX ? (range[0] > 0 ? range[0] : 1) : range[0];
     return {
       animation: false,
-      grid: { left: unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
-      xAxis: axis(group.logX ? "log" : "value", style, {
-        min: group.logX && low < 1 ? (range[0] > 0 ? range[0] : 1) : low,
+      grid: grid(true),
+      xAxis: axis(positiveX ? "log" : "value", style, {
+        min: low,
         max: range[1] > low ? range[1] : low + 1,
-        splitLine: { show: false },
-        axisLabel: {
-          color: style.text,
-          ...style.font,
-          hideOverlap: true,
-          showMinLabel: range[0] === 0,
-          showMaxLabel: false,
-          formatter: (value) => (beforeName(value) ? axisText(xUnit)(value) : ""),
-        },
-        ...axisName(group.x === "seconds" ? "time" : group.x, style),
+        minInterval: group.wholeX() ? 1 : 0,
+        ...across(group.x === "seconds" ? "time" : group.x, style, placeText(xUnit)),
       }),
       yAxis: [
-        axis(this.logY ? "log" : "value", style, {
-          scale: true,
-          ...(unit === "bytes" && !this.logY ? binaryTicks(this.visible().map((curve) => curve.y)) : {}),
-          ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}),
-          splitNumber: 4,
-          axisLine: { show: false },
-          axisLabel: { color: style.text, ...style.font, formatter: axisText(unit) },
-        }),
-        { type: "value", min: 0, max: 1, show: false },
+        this.logY
+          ? axis("log", style, {
+            ...(this.yRange ? { min: this.yRange[0], max: this.yRange[1] } : {}),
+            axisLine: { show: false },
+            axisLabel: { color: style.text, ...style.font, formatter: placeText(unit) },
+          })
+          : upward(linear(this.head?.range ? strokes.map((stroke) => this.inRange(stroke)) : [], unit, this.yRange), style),
+        { type: "value", min: 0, max: 1, show: false, axisLabel: { show: false } },
       ],
       series: [...series, ...marks],
     };
@@ -251,13 +262,19 @@ export class CurveChart {
 
   /** NaN and infinities: marks at the edge, because they have no place on the axis. */
   markSeries(style) {
-    const nan = [], infinite = [];
+    const nan = [], infinite = [], [low, high] = this.head?.range ?? [0, 1], middle = (low + high) / 2;
     for (const curve of this.visible()) {
       const colour = this.group.colourOf(curve.run), marks = curve.nonfinite;
       if (!marks) continue;
-      for (const x of marks.nan) nan.push({ value: [x, 0.02], itemStyle: { color: colour } });
-      for (const x of marks.infinity) infinite.push({ value: [x, 0.98], itemStyle: { color: colour } });
-      for (const x of marks.minus_infinity) infinite.push({ value: [x, 0.02], symbolRotate: 180, itemStyle: { color: colour } });
+      const mark = (x, y, more) => ({
+        value: [x, y],
+        itemStyle: { color: colour },
+        label: { position: x > middle ? "left" : "right" },
+        ...more,
+      });
+      for (const x of marks.nan) nan.push(mark(x, 0.02));
+      for (const x of marks.infinity) infinite.push(mark(x, 0.98));
+      for (const x of marks.minus_infinity) infinite.push(mark(x, 0.02, { symbolRotate: 180 }));
     }
     const make = (data, symbol, text) => ({
       type: "scatter",
@@ -268,7 +285,7 @@ export class CurveChart {
       silent: true,
       animation: false,
       z: 5,
-      label: { show: data.length <= 3, formatter: text, position: "right", color: style.text, ...style.font },
+      label: { show: data.length <= 3, formatter: text, color: style.text, ...style.font },
     });
     return [nan.length ? make(nan, "path://M0 0L10 10M10 0L0 10", "NaN") : null, infinite.length ? make(infinite, "triangle", "∞") : null]
       .filter(Boolean).map((one) => (one.symbol.startsWith("path") ? { ...one, symbol: "diamond" } : one));
@@ -377,7 +394,7 @@ export class CurveChart {
   line(x) {
     const pixel = x === null || !this.chart ? NaN : this.chart.convertToPixel({ xAxisIndex: 0 }, x);
     const inside = Number.isFinite(pixel) && pixel >= 0 && pixel <= this.plot.clientWidth;
-    Object.assign(this.cross.style, { display: inside ? "block" : "none", left: `${pixel}px`, top: "10px", bottom: "24px" });
+    Object.assign(this.cross.style, { display: inside ? "block" : "none", left: `${pixel}px`, top: "10px", bottom: "38px" });
   }
 
   /** The value of each curve at the point that is nearest to x. */
@@ -404,7 +421,7 @@ export class CurveChart {
     values.sort((a, b) => Math.abs(a.y - y) - Math.abs(b.y - y));
     const near = values.slice(0, shown).sort((a, b) => b.y - a.y), { group } = this;
     const title = `${group.x === "seconds" ? "time" : group.x} ${
-      unitOf(group.x) ? quantity(group.x, values[0].x) : group.x === "epoch" ? number(values[0].x) : integer(Math.round(values[0].x))
+      unitOf(group.x) ? quantity(group.x, values[0].x) : group.wholeX() ? integer(Math.round(values[0].x)) : number(values[0].x)
     }`;
     showReadout(
       event,

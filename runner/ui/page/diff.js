@@ -2,6 +2,7 @@
 import { command, empty, h, replace } from "./dom.js";
 import { get } from "./api.js";
 import { address, change, parameter } from "./state.js";
+import { comparedResults, resultName } from "./compare.js";
 import { plain, quantity, toNumber } from "./format.js";
 
 const parts = [["config", "Recipe"], ["code", "Code"], ["environment", "Environment"], ["results", "Results"]];
@@ -26,6 +27,7 @@ export function diffTab(box, run) {
     const id = other.value;
     const answer = await get("compare", { runs: `${id},${run.id}`, all: all.checked ? "yes" : "" });
     if (id !== other.value) return;
+    answer.results = comparedResults(answer.results, run.metric).filter(({ same }) => all.checked || !same);
     const rows = parts.flatMap(([part, title]) =>
       answer[part].length
         ? [
@@ -33,9 +35,13 @@ export function diffTab(box, run) {
           ...answer[part].map(({ key, values, same }) =>
             h(
               "tr",
-              h("td.mono", key),
+              h("td.mono", resultName(key)),
               values.map((one, i) =>
-                h(`td.mono${same ? ".muted" : i ? ".after" : ".before"}`, { title: plain(one) }, value(part, key, one))
+                h(
+                  `td.mono${same ? ".muted" : part !== "config" ? "" : i ? ".after" : ".before"}`,
+                  { title: plain(one) },
+                  value(part, key, one),
+                )
               ),
             )
           ),

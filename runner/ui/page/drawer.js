@@ -3,7 +3,7 @@ import { $, command, copy, h, popover, replace, statusMark, toast } from "./dom.
 import { get, mayWrite, post } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, selection } from "./state.js";
-import { ago, bytes, count, duration, integer, number, when } from "./format.js";
+import { ago, bytes, count, duration, integer, measuredOf, number, plain, when } from "./format.js";
 import { ChartGroup } from "./chart_group.js";
 
 let open = null;
@@ -142,25 +142,16 @@ async function fill(id) {
   group = new ChartGroup({ runs: id });
   const metrics = ["loss", "val_loss"].filter((name) => run.metrics[name]);
   const charts = metrics.map((name) => group.add(name));
-  const measured = run.measured ?? {};
+  const { rate, unit, memory } = measuredOf(run);
   const facts = [
     ["Strategy", `${run.strategy}${run.world_size > 1 ? ` on ${run.world_size} ranks` : ""}`],
     ["Why", run.why],
     ["Steps", `${integer(run.steps)}${run.config?.train?.max_steps ? ` of ${integer(run.config.train.max_steps)}` : ""}`],
     ["Loss", run.final_loss === null ? "" : number(run.final_loss)],
     [run.metric, run.metric === "loss" || run.metric_value === null ? "" : number(run.metric_value)],
-    [
-      "Speed",
-      measured.tokens_per_s
-        ? `${count(measured.tokens_per_s)} tokens/s`
-        : run.metrics.tokens_per_s
-        ? `${count(run.metrics.tokens_per_s.last)} tokens/s`
-        : measured.samples_per_s ?? run.metrics.samples_per_s?.last
-        ? `${count(measured.samples_per_s ?? run.metrics.samples_per_s.last)} samples/s`
-        : "",
-    ],
-    ["Memory", run.metrics.memory_bytes ? `${bytes(run.metrics.memory_bytes.max)} per rank` : ""],
-    ["Learning rate", run.config?.optimizer?.lr !== undefined ? number(run.config.optimizer.lr) : ""],
+    ["Speed", rate ? `${count(rate)} ${unit}` : ""],
+    ["Memory", memory ? `${bytes(memory)} per rank` : ""],
+    ["Learning rate", run.config?.optimizer?.lr !== undefined ? plain(run.config.optimizer.lr) : ""],
     ["Batch", run.config?.train?.global_batch_size ? integer(run.config.train.global_batch_size) : ""],
     ["Started", `${when(run.started)}, ${ago(run.started)}`],
     ["Took", duration(run.seconds)],

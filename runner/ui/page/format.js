@@ -13,26 +13,16 @@ export function toNumber(value) {
 
 export const integer = (value) => (value === null || value === undefined ? "" : digits.format(value));
 
-/** Four significant digits, without trailing zeros of large numbers. */
+/** So many digits, without the trailing zeros of small numbers; whole numbers are complete. */
 export function number(value, significant = 4) {
   value = toNumber(value);
   if (value === undefined) return "";
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
-  if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-3) return minus(value.toExponential(significant - 2));
-  if (size >= 1e4) return minus(digits.format(Math.round(value)));
-  if (Number.isInteger(value)) return minus(String(value));
-  return minus(value.toPrecision(significant));
-}
-
-/** At most `significant` digits, without trailing zeros: for axes and values that a person has chosen. */
-export function short(value, significant = 3) {
-  value = toNumber(value);
-  if (value === undefined || !Number.isFinite(value)) return number(value);
-  if (Number.isInteger(value) && Math.abs(value) < 1e7) return minus(String(value));
-  const rounded = Number(value.toPrecision(significant)), size = Math.abs(rounded);
-  return minus(rounded !== 0 && (size < 1e-4 || size >= 1e7) ? rounded.toExponential() : String(rounded));
+  if (Number.isSafeInteger(value)) return minus(size >= 1e4 ? digits.format(value) : String(value));
+  const rounded = Number(value.toPrecision(significant));
+  if (size >= 1e6 || size < 1e-3) return minus(rounded.toExponential());
+  return minus(size >= 0.1 ? value.toPrecision(significant) : String(rounded));
 }
 
 const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
@@ -41,6 +31,7 @@ const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("
 export function count(value) {
   value = toNumber(value);
   if (value === undefined || !Number.isFinite(value)) return value === undefined ? "" : "NaN";
+  if (Math.abs(value) >= 1e15) return number(value, 3);
   for (const [size, unit] of [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]]) {
     if (Math.abs(value) >= size) return (value / size).toPrecision(3) + unit;
   }
@@ -117,13 +108,35 @@ export function quantity(name, value) {
   return ["%", "W", "°C", "MHz"].includes(unit) ? `${number(value, 3)} ${unit}` : number(value);
 }
 
-/** A value of a recipe. */
+function exact(value) {
+  const size = Math.abs(value);
+  return Number.isFinite(value) ? minus(size >= 1e6 || size < 1e-3 ? value.toExponential() : String(value)) : number(value);
+}
+
+/** A value of a recipe, with all its digits. */
 export function plain(value) {
   if (value === null || value === undefined) return "—";
-  if (typeof value === "number") return Number.isSafeInteger(value) ? minus(String(value)) : short(value, 6);
+  if (typeof value === "number") return Number.isSafeInteger(value) ? minus(String(value)) : exact(value);
   if (typeof value === "string") return value;
   return JSON.stringify(value);
 }
 
-/** Smaller is better, unless the name says otherwise. */
-export const greaterIsBetter = (name) => /acc|f1|auc|bleu|rouge|reward|score|precision|recall|per_s|r2|mfu/.test(name);
+/** A command that can be pasted into a shell. */
+export const shellWords = (words) =>
+  words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
+
+/** Of a whole record of a run: what was measured of it, or the last points while it trains; {rate, unit, memory}. */
+export function measuredOf({ measured, metrics }) {
+  const rate = (name) => toNumber(measured?.[name] ?? metrics[name]?.last), tokens = rate("tokens_per_s");
+  return {
+    rate: tokens ?? rate("samples_per_s"),
+    unit: tokens === undefined ? "samples/s" : "tokens/s",
+    memory: toNumber(measured?.memory_bytes_per_rank ?? metrics.memory_bytes?.max),
+  };
+}
+
+/** 1: greater is better; -1: less is; 0: neither, as of a norm or a learning rate. Judged by the name. */
+export function better(name) {
+  if (/acc|f1|auc|bleu|rouge|reward|score|precision|recall|per_s|r2|mfu/.test(name)) return 1;
+  return /loss|error|perplexity|nll|mae|mse|seconds|_s\)?$|bytes/.test(name) ? -1 : 0;
+}

@@ -25,6 +25,9 @@ const phaseNames = {
   update: "Update",
   optimizer: "Optimizer",
   communication: "Communication",
+  collective: "Collectives",
+  hooks: "Hooks",
+  program: "Program",
   other: "Other",
 };
 
@@ -170,6 +173,44 @@ function timeSection(answer) {
   ];
 }
 
+/** What the profiler measured of each block and each collective in a mean step. */
+function profileTables({ profile, traces }) {
+  const table = (titles, rows) =>
+    rows?.length
+      ? h(
+        "div.scroll-x",
+        h(
+          "table.dense",
+          h("thead", h("tr", titles.map((title, i) => h(i ? "th.num" : "th", title)))),
+          h("tbody", rows.map((row) => h("tr", row.map((cell, i) => h(i ? "td.num" : "td.mono", cell))))),
+        ),
+      )
+      : null;
+  const time = (seconds) => (seconds ? duration(seconds) : ""),
+    share = (seconds) => `${((100 * seconds) / profile.step_seconds).toFixed(1)} %`;
+  if (!profile?.blocks?.length && !traces.length) return null;
+  return h(
+    "div.section",
+    h("h2", "Profile"),
+    table(
+      ["Block", "Forward", "Backward", "Share of the step"],
+      profile?.blocks?.map(({ name, forward_seconds: forward, backward_seconds: backward }) => [
+        name,
+        time(forward),
+        time(backward),
+        share((forward ?? 0) + (backward ?? 0)),
+      ]),
+    ),
+    table(
+      ["Collective", "Bytes of a step", "Time", "Share of the step"],
+      profile?.collectives?.map((
+        one,
+      ) => [`${one.name} ${one.of}`, one.bytes ? bytes(one.bytes) : "", time(one.seconds), share(one.seconds)]),
+    ),
+    traces.length ? h("p.small.muted", { style: { marginTop: "8px" } }, `Traces, for ui.perfetto.dev: ${traces.join(", ")}`) : null,
+  );
+}
+
 function traffic(plan) {
   if (!plan?.traffic?.length) return null;
   return h(
@@ -188,7 +229,8 @@ function traffic(plan) {
   );
 }
 
-function candidates(answer) {
+/** `here`: for this machine. */
+function candidates(answer, here) {
   const all = [...answer.candidates].sort((a, b) => (b.verdict === "chosen") - (a.verdict === "chosen") || b.fits - a.fits);
   const context = all.find((one) => one.memory_parts)?.memory_parts.context;
   return [
@@ -210,7 +252,7 @@ function candidates(answer) {
             h("th", "Strategy"),
             h("th.num", "Memory ", h("span.unit", "per rank")),
             h("th.num", "Step"),
-            h("th.num", "Speed ", h("span.unit", "tokens/s")),
+            h("th.num", "Speed ", h("span.unit", all.some((one) => one.samples_per_s) ? "samples/s" : "tokens/s")),
             h("th", "Verdict"),
           ),
         ),
@@ -222,7 +264,7 @@ function candidates(answer) {
               h("td", one.label ?? one.strategy, one.recipes_own ? h("span.tag", { style: { marginLeft: "8px" } }, "the recipe's") : null),
               h("td.num", one.memory_bytes_per_rank ? bytes(one.memory_bytes_per_rank) : ""),
               h("td.num", one.step_seconds ? duration(one.step_seconds) : ""),
-              h("td.num", one.tokens_per_s ? count(one.tokens_per_s) : ""),
+              h("td.num", one.tokens_per_s || one.samples_per_s ? count(one.tokens_per_s ?? one.samples_per_s) : ""),
               h(
                 "td",
                 { title: one.reason, style: { maxWidth: "420px" } },
@@ -237,12 +279,17 @@ function candidates(answer) {
         ),
       ),
     ),
-    context
-      ? h(
-        "p.small.muted",
-        `Memory is the peak of a rank, including ${bytes(context)} of context: what the libraries take before the model is there.`,
-      )
-      : null,
+    h(
+      "p.small.muted",
+      context
+        ? `Memory is the peak of a rank, including ${
+          bytes(context)
+        } of context: what the libraries take before the model is there. The bars above are without it. `
+        : "",
+      here
+        ? "Times follow from all that is known of this machine now; the prediction above is from what was known when the run began."
+        : "",
+    ),
   ];
 }
 
@@ -293,7 +340,10 @@ export async function showPlan(view) {
     try {
       replace(
         result,
-        candidates(await get(`runs/${answer.id}/recommend`, { device_kind: kind.value, devices: amount.value, num_nodes: nodes.value })),
+        candidates(
+          await get(`runs/${answer.id}/recommend`, { device_kind: kind.value, devices: amount.value, num_nodes: nodes.value }),
+          !kind.value,
+        ),
       );
     } catch (error) {
       replace(result, h("p.problem", { style: { whiteSpace: "pre-wrap" } }, error.message));
@@ -320,6 +370,7 @@ export async function showPlan(view) {
     h("div.section", memorySection(answer)),
     h("div.section", timeSection(answer)),
     traffic(plan),
+    profileTables(answer),
     h(
       "div.section",
       h("h2", "What if"),

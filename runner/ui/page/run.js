@@ -3,7 +3,7 @@ import { command, empty, h, paced, replace, statusMark, toast } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
-import { bytes, count, duration, integer, number } from "./format.js";
+import { bytes, count, duration, integer, measuredOf, number } from "./format.js";
 import { runButtons, tagEditor } from "./drawer.js";
 import { curvesTab } from "./run_curves.js";
 import { codeTab, eventsTab, recipeTab } from "./run_tabs.js";
@@ -17,9 +17,7 @@ const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system",
 ]];
 
 function headline(run) {
-  const measured = run.measured ?? {}, last = (name) => run.metrics[name]?.last, total = run.config?.train?.max_steps;
-  const tokens = measured.tokens_per_s ?? last("tokens_per_s"), rate = tokens ?? measured.samples_per_s ?? last("samples_per_s");
-  const memory = measured.memory_bytes_per_rank ?? run.metrics.memory_bytes?.max;
+  const total = run.config?.train?.max_steps, { rate, unit, memory } = measuredOf(run);
   const item = (
     name,
     value,
@@ -33,7 +31,7 @@ function headline(run) {
     item("Loss", run.final_loss === null ? "" : number(run.final_loss)),
     run.metric !== "loss" && run.metric_value !== null ? item(run.metric, number(run.metric_value)) : null,
     run.best_checkpoint ? item("Best checkpoint", number(run.best_checkpoint.value), `at step ${integer(run.best_checkpoint.step)}`) : null,
-    item("Speed", rate ? count(rate) : "", `${tokens ? "tokens" : "samples"}/s`),
+    item("Speed", rate ? count(rate) : "", unit),
     item("Memory", memory ? bytes(memory) : "", "per rank"),
     item("Took", duration(run.seconds)),
     item("Strategy", run.strategy, run.world_size > 1 ? `on ${run.world_size} ranks` : ""),
@@ -66,7 +64,9 @@ export async function showRun(view) {
           runButtons(run, reload),
         ),
       ),
-      run.why ? h("p.problem", { style: { padding: "0 0 8px" } }, run.message || run.why) : null,
+      run.why
+        ? h(["failed", "lost"].includes(run.status) ? "p.problem" : "p.muted", { style: { padding: "0 0 8px" } }, run.message || run.why)
+        : null,
       tagEditor(run, reload),
       headline(run),
     );

@@ -1,7 +1,7 @@
 // The tab Curves of a run: its metrics, a timeline of what happened, notes and facts.
 import { debounce, h, replace, s } from "./dom.js";
 import { address } from "./state.js";
-import { bytes, duration, integer, when } from "./format.js";
+import { bytes, duration, integer, shellWords, when } from "./format.js";
 import { curveControls, curveGroup } from "./compare.js";
 import { notesEditor } from "./drawer.js";
 
@@ -174,7 +174,7 @@ function about(run) {
         ? `none here: imported from ${run.imported_from}`
         : `${run.run_dir} (moved or deleted)`,
     ],
-    ["Command", run.argv.length ? h("code", run.argv.join(" ")) : ""],
+    ["Command", run.argv.length ? h("code", shellWords(run.argv)) : ""],
     ["Build", run.build_id],
   ].filter(([, value]) => value);
 }

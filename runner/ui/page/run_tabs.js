@@ -1,7 +1,7 @@
 // The tabs Recipe, Code and Events of a run.
 import { command, empty, h, replace } from "./dom.js";
 import { getText } from "./api.js";
-import { bytes, plain, when } from "./format.js";
+import { bytes, integer, plain, shellWords, when } from "./format.js";
 
 /** TOML with colours, a line at a time. */
 function toml(text) {
@@ -80,7 +80,7 @@ export function codeTab(box, run) {
         ["Branch", git?.branch ?? ""],
         ["Changes", git?.dirty ? "yes, the working tree had changes that were not committed" : foreign ? "not known" : "none"],
         ["Build", run.build_id],
-        ["Command", run.argv.length ? h("code", run.argv.join(" ")) : ""],
+        ["Command", run.argv.length ? h("code", shellWords(run.argv)) : ""],
         ["Folder", run.working_directory],
       ].filter(([, value]) => value).flatMap(([name, value]) => [h("dt", name), h("dd", value)]),
     ),
@@ -116,11 +116,20 @@ export function codeTab(box, run) {
   return {};
 }
 
+/** What a model has generated, with its lines. */
+const sample = ({ step, text, tokens }) => [
+  h("span.small.muted", `step ${integer(step)}`),
+  h("div", (text ?? tokens?.join(" ") ?? "").trim()),
+];
+
 export function eventsTab(box, run) {
   let drawn = -1;
   function draw() {
     const list = [
-      ...run.events.map((event, i) => [event.time, event.event, event.rank, event.text ?? run.event_texts[i]]),
+      ...run.events.map((
+        event,
+        i,
+      ) => [event.time, event.event, event.rank, event.event === "sample" ? sample(event) : run.event_texts[i]]),
       ...run.checkpoints.map((
         one,
       ) => [one.time, "checkpoint", one.rank, `${one.path}, ${bytes(one.bytes)}${one.exists ? "" : ", deleted"}`]),
@@ -144,7 +153,7 @@ export function eventsTab(box, run) {
                   h("td.num", { style: { textAlign: "left" } }, when(time)),
                   h("td", kind),
                   h("td.num", plain(rank ?? "")),
-                  h("td", { title: what, style: { maxWidth: "720px" } }, what),
+                  h("td.whole", what),
                 )
               ),
             ),

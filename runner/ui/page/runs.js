@@ -25,10 +25,14 @@ export function sparkline(values, width = 72, height = 24) {
 }
 
 function progress(run) {
-  const done = run.max_steps ? Math.min(1, run.steps / run.max_steps) : run.status === "finished" ? 1 : 0;
+  // A hook may end a run before its last step: it is finished then.
+  const early = run.status === "finished" && run.steps < run.max_steps;
+  const done = run.status === "finished" ? 1 : run.max_steps ? Math.min(1, run.steps / run.max_steps) : 0;
   const left = run.max_steps ? `${integer(run.steps)} / ${integer(run.max_steps)}` : `${integer(run.steps)} steps`;
   const right = run.status === "running" && run.eta_s !== undefined && run.eta_s !== null
     ? `${duration(run.eta_s).split(" ")[0]} left`
+    : early
+    ? "ended early"
     : run.max_steps
     ? `${Math.round(done * 100)} %`
     : "";
@@ -54,9 +58,11 @@ function memory(run) {
     `div.gauge${part > 0.92 ? ".tight" : ""}`,
     { title: run.memory_limit ? `${bytes(run.memory_bytes)} of ${bytes(run.memory_limit)} per rank` : "" },
     h("span", bytes(run.memory_bytes)),
-    run.memory_limit ? h("div.track", h("i", { vars: { "--part": part } })) : null,
+    part >= 0.01 ? h("div.track", h("i", { vars: { "--part": part } })) : null,
   );
 }
+
+const twoLines = (value, below) => h("div.two-lines", { title: below }, h("span", value), h("span.small.faint", below));
 
 const standard = [
   { key: "progress", title: "Progress", sort: "steps", width: "168px", cell: progress, class: "progress-cell" },
@@ -75,19 +81,14 @@ const standard = [
     sort: "metric",
     number: true,
     width: "88px",
-    cell: (
-      run,
-    ) => (run.metric === "loss"
-      ? ""
-      : h("div.two-lines", { title: run.metric }, h("span", number(run.metric_value)), h("span.small.faint", run.metric))),
+    cell: (run) => (run.metric === "loss" ? "" : twoLines(number(run.metric_value), run.metric)),
   },
   {
     key: "rate",
     title: "Speed",
-    unit: "/ s",
     number: true,
-    width: "72px",
-    cell: (run) => (toNumber(run.rate) === undefined ? "" : h("span", { title: `${run.rate_unit} per second` }, count(run.rate))),
+    width: "80px",
+    cell: (run) => (toNumber(run.rate) === undefined ? "" : twoLines(count(run.rate), `${run.rate_unit}/s`)),
   },
   { key: "memory", title: "Memory", unit: "/ rank", number: true, width: "102px", cell: memory },
   {
@@ -165,15 +166,12 @@ async function pickColumns(button, keys, apply) {
     );
   const fill = () => {
     const text = search.value.toLowerCase();
-    const found = names.filter((name) => !usual.includes(name) && (chosen.has(name) || (text && name.toLowerCase().includes(text)))).slice(
-      0,
-      60,
-    );
+    const found = names.filter((name) => !usual.includes(name) && (chosen.has(name) || name.toLowerCase().includes(text))).slice(0, 200);
     replace(
       list,
       h("h3", "Usual"),
       standard.filter((column) => column.title.toLowerCase().includes(text)).map((column) => line(column.key, column.title)),
-      h("h3", text ? "Found" : "Recipe keys and metrics: search above"),
+      h("h3", "Metrics and recipe keys"),
       found.map((name) => line(name, name)),
     );
   };

@@ -74,33 +74,18 @@ export const kept = {
 // Runs that are selected for Compare, in all views.
 export const selection = new Set((parameter("select") || "").split(",").filter(Boolean));
 
-// A run keeps its colour in all views.
-const colours = new Map((() => {
-  try {
-    return JSON.parse(sessionStorage.getItem("runner.colours")) ?? [];
-  } catch {
-    return [];
-  }
-})());
-
+/** The colour of a run follows from its id, so that all readers and all views show the same one. */
 export function colourIndex(id) {
-  if (!colours.has(id)) {
-    const used = new Set([...colours.values()].slice(-7));
-    let index = colours.size % 8;
-    for (let i = 0; i < 8 && used.has(index); ++i) index = (index + 1) % 8;
-    colours.set(id, index);
-    try {
-      sessionStorage.setItem("runner.colours", JSON.stringify([...colours].slice(-2000)));
-    } catch { /* storage is turned off */ }
-  }
-  return colours.get(id);
+  let hash = 0;
+  for (const letter of id) hash = Math.imul(hash ^ letter.codePointAt(0), 0x9e3779b1) >>> 7 ^ hash << 3;
+  return (hash >>> 0) % 8;
 }
 
-/** The colours of the runs of one chart: their own, but another one where two of eight neighbours would have the same. */
+/** The colours of the runs of one chart: their own, but another one where two of eight would have the same. The oldest runs keep theirs. */
 export function distinctColours(ids) {
   const indexes = new Map();
   let used = new Set();
-  for (const id of ids) {
+  for (const id of [...ids].sort()) {
     if (used.size === 8) used = new Set();
     let index = colourIndex(id);
     while (used.has(index)) index = (index + 1) % 8;

@@ -3,12 +3,12 @@ import { command, empty, h, paced, replace, statusMark } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, go, parameter, place } from "./state.js";
-import { ago, duration, integer, number, plain, short, toNumber } from "./format.js";
-import { axis, axisName, axisText, colour } from "./echarts.js";
+import { ago, duration, integer, number, plain, toNumber, unitOf } from "./format.js";
+import { across, axis, colour, grid, linear, upward } from "./echarts.js";
 import { exportBars } from "./bars.js";
 import { plainChart, showReadout } from "./charts.js";
 
-const valueText = (value) => (typeof value === "number" ? short(value) : plain(value));
+const valueText = (value) => plain(typeof value === "number" ? Number(value.toPrecision(4)) : value);
 
 async function showList(view) {
   const { sweeps } = await get("sweeps");
@@ -103,7 +103,8 @@ function parallel(sweep, trials, names) {
         axisLine: { lineStyle: { color: style.axis, width: 1 } },
         axisTick: { show: false },
         splitLine: { show: false },
-        axisLabel: { color: style.text, ...style.font, formatter: (value) => valueText(value) },
+        // The background keeps the lines behind it from striking the text through.
+        axisLabel: { color: style.text, ...style.font, formatter: valueText, backgroundColor: style.back, padding: [1, 2], margin: 6 },
         areaSelectStyle: { width: 16, borderWidth: 1, borderColor: colour("accent"), color: colour("accent"), opacity: 0.18 },
       },
     },
@@ -129,7 +130,7 @@ function parallel(sweep, trials, names) {
             toNumber(trial.value),
           ],
           name: String(trial.trial),
-          lineStyle: { color: good > 0.9 ? colour("c1") : colour("c0"), opacity: 0.12 + 0.75 * good ** 2, width: good > 0.9 ? 2.2 : 1.3 },
+          lineStyle: { color: good > 0.9 ? colour("c1") : colour("c0"), opacity: 0.3 + 0.6 * good ** 2, width: good > 0.9 ? 2.2 : 1.3 },
         };
       }),
     },
@@ -173,27 +174,14 @@ function bestSoFar(sweep, trials) {
       }, ...Object.entries(trial.parameters).map(([name, value]) => ({ colour: "transparent", text: name, value: valueText(value) }))]);
     },
     option: (style) => ({
-      grid: { left: 52, right: 12, top: 10, bottom: 24 },
+      grid: grid(true),
       xAxis: axis("value", style, {
-        min: 0,
-        max: Math.max(1, places.at(-1)),
+        min: places[0],
+        max: Math.max(places[0] + 1, places.at(-1)),
         minInterval: 1,
-        splitLine: { show: false },
-        axisLabel: {
-          color: style.text,
-          ...style.font,
-          hideOverlap: true,
-          formatter: (value) => (value < 0.8 * places.at(-1) ? value : ""),
-        },
-        ...axisName(name, style),
+        ...across(name, style, integer),
       }),
-      yAxis: axis("value", style, {
-        scale: true,
-        max: sweep.goal === "max" ? null : cut,
-        splitNumber: 4,
-        axisLine: { show: false },
-        axisLabel: { color: style.text, ...style.font, showMaxLabel: false, formatter: axisText("") },
-      }),
+      yAxis: upward(linear([values.filter((value) => sweep.goal === "max" || value <= cut)], unitOf(sweep.metric)), style),
       series: [{
         type: "scatter",
         data: done.map((trial, i) => [places[i], toNumber(trial.value)]),
@@ -300,7 +288,7 @@ function trialTable(sweep, names) {
               }
               return h(
                 `td.num${sweep.best?.trial === trial.trial && one.key === "value" ? ".best" : ""}`,
-                of(trial, one) === undefined || of(trial, one) === null ? "" : valueText(of(trial, one)),
+                of(trial, one) === undefined || of(trial, one) === null ? "" : (one.key === "value" ? number : valueText)(of(trial, one)),
               );
             }),
           )

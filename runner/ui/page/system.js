@@ -1,8 +1,8 @@
 // The tab System of a run: the readings of its machine while it trained.
 import { empty, h, replace } from "./dom.js";
 import { get } from "./api.js";
-import { duration, quantity, toNumber, unitOf, when } from "./format.js";
-import { axis, axisText, binaryTicks, colour } from "./echarts.js";
+import { duration, integer, quantity, toNumber, unitOf, when } from "./format.js";
+import { across, axis, colour, grid, linear, upward } from "./echarts.js";
 import { plainChart, showReadout } from "./charts.js";
 
 const titles = {
@@ -69,26 +69,21 @@ function option(kind, series, style) {
     });
   });
   const last = Math.max(...kind.members.map(({ name }) => series[name].seconds.at(-1)));
-  const share = kind.unit === "%" && kind.kind !== "cpu/run_percent";
+  const whole = kind.kind === "gpu/throttled" ? 1 : kind.unit === "%" && kind.kind !== "cpu/run_percent" ? 100 : 0;
   return {
-    grid: { left: kind.unit.startsWith("bytes") ? 76 : 52, right: 12, top: 10, bottom: 24 },
+    grid: grid(true),
     xAxis: axis("time", style, {
       min: origin,
       max: toAxis(Math.max(1, last)),
       splitNumber: 5,
-      splitLine: { show: false },
-      axisLabel: { color: style.text, ...style.font, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: passedText },
+      ...across("time", style, passedText),
     }),
-    yAxis: axis("value", style, {
-      min: share || kind.kind === "gpu/throttled" ? 0 : null,
-      max: share ? 100 : kind.kind === "gpu/throttled" ? 1 : null,
-      interval: share ? 25 : kind.kind === "gpu/throttled" ? 1 : null,
-      scale: true,
-      splitNumber: 4,
-      axisLine: { show: false },
-      ...(kind.unit.startsWith("bytes") ? binaryTicks(kind.members.flatMap(({ name }) => [series[name].low, series[name].high])) : {}),
-      axisLabel: { color: style.text, ...style.font, formatter: inUnit[kind.unit] ? axisText("") : axisText(kind.unit) },
-    }),
+    yAxis: upward(
+      whole
+        ? { min: 0, max: whole, interval: whole === 1 ? 1 : 25, text: integer }
+        : linear(kind.members.flatMap(({ name }) => [series[name].low, series[name].high]), inUnit[kind.unit] ? "" : kind.unit),
+      style,
+    ),
     series: lines,
   };
 }
