@@ -190,6 +190,20 @@ TEST_CASE("fp64: ranks without rows or without targets that count do not change 
   }
 }
 
+TEST_CASE("fp64: batch norm with the statistics of each rank takes none of a rank without rows", "[parity][empty]") {
+  auto run = small_run("resnet");
+  run.vocab = 5;
+  const int ranks = GENERATE(2, 4);
+  run.accumulation = ranks;  // the micro-batches are those of the ranks
+  const auto single = train_tiny(run);
+  run.accumulation = 1;
+  run.world_size = ranks;
+  for (const char* strategy : {"ddp", "fsdp", "zero"}) {
+    run.strategy = strategy;
+    check_like(run, single, fmt::format("{}, {} ranks", strategy, ranks));
+  }
+}
+
 TEST_CASE("a rank without rows is to every reducer a rank whose targets do not count", "[reducers][empty]") {
   for (auto form : reducer_forms()) {
     if (form.run.options.value("algorithm", "") == "async") continue;  // its averages depend on time
