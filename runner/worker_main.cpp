@@ -6,12 +6,12 @@
 #include <string>
 
 #include "runner/inference/worker.hpp"
-#include "runner/models/plugin/describe.hpp"
 #include "runner/train/calibrate.hpp"
 #include "runner/train/compiled_memory.hpp"
 #include "runner/train/parts/accelerator.hpp"
 #include "runner/train/parts/precision.hpp"
 #include "runner/train/parts/torch_library.hpp"
+#include "runner/train/plugin_description.hpp"
 #include "runner/train/worker.hpp"
 #include "strategies/contract/float32_products.hpp"
 

@@ -51,7 +51,6 @@ int launched_device(const Placement& placement, const Accelerator& accelerator, 
 void describe_devices(Topology& topology, const Facts& facts, const std::vector<int>& indices) {
   topology.bf16 = topology.on_devices();
   topology.host_memory_bytes = facts.memory_bytes;
-  topology.products = cpu_products(facts.onednn_isa);
   bool first = true;
   for (const auto& device : facts.devices) {
     if (std::find(indices.begin(), indices.end(), device.index) == indices.end()) continue;

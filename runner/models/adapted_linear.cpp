@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/models/sequences.hpp"
+#include "strategies/contract/profiled.hpp"
 #include "strategies/contract/row_norms.hpp"
 
 namespace runner {
@@ -147,7 +148,7 @@ Tensor adapted_row_norms(const Tensor& weight, const Tensor& a, const Tensor& b,
   const auto wide = wide_dtype(weight);
   const auto a_wide = a.to(wide), b_wide = b.to(wide);
   const int64_t rows = weight.size(0);
-  const int64_t at_once = wide == weight.scalar_type() ? rows : row_norm_rows(weight.is_cpu(), rows, weight.size(1));
+  const int64_t at_once = wide == weight.scalar_type() ? rows : row_norm_rows(on_host(weight), rows, weight.size(1));
   auto squares = at::empty({rows}, weight.options().dtype(wide));
   auto product = at::empty({rows, a.size(0)}, squares.options());  // W A^T
   for (int64_t row = 0; row < rows; row += at_once) {

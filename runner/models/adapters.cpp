@@ -216,7 +216,6 @@ void add_without_graph(BlockSpec& block, const std::vector<AdapterMemory>& adapt
     moments.push_back(moment);
     if (!adapted || !magnitudes) continue;
     const auto out = static_cast<double>(moment.out_features);
-    added.without_scratch = true;
     added.compute_elements_per_token = moment.compute_elements_per_token + out;
     moments.push_back(added);
     added.compute_elements_per_token = moment.compute_elements_per_token - out;

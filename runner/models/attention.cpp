@@ -9,6 +9,8 @@
 #include "runner/models/eager_attention.hpp"
 #include "runner/models/fused_kernel.hpp"
 #include "runner/models/host_attention.hpp"
+#include "strategies/collective/counting_allocator.hpp"
+#include "strategies/contract/profiled.hpp"
 #include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
@@ -37,6 +39,41 @@ class WithoutCudnn {
   static inline bool before_ = true;
 };
 
+/// The CPU's fused kernel, of heads [B, heads, T, head_dim]. Its buffers are the library's. Of tensors without values it only allocates.
+struct FusedOnHost : torch::autograd::Function<FusedOnHost> {
+  static Tensor empty(const Tensor& heads) {
+    return at::empty({heads.size(0), heads.size(2), heads.size(1), heads.size(3)}, heads.options()).transpose(1, 2);
+  }
+  static std::tuple<Tensor, Tensor> run(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
+    if (!q.is_meta()) {
+      const LibraryScope library;
+      return at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0.0, causal, /*attn_mask=*/{},
+                                                             scale);
+    }
+    const auto wide = q.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    return {empty(q), at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide))};
+  }
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        bool causal, double scale) {
+    auto [rows, log_sum_exp] = run(q, k, v, causal, scale);
+    context->save_for_backward({q, k, v, rows, log_sum_exp});
+    context->saved_data["causal"] = causal;
+    context->saved_data["scale"] = scale;
+    return rows;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    if (q.is_meta()) return {empty(q), empty(k), empty(v), Tensor(), Tensor()};
+    const LibraryScope library;
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        gradients[0], q, k, v, saved[3], saved[4], /*dropout_p=*/0.0, context->saved_data["causal"].toBool(),
+        /*attn_mask=*/{}, context->saved_data["scale"].toDouble());
+    return {dq, dk, dv, Tensor(), Tensor()};
+  }
+};
+
 /// ATen's kernel, of heads [B, T, heads, head_dim].
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForm& form) {
   std::optional<WithoutCudnn> without_cudnn;
@@ -49,6 +86,11 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
     keys = keys.repeat_interleave(group, 1);
     values = values.repeat_interleave(group, 1);
     group = 1;
+  }
+  if (q.is_cpu() || is_profiled(q)) {
+    const double scale = form.scale_for(q.size(3));
+    if (torch::GradMode::is_enabled()) return FusedOnHost::apply(queries, keys, values, form.causal, scale);
+    return std::get<0>(FusedOnHost::run(queries, keys, values, form.causal, scale));
   }
   return at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0.0, form.causal,
                                           form.scale, /*enable_gqa=*/group > 1);

@@ -56,7 +56,7 @@ struct HeadRows {
 template <class Element>
 struct Heads {
   explicit Heads(const torch::Tensor& x)
-      : data(x.data_ptr<Element>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
+      : data(x.is_meta() ? nullptr : x.data_ptr<Element>()), batch(x.stride(0)), row(x.stride(1)), head(x.stride(2)) {}
   /// The rows of a sequence.
   HeadRows<Element> at(const Sequence& sequence, int64_t h) const {
     return {data + sequence.row * batch + sequence.first * row + h * head, row};
@@ -71,11 +71,13 @@ struct AttentionInputs {
   AttentionInputs(const torch::Tensor& queries, const torch::Tensor& keys, const torch::Tensor& values,
                   const AttentionForm& form = {}, const torch::Tensor& positions = {})
       : shape(AttentionShape::of(queries, keys, form)),
+        device(queries.device()),
         q(queries),
         k(keys),
         v(values),
         sequences(sequences_of(shape.batch, shape.seq_len, positions)) {}
   AttentionShape shape;
+  torch::Device device;
   Heads<Element> q, k, v;
   std::vector<Sequence> sequences;
 };
@@ -84,7 +86,7 @@ template <class Element>
 struct AttentionOutput {
   AttentionOutput(const torch::Tensor& result, const torch::Tensor& statistics)
       : rows(result),
-        log_sum_exp(statistics.data_ptr<float>()),
+        log_sum_exp(statistics.is_meta() ? nullptr : statistics.data_ptr<float>()),
         heads(statistics.size(1)),
         seq_len(statistics.size(2)) {}
   /// The log-sum-exp of a sequence's scores, to base 2, for each query.
@@ -119,14 +121,15 @@ class Scratch {
 };
 
 /// Runs Work(inputs, arguments..., scratch)(sequence, key head) for each key head of each sequence. Each thread gets an equal
-/// share of them.
+/// share of them. Of tensors without values it only makes the buffer.
 template <class Work, class Element, class... Arguments>
 void for_each_key_head(const AttentionInputs<Element>& inputs, const Arguments&... arguments) {
   Scratch count(nullptr);
   Work(inputs, arguments..., count);
   const int64_t key_heads = inputs.shape.key_heads;
   int64_t heads = std::ssize(inputs.sequences) * key_heads, shares = std::min<int64_t>(heads, at::get_num_threads());
-  auto buffer = at::empty({shares, count.taken()}, torch::kFloat32);
+  const torch::Tensor buffer = at::empty({shares, count.taken()}, torch::dtype(torch::kFloat32).device(inputs.device));
+  if (buffer.is_meta()) return;
   at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
     for (int64_t share = begin; share < end; ++share) {
       Scratch scratch(buffer.data_ptr<float>() + share * count.taken());

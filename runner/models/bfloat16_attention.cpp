@@ -9,6 +9,7 @@
 #include "runner/base/error.hpp"
 #include "runner/models/attention_heads.hpp"
 #include "runner/models/bfloat16_attention_loops.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner {
 
@@ -299,7 +300,7 @@ Tensor with_words(const Tensor& x) {
 
 bool bfloat16_attention_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
   auto fits = [](const Tensor& x) {
-    return x.is_cpu() && x.scalar_type() == torch::kBFloat16 && x.numel() > 0 && x.size(-1) % 32 == 0 &&
+    return on_host(x) && x.scalar_type() == torch::kBFloat16 && x.numel() > 0 && x.size(-1) % 32 == 0 &&
            x.size(-1) <= 256;
   };
   return fits(q) && fits(k) && fits(v) && k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(1) == q.size(1) &&

@@ -74,10 +74,7 @@ ContextNumbers::Tile ContextNumbers::tile() const {
 /// there are copies of the inputs, scores and results; of dropout also the mask and its copy in the dtype of scores.
 std::vector<MemoryMoment> ContextNumbers::piece() const {
   if (!masks())
-    return {{.compute_elements_per_token = q_ / 2,
-             .widened_per_token = q_ / 2,
-             .float32_per_token = 2 * heads_,
-             .attended_head_dim = size_.head_dim}};
+    return {{.compute_elements_per_token = q_ / 2, .widened_per_token = q_ / 2, .float32_per_token = 2 * heads_}};
   const auto t = tile();
   std::vector<MemoryMoment> moments = {{.compute_elements_per_token = t.scores + 2 * t.queries + 2 * t.copied_keys,
                                         .widened_per_token = t.scores + t.queries,

@@ -6,6 +6,7 @@
 #include "runner/models/cross_entropy_loops.hpp"
 #include "runner/models/loss_chunks.hpp"
 #include "runner/models/sequences.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner {
 
@@ -37,10 +38,11 @@ Tensor summed_loss(const Tensor& log_probabilities, const Tensor& targets) {
   return at::nll_loss(log_probabilities, targets, /*weight=*/{}, at::Reduction::Sum, ignored_target);
 }
 
-bool overwrites_logits(const Tensor& hidden) { return hidden.is_cpu() && hidden.scalar_type() == torch::kBFloat16; }
+bool overwrites_logits(const Tensor& hidden) { return on_host(hidden) && hidden.scalar_type() == torch::kBFloat16; }
 
 void check_targets(const Tensor& targets, int64_t columns) {
   const auto valid = targets.eq(ignored_target).logical_or_(targets.ge(0).logical_and_(targets.lt(columns)));
+  if (is_profiled(targets)) return;
   if (!targets.is_cpu()) return at::_assert_async(valid.all(), "a target is outside the vocabulary");
   RUNNER_CHECK(valid.all().item<bool>(), "a target is outside the vocabulary of {} tokens", columns);
 }
@@ -52,12 +54,13 @@ uint16_t* bits_of(const Tensor& logits) { return reinterpret_cast<uint16_t*>(log
 Tensor overwriting_loss(const Tensor& logits, const Tensor& targets) {
   const int64_t rows = logits.size(0), columns = logits.size(1);
   check_targets(targets, columns);
-  auto losses = at::empty({rows}, torch::kFloat32);
+  auto losses = at::empty({rows}, logits.options().dtype(torch::kFloat32));
   const auto contiguous = targets.contiguous();
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    cross_entropy_rows(bits_of(logits) + begin * columns, end - begin, columns, contiguous.data_ptr<int64_t>() + begin,
-                       ignored_target, losses.data_ptr<float>() + begin);
-  });
+  if (!logits.is_meta())
+    at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+      cross_entropy_rows(bits_of(logits) + begin * columns, end - begin, columns,
+                         contiguous.data_ptr<int64_t>() + begin, ignored_target, losses.data_ptr<float>() + begin);
+    });
   return losses.sum();
 }
 
@@ -118,6 +121,7 @@ class PartialSoftmax {
   uint16_t* row(int64_t index) const { return bits_of(values_) + index * values_.size(1); }
   template <class Body>
   void for_rows(const Body& body) const {
+    if (values_.is_meta()) return;
     at::parallel_for(0, values_.size(0), 1, [&](int64_t begin, int64_t end) { body(begin, end - begin); });
   }
   /// `parts` [ranks, 3, n]: the largest logit, the sum of exponentials and the target's logit or 0, of each rank.

@@ -11,6 +11,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
 #include "strategies/contract/context_axis.hpp"
+#include "strategies/contract/profiled.hpp"
 #include "strategies/contract/tensor_axis.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -144,6 +145,7 @@ Tensor mask_of_any_step(at::IntArrayRef sizes, torch::Device device, double p, c
 
 Tensor keep_mask(at::IntArrayRef sizes, torch::Device device, double p, const MaskPlace& place) {
   RUNNER_CHECK(sizes.size() >= 2);
+  if (device.is_meta() && ProfiledScope::current()) return at::empty(sizes, mask_options(device));
   if (device.is_meta()) return mask_of_any_step(sizes, device, p, place);
   if (place.tokens && sizes.size() == 3)  // the same as of rows of tokens
     return keep_mask({sizes[0] * sizes[1], sizes[2]}, device, p, place).view(sizes);

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "strategies/collective/libtorch.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner {
 
@@ -13,6 +14,7 @@ class FusedKernel {
 
   /// Whether there is one for the tensor's device.
   bool serves(const torch::Tensor& tensor) const {
+    if (is_profiled(tensor)) return on_cuda(tensor) || operator_.hasKernelForDispatchKey(c10::DispatchKey::CPU);
     return operator_.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(tensor.key_set()));
   }
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "runner/base/bfloat16.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner {
 
@@ -46,7 +47,7 @@ class HostGelu : public torch::autograd::Function<HostGelu> {
   static Tensor forward(AutogradContext* context, const Tensor& x, int64_t form) {
     auto y = at::empty_like(x);
     const bool wide = x.scalar_type() == torch::kFloat32;
-    (wide ? overwrite_all<float> : overwrite_all<at::BFloat16>)(x, y, static_cast<Gelu>(form));
+    if (!x.is_meta()) (wide ? overwrite_all<float> : overwrite_all<at::BFloat16>)(x, y, static_cast<Gelu>(form));
     context->save_for_backward({x});
     return y;
   }
@@ -60,7 +61,7 @@ class HostGelu : public torch::autograd::Function<HostGelu> {
 
 Tensor gelu(const Tensor& x, Gelu form) {
   bool dtype = x.scalar_type() == torch::kFloat32 || x.scalar_type() == torch::kBFloat16;
-  bool host = x.is_cpu() && dtype && x.is_contiguous();
+  bool host = on_host(x) && dtype && x.is_contiguous();
   return host ? HostGelu::apply(x, static_cast<int64_t>(form)) : at::gelu(x, aten_name(form));
 }
 

@@ -7,6 +7,7 @@
 #include "runner/models/attention_heads.hpp"
 #include "runner/models/attention_loops.hpp"
 #include "runner/models/tile_product.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner {
 
@@ -268,7 +269,7 @@ Tensor with_adjacent_elements(const Tensor& x) { return x.stride(-1) == 1 ? x : 
 
 bool host_attention_takes(const Tensor& q, const Tensor& k, const Tensor& v) {
   auto fits = [](const Tensor& x) {
-    return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.numel() > 0 && x.size(-1) <= 256;
+    return on_host(x) && x.scalar_type() == torch::kFloat32 && x.numel() > 0 && x.size(-1) <= 256;
   };
   return fits(q) && fits(k) && fits(v) && k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(1) == q.size(1) &&
          k.size(3) == q.size(3) && q.size(2) % k.size(2) == 0;

@@ -11,6 +11,7 @@
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/host_layer_norm.hpp"
 #include "runner/models/sequences.hpp"
+#include "strategies/contract/profiled.hpp"
 #include "strategies/contract/tensor_axis.hpp"
 
 namespace runner {
@@ -23,7 +24,8 @@ ComputeScope::ComputeScope(const Tensor& reference)
     : dtype(at::autocast::is_autocast_available(reference.device().type()) &&
                     at::autocast::is_autocast_enabled(reference.device().type())
                 ? at::autocast::get_autocast_dtype(reference.device().type())
-                : reference.scalar_type()) {}
+            : is_profiled(reference) ? ProfiledScope::current()->autocast.value_or(reference.scalar_type())
+                                     : reference.scalar_type()) {}
 
 Parameter::Parameter(const Model& model, const std::string& name)
     : slots_(&model.slots), index_(model.spec.slot(name)) {}
@@ -141,7 +143,7 @@ LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
 
 Tensor LayerNorm::operator()(const Tensor& x) const {
   auto weight = weight_.as(x.scalar_type()), bias = bias_.as(x.scalar_type());
-  if (x.is_cpu() && x.scalar_type() == torch::kBFloat16) return host_layer_norm(x.contiguous(), weight, bias, eps_);
+  if (on_host(x) && x.scalar_type() == torch::kBFloat16) return host_layer_norm(x.contiguous(), weight, bias, eps_);
   return std::get<0>(at::native_layer_norm(x, {x.size(-1)}, weight, bias, eps_));
 }
 

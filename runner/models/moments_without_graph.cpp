@@ -45,14 +45,9 @@ void MomentsWithoutGraph::add_without_dropout(MemoryMoment moment) {
   list.push_back(moment);
 }
 
-void MomentsWithoutGraph::add_fused_attention(double beside, const Fused& attention) {
-  MemoryMoment moment{.compute_elements_per_token = beside + attention.size, .float32_per_token = heads_};
-  if (attention.joined) {
-    moment.joined_per_token = attention.size;
-    add_without_dropout(moment);
-    moment.joined_per_token = 0;
-  }
-  moment.attended_head_dim = attention.head_dim;
+void MomentsWithoutGraph::add_fused_attention(double beside, double size, bool joined) {
+  MemoryMoment moment{.compute_elements_per_token = beside + size, .float32_per_token = heads_};
+  if (joined) moment.joined_per_token = size;
   add_without_dropout(moment);
 }
 

@@ -25,13 +25,9 @@ class MomentsWithoutGraph {
   /// Attention with dropout. The queries have `size` elements per token, and `beside` includes them. `repeats`: keys and values are
   /// repeated, because several query heads share them.
   void add_dropout_attention(double beside, double size, bool repeats);
-  /// Attention without dropout in a fused kernel.
-  struct Fused {
-    double size = 0;       ///< elements of its result
-    int64_t head_dim = 0;  ///< as MemoryMoment::attended_head_dim
-    bool joined = false;   ///< it may run once for each sequence of packed rows, with results that are joined
-  };
-  void add_fused_attention(double beside, const Fused& attention);
+  /// Attention without dropout in a fused kernel, whose result has `size` elements. `joined`: it may run once for each sequence of packed
+  /// rows, with results that are joined.
+  void add_fused_attention(double beside, double size, bool joined = false);
 
   /// A moment that does not occur in a training with dropout.
   void add_without_dropout(MemoryMoment moment);

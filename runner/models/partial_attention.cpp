@@ -6,6 +6,8 @@
 
 #include "runner/models/attention_scores.hpp"
 #include "runner/models/fused_kernel.hpp"
+#include "strategies/collective/counting_allocator.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner {
 
@@ -41,10 +43,10 @@ TokenSpan within(const TokenSpan& span, int64_t begin, int64_t end) {
 }
 
 bool fused_kernel_takes(const Tensor& q) {
-  if (q.is_cpu()) return true;
+  if (on_host(q)) return true;
   static const FusedKernel flash("aten::_scaled_dot_product_flash_attention");
   const bool half = q.scalar_type() == torch::kBFloat16 || q.scalar_type() == torch::kHalf;
-  return q.is_cuda() && half && q.size(-1) % 8 == 0 && q.size(-1) <= 256 && flash.serves(q);
+  return on_cuda(q) && half && q.size(-1) % 8 == 0 && q.size(-1) <= 256 && flash.serves(q);
 }
 
 /// Whether the form needs masks by places.
@@ -92,6 +94,11 @@ struct PieceGradients {
 PieceResult fused_piece(const Piece& piece, const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
   const auto queries = by_head(piece.of_queries(q)), keys = by_head(piece.of_keys(k)),
              values = by_head(piece.of_keys(v));
+  const LibraryScope library;
+  if (q.is_meta()) {
+    const auto rows = at::empty(piece.of_queries(q).sizes(), q.options());
+    return {rows, at::empty({rows.size(0), rows.size(2), rows.size(1)}, q.options().dtype(sum_dtype(q)))};
+  }
   if (q.is_cpu()) {
     const auto [rows, statistics] = at::_scaled_dot_product_flash_attention_for_cpu(
         queries, keys, values, /*dropout_p=*/0.0, piece.diagonal, /*attn_mask=*/{}, scale);
@@ -109,6 +116,9 @@ PieceGradients fused_gradients(const Piece& piece, const Tensor& q, const Tensor
              values = by_head(piece.of_keys(v)), result = by_head(piece.of_queries(rows)),
              of_result = by_head(piece.of_queries(gradient));
   const auto statistics = piece.of_statistics(log_sum_exp);
+  const auto like = [&](const Tensor& heads) { return at::empty(by_head(heads).sizes(), q.options()); };
+  if (q.is_meta()) return {like(queries), like(keys), like(values)};
+  const LibraryScope library;
   std::tuple<Tensor, Tensor, Tensor> gradients;
   if (q.is_cpu()) {
     gradients = at::_scaled_dot_product_flash_attention_for_cpu_backward(of_result, queries, keys, values, result,

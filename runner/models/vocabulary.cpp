@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include "strategies/contract/profiled.hpp"
 #include "strategies/contract/row_gradients.hpp"
 
 namespace runner {
@@ -30,7 +31,7 @@ class LookupBackward : public torch::autograd::Node {
     const auto gradient = std::exchange(gradients[0], {});
     if (!gradient.defined()) return {Tensor()};
     auto* taker = dynamic_cast<RowGradients*>(next_edge(0).function.get());
-    if (!taker || !gradient.is_cpu()) return {at::embedding_dense_backward(gradient, ids_, rows_, -1, false)};
+    if (!taker || !on_host(gradient)) return {at::embedding_dense_backward(gradient, ids_, rows_, -1, false)};
     taker->add_rows(ids_.reshape(-1), gradient.reshape({-1, gradient.size(-1)}));
     return {Tensor()};
   }

@@ -53,8 +53,6 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.precision = precision_policy(recipe.precision.mode);
   job.accelerator = topology.accelerator;
   if (topology.accelerator.is_cuda()) job.accelerator.workspace_bytes = workspace_bytes(topology.kind);
-  job.products = topology.products;
-  job.products.threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   job.mesh = topology.mesh();
   job.pipeline = pipeline_of(recipe, job.mesh);
   job.local_size = topology.devices_per_node;

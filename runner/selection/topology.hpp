@@ -11,7 +11,6 @@
 #include "runner/selection/batch.hpp"
 #include "runner/selection/device_kinds.hpp"
 #include "strategies/collective/accelerator.hpp"
-#include "strategies/contract/cpu_products.hpp"
 #include "strategies/mesh/mesh.hpp"
 
 namespace runner {
@@ -31,7 +30,6 @@ struct Topology {
   std::string device_reason;          ///< why this accelerator and count, one sentence
   std::vector<int> device_indices;    ///< none on the CPU
   int cores = 1;                      ///< of this node
-  CpuProducts products;               ///< of its CPU; the plan sets the threads
   int64_t device_memory_bytes = 0;    ///< total of the smallest device; 0: not known, or the CPU
   int64_t host_memory_bytes = 0;      ///< of a node; 0: not known
   const DeviceKind* kind = nullptr;   ///< of the devices; nullptr: not in the table, or the CPU

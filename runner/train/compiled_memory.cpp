@@ -14,7 +14,6 @@
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/optimizer_settings.hpp"
 #include "strategies/catalog.hpp"
-#include "strategies/contract/probe_products.hpp"
 #include "strategies/xla/account.hpp"
 
 namespace runner {
@@ -28,7 +27,6 @@ json account(const json& request) {
   Topology topology;
   topology.devices_per_node = request.at("devices");
   topology.sizes = recipe.devices.mesh.value_or(MeshSizes());
-  topology.products = probe_cpu_products();
   const ModelSpec spec = make_spec(recipe, outputs_of(recipe.model).value(), recipe.data.seq_len.value_or(1));
   const auto model = build_model(recipe.model, spec);
   Job job = make_job(recipe, spec, topology);

@@ -40,7 +40,6 @@
 #include "runner/train/strategies/strategy.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/contract/initialize.hpp"
-#include "strategies/contract/probe_products.hpp"
 #include "strategies/pjrt/out_of_memory.hpp"
 
 namespace runner {
@@ -64,7 +63,6 @@ Topology topology_of(const Recipe& recipe, const WorldOptions& world) {
   topology.num_nodes = world.num_nodes;
   topology.devices_per_node = world.size / world.num_nodes;
   topology.sizes = recipe.devices.mesh.value_or(MeshSizes());
-  if (!topology.on_devices()) topology.products = probe_cpu_products();
   return topology;
 }
 

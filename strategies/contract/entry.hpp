@@ -15,7 +15,6 @@
 #include "runner/base/option.hpp"
 #include "strategies/collective/accelerator.hpp"
 #include "strategies/collective/operation.hpp"
-#include "strategies/contract/cpu_products.hpp"
 #include "strategies/contract/model_spec.hpp"
 #include "strategies/contract/precision.hpp"
 #include "strategies/mesh/mesh.hpp"
@@ -68,7 +67,6 @@ struct Job {
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
   Accelerator accelerator;
-  CpuProducts products;         ///< of a rank that computes on a CPU
   Mesh mesh = {};               ///< all ranks of the run; a plan splits the axis `data`
   PipelineShape pipeline = {};  ///< of the pipeline axis, without the number of micro-batches
   int local_size = 1, num_nodes = 1;

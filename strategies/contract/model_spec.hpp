@@ -114,10 +114,6 @@ struct MemoryMoment {
   std::optional<ConvolutionSpec> convolution = {};
   /// Shape of the adapted matrix whose row norms are computed at this moment of forward; 0: none.
   int64_t normed_rows = 0, normed_columns = 0;
-  /// Of a linear layer in forward: its matrix exists, but not the scratch memory of its product.
-  bool without_scratch = false;
-  /// Elements of a head for which LibTorch's fused attention is computed at this moment of forward; 0: none. It has buffers on CPUs.
-  int64_t attended_head_dim = 0;
   std::optional<bool> trains = {};  ///< of forward: only in training, or only in validation
 };
 
@@ -163,11 +159,14 @@ struct BlockSpec {
   /// The layer of which the block is a part: "blocks.0". Empty: the block is a layer by itself.
   std::string layer = "";
   BlockKind kind = BlockKind::transformer;
+  int64_t variant = 0;  ///< blocks with other numbers may need other memory, although their parameters are alike
   std::vector<ParameterSpec> parameters = {};
   /// Names of parameters of earlier blocks that this block also uses (tied weights). They are not in `parameters`.
   std::vector<std::string> shared = {};
   double forward_flops_per_token = 0;  ///< at the spec's seq_len; a multiply-add counts as 2
   SavedActivations saved = {};
+  /// The backward of the last operator reads the block's output. Of a recomputed block that is a tensor of its own.
+  bool saves_output = false;
   std::vector<SharedInput> inputs = {};
   std::vector<MemoryMoment> forward_moments = {};  ///< only if forward needs more memory than `saved` and the output
   /// Of a forward that keeps nothing for a backward. They include the input and the result. The moment of a linear layer is its product.

@@ -99,7 +99,7 @@ BlockGraphs::BlockGraphs(Model& model, const Job& job, torch::Device device, Con
     : model_(model),
       device_(device),
       conversion_(conversion),
-      autocast_(job.precision.autocast()),
+      autocast_(job.precision.autocast() && !device.is_meta()),
       compute_(scalar_type(job.precision.compute)),
       recompute_(job.recompute),
       splits_(model.spec.stage && splits_backward(job.pipeline.schedule)),

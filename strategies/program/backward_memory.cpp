@@ -29,7 +29,7 @@ class BlockMemory::Backward {
       // The cast of a weight is freed after its backward.
       const bool end = i + 1 == spec_.backward_moments.size();
       const int64_t left = end || casts == 0 ? 0 : casts - memory_.cast_bytes(block_, moment.arrived);
-      const int64_t beside = left + waiting + kept_for_weights_at(i);
+      const int64_t beside = left + waiting + kept_for_weights_at(i) + (i == 0 ? memory_.saved_output(block_) : 0);
       kept ? add_moment_keeping(moment, beside) : add_moment(moment, beside);
     }
     const int64_t remains = waiting + (splits_ ? memory_.kept_for_weights(block_) : 0);
@@ -45,16 +45,17 @@ class BlockMemory::Backward {
   void add(Kind kind, int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
 
   void add_moment(const MemoryMoment& moment, int64_t beside) {
-    const int64_t gradient = bytes_of(memory_.leaf_), tokens = memory_.tokens_;
+    const int64_t gradient = bytes_of(memory_.leaf_);
     // An embedding computes in the dtype of its table. Only its output is cast.
     const int64_t compute = spec_.kind == BlockKind::embedding ? gradient : memory_.compute_;
     const int64_t arriving = trained(moment.arrived, moment.arriving);
     int64_t bytes = beside + memory_.moment_bytes(moment, compute);
     add(Kind::level, bytes);
     one_by_one(moment.arrived);
-    add(Kind::peak, bytes + memory_.input_scratch(moment, tokens));
+    add(Kind::peak, bytes + memory_.convolution_bytes(moment));
     if (arrives_as_rows(moment)) return add_rows(moment, bytes);
-    if (arriving > 0) add(Kind::peak, bytes + arriving * compute + weight_scratch(moment) + sum_bytes(moment));
+    if (arriving > 0)
+      add(Kind::peak, bytes + arriving * compute + memory_.convolution_weight_bytes(moment) + sum_bytes(moment));
     if (moment.arriving == 0) return;
     if (!splits_) bytes -= memory_.released_bytes(moment);
     if (compute != gradient) add(Kind::peak, bytes + arriving * (compute + gradient));
@@ -85,9 +86,9 @@ class BlockMemory::Backward {
     const int64_t gradient = bytes_of(memory_.leaf_), compute = memory_.compute_;
     const int64_t arriving = trained(moment.arrived, moment.arriving);
     const int64_t bytes = beside + memory_.moment_bytes(moment) + trained(0, moment.arrived) * gradient;
-    add(Kind::peak, bytes + memory_.input_scratch(moment, memory_.tokens_));
+    add(Kind::peak, bytes + memory_.convolution_bytes(moment));
     if (arriving == 0) return;
-    add(Kind::peak, bytes + arriving * compute + weight_scratch(moment) + sum_bytes(moment));
+    add(Kind::peak, bytes + arriving * compute + memory_.convolution_weight_bytes(moment) + sum_bytes(moment));
     if (memory_.leaf_ != memory_.job_.precision.compute)
       add(Kind::peak, bytes - memory_.released_bytes(moment) + arriving * (compute + gradient));
   }
@@ -96,10 +97,6 @@ class BlockMemory::Backward {
   bool arrives(size_t i) const {
     const auto& parameter = spec_.parameters[i];
     return parameter.trainable && !(splits_ && is_later(spec_, parameter));
-  }
-
-  int64_t weight_scratch(const MemoryMoment& moment) const {
-    return splits_ ? 0 : memory_.weight_scratch(moment, memory_.tokens_);
   }
 
   /// Bytes of the sum over the ranks of the input's gradient. The first product of a block with the entered stream leaves the gradient of
@@ -215,8 +212,7 @@ std::vector<BackwardEvent> BlockMemory::backward_weight(size_t block, bool takes
     const auto& matrix = spec.parameters[i];
     if (!is_later(spec, matrix)) continue;
     const int64_t elements = matrix.numel();
-    const MemoryMoment product{.out_features = matrix.shape[0], .in_features = matrix.shape[1]};
-    events.push_back({.kind = Kind::peak, .bytes = bytes + elements * compute_ + weight_scratch(product, tokens_)});
+    events.push_back({.kind = Kind::peak, .bytes = bytes + elements * compute_});
     double freed = 0;
     for (const auto& tensor : tensors)
       if (tensor.parameters.front() == i) freed += tensor.elements_per_token;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "strategies/contract/cpu_attention.hpp"
 #include "strategies/contract/row_norms.hpp"
 
 namespace runner {
@@ -88,7 +87,11 @@ int64_t BlockMemory::saved(size_t block) const {
   const double wide = saved.float32_per_token + (has_host_attention() ? saved.host_float32_per_token : 0);
   return whole(static_cast<double>(tokens_) *
                (elements * static_cast<double>(compute_) + wide * static_cast<double>(wide_))) +
-         saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block);
+         saved.gradient_elements * bytes_of(leaf_) + cast_bytes(block) + saved_output(block);
+}
+
+int64_t BlockMemory::saved_output(size_t block) const {
+  return job_.recomputes(block) && job_.model->blocks[block].saves_output ? output(block) : 0;
 }
 
 std::vector<const ParameterSpec*> BlockMemory::converted_parameters(size_t block) const {
@@ -162,27 +165,16 @@ int64_t BlockMemory::released_bytes(const MemoryMoment& moment) const {
   return whole(static_cast<double>(tokens_) * each);
 }
 
-ConvolutionBytes BlockMemory::of_convolution(const MemoryMoment& moment) const {
-  if (!moment.convolution) return {};
-  // Accelerators also convert layouts.
-  const auto products =
-      job_.accelerator.host_kernels
-          ? job_.products
-          : CpuProducts{.bfloat16 = ProductScratch::blocks, .float16 = ProductScratch::blocks, .avx512 = true};
-  return convolution_bytes(products, job_.precision.compute, *moment.convolution, job_.micro_batch_size);
+int64_t BlockMemory::convolution_bytes(const MemoryMoment& moment) const {
+  if (!moment.convolution || job_.accelerator.host_kernels) return 0;
+  const auto& c = *moment.convolution;
+  const int64_t images = c.in * c.size_in * c.size_in + c.out * c.size_out * c.size_out;
+  return compute_ * (job_.micro_batch_size * images + c.weight_elements());
 }
 
-int64_t BlockMemory::input_scratch(const MemoryMoment& moment, int64_t tokens) const {
-  if (moment.convolution) return of_convolution(moment).input_gradient;
-  if (!job_.accelerator.host_kernels) return 0;
-  return scratch_bytes(job_.products, job_.precision.compute, {tokens, moment.in_features, moment.out_features});
-}
-
-int64_t BlockMemory::weight_scratch(const MemoryMoment& moment, int64_t tokens) const {
-  if (moment.convolution) return of_convolution(moment).weight_gradient;
-  if (!job_.accelerator.host_kernels) return 0;
-  return scratch_bytes(job_.products, job_.precision.compute,
-                       {moment.out_features, moment.in_features, tokens, /*transposed=*/true});
+int64_t BlockMemory::convolution_weight_bytes(const MemoryMoment& moment) const {
+  const int64_t weight = moment.convolution ? compute_ * moment.convolution->weight_elements() : 0;
+  return std::max<int64_t>(0, convolution_bytes(moment) - weight);
 }
 
 int64_t BlockMemory::norm_bytes(const MemoryMoment& moment) const {
@@ -191,27 +183,11 @@ int64_t BlockMemory::norm_bytes(const MemoryMoment& moment) const {
                         moment.normed_columns, job_.model->adapter->rank);
 }
 
-int64_t BlockMemory::matrix_bytes(const ParameterSpec& matrix, bool multiplied) const {
-  int64_t bytes = casts(matrix) ? matrix.numel() * compute_ : 0;
-  if (multiplied && job_.accelerator.host_kernels)
-    bytes += scratch_bytes(job_.products, job_.precision.compute, {tokens_, matrix.shape[0], matrix.shape[1]});
-  return bytes;
-}
-
 int64_t BlockMemory::product_bytes(size_t block, const MemoryMoment& moment) const {
   const std::vector<int64_t> shape = {moment.out_features, moment.in_features};
   for (const auto& parameter : job_.model->blocks[block].parameters)
-    if (parameter.shape == shape) return matrix_bytes(parameter, !moment.without_scratch);
+    if (parameter.shape == shape) return casts(parameter) ? parameter.numel() * compute_ : 0;
   return 0;
-}
-
-int64_t BlockMemory::attention_scratch(const MemoryMoment& moment) const {
-  if (moment.attended_head_dim == 0 || !job_.accelerator.host_kernels) return 0;
-  const auto& context = job_.model->context;
-  int64_t tokens = job_.model->seq_len;
-  if (context.divides())  // a chunk at a time, or complete rows
-    tokens = context.form == ContextForm::ulysses ? tokens * context.ranks : tokens / 2;
-  return attention_buffer_bytes(job_.products.threads, job_.precision.compute, tokens, moment.attended_head_dim);
 }
 
 int64_t BlockMemory::declared_without_graph(size_t block, bool trains) const {
@@ -221,8 +197,7 @@ int64_t BlockMemory::declared_without_graph(size_t block, bool trains) const {
   int64_t most = 0;
   for (const auto& moment : spec.moments_without_graph)
     if (moment.trains.value_or(trains) == trains)
-      most = std::max(most, moment_bytes(moment, element) + norm_bytes(moment) + product_bytes(block, moment) +
-                                attention_scratch(moment));
+      most = std::max(most, moment_bytes(moment, element) + norm_bytes(moment) + product_bytes(block, moment));
   return most + (repeats ? tokens_ * whole(spec.saved.repeated_in_fp32_per_token) * compute_ : 0);
 }
 
@@ -240,23 +215,18 @@ int64_t BlockMemory::forward_without_graph(size_t block, bool trains) const {
   for (const auto& input : spec.inputs) inputs += input.saved ? 0 : input.elements_per_token;
   const int64_t all =
       saved(block) - cast_bytes(block) + whole(static_cast<double>(tokens_) * inputs * static_cast<double>(compute_));
-  int64_t scratch = 0, cast = 0, norms = 0;
-  for (size_t i = 0; i < spec.parameters.size(); ++i) {
-    const auto& parameter = spec.parameters[i];
-    if (casts(parameter)) cast = std::max(cast, elements_[first_slot_[block] + i] * compute_);
-    if (job_.accelerator.host_kernels && parameter.shape.size() == 2)
-      scratch = std::max(scratch, scratch_bytes(job_.products, job_.precision.compute,
-                                                {tokens_, parameter.shape[0], parameter.shape[1]}));
-  }
+  int64_t convolutions = 0, cast = 0, norms = 0;
+  for (size_t i = 0; i < spec.parameters.size(); ++i)
+    if (casts(spec.parameters[i])) cast = std::max(cast, elements_[first_slot_[block] + i] * compute_);
   for (const auto& moment : spec.forward_moments) {
     norms = std::max(norms, norm_bytes(moment));
-    scratch = std::max(scratch, of_convolution(moment).forward);
+    convolutions = std::max(convolutions, convolution_bytes(moment));
   }
   for (const auto& moment : spec.backward_moments) masked = std::max(masked, moment.mask_bytes_per_token);
   // Attention with dropout has its probabilities, and the mask in one byte and in the dtype of the probabilities.
   const int64_t dropped =
       trains ? whole(static_cast<double>(tokens_) * masked * static_cast<double>(2 * compute_ + 1)) : 0;
-  return all + std::max(dropped, cast + std::max(norms, output(block) + scratch));
+  return all + std::max(dropped, cast + std::max(norms, output(block) + convolutions));
 }
 
 int64_t BlockMemory::head_cast(size_t block) const {
@@ -269,19 +239,15 @@ int64_t BlockMemory::head_cast(size_t block) const {
 
 int64_t BlockMemory::head_columns() const { return job_.model->division.most(job_.model->vocab_size); }
 
-/// The input and its norm. For a chunk, the logits and their log-softmax; or the logits alone, whose product may have scratch memory. Of
-/// logits that ranks divide, only a copy of the dtype of the loss.
+/// The input and its norm. For a chunk, the logits and their log-softmax. Of logits that ranks divide, only a copy of the dtype of the
+/// loss.
 int64_t BlockMemory::loss_without_graph(size_t block) const {
   const auto& division = job_.model->division;
   const int64_t chunk = job_.model->loss_chunk_tokens, tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
   const int64_t logits = tokens * head_columns();
-  const int64_t scratch = job_.accelerator.host_kernels ? scratch_bytes(job_.products, job_.precision.compute,
-                                                                        {tokens, head_columns(), job_.model->dim})
-                                                        : 0;
   const int64_t copied = division.divides() ? wide_ + (compute_ < wide_ ? compute_ : 0) : 2 * wide_;
   const int64_t values = tokens * division.loss_values() * 4;
-  const int64_t loss =
-      std::max(logits * (overwrites_logits() ? compute_ : copied) + values, logits * compute_ + scratch);
+  const int64_t loss = logits * (overwrites_logits() ? compute_ : copied) + values;
   const auto width = static_cast<double>(job_.model->dim);
   return tokens_ * whole(width + division.of_rows(width)) * compute_ + head_cast(block) + loss;
 }
@@ -294,8 +260,8 @@ std::vector<int64_t> BlockMemory::forward_peaks(size_t block) const {
 }
 
 void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, const MemoryMoment& moment) const {
-  const int64_t chunk = job_.model->loss_chunk_tokens, tokens = chunk > 0 ? std::min(chunk, tokens_) : tokens_;
-  const bool several_chunks = tokens < tokens_ || job_.own_loss;
+  const int64_t chunk = job_.model->loss_chunk_tokens;
+  const bool several_chunks = (chunk > 0 && chunk < tokens_) || job_.own_loss;
   // If the gradient is summed over chunks, each chunk's product is added to it in place when the dtypes are equal. Otherwise the
   // product is a separate tensor, and a CPU also makes a wide copy of it.
   int64_t product = compute_;
@@ -303,22 +269,14 @@ void BlockMemory::add_forward_moment(std::vector<int64_t>& peaks, size_t block, 
   // The cast of the vocabulary projection's weight exists during all chunks, and the casts of a layer's weights until its backward.
   const int64_t cast = head_cast(block) + cast_bytes(block);
   const int64_t bytes = cast + moment_bytes(moment) + norm_bytes(moment);
-  if (moment.convolution) return peaks.push_back(bytes + of_convolution(moment).forward);
-  peaks.push_back(bytes + input_scratch(moment, tokens));
+  peaks.push_back(bytes + convolution_bytes(moment));
   peaks.push_back(bytes + moment.arriving * product);
-  if (moment.arriving > 0)
-    peaks.push_back(bytes + moment.arriving * std::min(product, compute_) + weight_scratch(moment, tokens));
   if (moment.out_features == 0) return;
   MemoryMoment outside = moment;  // of the chunks
   outside.compute_elements_per_chunk_token = 0;
   // At the end the cast is freed, and the gradient is copied to the dtype of the weight.
   if ((several_chunks ? wide_ : compute_) != bytes_of(leaf_))
     peaks.push_back(moment_bytes(outside) + moment.arriving * (bytes_of(leaf_) + (several_chunks ? 0 : compute_)));
-  if (!overwrites_logits()) return;
-  // At the beginning of a chunk the product of its logits has scratch memory.
-  const ProductShape shape{tokens, moment.out_features, moment.in_features};
-  peaks.push_back(cast + moment_bytes(outside) + tokens * moment.out_features * compute_ +
-                  scratch_bytes(job_.products, job_.precision.compute, shape));
 }
 
 }  // namespace runner

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "strategies/contract/cpu_convolutions.hpp"
 #include "strategies/contract/entry.hpp"
 
 namespace runner {
@@ -38,10 +37,12 @@ class BlockMemory {
   int64_t output(size_t block) const;
   /// What the block keeps for its backward, with its input.
   int64_t saved(size_t block) const;
+  /// What it keeps of its output if it is recomputed.
+  int64_t saved_output(size_t block) const;
   /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
   int64_t waiting(size_t block) const;
-  /// The bytes in the forward of a block that keeps nothing for a backward: its tensors, the largest cast of a weight, and the scratch
-  /// memory of its largest product. Of a head that predicts tokens, the bytes while it computes the loss. `trains`: with dropout.
+  /// The bytes in the forward of a block that keeps nothing for a backward: its tensors, and the largest cast of a weight. Of a head that
+  /// predicts tokens, the bytes while it computes the loss. `trains`: with dropout.
   int64_t forward_without_graph(size_t block, bool trains) const;
   /// Possible peaks of forward: bytes of the block's activations, without what earlier blocks saved.
   std::vector<int64_t> forward_peaks(size_t block) const;
@@ -65,12 +66,8 @@ class BlockMemory {
   int64_t loss_without_graph(size_t block) const;
   /// The most of the moments without a graph that the block declares; 0 if there are none.
   int64_t declared_without_graph(size_t block, bool trains) const;
-  /// matrix_bytes() of the matrix with which the moment's product is computed.
+  /// Bytes of the cast of the matrix with which the moment's product is computed.
   int64_t product_bytes(size_t block, const MemoryMoment& moment) const;
-  /// Bytes of the buffers of LibTorch's attention.
-  int64_t attention_scratch(const MemoryMoment& moment) const;
-  /// Bytes that a matrix needs in addition: its cast, and the scratch memory of its product if it is being `multiplied`.
-  int64_t matrix_bytes(const ParameterSpec& matrix, bool multiplied) const;
   /// Whether the block casts the parameter to the compute dtype. Quantized parameters are gathered in it, and converted ones were cast
   /// before they were converted.
   bool casts(const ParameterSpec& parameter) const {
@@ -98,11 +95,10 @@ class BlockMemory {
   double widened_bytes(const MemoryMoment& moment) const;
   /// Bytes that are freed before the gradient of the moment is delivered: with the fp32 copies.
   int64_t released_bytes(const MemoryMoment& moment) const;
-  /// Scratch bytes of the moment's two matrix products over `tokens` tokens: for the gradient of the input and of the weight.
-  int64_t input_scratch(const MemoryMoment& moment, int64_t tokens) const;
-  int64_t weight_scratch(const MemoryMoment& moment, int64_t tokens) const;
-  /// Temporary bytes of the moment's convolution.
-  ConvolutionBytes of_convolution(const MemoryMoment& moment) const;
+  /// Bytes of an accelerator's copies in other layouts: for the moment's convolution and the gradient of its input, and for the gradient of
+  /// its weight.
+  int64_t convolution_bytes(const MemoryMoment& moment) const;
+  int64_t convolution_weight_bytes(const MemoryMoment& moment) const;
   /// Temporary bytes of the row norms that are computed at the moment.
   int64_t norm_bytes(const MemoryMoment& moment) const;
   /// Bytes of tensors of the compute dtype.

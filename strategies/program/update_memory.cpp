@@ -18,21 +18,15 @@ int64_t wide_copies(const ParallelPlan& plan) { return bytes_of(plan.master) < 4
 
 constexpr int64_t narrow = 2;  ///< bytes of bfloat16, in which Muon computes
 
-/// Newton-Schulz iterations: two matrices and two squares of the smaller side, and the scratch memory of their products.
-int64_t iteration_bytes(const CpuProducts& products, const std::vector<int64_t>& shape) {
+/// Newton-Schulz iterations: two matrices and two squares of the smaller side.
+int64_t iteration_bytes(const std::vector<int64_t>& shape) {
   const int64_t side = std::min(shape[0], shape[1]), other = std::max(shape[0], shape[1]);
-  const auto scratch = [&](const ProductShape& product) { return scratch_bytes(products, DType::bfloat16, product); };
-  const int64_t square = narrow * side * side, matrix = narrow * side * other;
-  return matrix + square +
-         std::max({scratch({side, side, other, /*transposed=*/shape[0] > shape[1]}),
-                   square + scratch({side, side, side}), square + matrix + scratch({side, other, side})});
+  return 2 * narrow * (side * side + side * other);
 }
 
 /// Before the iterations, and after them, a matrix and the wide copies.
-int64_t muon_bytes(const CpuProducts& products, const ParallelPlan& plan, const std::vector<int64_t>& shape,
-                   int64_t part) {
-  return std::max(iteration_bytes(products, shape),
-                  narrow * shape[0] * shape[1] + part * wide_bytes(plan) * wide_copies(plan));
+int64_t muon_bytes(const ParallelPlan& plan, const std::vector<int64_t>& shape, int64_t part) {
+  return std::max(iteration_bytes(shape), narrow * shape[0] * shape[1] + part * wide_bytes(plan) * wide_copies(plan));
 }
 
 /// A matrix that several ranks share, and where its parts are.
@@ -49,8 +43,7 @@ struct SharedMatrix {
 
 /// A rank that computes a matrix of the round has it until all ranks have their parts of the earlier ones of the result, and already
 /// while the later ones are collected.
-int64_t muon_round_bytes(const CpuProducts& products, const ParallelPlan& plan,
-                         const std::vector<SharedMatrix>& matrices) {
+int64_t muon_round_bytes(const ParallelPlan& plan, const std::vector<SharedMatrix>& matrices) {
   std::vector<std::vector<int64_t>> shapes;
   for (const auto& matrix : matrices) shapes.push_back(matrix.shape);
   const auto order = order_of_matrices(shapes);
@@ -64,7 +57,7 @@ int64_t muon_round_bytes(const CpuProducts& products, const ParallelPlan& plan,
       };
       const int64_t owners = std::min(ranks, count - begin);
       const int64_t own = rank < owners ? matrix(rank).bytes() : 0;
-      if (own > 0) most = std::max(most, iteration_bytes(products, matrix(rank).shape));
+      if (own > 0) most = std::max(most, iteration_bytes(matrix(rank).shape));
       for (int64_t owner = 0; owner < owners; ++owner)
         most = std::max(most, matrix(owner).bytes() + matrix(owner).part(rank) * wide + (owner == rank ? 0 : own));
     }
@@ -106,7 +99,6 @@ int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, int64_t el
 int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
   const auto& optimizer = *job.optimizer;
   const auto parameters = job.model->parameters();
-  const CpuProducts products = updates_by_cpu(job, plan) ? job.products : CpuProducts{};
   const bool adafactor = optimizer.kind == OptimizerKind::adafactor;
   int64_t sums = 0, most = adafactor ? largest_part * wide_bytes(plan) * wide_copies(plan) : 0;
   int64_t others = 0;  // elements of parameters that have another update
@@ -127,11 +119,11 @@ int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t la
       if (is_sharded(plan, plan.units[u]))
         shared.push_back({.shape = shape, .offset = item.offset, .shard = layout.shard});
       else
-        most = std::max(most, muon_bytes(products, plan, shape, own));
+        most = std::max(most, muon_bytes(plan, shape, own));
     }
   }
   if (adafactor) return sums + most;
-  return std::max({most, muon_round_bytes(products, plan, shared), cast_gradient_bytes(job, plan, others)});
+  return std::max({most, muon_round_bytes(plan, shared), cast_gradient_bytes(job, plan, others)});
 }
 
 /// Tiles of the arrays in a rank's file; 0 if no state is in the file.

@@ -5,7 +5,6 @@
 
 #include "divided_model.hpp"
 #include "strategies/collective/counting_allocator.hpp"
-#include "strategies/contract/probe_products.hpp"
 #include "strategies/executor/block_graphs.hpp"
 #include "strategies/program/block_memory.hpp"
 
@@ -32,9 +31,6 @@ inline Job memory_job(const DividedRun& run, const ModelSpec& spec) {
   job.model = &spec;
   job.precision = precision_policy(run.dtype == torch::kBFloat16 ? "bf16-true" : "32-true");
   job.micro_batch_size = run.batch.rows;
-  static const CpuProducts products = probe_cpu_products();
-  job.products = products;
-  job.products.threads = at::get_num_threads();
   job.recompute.assign(spec.blocks.size(), false);
   return job;
 }

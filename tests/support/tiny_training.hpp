@@ -15,7 +15,6 @@
 #include "strategies/catalog.hpp"
 #include "strategies/collective/libtorch.hpp"
 #include "strategies/contract/initialize.hpp"
-#include "strategies/contract/probe_products.hpp"
 #include "strategies/contract/stage_spec.hpp"
 #include "strategies/contract/strategy.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -282,9 +281,6 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.ns_steps = run.optimizer.ns_steps;
   job.validates = run.validates;
   job.own_loss = static_cast<bool>(run.token_loss);
-  static const CpuProducts products = probe_cpu_products();
-  job.products = products;
-  job.products.threads = at::get_num_threads();
   auto checkpointing = run.checkpointing;
   if (run.recompute) checkpointing.mode = "all";
   job.options = with_defaults(find_strategy(run.strategy)->entry->options, run.options);

@@ -254,7 +254,7 @@ std::vector<MemoryMoment> Moments::attention_without_graph(int64_t layer, bool p
   } else {
     if (numbers.of_heads() > 0) moments.add(numbers.forward_exchanges(x));
     const double beside = inputs + numbers.of_heads();
-    if (form.softcap == 0) moments.add_fused_attention(beside, {.size = q_, .joined = packed});
+    if (form.softcap == 0) moments.add_fused_attention(beside, q_, packed);
     if (form.softcap > 0 || windowed) add_tiled_attention(moments, beside, numbers, form);
     moments.add_dropout_attention(beside, q_, /*repeats=*/numbers.attended_heads() > numbers.attended_key_heads());
   }

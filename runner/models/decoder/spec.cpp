@@ -27,7 +27,7 @@ class Blocks {
         moments_(model, decoder_, seq_len, division, context) {}
 
   BlockSpec attention(const std::string& layer, int64_t number) const {
-    BlockSpec block{.name = layer + ".attention", .layer = layer};
+    BlockSpec block{.name = layer + ".attention", .layer = layer, .variant = variant(number)};
     add_attention(block, layer, number);
     moments_.context(number).change(block);
     block.backward_moments = moments_.attention(block, number);
@@ -46,7 +46,7 @@ class Blocks {
   /// A layer whose two branches read the same input.
   BlockSpec parallel(const std::string& layer, int64_t number) const {
     const auto first = attention(layer, number), second = mlp(layer);
-    BlockSpec block{.name = layer, .layer = layer};
+    BlockSpec block{.name = layer, .layer = layer, .variant = variant(number)};
     block.parameters = first.parameters;
     block.parameters.insert(block.parameters.end(), second.parameters.begin(), second.parameters.end());
     block.forward_flops_per_token = first.forward_flops_per_token + second.forward_flops_per_token;
@@ -72,6 +72,11 @@ class Blocks {
   bool layer_norm() const { return decoder_.norm == Decoder::Norm::layer; }
 
  private:
+  /// BlockSpec::variant: layers differ in their window, and in whether they have rotary positions.
+  int64_t variant(int64_t number) const {
+    return 2 * attention_form(model_, number).window + (rotates(model_, number) ? 1 : 0);
+  }
+
   /// Of a layer whose branches read one entered input. With dropout there is a sum over the ranks for each branch.
   void add_parallel_traffic(BlockSpec& block) const {
     add_enter(block, hidden_.all, division_);

@@ -100,7 +100,7 @@ std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, in
   MomentsWithoutGraph moments(model, seq_len);
   if (first) moments.add_dropout(x, d);
   moments.add_product(x + 2 * d, model.dim, model.dim);
-  moments.add_fused_attention(x + 3 * d, {.size = d, .head_dim = model.dim / model.n_heads});
+  moments.add_fused_attention(x + 3 * d, d);
   if (packed)
     moments.add_without_dropout({.compute_elements_per_token = x + 5 * d});  // no kernel takes all sequences at once
   moments.add_dropout_attention(x + 3 * d, d, /*repeats=*/false);

@@ -106,7 +106,7 @@ std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, co
   } else {
     const double beside = x + qkv + context.of_heads();
     if (context.of_heads() > 0) moments.add(context.forward_exchanges(x));
-    moments.add_fused_attention(beside, {.size = e.q, .joined = packed});
+    moments.add_fused_attention(beside, e.q, packed);
     moments.add_dropout_attention(beside, e.q, /*repeats=*/false);
   }
   moments.add_product(x + qkv + e.q, model.dim, e.columns);

@@ -97,7 +97,10 @@ ModelSpec plugin_spec_of(const json& description, int64_t vocab_size, int64_t se
                           .row = field.at("row").get<std::vector<int64_t>>(),
                           .padding = field.at("padding")});
   if (spec.batch.empty()) spec.batch = token_fields(seq_len);
-  for (const auto& block : description.at("blocks")) spec.blocks.push_back(block_of(block));
+  for (const auto& block : description.at("blocks")) {
+    spec.blocks.push_back(block_of(block));
+    spec.blocks.back().variant = std::ssize(spec.blocks);  // code of their own
+  }
   spec.blocks.front().kind = BlockKind::embedding;
   spec.blocks.back().kind = BlockKind::head;
   spec.dim = static_cast<int64_t>(spec.blocks.front().output_elements_per_token);

@@ -7,6 +7,7 @@
 #include "runner/models/resnet/resnet.hpp"
 #include "runner/models/row_input.hpp"
 #include "runner/models/task_head.hpp"
+#include "strategies/collective/counting_allocator.hpp"
 
 namespace runner::resnet {
 
@@ -15,6 +16,29 @@ using torch::Tensor;
 namespace {
 
 constexpr double norm_eps = 1e-5;
+
+/// A convolution without bias. Its library's memory is counted apart.
+struct Convolution : torch::autograd::Function<Convolution> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        int64_t stride, int64_t padding) {
+    context->save_for_backward({x, weight});
+    context->saved_data["stride"] = stride;
+    context->saved_data["padding"] = padding;
+    const LibraryScope library;
+    return at::conv2d(x, weight, {}, stride, padding);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const int64_t stride = context->saved_data["stride"].toInt(), padding = context->saved_data["padding"].toInt();
+    const LibraryScope library;
+    auto [of_x, of_weight, of_bias] = at::convolution_backward(
+        gradients[0], saved[0], saved[1], at::OptionalIntArrayRef(), {stride, stride}, {padding, padding}, {1, 1},
+        /*transposed=*/false, {0, 0}, /*groups=*/1,
+        {context->needs_input_grad(0), context->needs_input_grad(1), false});
+    return {of_x, of_weight, Tensor(), Tensor()};
+  }
+};
 
 /// A convolution and its BatchNorm.
 class NormedConv {
@@ -26,7 +50,7 @@ class NormedConv {
         padding_(conv.padding()) {}
 
   Tensor operator()(const Tensor& x, const ForwardContext& context) const {
-    return norm_(at::conv2d(x, weight_.as(x.scalar_type()), {}, stride_, padding_), context);
+    return norm_(Convolution::apply(x, weight_.as(x.scalar_type()), stride_, padding_), context);
   }
 
  private:

@@ -107,6 +107,7 @@ BlockSpec layer_block(const ResidualLayer& layer, ModelSpec& spec) {
   }
   block.saved.compute_elements_per_token = saved;
   block.output_elements_per_token = out;
+  block.saves_output = true;  // of ReLU
   block.forward_moments.push_back({.compute_elements_per_token = saved + 2 * out});
   // The gradient of the sum exists until that of the input does.
   block.backward_moments = {{.compute_elements_per_token = saved + 2 * out}};

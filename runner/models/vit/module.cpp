@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runner/models/attention.hpp"
 #include "runner/models/dropout.hpp"
 #include "runner/models/gpt/module.hpp"
 #include "runner/models/layers.hpp"
@@ -63,17 +64,17 @@ class Attention : public Block {
     const auto x = input.reshape({-1, input.size(-1)}).to(compute.dtype);
     const auto normed = norm_(x);
     const auto heads = [&](const Linear& linear) {
-      return linear(normed, context).view({input.size(0), input.size(1), heads_, -1}).transpose(1, 2);
+      return linear(normed, context).view({input.size(0), input.size(1), heads_, -1});
     };
-    const auto q = heads(query_), k = heads(key_), v = heads(value_);
-    const auto attended = at::scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape({-1, input.size(-1)});
+    const auto attended =
+        bidirectional_attention(heads(query_), heads(key_), heads(value_), no_dropout_, context, /*positions=*/{});
     return dropout_(out_.last(attended, context), context, DropoutSite::attention_out).add_(x).view(input.sizes());
   }
 
  private:
   LayerNorm norm_;
   Linear query_, key_, value_, out_;
-  Dropout dropout_;
+  Dropout dropout_, no_dropout_{0, 0};
   int64_t heads_;
 };
 

@@ -1,4 +1,4 @@
-#include "runner/models/plugin/describe.hpp"
+#include "runner/train/plugin_description.hpp"
 
 #include <algorithm>
 #include <map>
@@ -9,15 +9,14 @@
 #include "runner/base/text.hpp"
 #include "runner/models/plugin/module.hpp"
 #include "runner/models/plugin/spec.hpp"
-#include "strategies/collective/counting_allocator.hpp"
 #include "strategies/contract/dtype.hpp"
+#include "strategies/executor/block_recorder.hpp"
 
 namespace runner {
 
 namespace {
 
 using nlohmann::json;
-using torch::Tensor;
 
 std::string type_name_of(torch::ScalarType type) {
   std::vector<std::string> names;
@@ -53,89 +52,44 @@ json description_of(const plugin::Model& model) {
   return {{"batch", batch}, {"blocks", blocks}};
 }
 
-/// Bytes of a block's tensors, with its input.
-struct Bytes {
-  int64_t saved = 0, forward_peak = 0, backward_peak = 0, output = 0;
-};
-
-/// One micro-batch through all blocks. Only one block's parameters exist at a time.
-class Pass {
- public:
-  Pass(Model& model, int64_t rows, torch::ScalarType dtype) : model_(model), dtype_(dtype) {
-    batch_.rows = rows;
-    for (const auto& field : model.spec.batch) {
-      std::vector<int64_t> shape{rows};
-      shape.insert(shape.end(), field.row.begin(), field.row.end());
-      batch_.fields.push_back(torch::zeros(shape, scalar_type(field.type)));
-    }
-    batch_.host_fields = batch_.fields;
+/// The profiles of the blocks for `rows` sequences, if `dtype` is the dtype of everything. If an operator of the plug-in has no form without
+/// values, the CPU computes the blocks.
+std::vector<BlockProfile> profiles(const plugin::Model& made, const json& description, const plugin::Sizes& sizes,
+                                   DType dtype, int64_t rows) {
+  Model model(plugin_spec_of(description, sizes.vocab_size, sizes.seq_len));
+  plugin::add_blocks(model, made.blocks);
+  Job job;
+  job.model = &model.spec;
+  job.precision = {.parameter = dtype, .compute = dtype};
+  job.micro_batch_size = rows;
+  try {
+    return record_blocks(model, job, dtype);
+  } catch (const std::exception&) {
+    return record_blocks(model, job, dtype, torch::kCPU);
   }
+}
 
-  Bytes run(size_t b) {
-    place_parameters(b);
-    const Tensor input = x_.defined() ? x_.detach().requires_grad_(true) : Tensor();
-    const int64_t input_bytes = input.defined() ? static_cast<int64_t>(input.nbytes()) : 0;
-    Bytes bytes;
-    Tensor output;
-    {
-      const AccountScope scope(account_);
-      const int64_t before = account_.current();
-      account_.reset_peak();
-      const ForwardContext context{.batch = &batch_, .training = true};
-      output = model_.blocks[b]->forward(input, context);
-      bytes.output = static_cast<int64_t>(output.nbytes());
-      bytes.saved = input_bytes + account_.current() - before - bytes.output;
-      bytes.forward_peak = input_bytes + account_.peak() - before;
-      account_.reset_peak();
-      std::vector<Tensor> inputs = placed_;
-      if (input.defined()) inputs.push_back(input);
-      torch::autograd::grad({output}, inputs, {torch::ones_like(output)}, false, false, /*allow_unused=*/true);
-      bytes.backward_peak = input_bytes + account_.peak() - before;
-    }
-    x_ = output.detach().clone();
-    for (size_t slot : slots_) model_.slots[slot].reset();
-    return bytes;
-  }
-
- private:
-  void place_parameters(size_t b) {
-    placed_.clear();
-    slots_.clear();
-    const auto specs = model_.spec.parameters();
-    const auto place = [&](size_t slot) {
-      slots_.push_back(slot);
-      model_.slots[slot] = torch::full(specs[slot]->shape, 0.01, torch::dtype(dtype_)).requires_grad_(true);
-      placed_.push_back(model_.slots[slot]);
-    };
-    for (const auto& parameter : model_.spec.blocks[b].parameters) place(model_.spec.slot(parameter.name));
-    for (const auto& name : model_.spec.blocks[b].shared) place(model_.spec.slot(name));
-  }
-
-  MemoryAccount account_;  // outlives the tensors
-  Model& model_;
-  torch::ScalarType dtype_;
-  MicroBatch batch_;
-  Tensor x_;
-  std::vector<Tensor> placed_;
-  std::vector<size_t> slots_;
-};
+/// The most that one more row adds to a moment.
+int64_t backward_growth(const std::vector<BackwardMoment>& one, const std::vector<BackwardMoment>& two) {
+  int64_t most = 0;
+  for (size_t i = 0; i < std::min(one.size(), two.size()); ++i) most = std::max(most, two[i].peak - one[i].peak);
+  return most;
+}
 
 /// The bytes per token of each block, if `dtype` is the dtype of everything: what one more row needs.
 std::vector<std::map<std::string, double>> measure(const plugin::Model& made, const json& description,
-                                                   const plugin::Sizes& sizes, torch::ScalarType dtype) {
-  Model model(plugin_spec_of(description, sizes.vocab_size, sizes.seq_len));
-  plugin::add_blocks(model, made.blocks);
-  Pass one(model, 1, dtype), two(model, 2, dtype);
+                                                   const plugin::Sizes& sizes, DType dtype) {
+  const auto one = profiles(made, description, sizes, dtype, 1), two = profiles(made, description, sizes, dtype, 2);
   std::vector<std::map<std::string, double>> measured;
-  for (size_t b = 0; b < model.blocks.size(); ++b) {
-    const Bytes first = one.run(b), second = two.run(b);
-    const auto per_token = [&](int64_t Bytes::*member) {
-      return static_cast<double>(second.*member - first.*member) / static_cast<double>(sizes.seq_len);
+  for (size_t b = 0; b < one.size(); ++b) {
+    const auto per_token = [&](int64_t bytes) {
+      return static_cast<double>(bytes) / static_cast<double>(sizes.seq_len);
     };
-    measured.push_back({{"saved", per_token(&Bytes::saved)},
-                        {"forward_peak", per_token(&Bytes::forward_peak)},
-                        {"backward_peak", per_token(&Bytes::backward_peak)},
-                        {"output", per_token(&Bytes::output)}});
+    const auto &first = one[b].plain, &second = two[b].plain;
+    measured.push_back({{"saved", per_token(second.saved - first.saved)},
+                        {"forward_peak", per_token(second.forward_peak - first.forward_peak)},
+                        {"backward_peak", per_token(backward_growth(first.backward, second.backward))},
+                        {"output", per_token(two[b].output - one[b].output)}});
   }
   return measured;
 }
@@ -152,12 +106,11 @@ json describe_plugin(const json& request) {
   const plugin::Sizes sizes{.vocab_size = request.at("vocab_size"), .seq_len = request.at("seq_len")};
   const auto model = make_plugin_model(request.at("plugin"), request.at("options"), sizes);
   json description = description_of(model);
-  install_counting_allocator();
   try {
-    const auto wide = measure(model, description, sizes, torch::kFloat32);
+    const auto wide = measure(model, description, sizes, DType::float32);
     auto narrow = wide;
     try {
-      narrow = measure(model, description, sizes, torch::kBFloat16);
+      narrow = measure(model, description, sizes, DType::bfloat16);
     } catch (const Error&) {
       // An operator has no kernel for 16 bits. A training in 16 bits reports it.
       for (auto& block : narrow)

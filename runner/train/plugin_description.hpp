@@ -1,5 +1,5 @@
-// Describes the model of a plug-in for the torch-free spec (spec.cpp): its blocks and parameters, and the memory of each block, which
-// is measured.
+// Describes the model of a plug-in for the torch-free spec (models/plugin/spec.cpp): its blocks and parameters, and the memory of each
+// block, which is recorded (executor/block_recorder.hpp).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,7 +8,7 @@ namespace runner {
 
 /// `request`: {"plugin", "options", "vocab_size", "seq_len"}. Returns {"batch": [...], "blocks": [{"name", "parameters", "shared",
 /// "flops_per_token", "saved", "forward_peak", "backward_peak", "output"}]}. The last four are {"elements", "bytes"} per token of the
-/// batch: elements of the compute dtype, and other bytes. Forward and backward of each block run on rows of one and of two
+/// batch: elements of the compute dtype, and other bytes. Each block is recorded with rows of one and of two
 /// sequences, and the difference is what a sequence needs. Throws Error(usage).
 nlohmann::json describe_plugin(const nlohmann::json& request);
 
