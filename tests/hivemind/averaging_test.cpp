@@ -9,6 +9,8 @@
 #include "tests/support/wait_until.hpp"
 
 using namespace runner::swarm;
+using runner::bytes_of_text;
+using runner::Digest;
 
 namespace {
 

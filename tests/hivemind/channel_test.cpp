@@ -8,6 +8,8 @@
 #include "tests/support/wait_until.hpp"
 
 using namespace runner::swarm;
+using runner::bytes_of_text;
+using runner::Digest;
 using runner::testing::FlakyProxy;
 using runner::testing::wait_until;
 

@@ -12,6 +12,8 @@
 #include "tests/support/wait_until.hpp"
 
 using namespace runner::swarm;
+using runner::bytes_of_text;
+using runner::Digest;
 using Catch::Matchers::ContainsSubstring;
 using runner::testing::wait_until;
 

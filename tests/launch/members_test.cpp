@@ -324,6 +324,11 @@ TEST_CASE("a member that does not follow the protocol is lost, and does not end 
     const pid_t member = ::fork();
     if (member == 0) {
       MessageSocket leader = join_leader(introduction(1, 2, 1, port), 20s);
+      const auto started = [&] {
+        const auto said = leader.receive();
+        return said && (*said)["say"] == "start";
+      };
+      wait_until(started, 20);
       leader.send(message);
       while (leader.is_open()) leader.receive();
       ::_exit(0);
