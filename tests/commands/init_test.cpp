@@ -74,7 +74,7 @@ TEST_CASE("init --from-hf sets rates and lengths that suit fine-tuning") {
   CHECK(recipe.data.seq_len == 2048);
   CHECK(recipe.data.token_dtype == "uint32");
 
-  CHECK(place.run({"init", "new.toml"}).code == 0);
+  CHECK(place.run({"init", "new.toml", "--json"}).json() == nlohmann::json{{"schema", 1}, {"output", "new.toml"}});
   recipe = load_recipe((place.path() / "new.toml").string());
   CHECK(recipe.optimizer.lr == 1e-3);
   CHECK_FALSE(recipe.data.seq_len);

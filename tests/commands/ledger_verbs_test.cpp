@@ -200,9 +200,10 @@ TEST_CASE("a run without a name in its recipe gets another one when it is traine
 
 TEST_CASE("expectation 7: a run records who started it, and the variables that change how it computes") {
   const FailedRuns place(0);
-  const std::string command = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
-                              "' NCCL_DEBUG=WARN HARMLESS=1 SLURM_JWT=eyJsecretsecret "
-                              "CUDA_NOTE='note: ghp_0123456789abcdefghijABCDEFGHIJ012345' bin/runner run tiny.toml 2>errors";
+  const std::string command =
+      "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
+      "' NCCL_DEBUG=WARN HARMLESS=1 SLURM_JWT=eyJsecretsecret "
+      "CUDA_NOTE='note: ghp_0123456789abcdefghijABCDEFGHIJ012345' bin/runner run tiny.toml 2>errors";
   CHECK(std::system(command.c_str()) != 0);
   const json run = place.run({"show", "last", "--json"}).json();
   CHECK(run.at("environment").at("NCCL_DEBUG") == "WARN");

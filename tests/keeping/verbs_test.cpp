@@ -178,7 +178,9 @@ TEST_CASE("expectation 35: export --bundle and import, on two machines") {
   CHECK(there.run({"note", a, "mine"}).code == 0);
   CHECK(here.run({"note", a, "yours"}).code == 0);
   fs::remove(file);
-  REQUIRE(here.run({"export", "--bundle", "a", "-o", file}).code == 0);
+  const auto written = here.run({"export", "--bundle", "a", "-o", file, "--json"});
+  REQUIRE(written.code == 0);
+  CHECK((written.json().at("output") == file && written.json().at("runs") == json{a}));
   result = there.run({"import", "bundle", file});
   CHECK(result.code == 2);
   CHECK(result.err.find("stays as it is here: it differs here in notes") != std::string::npos);

@@ -11,6 +11,7 @@
 
 namespace runner {
 Action setup_ls(CLI::App& app);
+Action setup_plot(CLI::App& app);
 Action setup_show(CLI::App& app);
 Action setup_tail(CLI::App& app);
 Action setup_metrics(CLI::App& app);
@@ -356,6 +357,19 @@ TEST_CASE("show prints commands that can be pasted, generated texts as they are,
                  "  step 4\n    ROMEO 4.\n    \\x1B[31mJULIET\n"
                  "\nevents\n") != std::string::npos);
   for (int step = 1; step <= 7; ++step) CHECK(out.find("note  n" + std::to_string(step) + "\n") != std::string::npos);
+}
+
+TEST_CASE("plot --json has the points of the curves") {
+  ThreeRuns runs;
+  const json chart = json::parse(run_verb(setup_plot, "good --metric loss --json").out);
+  CHECK(chart["schema"] == 1);
+  CHECK((chart["x"] == "step" && chart["y"] == "loss"));
+  REQUIRE(chart["curves"].size() == 1);
+  CHECK(chart["curves"][0]["name"] == "good");
+  CHECK(chart["curves"][0]["x"].back() == 4);
+  CHECK(chart["curves"][0]["y"].back() == 1);
+  const json bars = json::parse(run_verb(setup_plot, "good --memory --json").out);
+  CHECK((bars["bars"][0]["name"] == "good" && bars["bars"][0].contains("predicted")));
 }
 
 TEST_CASE("tail ends with the exit code of the run") {
