@@ -16,6 +16,7 @@ constexpr int64_t template_steps_max = 50'000'000;        ///< statements, expre
 
 constexpr size_t tokenizer_bytes_max = 256 << 20;  ///< a file: tokenizer.json, a SentencePiece model or a tiktoken file
 constexpr size_t token_bytes_max = 4096;           ///< one token: tries and merges take time by the square of it
+constexpr size_t charsmap_text_bytes_max = 256;    ///< what one character becomes
 constexpr size_t pattern_bytes_max = 65536;        ///< a regular expression
 constexpr uint32_t pattern_steps_max = 10'000'000;  ///< of a search for one match
 

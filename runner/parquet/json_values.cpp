@@ -1,4 +1,5 @@
 #include "runner/parquet/json_values.hpp"
+#include "runner/base/error.hpp"
 
 #include <arrow/array.h>
 #include <arrow/scalar.h>
@@ -65,7 +66,11 @@ Json bytes_of(const arrow::Array& array, int64_t row) {
 }
 
 Json dictionary_value(const arrow::DictionaryArray& array, int64_t row) {
-  return json_of(*array.dictionary(), array.GetValueIndex(row));
+  const auto& values = *array.dictionary();
+  const auto index = array.GetValueIndex(row);
+  if (index < 0 || index >= values.length())
+    throw usage_error("the file is damaged: value {} of a dictionary of {}", index, values.length());
+  return json_of(values, index);
 }
 
 Json as_text(const arrow::Array& array, int64_t row) {

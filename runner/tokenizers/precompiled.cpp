@@ -2,6 +2,7 @@
 // its entries become, each ended by a zero byte.
 #include <cstring>
 
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/tokenizers/base64.hpp"
 #include "runner/tokenizers/normalizers.hpp"
@@ -25,6 +26,13 @@ class Precompiled final : public Normalizer {
     texts_ = bytes->substr(4 + size);
     if (const auto bad = first_invalid_utf8(texts_))
       place.refuse(fmt::format("byte {} of the map's texts is not UTF-8", *bad));
+    // Each character of a document may become such a text.
+    for (size_t begin = 0, end = 0; begin < texts_.size(); begin = end + 1) {
+      end = std::min(texts_.find('\0', begin), texts_.size());
+      if (end - begin > charsmap_text_bytes_max)
+        place.refuse(fmt::format("a text of the map has {} bytes; at most {} are allowed", end - begin,
+                                 charsmap_text_bytes_max));
+    }
   }
 
   void apply(Draft& draft, DraftSpace& space, bool) const override {

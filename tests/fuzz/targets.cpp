@@ -101,8 +101,9 @@ void read_charsmap(const fs::path& file, std::string_view bytes) {
   const nlohmann::json tokenizer = {
       {"normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", base64}}},
       {"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"?", 1}}}, {"unk_token", "?"}}}};
-  write(file, tokenizer.dump());
-  use(HfTokenizer(file));
+  const auto whole = file.parent_path() / "whole.json";
+  write(whole, tokenizer.dump());
+  use(HfTokenizer(whole));
 }
 
 void read_template(const fs::path&, std::string_view bytes) {

@@ -272,6 +272,10 @@ TEST_CASE("the texts of a character map must be UTF-8") {
              EndsWith("/normalizer/precompiled_charsmap: byte 0 of the map's texts is not UTF-8"));
   CHECK_THAT(mistake("b\xC3", 0), EndsWith("/normalizer/precompiled_charsmap: byte 1 of the map's texts is not UTF-8"));
   CHECK(mistake(std::string("\xC3\xA9\0", 3), 1).empty());
+  const std::string longest(charsmap_text_bytes_max - 1, 'x');
+  CHECK(mistake("\xC3\xA9" + longest.substr(1) + '\0', 1).empty());
+  CHECK_THAT(mistake("\xC3\xA9" + longest + '\0', 1),
+             EndsWith("/normalizer/precompiled_charsmap: a text of the map has 257 bytes; at most 256 are allowed"));
 }
 
 TEST_CASE("a SentencePiece model whose character map leads out of it is refused") {
