@@ -53,9 +53,12 @@ BatchNorm::BatchNorm(Model& model, const std::string& name, double eps, bool syn
 
 Tensor BatchNorm::operator()(const Tensor& x, const ForwardContext& context) const {
   const auto weight = weight_.get(), bias = bias_.get();
-  if (!context.training)
-    return std::get<0>(at::native_batch_norm(x, weight, bias, model_.buffers[mean_], model_.buffers[variance_],
-                                             /*training=*/false, 0, eps_));
+  if (!context.training) {
+    // The kernels want one dtype for weights and running statistics, which are fp32.
+    const auto dtype = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    return std::get<0>(at::native_batch_norm(x, weight.to(dtype), bias.to(dtype), model_.buffers[mean_].to(dtype),
+                                             model_.buffers[variance_].to(dtype), /*training=*/false, 0, eps_));
+  }
   const bool counts = !context.batch->padding && !context.recomputes;
   const auto here = static_cast<double>(x.numel() / x.size(1));
   const auto note = [&](const Tensor& mean, const Tensor& variance, double count) {
