@@ -130,7 +130,9 @@ size_t host_of_url(const std::string& url) {
 
 /// The URL up to the first of `end_signs` behind the beginning of its host, without the user and the password.
 std::string url_until(const std::string& given, std::string_view end_signs) {
-  std::string url = without_url_passwords(given);  // a password may have a "/"
+  const auto begin = host_of_url(given);
+  const bool ends_there = given.substr(begin, given.find_first_of("/?#", begin) - begin).find('@') != std::string::npos;
+  std::string url = ends_there ? given : without_url_passwords(given);  // a password may have a "/"
   const size_t end = url.find_first_of(end_signs, host_of_url(url)), host = host_of_url(url);
   const size_t authority_end = std::min(url.find_first_of("/?#", host), end);
   url.resize(std::min(end, url.size()));
