@@ -33,8 +33,8 @@ bool is_float32(const Tensor& matrix) {
   return matrix.dim() == 2 && matrix.scalar_type() == torch::kFloat32 && matrix.layout() == torch::kStrided;
 }
 
-/// oneDNN is faster from about 128^3 on, on a Zen 5. Its scratch memory is not predicted, so the limit is higher: models with such
-/// products need so much memory that the scratch is below 1 % of it.
+/// oneDNN is faster from about 128^3 on, on a Zen 5. The limit is higher, because its scratch memory is not predicted: where models have
+/// such products, it is below 1 % of their memory.
 bool is_large(int64_t rows, int64_t columns, int64_t inner) {
   constexpr int64_t least_side = 16, least_size = 256 * 256 * 256;
   return std::min({rows, columns, inner}) >= least_side && rows * columns >= least_size / inner;
