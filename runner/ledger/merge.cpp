@@ -28,6 +28,30 @@ namespace {
 
 using Outcome = MergedRun::Outcome;
 
+/// A column whose texts are JSON. `refers`: it has digests of texts in the table config.
+struct JsonColumn {
+  const char *table, *column;
+  bool is_list = false, refers = false;
+};
+constexpr JsonColumn json_columns[] = {
+    {.table = "run", .column = "tags", .is_list = true},
+    {.table = "run", .column = "argv", .is_list = true},
+    {.table = "run", .column = "git"},
+    {.table = "run", .column = "host"},
+    {.table = "run", .column = "annotations"},
+    {.table = "run", .column = "config", .refers = true},
+    {.table = "run", .column = "origins", .refers = true},
+    {.table = "run", .column = "plan", .refers = true},
+    {.table = "event", .column = "fields"},
+    {.table = "artifact", .column = "fields"},
+    {.table = "attempt", .column = "argv", .is_list = true},
+    {.table = "attempt", .column = "git"},
+    {.table = "attempt", .column = "config", .refers = true},
+    {.table = "sweep", .column = "space", .refers = true},
+    {.table = "trial", .column = "parameters"},
+    {.table = "sweep_history", .column = "entry"},
+};
+
 class Merge {
  public:
   Merge(const std::string& home, const fs::path& file, bool replace)
@@ -131,6 +155,20 @@ class Merge {
     return version;
   }
 
+  /// SQLite's JSON has at most 1000 levels, so no later reader of these texts overflows its stack.
+  void check_json() const {
+    for (const auto& [table, column, is_list, refers] : json_columns) {
+      const auto text = refers ? "content" : column;
+      auto wrong = database_->query(
+          fmt::format("SELECT 1 FROM bundle.{0} {1} WHERE NOT json_valid({2}) {3} LIMIT 1", table,
+                      refers ? fmt::format("JOIN bundle.config ON hash = {}.{}", table, column) : std::string(), text,
+                      is_list ? fmt::format("OR json_type({}) <> 'array'", text) : std::string()));
+      if (wrong.step())
+        throw environment_error("the bundle {} is damaged: {}.{} has a text that is no JSON{}", source_.string(), table,
+                                column, is_list ? " list" : "");
+    }
+  }
+
   /// Reads which runs there are, and compares texts and rows with their digests. A program with an older schema computed the digests
   /// of rows differently.
   void read_runs(bool is_older) {
@@ -151,6 +189,7 @@ class Merge {
         throw environment_error("the bundle {} is damaged: the rows of run {} do not have their digest",
                                 source_.string(), id);
     }
+    check_json();
     rows = database_->query("SELECT id FROM bundle.sweep");
     while (rows.step())
       if (const std::string id = rows.text(0); !is_run_id(id))

@@ -1,5 +1,4 @@
 #include "runner/parquet/json_values.hpp"
-#include "runner/base/error.hpp"
 
 #include <arrow/array.h>
 #include <arrow/scalar.h>

@@ -290,6 +290,24 @@ TEST_CASE("a record of a stranger has no folder, no process and no permissions o
   CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::unchanged);
 }
 
+TEST_CASE("texts of a bundle's rows are JSON of the type that the ledger reads") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const std::string deep(2000, '[');
+  for (const auto& [column, text] : {std::pair("run.tags", std::string("{}")), std::pair("run.host", std::string("{")),
+                                     std::pair("run.annotations", "{\"a\":" + deep)}) {
+    const auto file = bundle_of(here, {id});
+    {
+      sqlite::Database bundle(file, sqlite::Access::existing);
+      bundle.run(fmt::format("UPDATE run SET {} = ?", std::string(column).substr(4)), text);
+      bundle.run("UPDATE bundled SET digest = ?", run_digest(bundle, "main", bundle.integer("SELECT run FROM run")));
+    }
+    CHECK_THAT(error_of([&] { merge_bundle(there.home(), file); }),
+               ContainsSubstring(fmt::format("is damaged: {} has a text that is no JSON ", column)));
+    fs::remove(file);
+  }
+}
+
 TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
   LedgerFolder here;
   const auto id = add_run(here, "a", 5);
