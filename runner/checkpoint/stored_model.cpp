@@ -73,6 +73,10 @@ void use_kept_tokenizer(Recipe::Data& data, const fs::path& run_dir) {
   if (data.tokenizer == "sentencepiece" && fs::exists(kept)) data.tokenizer = kept.string();
 }
 
+void keep_trained_tokenizer(Recipe::Data& data, const fs::path& run_dir) {
+  if (fs::exists(run_dir / kept_tokenizer)) data.trained_tokenizer = (run_dir / kept_tokenizer).string();
+}
+
 namespace {
 
 StoredModel open_checkpoint(const ModelPlace& place) {

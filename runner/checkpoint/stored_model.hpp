@@ -40,6 +40,9 @@ inline constexpr const char* kept_tokenizer = "tokenizer.model";
 /// Names the kept tokenizer instead of training one again, if the run has one.
 void use_kept_tokenizer(Recipe::Data& data, const fs::path& run_dir);
 
+/// Sets Data::trained_tokenizer for a run that continues: its tokenizer is not trained again, whatever its data are now.
+void keep_trained_tokenizer(Recipe::Data& data, const fs::path& run_dir);
+
 /// Opens the model; data are read later. Throws Error(usage) or Error(environment) with the path.
 StoredModel open_stored_model(const ModelPlace& place);
 

@@ -14,6 +14,7 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
+#include "runner/checkpoint/stored_model.hpp"
 #include "runner/commands/attempts.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_plugin.hpp"
@@ -393,6 +394,7 @@ ExitCode launch_run(const LaunchOptions& options) {
   Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
   keep_micro_batch(recipe, options);
   keep_label_order(recipe, options);
+  if (!options.resume_run.empty()) keep_trained_tokenizer(recipe.data, fs::path(options.recipe_file).parent_path());
   refuse_bad_plugins(recipe);
   Place place = find_place(recipe, options);
   if (nothing_left(options, recipe))

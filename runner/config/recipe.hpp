@@ -154,8 +154,8 @@ struct Recipe {
     std::vector<std::string> train;  ///< files, resolved against the recipe's folder
     std::vector<std::string> validation;
     std::optional<double> validation_fraction;  ///< share of the stream, at its end
-    std::string tokenizer =
-        "bytes";  ///< "bytes", the path of a tokenizer or its folder, or "sentencepiece" (trained once, cached)
+    std::string tokenizer = "bytes";  ///< or the path of a tokenizer or its folder, or "sentencepiece" (trained once)
+    std::string trained_tokenizer;    ///< for "sentencepiece", no key: the model that the run has already trained
     std::optional<int64_t> tokenizer_vocab_size;  ///< for "sentencepiece"
     std::string token_dtype = "uint16";           ///< bin
     /// Whether the files have records with columns, whose meaning is `layout`.

@@ -35,17 +35,22 @@ auto about_tokenizer(Call&& call) {
   }
 }
 
+/// The model of the tokenizer "sentencepiece".
+fs::path sentencepiece_of(const Recipe::Data& data, const std::string& cache_dir) {
+  return data.trained_tokenizer.empty() ? fs::path(trained_sentencepiece(data, cache_dir)) : data.trained_tokenizer;
+}
+
 }  // namespace
 
 std::vector<Tokenizer::File> tokenizer_files(const Recipe::Data& data, const std::string& cache_dir) {
   if (!needs_tokenizing(data)) return {};
-  if (data.tokenizer == "sentencepiece") return tokenizer_files(trained_sentencepiece(data, cache_dir));
+  if (data.tokenizer == "sentencepiece") return tokenizer_files(sentencepiece_of(data, cache_dir));
   return about_tokenizer([&] { return tokenizer_files(given_file(data.tokenizer)); });
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const Recipe::Data& data, const std::string& cache_dir) {
   if (data.tokenizer == "bytes") return make_bytes_tokenizer();
-  if (data.tokenizer == "sentencepiece") return open_tokenizer_file(trained_sentencepiece(data, cache_dir));
+  if (data.tokenizer == "sentencepiece") return open_tokenizer_file(sentencepiece_of(data, cache_dir));
   return about_tokenizer([&] { return open_tokenizer_file(given_file(data.tokenizer)); });
 }
 

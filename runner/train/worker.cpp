@@ -15,6 +15,7 @@
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/checkpoint/stored_model.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data_meaning.hpp"
@@ -256,6 +257,7 @@ ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, Event
     std::call_once(once, keep_plugin_descriptions, options.cache_dir);
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     lua::restore_hook_places(recipe, options.run_dir);
+    keep_trained_tokenizer(recipe.data, options.run_dir);
     const OpenDevices devices = open_devices(recipe);
     WorldOptions options_of_world = with_settings_of(recipe, devices.accelerator, place);
     const PeakMemory peak_memory = devices.prepare(place.device_index, place.ranks_of_process);

@@ -108,6 +108,27 @@ TEST_CASE("a run resumed from an earlier checkpoint continues from there after a
   CHECK(place.points("loss").size() == 12);
 }
 
+TEST_CASE("a run keeps the tokenizer that it has trained when its data change", "[e2e]") {
+  Workplace place;
+  std::string words;
+  for (int i = 0; i < 4000; ++i)
+    words += fmt::format("word{} {}{} ", i % 17, char('a' + i % 26), char('a' + i * 3 % 25));
+  place.write("train.txt", words);
+  write_tiny_recipe(place, checkpoints);
+  const auto run = place.run({"run", "tiny.toml", "--json", "--set", "devices.cpu_processes=1", "data.train=train.txt",
+                              "data.tokenizer=sentencepiece", "data.tokenizer_vocab_size=310"});
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  const auto model = slurp(fs::path(only_run_dir(place)) / "tokenizer.model");
+  place.write("train.txt", words + std::string(20'000, 'x') + " quite other words");
+  const auto resumed = place.run({"resume", "--set", "train.max_steps=14", "--accept-changed-data"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK_THAT(resumed.err, !ContainsSubstring("tokenizer"));
+  CHECK(slurp(fs::path(only_run_dir(place)) / "tokenizer.model") == model);
+  CHECK(place.run({"evaluate", "last", "--step", "12", "--data", "train.txt"}).code == 0);
+}
+
 TEST_CASE("a resume with other data is refused with the differences, and continues if they are accepted", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
