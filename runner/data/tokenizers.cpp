@@ -37,7 +37,7 @@ auto about_tokenizer(Call&& call) {
 
 /// The model of the tokenizer "sentencepiece".
 fs::path sentencepiece_of(const Recipe::Data& data, const std::string& cache_dir) {
-  return data.trained_tokenizer.empty() ? fs::path(trained_sentencepiece(data, cache_dir)) : data.trained_tokenizer;
+  return data.trained_tokenizer.empty() ? trained_sentencepiece(data, cache_dir) : fs::path(data.trained_tokenizer);
 }
 
 }  // namespace
