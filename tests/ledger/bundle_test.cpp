@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "bundle_support.hpp"
 #include "runner/base/files.hpp"
@@ -19,6 +20,7 @@
 #include "runner/ledger/sweeps.hpp"
 
 using namespace runner;
+using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("expectation 35: a bundle keeps ids and records, and merging it twice changes nothing") {
   LedgerFolder here, there;
