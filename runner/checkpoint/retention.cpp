@@ -77,7 +77,6 @@ void remove_folder(const fs::path& path) {
 /// Renames the checkpoint to a hidden name first. If the process is killed, no partial checkpoint has a published name.
 void remove_published(const fs::path& path) {
   const fs::path hidden = hide_checkpoint(path);
-  fault_point("retention");
   if (!hidden.empty()) remove_folder(hidden);
 }
 
@@ -93,9 +92,9 @@ bool damaged_is_given_up(const fs::path& path, const Attempts& attempts) {
 
 /// The checkpoints whose manifest and file sizes are correct, sorted by time of publication. Calls `damaged` for
 /// others.
-std::vector<KnownCheckpoint> sound_checkpoints(const fs::path& checkpoints, const Attempts& attempts,
-                                               const std::string& monitor,
-                                               const std::function<void(const fs::path&, const std::string&)>& damaged) {
+std::vector<KnownCheckpoint> sound_checkpoints(
+    const fs::path& checkpoints, const Attempts& attempts, const std::string& monitor,
+    const std::function<void(const fs::path&, const std::string&)>& damaged) {
   std::vector<KnownCheckpoint> sound;
   for (const auto& path : list_checkpoints(checkpoints)) {
     try {
@@ -315,7 +314,10 @@ fs::path hide_checkpoint(const fs::path& path) {
   if (path == hidden) return hidden;
   if (fs::exists(fs::symlink_status(hidden, error))) remove_folder(hidden);  // of a process that was killed
   fs::rename(path, hidden, error);
-  if (!error) return hidden;
+  if (!error) {
+    fault_point("retention");
+    return hidden;
+  }
   log::warning("cannot remove {}: {}", path.string(), error.message());
   return {};
 }

@@ -282,8 +282,7 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
     rewrite_help(app, words);
     return static_cast<int>(after_output(run_verb(app, chosen, std::move(words))));
   } catch (const RecipeError& error) {
-    std::fprintf(stderr, "%s\n",
-                 escape_invalid_utf8(error.what()).c_str());  // the message contains "error:" after file and line
+    std::fprintf(stderr, "%s\n", terminal_text(error.what()).c_str());  // it has "error:" after file and line
     return static_cast<int>(error.code());
   } catch (const Error& error) {
     log::error("{}", error.what());

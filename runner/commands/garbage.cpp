@@ -144,12 +144,12 @@ RemovedCheckpoint remove_surplus(const std::string& home, const SurplusCheckpoin
   result.used_by = remove_unused_checkpoint(home, checkpoint.run, checkpoint.path, [&] {
     std::error_code error;
     const auto status = fs::symlink_status(checkpoint.path, error);
-    result.removed = fs::exists(status);
-    if (!result.removed) return;
+    if (!fs::exists(status)) return;
     if (fs::is_symlink(status))
       log::info("note: {} was a link; its files stay in {}", checkpoint.path.string(),
                 real_path(checkpoint.path).string());
     hidden = hide_checkpoint(checkpoint.path);
+    result.removed = !hidden.empty();
   });
   std::error_code error;
   fs::remove_all(hidden, error);

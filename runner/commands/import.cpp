@@ -52,7 +52,7 @@ std::string source_of(const std::string& named, const std::string& path) {
 
 /// Prints the configuration as a recipe, or writes it to a new file.
 ExitCode translate(const std::string& tool, const std::string& file, const std::string& output) {
-  const auto configuration = read_configuration(file);
+  const auto configuration = read_configuration(file, /*is_json=*/tool == "deepspeed");
   const RecipeCheck check = [](const Recipe& recipe, std::vector<Diagnostic>& found) {
     resolve_strategy(recipe, found);
   };

@@ -48,7 +48,7 @@ void print(const RankLogLine& line, bool several, bool json) {
   if (json)
     print_json(to_json(line));
   else if (several && line.rank < 0)
-    std::printf("run    | %s\n", line.text.c_str());
+    print_line("run    | " + line.text);
   else if (several)
     print_line(fmt::format("rank {} | {}", line.rank, line.text));
   else

@@ -46,9 +46,7 @@ class Parser {
     const size_t begin = *(next - 1), end = std::min(text_.find('\n', begin), text_.size());
     place.line = static_cast<int>(next - line_begins_.begin());
     place.column = static_cast<int>(from - begin) + 1;
-    constexpr size_t shown_max = 1000;  // each value has its line
-    if (end - begin <= shown_max) place.excerpt = text_.substr(begin, end - begin);
-    if (place.excerpt.ends_with('\r')) place.excerpt.pop_back();
+    place.excerpt = excerpt_of(text_.substr(begin, end - begin));
     bool one_line = text_.substr(from, to - from).find('\n') == std::string::npos;
     place.span = one_line ? std::max(1, static_cast<int>(to - from)) : 1;
     return place;

@@ -82,10 +82,6 @@ void take_target_type(Recipe& recipe, const std::string& type) {
   if (recipe.train.loss) return;
   recipe.train.loss = loss_of_target(type);
   recipe.origins["train.loss"] = decided;
-  if (recipe.train.label_smoothing > 0 && recipe.train.loss != "cross_entropy")
-    throw usage_error(
-        "train.label_smoothing: label_smoothing is for cross_entropy, and the loss of the column {} is {}",
-        recipe.data.target.front(), *recipe.train.loss);
 }
 
 /// The classes of the data; in the order of `known` if that has the same ones.

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "runner/base/quoting.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 
@@ -12,7 +13,7 @@ namespace runner {
 std::string as_sections(const Imported& meaning) {
   std::string text, strategy;
   std::map<std::string, std::string> lines;
-  for (const auto& note : meaning.notes) text += "# " + note + "\n";
+  for (const auto& note : meaning.notes) text += "# " + one_line(note) + "\n";
   for (const auto& value : meaning.values) {
     const auto name = value.key.substr(value.key.find('.') + 1);
     const auto line = value.value.is_null() ? fmt::format("# {} stays unset: nothing is clipped\n", name)

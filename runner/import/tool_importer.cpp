@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "runner/base/files.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
@@ -20,6 +21,9 @@
 namespace runner {
 
 namespace {
+
+/// Whether a whole number of this size is exact.
+bool is_countable(double number) { return std::abs(number) < 9e15; }
 
 using nlohmann::json;
 
@@ -152,15 +156,16 @@ class ToolTranslator {
     json files = json::array();
     std::set<std::string> format, layout;
     for (const auto& entry : node.value.is_array() ? node.value : json::array({node.value})) {
-      const std::string file = entry.is_string()   ? entry.get<std::string>()
-                               : entry.is_object() ? entry.value("path", "")
-                                                   : "";
+      const std::string file = entry.is_string() ? entry.get<std::string>()
+                               : entry.is_object() && entry.contains("path") && entry["path"].is_string()
+                                   ? entry["path"].get<std::string>()
+                                   : "";
       const auto suffix = formats.find(fs::path(file).extension().string());
       if (suffix == formats.end()) {
         note(node, path,
              fmt::format("not translated: {} is no file that data.format reads; download a data set of the "
                          "Hugging Face Hub (hf download {} --repo-type dataset --local-dir DIR)",
-                         toml_value(file), file));
+                         toml_value(file), shell_word(file)));
         return true;
       }
       files.push_back(file);
@@ -188,7 +193,7 @@ class ToolTranslator {
     const double all = steps && steps->value.is_number() ? steps->value.get<double>() : 0;
     for (const auto& [row, node, path] : shares_) {
       if (!node->value.is_number() || node->value == 0) continue;
-      if (all <= 0) {
+      if (all <= 0 || !is_countable(node->value.get<double>() * all)) {
         note(*node, path, fmt::format("not translated: {}", row->name.refusal));
         continue;
       }
@@ -213,7 +218,7 @@ class ToolTranslator {
     for (auto& [key, value, place, path] : meaning_.values) {
       const Key* known = find_key(key);
       if (!known) continue;
-      const bool whole = value.is_number_float() && value == std::floor(value.get<double>());
+      const bool whole = value.is_number_float() && value == std::floor(value.get<double>()) && is_countable(value);
       if (whole && known->type == Option::Type::integer) value = static_cast<int64_t>(value.get<double>());
       const json given = value;
       if (const auto mistake = check_value(*known, value)) {
@@ -270,14 +275,14 @@ std::vector<std::string> configuration_tools() {
   return tools;
 }
 
-LocatedJson read_configuration(const std::string& file) {
+LocatedJson read_configuration(const std::string& file, bool is_json) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw usage_error("there is no file {}", file);
   if (fs::file_size(file) > configuration_bytes_max)
     throw usage_error("{} has {}; a configuration has at most 1 MiB", file,
                       format_bytes(static_cast<double>(fs::file_size(file))));
   const auto suffix = lower(fs::path(file).extension().string());
-  if (suffix == ".json") return parse_located_json(read_file(file), file);
+  if (is_json || suffix == ".json") return parse_located_json(read_file(file), file);
   if (suffix == ".toml") return parse_located_toml(read_file(file), file);
   if (suffix == ".yaml" || suffix == ".yml") return parse_located_yaml(read_file(file), file);
   throw usage_error("{}: a configuration is a file .json, .toml, .yaml or .yml", file);

@@ -11,8 +11,8 @@ namespace runner {
 std::vector<std::string> configuration_tools();
 
 /// Reads a file of at most 1 MiB by its suffix: .json, .toml, .yaml or .yml. Throws RecipeError at the first mistake, and Error(usage)
-/// for another suffix or a larger file.
-LocatedJson read_configuration(const std::string& file);
+/// for another suffix or a larger file. `is_json`: whatever its suffix.
+LocatedJson read_configuration(const std::string& file, bool is_json = false);
 
 /// The tool whose names the configuration has most of, or "deepspeed"; empty if it has few names of any.
 std::string tool_of(const LocatedJson& configuration);

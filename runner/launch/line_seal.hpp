@@ -2,7 +2,8 @@
 //
 // Both ends begin with a line {"say": "greeting", "nonce": 32 hexadecimal digits}. Each line after it begins with 32 digits and a space:
 // half of HMAC-SHA-256 over its number on this connection and its text, with the key of the direction. So a line of another connection,
-// or one that is repeated, left out or moved, is not authentic. The lines are not encrypted.
+// or one that is repeated, left out or moved, is not authentic. The lines are not encrypted. A line above 1 MiB (LineReader) is not
+// authentic, so it ends the connection.
 #pragma once
 #include <optional>
 #include <string>

@@ -109,8 +109,31 @@ Op operation(uint32_t code) { return static_cast<Op>(code & 0x7f); }
 int argument_a(uint32_t code) { return static_cast<int>(code >> 7 & 0xff); }
 int argument_b(uint32_t code) { return static_cast<int>(code >> 16 & 0xff); }
 size_t argument_c(uint32_t code) { return code >> 24; }
+/// Whether argument C of OP_SELF is a constant, and not a register.
+bool has_constant(uint32_t code) { return (code >> 15 & 1) != 0; }
 /// How many instructions OP_JMP leaves out; negative: it goes back.
 int jump_length(uint32_t code) { return static_cast<int>(code >> 7) - ((1 << 24) - 1); }
+
+/// Whether the function, or one in it, gives the register (or, with `is_upvalue`, the upvalue) another value.
+bool assigns(const Bytecode& function, int place, bool is_upvalue) {
+  constexpr int load_nil = 8, set_upvalue = 10;
+  const auto writes_first = [](int op) {  // instructions whose argument A is the register that they write
+    return op <= 9 || (op >= 11 && op <= 14) || (op >= 19 && op <= 45) || (op >= 49 && op <= 53) || op == 67 ||
+           op == 79;
+  };
+  for (const uint32_t code : function.instructions) {
+    const int op = static_cast<int>(operation(code)), a = argument_a(code), b = argument_b(code);
+    const bool writes = is_upvalue ? op == set_upvalue && b == place
+                                   : writes_first(op) && a <= place && place <= a + (op == load_nil ? b : 0);
+    if (writes) return true;
+  }
+  for (const auto& inner : function.inner)
+    for (size_t i = 0; i < inner.upvalues.size(); ++i)
+      if (inner.upvalues[i].of_register != is_upvalue && inner.upvalues[i].index == place &&
+          assigns(inner, static_cast<int>(i), true))
+        return true;
+  return false;
+}
 
 /// Appends the uses of a register, or, with `is_upvalue`, of an upvalue.
 void find_members(const Bytecode& function, int place, bool is_upvalue, std::vector<Bytecode::Member>& found) {
@@ -120,7 +143,8 @@ void find_members(const Bytecode& function, int place, bool is_upvalue, std::vec
   for (size_t i = 0; i < function.instructions.size(); ++i) {
     const uint32_t code = function.instructions[i];
     const Op what = operation(code);
-    const bool reads = (what == reading && argument_b(code) == place) || (what == Op::self && argument_b(code) == copy);
+    const bool reads = (what == reading && argument_b(code) == place) ||
+                       (what == Op::self && argument_b(code) == copy && has_constant(code));
     const bool sets = what == setting && argument_a(code) == place;
     const size_t name = reads ? argument_c(code) : static_cast<size_t>(argument_b(code));
     if ((reads || sets) && name < function.constants.size() && !function.constants[name].empty())
@@ -158,7 +182,7 @@ std::set<int> Bytecode::undecided_lines() const {
 
 std::vector<Bytecode::Member> Bytecode::members_of(int parameter) const {
   std::vector<Member> found;
-  if (parameter < parameters) find_members(*this, parameter, false, found);
+  if (parameter < parameters && !assigns(*this, parameter, false)) find_members(*this, parameter, false, found);
   return found;
 }
 
@@ -166,7 +190,7 @@ std::vector<Bytecode::Passed> Bytecode::passes(int parameter) const {
   std::vector<Passed> found;
   std::map<int, int> functions;  // register -> upvalue that it holds
   std::set<int> holders;         // registers with the parameter
-  if (parameter >= parameters) return found;
+  if (parameter >= parameters || assigns(*this, parameter, false)) return found;
   for (const uint32_t code : instructions) {
     const int a = argument_a(code), b = argument_b(code);
     const auto called = functions.find(a);

@@ -33,7 +33,8 @@ struct Bytecode {
     int line = 0;
     bool set = false;  ///< `parameter.name = value`
   };
-  /// What this function and those inside ask of its parameter of this number, from 0, by `parameter.name` and `parameter:name()`.
+  /// What this function and those inside ask of its parameter of this number, from 0, by `parameter.name` and `parameter:name()`. Nothing
+  /// if one of them assigns to the parameter.
   std::vector<Member> members_of(int parameter) const;
 
   struct Passed {

@@ -198,7 +198,7 @@ class Loader {
   void check_members(const Class& object, const Reference& function, int parameter, int depth = 0) {
     constexpr int deepest = 8;
     const std::string dump = state_.bytecode(function);
-    if (dump.empty() || depth > deepest) return;
+    if (dump.empty() || depth > deepest || !checked_members_.emplace(dump, parameter).second) return;
     const Bytecode code = read_bytecode(dump);
     for (const auto& member : code.members_of(parameter)) check_member(object, member, code.source);
     for (const auto& passed : code.passes(parameter))
@@ -289,7 +289,8 @@ class Loader {
   std::string code_;
   ScriptFile file_;
   std::string text_;
-  std::set<std::pair<int, std::string>> told_members_;  ///< line, name
+  std::set<std::pair<int, std::string>> told_members_;     ///< line, name
+  std::set<std::pair<std::string, int>> checked_members_;  ///< bytecode of a function, parameter
 };
 
 }  // namespace

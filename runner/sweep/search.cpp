@@ -180,9 +180,11 @@ std::string Search::limit_reached() const {
 const TrialState* Search::best() const { return best_ ? &trials_.at(*best_) : nullptr; }
 
 std::optional<int64_t> Search::count() const {
-  auto all = method_->count(limits_.trials);
-  if (!all) return limits_.trials;
-  return limits_.trials ? std::min(*all, *limits_.trials) : *all;
+  if (!count_) {
+    const auto all = method_->count(limits_.trials);
+    count_ = all && limits_.trials ? std::min(*all, *limits_.trials) : all ? all : limits_.trials;
+  }
+  return *count_;
 }
 
 }  // namespace runner::sweep

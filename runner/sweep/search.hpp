@@ -86,6 +86,7 @@ class Search {
   std::map<int64_t, TrialState> trials_;
   std::optional<int64_t> best_;
   int64_t ended_since_best_ = 0, failures_ = 0;
+  mutable std::optional<std::optional<int64_t>> count_;  ///< count(), which may walk a grid
 };
 
 }  // namespace runner::sweep

@@ -329,7 +329,12 @@ class Recorder {
     account_.reset_peak();
   }
 
-  MemoryAccount account_;  // outlives the tensors
+  /// Outlives all tensors: a model keeps its tables of positions.
+  static MemoryAccount& account() {
+    static thread_local MemoryAccount account;
+    return account;
+  }
+  MemoryAccount& account_ = account();
   Model& model_;
   torch::Device device_;
   Job job_;

@@ -160,8 +160,8 @@ TEST_CASE("check and data tell the same about the columns of a table, and data s
       place.run({"check", "t.toml", "--set", "data.decimal=comma", "data.target=price", "train.label_smoothing=0.3"});
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err,
-             ContainsSubstring("--set train.label_smoothing=0.3: error: train.label_smoothing: label_smoothing "
-                               "is for cross_entropy, and the loss of the column price is mse"));
+             ContainsSubstring("--set train.label_smoothing=0.3: error: label_smoothing is for cross_entropy, and the "
+                               "loss is mse, which follows from the column price"));
   fs::create_directories(place.path() / "p\xFF");
   place.write("p\xFF/t.toml", recipe);
   const auto named = place.run({"check", "p\xFF/t.toml"});

@@ -161,8 +161,8 @@ TEST_CASE("completion proposes verbs, options, keys, values, strategies and runs
   write_tiny_recipe(place);
   CHECK(complete(place, {"re"}) ==
         "resume\tContinue a run from its newest checkpoint\n"
-        "rerun\tTrain a run again from what the ledger recorded\n"
         "recommend\tSay which strategy fits a recipe best, here or on other devices, and why\n"
+        "rerun\tTrain a run again from what the ledger recorded\n"
         "rename\tGive a run another name\n"
         "restore\tBring runs back from the trash\n");
   CHECK_THAT(complete(place, {"sweep", "st"}), StartsWith("status\t") && ContainsSubstring("\nstop\t"));
