@@ -29,9 +29,10 @@ size_t control_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
   if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
   if (byte(0) == 0xc2 && byte(1) < 0xa0) return 2;  // U+0080 to U+009F
-  const bool turns = byte(0) == 0xe2 && ((byte(1) == 0x80 && byte(2) >= 0xaa && byte(2) <= 0xae) ||
+  const bool turns = byte(0) == 0xe2 && ((byte(1) == 0x80 && (byte(2) == 0x8e || byte(2) == 0x8f)) ||
+                                         (byte(1) == 0x80 && byte(2) >= 0xaa && byte(2) <= 0xae) ||
                                          (byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9));
-  return turns ? 3 : 0;  // U+202A to U+202E, U+2066 to U+2069
+  return turns ? 3 : 0;  // U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069
 }
 
 }  // namespace

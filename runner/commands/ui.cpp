@@ -89,7 +89,7 @@ std::string given_recipe(const json& run) {
   std::string text;
   for (const auto& [key, origin] : run["origins"].items()) {
     const std::string from = origin.is_string() ? origin.get<std::string>() : "";
-    if (from == "default" || from.starts_with("decided")) continue;
+    if (from == "default" || from.starts_with("decided") || key == "extends") continue;
     json::json_pointer place;
     std::vector<std::string> names;
     for (const auto& part : split(key, '.')) {

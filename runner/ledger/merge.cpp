@@ -7,6 +7,7 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle.hpp"
 #include "runner/ledger/bundle_files.hpp"
@@ -28,29 +29,41 @@ namespace {
 
 using Outcome = MergedRun::Outcome;
 
-/// A column whose texts are JSON. `refers`: it has digests of texts in the table config.
+/// A column whose texts are JSON, and what they may be. `refers`: it has digests of texts in the table config.
 struct JsonColumn {
   const char *table, *column;
-  bool is_list = false, refers = false;
+  enum class Shape { object, object_or_null, texts } shape = Shape::object;
+  bool refers = false;
 };
 constexpr JsonColumn json_columns[] = {
-    {.table = "run", .column = "tags", .is_list = true},
-    {.table = "run", .column = "argv", .is_list = true},
-    {.table = "run", .column = "git"},
-    {.table = "run", .column = "host"},
+    {.table = "run", .column = "tags", .shape = JsonColumn::Shape::texts},
+    {.table = "run", .column = "argv", .shape = JsonColumn::Shape::texts},
+    {.table = "run", .column = "git", .shape = JsonColumn::Shape::object_or_null},
+    {.table = "run", .column = "host", .shape = JsonColumn::Shape::object_or_null},
     {.table = "run", .column = "annotations"},
     {.table = "run", .column = "config", .refers = true},
-    {.table = "run", .column = "origins", .refers = true},
-    {.table = "run", .column = "plan", .refers = true},
+    {.table = "run", .column = "origins", .shape = JsonColumn::Shape::object_or_null, .refers = true},
+    {.table = "run", .column = "plan", .shape = JsonColumn::Shape::object_or_null, .refers = true},
     {.table = "event", .column = "fields"},
     {.table = "artifact", .column = "fields"},
-    {.table = "attempt", .column = "argv", .is_list = true},
-    {.table = "attempt", .column = "git"},
+    {.table = "attempt", .column = "argv", .shape = JsonColumn::Shape::texts},
+    {.table = "attempt", .column = "git", .shape = JsonColumn::Shape::object_or_null},
     {.table = "attempt", .column = "config", .refers = true},
     {.table = "sweep", .column = "space", .refers = true},
     {.table = "trial", .column = "parameters"},
     {.table = "sweep_history", .column = "entry"},
 };
+
+bool has_shape(JsonColumn::Shape shape, const nlohmann::json& value) {
+  switch (shape) {
+    case JsonColumn::Shape::texts:
+      return value.is_array() && std::ranges::all_of(value, [](const auto& item) { return item.is_string(); });
+    case JsonColumn::Shape::object_or_null:
+      return value.is_object() || value.is_null();
+    default:
+      return value.is_object();
+  }
+}
 
 class Merge {
  public:
@@ -107,8 +120,7 @@ class Merge {
       if (takes(merged)) take(merged);
     database_->execute(
         "CREATE TEMP TABLE running_there AS SELECT id FROM bundle.sweep WHERE status = 'running' AND id NOT IN (SELECT "
-        "id "
-        "FROM main.sweep)");
+        "id FROM main.sweep WHERE status = 'running')");
     for (const auto& merged : runs_)
       if (takes(merged)) {
         RowCopy rows(*database_, "bundle", "main");
@@ -155,23 +167,34 @@ class Merge {
     return version;
   }
 
-  /// SQLite's JSON has at most 1000 levels, so no later reader of these texts overflows its stack.
+  /// A view of a table's name could answer differently each time it is read.
+  void check_tables() const {
+    auto odd = database_->query(
+        "SELECT name FROM bundle.sqlite_schema WHERE (name IN (SELECT name FROM main.sqlite_schema WHERE type = "
+        "'table') OR name IN ('bundled', 'bundled_file', 'bundled_part')) AND (type <> 'table' OR sql LIKE 'CREATE "
+        "VIRTUAL%')");
+    if (odd.step()) throw environment_error("the bundle {} is damaged: {} is no table", source_.string(), odd.text(0));
+  }
+
+  /// Later readers take these texts for JSON of the right shape.
   void check_json() const {
-    for (const auto& [table, column, is_list, refers] : json_columns) {
-      const auto text = refers ? "content" : column;
-      auto wrong = database_->query(
-          fmt::format("SELECT 1 FROM bundle.{0} {1} WHERE NOT json_valid({2}) {3} LIMIT 1", table,
-                      refers ? fmt::format("JOIN bundle.config ON hash = {}.{}", table, column) : std::string(), text,
-                      is_list ? fmt::format("OR json_type({}) <> 'array'", text) : std::string()));
-      if (wrong.step())
-        throw environment_error("the bundle {} is damaged: {}.{} has a text that is no JSON{}", source_.string(), table,
-                                column, is_list ? " list" : "");
+    for (const auto& [table, column, shape, refers] : json_columns) {
+      auto texts = database_->query(
+          refers ? fmt::format("SELECT ifnull(content, '') FROM bundle.{0} LEFT JOIN bundle.config ON hash = {0}.{1} "
+                               "WHERE {0}.{1} IS NOT NULL",
+                               table, column)
+                 : fmt::format("SELECT {1} FROM bundle.{0} WHERE {1} IS NOT NULL", table, column));
+      while (texts.step())
+        if (!has_shape(shape, foreign_json(texts.text(0))))
+          throw environment_error("the bundle {} is damaged: {}.{} has a text that is no JSON {}", source_.string(),
+                                  table, column, shape == JsonColumn::Shape::texts ? "list of texts" : "object");
     }
   }
 
   /// Reads which runs there are, and compares texts and rows with their digests. A program with an older schema computed the digests
   /// of rows differently.
   void read_runs(bool is_older) {
+    check_tables();
     auto texts = database_->query("SELECT hash, content FROM bundle.config");
     while (texts.step())
       if (xxh3_hex(texts.text(1)) != texts.text(0))

@@ -80,7 +80,8 @@ json read_artifacts(sqlite::Database& database, int64_t run, const fs::path& fol
     artifact["time"] = rows.real(0);
     if (!checkpoints) artifact["kind"] = rows.text(1);
     artifact["path"] = rows.text(2);
-    artifact["exists"] = fs::exists(folder / rows.text(2));
+    std::error_code error;
+    artifact["exists"] = fs::exists(folder / rows.text(2), error);
     artifacts.push_back(std::move(artifact));
   }
   return artifacts;
@@ -216,7 +217,10 @@ json Ledger::show(const std::string& run) const {
       number);
   RUNNER_CHECK(rest.step());
   const std::string folder = run_dir(run);
-  json all = to_json(impl_->row(number));
+  // Annotations are first, so none of a stranger's record replaces a field of the ledger.
+  json all{{"predicted", nullptr}, {"measured", nullptr}};
+  all.update(json::parse(rest.text(14)));
+  all.update(to_json(impl_->row(number)));
   all.update({{"exit_code", rest.is_null(0) ? json(nullptr) : json(rest.integer(0))},
               {"message", rest.is_null(1) ? json(nullptr) : json(rest.text(1))},
               {"notes", rest.text(2)},
@@ -231,10 +235,7 @@ json Ledger::show(const std::string& run) const {
               {"resolved", rest.text(10)},
               {"config", json::parse(rest.text(11))},
               {"origins", json::parse(rest.text(12))},
-              {"plan", json::parse(rest.text(13))},
-              {"predicted", nullptr},
-              {"measured", nullptr}});
-  all.update(json::parse(rest.text(14)));
+              {"plan", json::parse(rest.text(13))}});
   all["sweep"] = read_sweep(database, number);
   all["metrics"] = read_metrics(database, number);
   all["system"] = json::object();

@@ -226,7 +226,7 @@ TEST_CASE("expectation 34: points go out as CSV and JSON lines, and come back wi
         "mlflow\n");
   CHECK(other.run({"import", "tensorbord", file}).err ==
         "error: import tensorbord: there is no such source, did you mean tensorboard?; it is bundle, mlflow, wandb, "
-        "tensorboard, csv or deepspeed\n");
+        "tensorboard, csv, deepspeed, huggingface, axolotl, llamafactory, torchtitan or lightning\n");
 }
 
 TEST_CASE("the folder of an import that was killed is not used until the import is completed") {

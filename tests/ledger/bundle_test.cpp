@@ -296,8 +296,10 @@ TEST_CASE("texts of a bundle's rows are JSON of the type that the ledger reads")
   LedgerFolder here, there;
   const auto id = add_run(here, "a", 5);
   const std::string deep(2000, '[');
-  for (const auto& [column, text] : {std::pair("run.tags", std::string("{}")), std::pair("run.host", std::string("{")),
-                                     std::pair("run.annotations", "{\"a\":" + deep)}) {
+  for (const auto& [column, text] :
+       {std::pair("run.tags", std::string("{}")), std::pair("run.tags", std::string("[1]")),
+        std::pair("run.host", std::string("{")), std::pair("run.annotations", std::string("[]")),
+        std::pair("run.annotations", "{\"a\":" + deep), std::pair("run.git", std::string("{\"a\": \"\xff\"}"))}) {
     const auto file = bundle_of(here, {id});
     {
       sqlite::Database bundle(file, sqlite::Access::existing);
@@ -308,6 +310,29 @@ TEST_CASE("texts of a bundle's rows are JSON of the type that the ledger reads")
                ContainsSubstring(fmt::format("is damaged: {} has a text that is no JSON ", column)));
     fs::remove(file);
   }
+}
+
+TEST_CASE("annotations of a record replace none of its fields, and a bundle has no views in place of tables") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const auto file = bundle_of(here, {id});
+  {
+    sqlite::Database bundle(file, sqlite::Access::existing);
+    bundle.run("UPDATE run SET annotations = ?",
+               R"({"id": "x", "run_dir": "/etc", "config": 1, "measured": {"a": 1}})");
+    bundle.run("UPDATE bundled SET digest = ?", run_digest(bundle, "main", bundle.integer("SELECT run FROM run")));
+  }
+  merge_bundle(there.home(), file);
+  const auto shown = Ledger(there.home(), Ledger::Mode::read).show(id);
+  CHECK(shown["id"] == id);
+  CHECK(shown["run_dir"] == (fs::path(there.home()) / "runs" / id).string());
+  CHECK(shown["config"].is_object());
+  CHECK(shown["measured"]["a"] == 1);
+  {
+    sqlite::Database bundle(file, sqlite::Access::existing);
+    bundle.execute("ALTER TABLE bundled RENAME TO hidden; CREATE VIEW bundled AS SELECT * FROM hidden");
+  }
+  CHECK_THAT(error_of([&] { merge_bundle(there.home(), file); }), ContainsSubstring("is damaged: bundled is no table"));
 }
 
 TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
