@@ -98,8 +98,9 @@ LibraryScope::~LibraryScope() {
   }
 }
 
-AccountScope::AccountScope(MemoryAccount& account) : previous_(std::exchange(account_of_thread, &account)) {
+AccountScope::AccountScope(MemoryAccount& account) {
   install_counting_allocator();
+  previous_ = std::exchange(account_of_thread, &account);
 }
 
 AccountScope::~AccountScope() { account_of_thread = previous_; }

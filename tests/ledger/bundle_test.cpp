@@ -270,7 +270,7 @@ TEST_CASE("a record of a stranger has no folder, no process and no permissions o
   fs::permissions(fs::path(here.home()) / "runs" / id / "recipe.toml", fs::perms(0777));
   here.raw().execute(
       "INSERT INTO sweep (id, name, status, seed, started, heartbeat, space, recipe, folder) SELECT 'sweep-1', 's', "
-      "'finished', 1, 1, 50, recipe, recipe, '/etc' FROM run;"
+      "'finished', 1, 1, 50, config, recipe, '/etc' FROM run;"
       "INSERT INTO trial (sweep, number, draw, status, parameters, run) SELECT 1, 1, 1, 'finished', '{}', run FROM "
       "run");
   const auto file = bundle_of(here, {id});

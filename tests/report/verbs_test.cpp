@@ -142,7 +142,7 @@ TEST_CASE("ls fits a terminal of 60 columns, and names a strategy in Lua without
   CHECK(on_terminal(setup_ls, 60) ==
         "ID    NAME  STATUS    STEPS           METRIC  WHY\n"
         "aaaa  good  finished      4  val_loss 0.3000\n"
-        "bbbb  bad   failed        0                -  crash: rank 1 ~\n"
+        "bbbb  bad   failed        0                -  crash: rank 1~\n"
         "cccc  bad   lost          1         loss nan  its superviso~\n");
   CHECK(on_terminal(setup_ls, 109).find("  lua:top.lua  ") != std::string::npos);
   CHECK(run_verb(setup_ls, "").out.find("  lua:top.lua  ") != std::string::npos);

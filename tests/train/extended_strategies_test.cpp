@@ -288,10 +288,17 @@ TEST_CASE("mistakes in functions of an extension are errors with their place", "
   const auto says = [](const std::string& fields, const std::string& what, const std::string& base = "fsdp") {
     INFO(fields);
     Script script(extending(base, fields));
-    TinyRun run = script_run(script.name());
-    run.world_size = 2;
-    run.steps = 1;
-    CHECK_THAT(failure_of_run(run), ContainsSubstring(what));
+    const auto failure = [&]() -> std::string {
+      try {
+        TinyRun run = script_run(script.name());
+        run.world_size = 2;
+        run.steps = 1;
+        return failure_of_run(run);
+      } catch (const Error& error) {  // of the file, before it runs
+        return error.what();
+      }
+    };
+    CHECK_THAT(failure(), ContainsSubstring(what));
   };
   says("setup = function(ctx) ctx.world:barrier(ctx.world.rank == 0 and 'left' or 'right') end",
        "barrier: ranks wait in different barriers: rank 0 in `left`, rank 1 in `right`");

@@ -108,7 +108,8 @@ BlockSpec layer_block(const ResidualLayer& layer, ModelSpec& spec) {
   block.saved.compute_elements_per_token = saved;
   block.output_elements_per_token = out;
   block.saves_output = true;  // of ReLU
-  block.forward_moments.push_back({.compute_elements_per_token = saved + 2 * out});
+  // The result of the last norm, that of the shortcut's, their sum, and the result of ReLU.
+  block.forward_moments.push_back({.compute_elements_per_token = saved + residual + 3 * out});
   // The gradient of the sum exists until that of the input does.
   block.backward_moments = {{.compute_elements_per_token = saved + 2 * out}};
   int64_t arrived = 0;
