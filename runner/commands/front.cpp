@@ -1,3 +1,4 @@
+#include "runner/base/quoting.hpp"
 #include "runner/commands/front.hpp"
 
 #include <sys/resource.h>

@@ -145,7 +145,7 @@ class YamlReader {
       next();
       auto member = value(depth + 1);
       member.key_place = key_place;
-      if (key == "<<" && !member.value.is_object()) fail(key_place, "`<<` merges one mapping");
+      if (key == "<<" && member.members.empty()) fail(key_place, "`<<` merges one mapping");
       if (key == "<<")
         merged.push_back(std::move(member));
       else

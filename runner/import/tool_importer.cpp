@@ -68,6 +68,9 @@ class ToolTranslator {
       unset_.insert(key);
       return;
     }
+    // It is what a recipe has anyway, and the key may be for some models only.
+    const Key* known = find_key(key);
+    if (value.is_boolean() && known && value == known->default_value && key.starts_with("model.")) return;
     for (auto& before : meaning_.values) {
       if (before.key != key || before.value == value) continue;
       note(node, path, fmt::format("{} = {} is already set by `{}`", key, toml_value(before.value), before.path));

@@ -282,14 +282,14 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
           "config.json: `rms_norm_epsilon` is not a known key of llama (did you mean `rms_norm_eps`?)");
   refuses(llama_config(), "quantization_config", {{"bits", 4}},
           "config.json: `quantization_config` is not a known key of llama");
-  for (const auto& [key, value] : nlohmann::json::object({{"quantization_config", nullptr},
-                                                          {"use_mrope", false},
-                                                          {"max_sequence_length", 2048},
-                                                          {"model_max_length", 2048},
-                                                          {"eos_token", "</s>"},
-                                                          {"image_token_id", 7},
-                                                          {"keys_to_ignore_at_inference", {"past_key_values"}}})
-                                      .items()) {
+  const nlohmann::json harmless{{"quantization_config", nullptr},
+                                {"use_mrope", false},
+                                {"max_sequence_length", 2048},
+                                {"model_max_length", 2048},
+                                {"eos_token", "</s>"},
+                                {"image_token_id", 7},
+                                {"keys_to_ignore_at_inference", nlohmann::json::array({"past_key_values"})}};
+  for (const auto& [key, value] : harmless.items()) {
     INFO(key);
     auto config = llama_config();
     config[key] = value;
