@@ -1,4 +1,4 @@
-// What readers of files from elsewhere accept. Each bound is far above what real files have, and refuses those that would take memory or
+// Bounds of readers of files from elsewhere. Each bound is far above what real files have, and refuses those that would take memory or
 // time without end. A reader's header names its bounds.
 #pragma once
 #include <cstddef>

@@ -12,7 +12,7 @@ namespace runner {
 /// Makes a new empty file in the folder of `path`. Its name has the id of this process (PATH.PID.tmp or PATH.N.PID.tmp), so no other
 /// process uses it; a file or link that has the name already is left alone. Throws Error(environment).
 fs::path new_temporary_file(const fs::path& path);
-/// The same with these permissions, less the umask, and open to be written. `temporary` is set to its name.
+/// A new file with these permissions, less the umask, and open to be written. `temporary` is set to its name.
 Descriptor create_temporary(const fs::path& path, mode_t mode, fs::path& temporary);
 
 /// Calls `fill` with the name of a new_temporary_file(). Then syncs that file and renames it to `path`. Throws Error(environment), and

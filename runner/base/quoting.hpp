@@ -22,7 +22,7 @@ std::string csv_cell(const std::string& text);
 /// The text as terminals may get it: control characters (U+0000 to U+001F, U+007F to U+009F), those that turn the direction of writing,
 /// and bytes that are not UTF-8 are written as "\x1B" and "\u202E". Line ends and tabs stay.
 std::string terminal_text(std::string_view text);
-/// The same on one line: line ends and tabs are spaces.
+/// terminal_text() on one line: line ends and tabs are spaces.
 std::string one_line(std::string_view text);
 
 }  // namespace runner

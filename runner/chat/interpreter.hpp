@@ -20,7 +20,7 @@ struct ByteSpan {
   bool operator==(const ByteSpan&) const = default;
 };
 
-/// What a template may use. Beyond that it stops with a TemplateError. One text or list has at most template_value_bytes_max,
+/// The limits of a template. Beyond them it stops with a TemplateError. One text or list has at most template_value_bytes_max,
 /// and lists and dictionaries are at most json_depth_max deep.
 struct Limits {
   size_t output_bytes = template_output_bytes_max;

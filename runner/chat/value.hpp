@@ -35,7 +35,7 @@ constexpr size_t bytes_per_step = 64;
 /// The steps of an operation that reads a text, or each item of a list or dictionary.
 void spend_for(const Value& value);
 
-/// What the values of a thread take. Only a thread that renders has limits.
+/// Bytes of the values of a thread. Only a thread that renders has limits.
 struct Meter {
   int64_t held = 0, held_most = INT64_MAX, steps = 0, steps_most = INT64_MAX;
   static Meter& of_thread();
@@ -183,7 +183,7 @@ class Items {
 
 bool is_iterable(const Value& value);
 bool equal(const Value& a, const Value& b);
-/// Of a value that can be a key: the same for equal ones.
+/// The hash of a value that can be a key: equal values have the same.
 size_t hash_of(const Value& key);
 /// a < b; a Fault if Python has no order for these types. `sign` is written in the message.
 bool less(const Value& a, const Value& b, std::string_view sign = "<");

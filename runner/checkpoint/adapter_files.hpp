@@ -13,7 +13,7 @@
 
 namespace runner {
 
-/// Of the names of transformers in PEFT's files.
+/// The prefix of transformers' names in PEFT's files.
 inline const std::string peft_prefix = "base_model.model.";
 
 /// The adapter in a folder. The constructor compares it with the recipe and the spec (with adapters), and throws Error(usage) if

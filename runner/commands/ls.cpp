@@ -83,7 +83,7 @@ std::string metric_cell(const RunRow& run) {
   return run.metric_value ? run.metric + " " + metric_text(*run.metric_value) : "-";
 }
 
-/// Of a file of the user's, its name.
+/// The strategy as `ls` names it: of a user's Lua file, the name without its folder.
 std::string strategy_cell(const RunRow& run) {
   const auto folder = run.strategy.rfind('/');
   return run.strategy.starts_with("lua:") && folder != std::string::npos ? "lua:" + run.strategy.substr(folder + 1)

@@ -22,7 +22,7 @@ void add_sweep_option(CLI::App& app, std::string& sweep);
 CLI::Option* add_json_option(CLI::App& app, bool& json);
 /// Prints the result for --json on a line of stdout.
 void print_json(const nlohmann::json& result);
-/// What `check --json` prints for a recipe with these mistakes.
+/// Prints a recipe's mistakes as `check --json` does.
 void print_mistakes(const std::vector<Diagnostic>& mistakes);
 
 /// Prints where a verb has written, or with `json` {output, schema} and `facts`.

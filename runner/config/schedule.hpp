@@ -20,7 +20,7 @@ bool needs_end(const Recipe::LrScheduler& schedule);
 
 /// A note if warm-up or decay takes longer than training has steps for it; otherwise empty.
 std::string schedule_note(const Recipe& recipe);
-/// The same for warm-up, if train.max_epochs ends the training after `steps`.
+/// Warnings about warm-up, if train.max_epochs ends the training after `steps`.
 std::string warmup_note(const Recipe& recipe, int64_t steps);
 
 /// For a run that continues after step `step` with the recipe `now` instead of `before`: a note if this changes the

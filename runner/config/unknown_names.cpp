@@ -38,7 +38,7 @@ std::vector<std::string> similar(const std::string& name, const std::vector<std:
   return nearest;
 }
 
-/// What a name of another tool with this value is in a recipe.
+/// The meaning in a recipe of another tool's name with this value.
 std::string line_for(const ForeignName& foreign, const nlohmann::json& value) {
   const auto meant = foreign.meaning ? foreign.meaning(value) : std::nullopt;
   if (!meant) return foreign.refusal;

@@ -28,7 +28,7 @@ class CsvReader {
   std::vector<std::string> header();
   /// False at the end of the file. Throws Error(usage) with file and line.
   bool next(CsvLine& line);
-  /// What is wrong with a line that should have `columns` cells, with file and line; empty: nothing.
+  /// Says what is wrong with a line that should have `columns` cells, with file and line; empty: nothing.
   std::string width_mistake(const CsvLine& line, size_t columns) const;
 
   /// The place of the next line in the text.

@@ -25,7 +25,7 @@ fs::file_type type_behind(const fs::path& path) {
   return fs::status(path, ignored).type();
 }
 
-/// What is in a folder and not hidden, sorted.
+/// The entries of a folder that are not hidden, sorted.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> list;
   std::error_code error;

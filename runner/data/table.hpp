@@ -71,7 +71,7 @@ std::string number_text(double number);
 void add_number(TableColumn& column, double number, const std::string& digits = "");
 /// The number that a cell is, if it is a finite one. What is too small for a double is 0.
 std::optional<double> finite_number(std::string_view text);
-/// The same for a cell whose fraction begins with `decimal`.
+/// The number in a cell whose fraction begins with `decimal`.
 std::optional<double> cell_number(std::string_view text, char decimal);
 /// The class that a cell of a column of numbers stands for: its text. A whole number may end in ".0", as pandas writes it: 1.0 is 1.
 std::string_view class_text(std::string_view cell);

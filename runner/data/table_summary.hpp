@@ -1,4 +1,4 @@
-// What becomes of each column of a table, for people.
+// Tells people what becomes of each column of a table.
 #pragma once
 #include <optional>
 #include <string>

@@ -36,7 +36,7 @@ void wait_readable(const std::vector<int>& fds, double seconds) {
   ::poll(watched.data(), watched.size(), static_cast<int>(seconds * 1000) + 1);
 }
 
-/// What a leader may set in the environment of workers, with what its values may be.
+/// Whether a leader may set this variable in the environment of workers, with what its values may be.
 bool may_be_set(const std::string& name, const std::string& value) {
   constexpr size_t digits_max = 6;
   if (name == "OMP_WAIT_POLICY") return value == "passive";

@@ -62,7 +62,7 @@ Introduction introduction_from_json(const json& json) {
   p.world_size = number_in(json, "world_size", 1, ranks_max);
   p.local_size = number_in(json, "local_size", 1, p.world_size);
   p.num_nodes = number_in(json, "num_nodes", 1, p.world_size);
-  // Those that join an elastic run have the place of a second node, whatever its size is.
+  // Nodes that join an elastic run have the place of a second node, whatever its size is.
   p.rank = number_in(json, "rank", 0, p.elastic ? ranks_max : p.world_size - 1);
   p.node_rank = number_in(json, "node_rank", 0, p.elastic ? ranks_max : p.num_nodes - 1);
   introduction.host = text_in(json, "host");

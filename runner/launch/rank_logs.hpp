@@ -22,7 +22,7 @@ nlohmann::json to_json(const RankLogLine& line);
 /// The logs in the folder: rank -> file. Empty if there is no such folder.
 std::map<int, fs::path> rank_logs(const fs::path& run_dir);
 
-/// What the terminal showed (logging/run_log.hpp).
+/// The log of what the terminal showed (logging/run_log.hpp).
 inline fs::path run_log(const fs::path& run_dir) { return run_dir / "logs" / "run.log"; }
 
 /// Reads a log that may be growing. The headings of attempts are not lines.

@@ -205,7 +205,7 @@ void Attempt::handle_events(Worker& worker) {
   }
 }
 
-/// What another node sends may lack fields that a recorder reads. That does not end the run.
+/// An event from another node may lack fields that a recorder reads. That does not end the run.
 void Attempt::report(const json& event) const {
   if (!hooks_.on_event) return;
   try {

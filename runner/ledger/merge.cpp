@@ -338,7 +338,7 @@ class Merge {
     database_->run(
         "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
         wall_seconds(), source_name_, id, states_.at(id).digest);
-    // What is here now comes from the bundle, too, so a later state of it can replace it.
+    // The state here now comes from the bundle, too, so a later state of it can replace it.
     if (const auto own = run_digest(*database_, "main", run); own != states_.at(id).digest)
       database_->run(
           "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,

@@ -77,7 +77,7 @@ class Database {
   struct Close {
     void operator()(sqlite3* handle) const { sqlite3_close_v2(handle); }
   };
-  /// What SQLite's busy handler reads.
+  /// The state of SQLite's busy handler.
   struct Wait {
     std::atomic<int> milliseconds = default_busy_timeout_ms;
     std::chrono::steady_clock::time_point begun = {};

@@ -1,4 +1,4 @@
-// What Lua 5.4's compiler made of a function: the lines that it can run, and the names that it asks of its parameters, also in branches
+// The output of Lua 5.4's compiler for a function: the lines that it can run, and the names that it asks of its parameters, also in branches
 // that never ran.
 #pragma once
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Bytecode {
     int line = 0;
     bool set = false;  ///< `parameter.name = value`
   };
-  /// What this function and those inside ask of its parameter of this number, from 0, by `parameter.name` and `parameter:name()`. Nothing
+  /// The members that this function and those inside ask of its parameter of this number, from 0, by `parameter.name` and `parameter:name()`. Nothing
   /// if one of them assigns to the parameter.
   std::vector<Member> members_of(int parameter) const;
 

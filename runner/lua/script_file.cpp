@@ -194,7 +194,7 @@ class Loader {
       check_members(*objects->second[i], value.reference, static_cast<int>(i));
   }
 
-  /// What a function, and the local functions that it passes the object to, ask of an object that is its parameter of this number.
+  /// Checks what a function, and the local functions that it passes the object to, ask of an object that is its parameter of this number.
   void check_members(const Class& object, const Reference& function, int parameter, int depth = 0) {
     constexpr int deepest = 8;
     const std::string dump = state_.bytecode(function);

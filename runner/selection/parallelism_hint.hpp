@@ -1,4 +1,4 @@
-// What a recipe contains instead of a strategy that is named like a form of parallelism, which is an axis of the mesh here, or like a
+// The recipe's words for a strategy that is named like a form of parallelism, which is an axis of the mesh here, or like a
 // base class.
 #pragma once
 #include <string>

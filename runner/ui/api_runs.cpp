@@ -77,7 +77,7 @@ class RowReader {
       row["memory_limit"] = null_or(facts_, 5);
     else if (!facts_.is_null(4))
       row["memory_limit"] = facts_.real(4) / static_cast<double>(std::max<int64_t>(1, ranks));
-    // What was measured of the whole run, as `runner show` says it. While it trains: its last speed and its peak of memory.
+    // Figures of the whole run, as `runner show` says it. While it trains: its last speed and its peak of memory.
     const json measured[] = {null_or(facts_, 10), null_or(facts_, 11), null_or(facts_, 12)};
     facts_.bind(run.id);
     const auto first_of = [](const json& one, const json& other) { return one.is_null() ? other : one; };

@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// What tensors without values stand for.
+/// The tensors for which those without values stand.
 struct Profiled {
   bool host_kernels = true;                                   ///< as Accelerator::host_kernels
   std::optional<torch::ScalarType> autocast = std::nullopt;  ///< the dtype of autocast, which LibTorch has not for `meta`
@@ -32,7 +32,7 @@ inline bool is_profiled(const torch::Tensor& x) { return x.is_meta() && Profiled
 inline bool on_host(const torch::Tensor& x) {
   return x.is_cpu() || (is_profiled(x) && ProfiledScope::current()->host_kernels);
 }
-/// The same for kernels of CUDA.
+/// Whether CUDA's kernels take it.
 inline bool on_cuda(const torch::Tensor& x) {
   return x.is_cuda() || (is_profiled(x) && !ProfiledScope::current()->host_kernels);
 }

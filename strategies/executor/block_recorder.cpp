@@ -62,7 +62,7 @@ class Counting {
 /// A group that is never asked for a backend, because collectives of tensors without values do nothing.
 ProcessGroup group_of(int rank, int size) { return c10::make_intrusive<c10d::ProcessGroup>(rank, size); }
 
-/// What decides the memory of a layer.
+/// Whether two blocks need the same memory.
 bool are_alike(const BlockSpec& a, const BlockSpec& b) {
   return a.kind == b.kind && a.variant == b.variant && a.shared.empty() && b.shared.empty() &&
          a.output_elements_per_token == b.output_elements_per_token &&
@@ -265,7 +265,7 @@ class Recorder {
     if (ends_stage(b)) graphs.take_output_of_stage();
   }
 
-  /// Of the blocks that are recomputed together and end with `last`.
+  /// Recomputes the blocks that are recomputed together and end with `last`.
   void recompute(BlockGraphs& graphs, size_t last) {
     size_t first = last;
     while (joins_recomputation(spec_, job_.recompute, first)) --first;

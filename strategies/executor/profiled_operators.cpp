@@ -167,7 +167,7 @@ std::vector<Tensor> conversions(const c10::FunctionSchema& schema, at::ArrayRef<
       if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
       const auto* alias = schema.arguments()[i].alias_info();
       copy_of(arguments[i].toTensor(), common);
-      // The same tensor is an argument and the result.
+      // One tensor is an argument and the result.
       const bool both = alias && alias->isWrite() && schema.name().ends_with("_");
       if (both) copy_of(arguments[i].toTensor(), common);
     }

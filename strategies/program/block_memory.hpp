@@ -37,7 +37,7 @@ class BlockMemory {
   int64_t output(size_t block) const;
   /// What the block keeps for its backward, with its input.
   int64_t saved(size_t block) const;
-  /// What it keeps of its output if it is recomputed.
+  /// Bytes of its output that it keeps if it is recomputed.
   int64_t saved_output(size_t block) const;
   /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
   int64_t waiting(size_t block) const;

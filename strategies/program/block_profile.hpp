@@ -20,7 +20,7 @@ struct BackwardMoment {
 /// remains without the gradient of the input.
 struct BlockProfile {
   int64_t input = 0, output = 0;
-  /// Of a forward that keeps nothing for a backward: in training, and in validation.
+  /// The peak of a forward that keeps nothing for a backward: in training, and in validation.
   int64_t trains_without_graph = 0, validates_without_graph = 0;
   struct Pass {
     int64_t forward_peak = 0, saved = 0;

@@ -75,7 +75,7 @@ struct ThreeRuns {
   }
 };
 
-/// What a verb prints on a terminal of so many columns.
+/// The output of a verb on a terminal of so many columns.
 std::string on_terminal(Action (*setup)(CLI::App&), unsigned short columns) {
   int terminal = -1, end = -1;
   const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
