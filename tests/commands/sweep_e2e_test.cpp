@@ -155,7 +155,8 @@ TEST_CASE("Ctrl-C leaves a sweep that can be resumed, and stop does the same fro
   write_sweep(place, "\"random\"", "parallel = 2\nbudget = { trials = 6 }\n" + lr_space);
   pid_t pid = place.start({"sweep", "run", "sweep.toml", "--name", "s1"}, "sweep", {{"PAUSE", "0.2"}});
   REQUIRE(wait_until([&] { return first_trial_began(place); }, 30));
-  CHECK(place.run({"ls", "name:s1-0000", "--json"}).json().at("runs").size() == 1);
+  const auto named = [&] { return place.run({"ls", "name:s1-0000", "--json"}).json().at("runs").size() == 1; };
+  CHECK(wait_until(named, 30));  // its row comes a little later
   CHECK_THAT(place.run({"sweep", "resume"}).err,
              ContainsSubstring("is still running, as process " + std::to_string(pid)));
   ::kill(pid, SIGINT);
