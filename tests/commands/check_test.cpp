@@ -166,7 +166,8 @@ TEST_CASE("check and data tell the same about the columns of a table, and data s
   place.write("p\xFF/t.toml", recipe);
   const auto named = place.run({"check", "p\xFF/t.toml"});
   CHECK(named.code == 2);
-  CHECK_THAT(named.err, ContainsSubstring("/p\\xFF/t.toml is not UTF-8; rename it"));
+  CHECK_THAT(named.err,
+             ContainsSubstring("an argument on the command line is not UTF-8: \"p\\xFF/t.toml\"; rename the file"));
   place.write("\xFF.csv", "x,y\n1,a\n2,b\n");
   const auto pattern = place.run({"check", "t.toml", "--set", "data.train=*.csv"});
   CHECK(pattern.code == 2);
