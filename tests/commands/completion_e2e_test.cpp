@@ -69,7 +69,7 @@ TEST_CASE("expectation 39: completion proposes run ids and names, tags, filters,
   CHECK(complete({"ls", "--tag", "n"}) == "night\n");
   CHECK(complete({"plot", "last", "-o", "x"}) == "");  // files
   CHECK(complete({"export", "last", "--metrics", ""}) == "csv\njsonl\nparquet\ntensorboard\nmlflow\n");
-  CHECK_THAT(complete({"import", ""}), StartsWith("bundle\nmlflow\n") && EndsWith("deepspeed\n"));
+  CHECK_THAT(complete({"import", ""}), StartsWith("bundle\nmlflow\n") && EndsWith("torchtitan\nlightning\n"));
   CHECK(complete({"import", "csv", ""}) == "");  // files
   CHECK(complete({"ls", "sweep:l"}) == "sweep:last\tthe newest sweep\n");
 }
