@@ -25,7 +25,7 @@ class RunFolder {
  private:
   fs::path run_dir_;
   std::map<fs::path, std::optional<std::string>> before_;  ///< empty: the file did not exist
-  std::set<fs::path> private_;  ///< of these, those that only their owner could read
+  std::set<fs::path> private_;                             ///< of these, those that only their owner could read
 };
 
 }  // namespace runner

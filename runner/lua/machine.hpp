@@ -81,7 +81,7 @@ struct State::Machine {
   int64_t instructions = 0, c_steps = 0;
   double started = 0, excluded = 0, paused_at = 0;
   int depth = 0;
-  bool failed = false;  ///< in the current outermost call or in one inside it
+  bool failed = false;      ///< in the current outermost call or in one inside it
   bool notes_lines = true;  ///< if there is a file for them
   std::set<std::pair<std::string, int>> noted_lines;
   std::exception_ptr host_failure;

@@ -9,8 +9,9 @@ namespace runner {
 
 /// The tensors for which those without values stand.
 struct Profiled {
-  bool host_kernels = true;                                   ///< as Accelerator::host_kernels
-  std::optional<torch::ScalarType> autocast = std::nullopt;  ///< the dtype of autocast, which LibTorch has not for `meta`
+  bool host_kernels = true;  ///< as Accelerator::host_kernels
+  std::optional<torch::ScalarType> autocast =
+      std::nullopt;  ///< the dtype of autocast, which LibTorch has not for `meta`
 };
 
 /// Sets what they stand for in this thread, until the end of the scope. Scopes do not nest.
