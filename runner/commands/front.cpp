@@ -1,4 +1,3 @@
-#include "runner/base/quoting.hpp"
 #include "runner/commands/front.hpp"
 
 #include <sys/resource.h>
@@ -15,6 +14,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/outside_fault.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/completion.hpp"

@@ -1,4 +1,4 @@
-// Which lines of a script ran in a tiny training.
+// The lines of a script that ran in a tiny training, and how they are reported.
 #pragma once
 #include <string>
 
@@ -6,8 +6,8 @@
 
 namespace runner {
 
-/// Prints the lines of the training's script that never ran. `everything`: whether that are none. `text`: what to say of them, such as
-/// "lines that never ran: 8-9, 12".
+/// The lines of the training's script that never ran. `everything`: every line ran. `text`: the words for the report, such as "lines
+/// that never ran: 8-9, 12".
 struct ScriptLines {
   bool everything = false;
   std::string text;

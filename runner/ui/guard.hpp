@@ -1,4 +1,4 @@
-// Which requests are answered: those of this server's own page, with the token.
+// The guard decides which requests are answered: requests of the page that this server wrote, with its token.
 #pragma once
 #include <optional>
 #include <string>

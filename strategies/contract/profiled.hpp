@@ -7,14 +7,14 @@
 
 namespace runner {
 
-/// The tensors for which those without values stand.
+/// The device whose tensors are profiled by tensors without values (on `meta`).
 struct Profiled {
   bool host_kernels = true;  ///< as Accelerator::host_kernels
-  std::optional<torch::ScalarType> autocast =
-      std::nullopt;  ///< the dtype of autocast, which LibTorch has not for `meta`
+  /// The dtype of autocast. LibTorch has no autocast for `meta`.
+  std::optional<torch::ScalarType> autocast = std::nullopt;
 };
 
-/// Sets what they stand for in this thread, until the end of the scope. Scopes do not nest.
+/// Sets the profiled device of this thread, until the end of the scope. Scopes do not nest.
 class ProfiledScope {
  public:
   explicit ProfiledScope(const Profiled& profiled) { current() = &profiled; }
