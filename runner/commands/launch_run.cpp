@@ -25,6 +25,7 @@
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/run_code.hpp"
 #include "runner/commands/run_folder.hpp"
 #include "runner/commands/run_record.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -124,6 +125,11 @@ void refuse_bad_inputs(Recipe recipe, const StartPoint& start) {
   check_inputs(recipe, diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   for (const auto& note : input_notes(recipe)) log::warning("{}", note);
+}
+
+/// A recipe with mistakes is refused before its inputs are looked at; those in its data are told at the same time.
+void add_mistakes_in_data(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (!diagnostics.empty()) check_inputs(recipe, diagnostics);
 }
 
 /// Tokenizes text data if needed; with data.streaming the first part, and the others in the background.
@@ -368,7 +374,7 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
   else if (!placement.launched)
     log::info("joined {}:{} as node {} of {}; node 0 shows the progress", placement.master_addr, placement.master_port,
               placement.node_rank, placement.num_nodes);
-  Outcome outcome = follow(leader, self, group);
+  Outcome outcome = follow(leader, self, group, [&](const fs::path& run_dir) { refuse_other_code(recipe, run_dir); });
   if (placement.launched) return outcome.code;
   if (outcome.status == "failed")
     log::error("node 0: {}", outcome.first_cause);
@@ -391,7 +397,7 @@ std::string worker_binary() {
 
 ExitCode launch_run(const LaunchOptions& options) {
   double started = steady_seconds();
-  Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides);
+  Recipe recipe = load_whole_recipe(options.recipe_file, options.overrides, add_mistakes_in_data);
   keep_micro_batch(recipe, options);
   keep_label_order(recipe, options);
   if (!options.resume_run.empty()) keep_trained_tokenizer(recipe.data, fs::path(options.recipe_file).parent_path());

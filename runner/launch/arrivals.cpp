@@ -5,8 +5,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "runner/base/clock.hpp"
@@ -18,8 +20,8 @@ namespace runner {
 
 namespace {
 
-constexpr double hello_seconds = 30;  ///< a client that says nothing for so long is no supervisor
-constexpr size_t strangers_max = 64;
+constexpr double hello_seconds = 5;  ///< a client that says nothing for so long is no supervisor
+constexpr int accepted_at_once = 64, rounds_of_take = 16;
 
 /// Why a connection could not be accepted.
 std::string shortage_of(int error) {
@@ -33,8 +35,11 @@ std::string shortage_of(int error) {
 
 }  // namespace
 
-Arrivals::Arrivals(const std::string& address, int port, std::string secret, WhenFull when_full)
-    : listener_(listen_on(address, port)), secret_(std::move(secret)), when_full_(when_full) {
+Arrivals::Arrivals(const std::string& address, int port, std::string secret, WhenFull when_full, size_t most_strangers)
+    : listener_(listen_on(address, port)),
+      secret_(std::move(secret)),
+      when_full_(when_full),
+      most_strangers_(most_strangers) {
   ::fcntl(listener_.get(), F_SETFL, ::fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -44,37 +49,62 @@ void Arrivals::watch(std::vector<pollfd>& watched) const {
   for (const auto& stranger : strangers_) watched.push_back({stranger.socket.fd(), POLLIN, 0});
 }
 
-/// Accepts a connection; the result is closed if there is none.
+/// Accepts a connection; the result is closed if there is none. Strangers give up their descriptors for it.
 Descriptor Arrivals::accept() {
-  Descriptor connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const int error = connection.is_open() ? 0 : errno;
-  full_ = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-  if (!full_) return connection;
-  if (when_full_ == WhenFull::fail) throw environment_error("{}", shortage_of(error));
-  if (!std::exchange(warned_, true)) log::warning("{}", shortage_of(error));
-  return connection;
+  while (true) {
+    Descriptor connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const int error = connection.is_open() ? 0 : errno;
+    full_ = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+    if (!full_) return connection;
+    if (!strangers_.empty()) {
+      close_one();
+      continue;
+    }
+    if (when_full_ == WhenFull::fail) throw environment_error("{}", shortage_of(error));
+    if (!std::exchange(warned_, true)) log::warning("{}", shortage_of(error));
+    return connection;
+  }
 }
 
-/// Closes those that have waited longest, except for the newest strangers_max. A supervisor among them connects again.
-void Arrivals::close_oldest() {
-  while (strangers_.size() > strangers_max) strangers_.pop_front();
+/// Returns whether there may be more.
+bool Arrivals::accept_some() {
+  for (int i = 0; i < accepted_at_once; ++i) {
+    Descriptor connection = accept();
+    if (!connection.is_open()) return false;
+    MessageSocket socket(std::move(connection), secret_);
+    std::string address = socket.peer_address();
+    strangers_.push_back({std::move(socket), std::move(address), steady_seconds()});
+  }
+  return true;
+}
+
+/// Moves those that have spoken to `arrivals`, and closes those that are silent for too long.
+void Arrivals::hear(std::vector<Arrival>& arrivals) {
+  for (auto& stranger : strangers_) {
+    if (auto hello = stranger.socket.receive())
+      arrivals.push_back({std::exchange(stranger.socket, {}), std::move(*hello)});
+    else if (steady_seconds() - stranger.since > hello_seconds)
+      stranger.socket.close();
+  }
+  std::erase_if(strangers_, [](const Stranger& stranger) { return !stranger.socket.is_open(); });
+}
+
+/// One address with many connections does not push out those of others.
+void Arrivals::close_one() {
+  std::map<std::string, size_t> counts;
+  for (const auto& stranger : strangers_) ++counts[stranger.address];
+  const auto most = std::ranges::max_element(counts, {}, [](const auto& entry) { return entry.second; });
+  strangers_.erase(std::ranges::find(strangers_, most->first, &Stranger::address));
 }
 
 std::vector<Arrival> Arrivals::take() {
-  while (true) {
-    Descriptor connection = accept();
-    if (!connection.is_open()) break;
-    strangers_.push_back({MessageSocket(std::move(connection), secret_), steady_seconds()});
-  }
   std::vector<Arrival> arrivals;
-  for (auto& [socket, since] : strangers_) {
-    if (auto hello = socket.receive())
-      arrivals.push_back({std::exchange(socket, {}), std::move(*hello)});
-    else if (steady_seconds() - since > hello_seconds)
-      socket.close();
+  bool more = true;
+  for (int round = 0; more && round < rounds_of_take; ++round) {
+    more = accept_some();
+    hear(arrivals);
+    while (strangers_.size() > most_strangers_) close_one();
   }
-  std::erase_if(strangers_, [](const Stranger& stranger) { return !stranger.socket.is_open(); });
-  if (when_full_ == WhenFull::warn) close_oldest();
   return arrivals;
 }
 

@@ -116,8 +116,8 @@ bool welcomed(MessageSocket& leader, double until, bool has_secret, std::string&
 
 class Following {
  public:
-  Following(MessageSocket& leader, const Introduction& self, WorkerGroup group)
-      : leader_(leader), self_(self), group_(std::move(group)) {}
+  Following(MessageSocket& leader, const Introduction& self, WorkerGroup group, RunFolderCheck check)
+      : leader_(leader), self_(self), group_(std::move(group)), check_(std::move(check)) {}
   Outcome run();
 
  private:
@@ -134,6 +134,7 @@ class Following {
   MessageSocket& leader_;
   const Introduction& self_;
   WorkerGroup group_;
+  RunFolderCheck check_;
   StopSignals signals_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::optional<Outcome> outcome_;
@@ -150,7 +151,11 @@ Outcome Following::run() {
     wait_readable(fds, follower_tick_seconds);
     handle_signals();
     for (auto& worker : workers_) report(*worker);
-    while (auto message = leader_.receive()) obey_checked(*message);
+    for (size_t i = 0; i < Member::messages_at_once && !outcome_; ++i) {
+      auto message = leader_.receive();
+      if (!message) break;
+      obey_checked(*message);
+    }
   }
   return *outcome_;
 }
@@ -187,6 +192,7 @@ void Following::start(const json& message) {
   const std::string proof = text_in(message, "proof");
   try {
     require_shared_folder(proof);
+    if (self_.secret.empty()) require_trusted_folder(group_, check_);
     workers_ = start_workers(group_, handout);
   } catch (const Error& error) {
     if (self_.placement.elastic) {  // the run goes on without this node
@@ -308,8 +314,8 @@ MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadlin
       place.elastic ? "the same command there with --node-rank 0" : "it there");
 }
 
-Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group) {
-  return Following(leader, self, std::move(group)).run();
+Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group, RunFolderCheck check) {
+  return Following(leader, self, std::move(group), std::move(check)).run();
 }
 
 }  // namespace runner

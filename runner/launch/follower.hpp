@@ -6,6 +6,7 @@
 #include "runner/launch/introduction.hpp"
 #include "runner/launch/message_socket.hpp"
 #include "runner/launch/outcome.hpp"
+#include "runner/launch/run_folder_trust.hpp"
 #include "runner/launch/worker_group.hpp"
 
 namespace runner {
@@ -19,6 +20,7 @@ MessageSocket join_leader(const Introduction& self, std::chrono::seconds deadlin
 /// that this node leaves; the outcome is then that of this node (interrupted or preempted). A node that has not had workers leaves at
 /// once, and a second Ctrl-C kills the workers. If the workers of an elastic run cannot be started here, throws that error, and the
 /// leader goes on without this node. If the connection to the leader is lost, kills the workers and throws Error(run_failed).
-Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group);
+/// Without a secret, anybody may be the leader: workers start only if this user or root has written the run's folder, and if `check` agrees.
+Outcome follow(MessageSocket& leader, const Introduction& self, WorkerGroup group, RunFolderCheck check = {});
 
 }  // namespace runner

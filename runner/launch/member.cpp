@@ -34,7 +34,9 @@ class RemoteWorker final : public Worker {
 
   std::vector<json> read_events() override {
     member_.receive();
-    return std::exchange(member_.inboxes[rank_].events, {});
+    auto& inbox = member_.inboxes[rank_];
+    inbox.bytes = 0;
+    return std::exchange(inbox.events, {});
   }
 
   /// Only rank 0 emits `settle`, and rank 0 is never remote.
@@ -75,12 +77,39 @@ class RemoteWorker final : public Worker {
 
 }  // namespace
 
+namespace {
+
+/// Gives `take` the messages that have arrived, up to the bounds of Member::receive().
+template <typename Take>
+void take_some(MessageSocket& socket, Take&& take) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < Member::messages_at_once && bytes < Member::bytes_at_once; ++i) {
+    auto message = socket.receive();
+    if (!message) return;
+    bytes += socket.received_bytes();
+    take(*message);
+  }
+}
+
+}  // namespace
+
 void Member::receive() {
   try {
-    while (auto message = socket.receive()) sort(*message);
+    take_some(socket, [this](json& message) { sort(message); });
   } catch (const std::exception&) {
     socket.close();  // the peer does not follow the protocol
   }
+}
+
+void Member::drop_received() {
+  take_some(socket, [](const json&) {});
+}
+
+void Member::keep(int worker, json event) {
+  Inbox& inbox = inboxes[worker];
+  inbox.bytes += socket.received_bytes();
+  if (inbox.events.size() >= events_of_inbox || inbox.bytes > bytes_of_inbox) throw BadMessage("event");
+  inbox.events.push_back(std::move(event));
 }
 
 int Member::rank_in(const json& message) const {
@@ -92,11 +121,10 @@ void Member::sort(json& message) {
   if (message.contains("event")) {
     const int rank = rank_in(message);
     text_in(message, "event");
-    inboxes[rank - rank % ranks_of_worker].events.push_back(std::move(message));
-    return;
+    return keep(rank - rank % ranks_of_worker, std::move(message));
   }
   const std::string said = text_in(message, "say");
-  if (said == "signal") signals.push_back(stop_signal_in(message));
+  if (said == "signal" && signals.size() < signals_kept) signals.push_back(stop_signal_in(message));
   if (said == "leave") leaving = stop_signal_in(message);
   if (said != "exit") return;
   WorkerExit exit;

@@ -14,10 +14,18 @@
 
 namespace runner {
 
-/// One supervisor with its unread messages, sorted by rank.
+/// One supervisor with its unread messages, sorted by rank. What one of them sends is bounded, so that it can neither keep the leader from
+/// the others nor fill its memory: the rest waits at the sender, and whoever fills an inbox is lost.
 struct Member {
+  /// Of one call of receive(). The message that reaches the bytes is still taken.
+  static constexpr size_t messages_at_once = 1000, bytes_at_once = 1 << 20;
+  /// Of events that no worker reads: of a node that waits, or of a worker that has ended.
+  static constexpr size_t events_of_inbox = 10'000, bytes_of_inbox = 8 << 20;
+  static constexpr size_t signals_kept = 16;  ///< further ones say nothing new
+
   struct Inbox {
     std::vector<nlohmann::json> events;
+    size_t bytes = 0;  ///< of the events
     std::optional<WorkerExit> exit;
   };
 
@@ -31,9 +39,12 @@ struct Member {
   bool newcomer = false;      ///< has ranks in this attempt of an elastic run, which trained before without it
   bool told_to_wait = false;  ///< that it has no ranks in an elastic run
 
-  /// Reads and sorts what has arrived. Closes the connection if the peer does not follow the protocol.
+  /// Reads and sorts what has arrived. Closes the connection if the peer does not follow the protocol, or fills an inbox.
   void receive();
+  /// Reads as much as receive(), and forgets it.
+  void drop_received();
   void sort(nlohmann::json& message);
+  void keep(int worker, nlohmann::json event);
   int rank_in(const nlohmann::json& message) const;
 };
 

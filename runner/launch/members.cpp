@@ -54,9 +54,10 @@ Members::~Members() = default;
 
 void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
   const Placement& place = leader.placement;
-  raise_descriptor_limit(32 + place.world_size / leader.rank_count(),
-                         fmt::format("the supervisor of rank 0 of {}", place.world_size));
-  Arrivals arrivals(place.master_addr, place.master_port, leader.secret);
+  const int supervisors = place.world_size / leader.rank_count();
+  raise_descriptor_limit(32 + supervisors, fmt::format("the supervisor of rank 0 of {}", place.world_size));
+  Arrivals arrivals(place.master_addr, place.master_port, leader.secret, Arrivals::WhenFull::fail,
+                    Arrivals::strangers_of_run + static_cast<size_t>(supervisors));
   double until = steady_seconds() + static_cast<double>(deadline.count());
   for (auto missing = missing_ranks(leader); !missing.empty(); missing = missing_ranks(leader)) {
     double left = until - steady_seconds();
@@ -92,15 +93,27 @@ void Members::admit(MessageSocket& socket, const Introduction& leader, const jso
   if (other.placement.job_id != leader.placement.job_id)
     return refuse(fmt::format("port {} of {} belongs to another job: set another {}", leader.placement.master_port,
                               leader.placement.master_addr, leader.placement.plugin ? "main_port" : "MASTER_PORT"));
-  bool ours = other.first_rank() == 0;
-  for (const auto& known : members_) ours = ours || known->introduction.first_rank() == other.first_rank();
-  if (ours)
-    return refuse(fmt::format("{} has already joined: it was started twice, or two nodes have the same {}",
-                              describe(other), leader.placement.plugin ? "node_rank" : "--node-rank"));
+  if (auto why = taken_place(leader, other); !why.empty()) return refuse(why);
   if (auto why = misplacement(leader, other); !why.empty()) return refuse(why);
   member->socket = std::exchange(socket, {});
   member->socket.send({{"say", "welcome"}});
   members_.push_back(std::move(member));
+}
+
+/// Why `other` cannot have its place; "" if nobody has it. Who has a place keeps it, and the message names the address.
+std::string Members::taken_place(const Introduction& leader, const Introduction& other) const {
+  const std::string twice = fmt::format("it was started twice, or two nodes have the same {}",
+                                        leader.placement.plugin ? "node_rank" : "--node-rank");
+  if (other.first_rank() == 0) return fmt::format("{} has already joined: {}", describe(other), twice);
+  const auto holder = std::ranges::find_if(
+      members_, [&](const auto& known) { return known->introduction.first_rank() == other.first_rank(); });
+  if (holder == members_.end()) return "";
+  const std::string stranger =
+      leader.secret.empty()
+          ? fmt::format(", or a stranger has its place ({} keeps strangers out)", nodes_secret_variable)
+          : "";
+  return fmt::format("{} has already joined, from {} (host {}): {}{}", describe(other),
+                     (*holder)->socket.peer_address(), (*holder)->introduction.host, twice, stranger);
 }
 
 std::vector<int> Members::missing_ranks(const Introduction& leader) const {
@@ -179,8 +192,7 @@ void Members::end(const Outcome& outcome) {
     while (member->socket.is_open() && steady_seconds() < until) {
       pollfd readable{member->socket.fd(), POLLIN, 0};
       ::poll(&readable, 1, 100);
-      while (member->socket.receive()) {
-      }
+      member->drop_received();
     }
 }
 

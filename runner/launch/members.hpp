@@ -65,6 +65,7 @@ class Members {
  private:
   void meet(const Introduction& leader, std::chrono::seconds deadline);
   void admit(MessageSocket& socket, const Introduction& leader, const nlohmann::json& hello);
+  std::string taken_place(const Introduction& leader, const Introduction& other) const;
   std::vector<int> missing_ranks(const Introduction& leader) const;
 };
 

@@ -121,7 +121,8 @@ void MessageSocket::close() {
 std::optional<nlohmann::json> MessageSocket::receive() {
   if (received_.empty()) read();
   if (received_.empty()) return std::nullopt;
-  nlohmann::json message = std::move(received_.front());
+  nlohmann::json message = std::move(received_.front().message);
+  received_bytes_ = received_.front().bytes;
   received_.pop_front();
   return message;
 }
@@ -148,7 +149,7 @@ void MessageSocket::take(std::string_view line) {
   }
   if (seal_) text = seal_->open(line);
   if (!text) return connection_.close();
-  if (auto message = from_line(*text)) received_.push_back(std::move(*message));
+  if (auto message = from_line(*text)) received_.push_back({std::move(*message), text->size()});
 }
 
 std::string MessageSocket::peer_address() const {

@@ -28,8 +28,11 @@ class MessageSocket {
   int fd() const { return connection_.get(); }
   void close();
   void send(const nlohmann::json& message);
-  /// The next object that has arrived; does not wait. Drops lines that are not JSON objects.
+  /// The next object that has arrived; does not wait. Drops lines that are not JSON objects. It reads only if no object is left, and at
+  /// most 1 MiB.
   std::optional<nlohmann::json> receive();
+  /// Bytes of the line of the last object.
+  size_t received_bytes() const { return received_bytes_; }
 
   std::string peer_address() const;  ///< numeric
   std::string own_address() const;   ///< numeric: this host's address on the connection
@@ -44,7 +47,12 @@ class MessageSocket {
   LineReader lines_;
   std::optional<LineSeal> seal_;
   std::vector<std::string> unsealed_;  ///< lines to be sent when the other end's greeting has come
-  std::deque<nlohmann::json> received_;
+  struct Received {
+    nlohmann::json message;
+    size_t bytes;
+  };
+  std::deque<Received> received_;
+  size_t received_bytes_ = 0;
 };
 
 }  // namespace runner

@@ -443,8 +443,8 @@ TEST_CASE("a duplicate node, a node of another job and an unknown client are rej
   Ended one = first.wait(), two = twin.wait();
   CHECK(one.code + two.code == 2);  // one of them; the order is random
   CHECK((one.code == 2 ? one : two).words ==
-        "rank 1 (node 1, host host1) has already joined: it was started twice, or two nodes have the same "
-        "--node-rank");
+        "rank 1 (node 1, host host1) has already joined, from 127.0.0.1 (host host1): it was started twice, or two "
+        "nodes have the same --node-rank, or a stranger has its place (RUNNER_NODES_SECRET keeps strangers out)");
   CHECK(last.wait().code == 0);
   int status = 0;
   ::waitpid(leader, &status, 0);
