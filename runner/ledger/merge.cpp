@@ -7,9 +7,10 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
-#include "runner/base/foreign_json.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle.hpp"
+#include "runner/ledger/bundle_check.hpp"
 #include "runner/ledger/bundle_files.hpp"
 #include "runner/ledger/changes.hpp"
 #include "runner/ledger/interrupted_import.hpp"
@@ -29,41 +30,8 @@ namespace {
 
 using Outcome = MergedRun::Outcome;
 
-/// A column whose texts are JSON, and what they may be. `refers`: it has digests of texts in the table config.
-struct JsonColumn {
-  const char *table, *column;
-  enum class Shape { object, object_or_null, texts } shape = Shape::object;
-  bool refers = false;
-};
-constexpr JsonColumn json_columns[] = {
-    {.table = "run", .column = "tags", .shape = JsonColumn::Shape::texts},
-    {.table = "run", .column = "argv", .shape = JsonColumn::Shape::texts},
-    {.table = "run", .column = "git", .shape = JsonColumn::Shape::object_or_null},
-    {.table = "run", .column = "host", .shape = JsonColumn::Shape::object_or_null},
-    {.table = "run", .column = "annotations"},
-    {.table = "run", .column = "config", .refers = true},
-    {.table = "run", .column = "origins", .shape = JsonColumn::Shape::object_or_null, .refers = true},
-    {.table = "run", .column = "plan", .shape = JsonColumn::Shape::object_or_null, .refers = true},
-    {.table = "event", .column = "fields"},
-    {.table = "artifact", .column = "fields"},
-    {.table = "attempt", .column = "argv", .shape = JsonColumn::Shape::texts},
-    {.table = "attempt", .column = "git", .shape = JsonColumn::Shape::object_or_null},
-    {.table = "attempt", .column = "config", .refers = true},
-    {.table = "sweep", .column = "space", .refers = true},
-    {.table = "trial", .column = "parameters"},
-    {.table = "sweep_history", .column = "entry"},
-};
-
-bool has_shape(JsonColumn::Shape shape, const nlohmann::json& value) {
-  switch (shape) {
-    case JsonColumn::Shape::texts:
-      return value.is_array() && std::ranges::all_of(value, [](const auto& item) { return item.is_string(); });
-    case JsonColumn::Shape::object_or_null:
-      return value.is_object() || value.is_null();
-    default:
-      return value.is_object();
-  }
-}
+/// In `imported`, instead of a digest: the run began here, or was edited here before it came back.
+constexpr const char* begun_here = "begun here";
 
 class Merge {
  public:
@@ -87,6 +55,7 @@ class Merge {
         throw environment_error("its runs changed in this ledger while the bundle {} was read: import it again",
                                 source_.string());
     }
+    for (const auto& text : left_out_) log::warning("{}", text);
     for (auto& merged : runs_) {
       const bool was_here = merged.outcome == Outcome::updated || merged.outcome == Outcome::unchanged;
       if (merged.outcome == Outcome::conflict) continue;
@@ -118,24 +87,47 @@ class Merge {
     }
     for (const auto& merged : runs_)
       if (takes(merged)) take(merged);
-    database_->execute(
-        "CREATE TEMP TABLE running_there AS SELECT id FROM bundle.sweep WHERE status = 'running' AND id NOT IN (SELECT "
-        "id FROM main.sweep WHERE status = 'running')");
-    for (const auto& merged : runs_)
-      if (takes(merged)) {
-        RowCopy rows(*database_, "bundle", "main");
-        rows.copy_edges(row_of("bundle", merged.id));
-        rows.copy_trial(row_of("bundle", merged.id));
-      }
-    database_->execute(
-        "UPDATE main.sweep SET status = 'interrupted', ended = heartbeat WHERE id IN (SELECT id FROM "
-        "temp.running_there);"
-        "DROP TABLE temp.running_there");
+    add_links();
     fault_point("import rows");
     transaction.commit();
     files_->committed();
     fault_point("import committed");
     return true;
+  }
+
+  /// Adds edges and sweeps. They lead only to runs whose state here is the bundle's: a run that began here gets no parent and no sweep from
+  /// a bundle that has its id.
+  void add_links() {
+    database_->execute("CREATE TEMP TABLE bundled_run (run INTEGER PRIMARY KEY)");
+    for (const auto& merged : runs_)
+      if (takes(merged) || (merged.outcome == Outcome::unchanged && of_import_.contains(merged.id)))
+        database_->run("INSERT INTO temp.bundled_run VALUES (?)", row_of("main", merged.id));
+    RowCopy rows(*database_, "bundle", "main");
+    left_out_.clear();
+    for (const auto& merged : runs_) {
+      const int64_t here = row_of("main", merged.id), there = row_of("bundle", merged.id);
+      if (database_->query("SELECT 1 FROM temp.bundled_run WHERE run = ?", here).step())
+        rows.copy_edges(there, /*sources_only=*/true);
+      if (!takes(merged)) continue;
+      rows.copy_foreign_trial(there, "SELECT run FROM temp.bundled_run");
+      note_own_sweeps(merged, here, there);
+    }
+    database_->execute("DROP TABLE temp.bundled_run");
+  }
+
+  /// Remembers sweeps that began here and of which the bundle says that this run is a trial.
+  void note_own_sweeps(const MergedRun& merged, int64_t here, int64_t there) {
+    auto sweeps = database_->query(
+        fmt::format("SELECT id FROM main.sweep AS mine WHERE {} AND id IN (SELECT id FROM bundle.trial JOIN "
+                    "bundle.sweep USING (sweep) WHERE run = ?1) AND NOT EXISTS (SELECT 1 FROM main.trial WHERE "
+                    "trial.sweep = mine.sweep AND trial.run = ?2)",
+                    is_own_sweep),
+        there, here);
+    while (sweeps.step())
+      left_out_.push_back(
+          fmt::format("run {} ({}) is no trial of sweep {} here: that sweep began in this ledger, and "
+                      "no bundle changes it",
+                      merged.id, merged.name, sweeps.text(0)));
   }
 
   static bool takes(const MergedRun& merged) {
@@ -167,34 +159,10 @@ class Merge {
     return version;
   }
 
-  /// A view of a table's name could answer differently each time it is read.
-  void check_tables() const {
-    auto odd = database_->query(
-        "SELECT name FROM bundle.sqlite_schema WHERE (name IN (SELECT name FROM main.sqlite_schema WHERE type = "
-        "'table') OR name IN ('bundled', 'bundled_file', 'bundled_part')) AND (type <> 'table' OR sql LIKE 'CREATE "
-        "VIRTUAL%')");
-    if (odd.step()) throw environment_error("the bundle {} is damaged: {} is no table", source_.string(), odd.text(0));
-  }
-
-  /// Later readers take these texts for JSON of the right shape.
-  void check_json() const {
-    for (const auto& [table, column, shape, refers] : json_columns) {
-      auto texts = database_->query(
-          refers ? fmt::format("SELECT ifnull(content, '') FROM bundle.{0} LEFT JOIN bundle.config ON hash = {0}.{1} "
-                               "WHERE {0}.{1} IS NOT NULL",
-                               table, column)
-                 : fmt::format("SELECT {1} FROM bundle.{0} WHERE {1} IS NOT NULL", table, column));
-      while (texts.step())
-        if (!has_shape(shape, foreign_json(texts.text(0))))
-          throw environment_error("the bundle {} is damaged: {}.{} has a text that is no JSON {}", source_.string(),
-                                  table, column, shape == JsonColumn::Shape::texts ? "list of texts" : "object");
-    }
-  }
-
   /// Reads which runs there are, and compares texts and rows with their digests. A program with an older schema computed the digests
   /// of rows differently.
   void read_runs(bool is_older) {
-    check_tables();
+    check_bundle_tables(*database_, source_.string());
     auto texts = database_->query("SELECT hash, content FROM bundle.config");
     while (texts.step())
       if (xxh3_hex(texts.text(1)) != texts.text(0))
@@ -212,7 +180,7 @@ class Merge {
         throw environment_error("the bundle {} is damaged: the rows of run {} do not have their digest",
                                 source_.string(), id);
     }
-    check_json();
+    check_bundle_json(*database_, source_.string());
     rows = database_->query("SELECT id FROM bundle.sweep");
     while (rows.step())
       if (const std::string id = rows.text(0); !is_run_id(id))
@@ -222,9 +190,21 @@ class Merge {
   /// The states of the run that were imported into this schema before.
   std::set<std::string> imported(const std::string& schema, int64_t run) const {
     std::set<std::string> digests;
-    auto rows = database_->query("SELECT digest FROM " + schema + ".imported WHERE run = ?", run);
+    auto rows =
+        database_->query("SELECT digest FROM " + schema + ".imported WHERE run = ? AND digest <> ?", run, begun_here);
     while (rows.step()) digests.insert(rows.text(0));
     return digests;
+  }
+  bool has_begun_here(int64_t run) const {
+    return database_->query("SELECT 1 FROM main.imported WHERE run = ? AND digest = ?", run, begun_here).step();
+  }
+  /// Sets whether has_begun_here(). What the bundle says of it counts only where it comes from.
+  void mark_beginning(const std::string& id, int64_t run, bool here) {
+    database_->run("DELETE FROM main.imported WHERE run = ? AND digest = ?", run, begun_here);
+    if (here)
+      database_->run(
+          "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
+          wall_seconds(), source_name_, id, begun_here);
   }
 
   /// Steps and attempts: two records that agree in them have the same checkpoints.
@@ -253,13 +233,16 @@ class Merge {
   }
 
   /// Whether the bundle's state comes after the one here, `own`: it says so, or nothing was changed here since an import, and more
-  /// has happened there.
+  /// has happened there. Of a run that began here, the bundle must also know an earlier state: its id alone is no secret.
   bool goes_on(int64_t here, int64_t there, const std::string& own) const {
-    if (imported("bundle", there).contains(own)) return true;
-    return imported("main", here).contains(own) && last_activity("main", here) <= last_activity("bundle", there);
+    const auto theirs = imported("bundle", there), ours = imported("main", here);
+    if (theirs.contains(own)) return true;
+    const auto knows = [&](const std::string& state) { return theirs.contains(state); };
+    const bool related = !has_begun_here(here) || std::ranges::any_of(ours, knows);
+    return related && ours.contains(own) && last_activity("main", here) <= last_activity("bundle", there);
   }
 
-  void decide(MergedRun& merged) const {
+  void decide(MergedRun& merged) {
     const int64_t here = row_of("main", merged.id);
     merged.outcome = Outcome::added;
     if (here == 0) return;
@@ -272,6 +255,7 @@ class Merge {
     }
     const std::string own = run_digest(*database_, "main", here);
     const auto known = imported("main", here);
+    if (known.contains(own) && !has_begun_here(here)) of_import_.insert(merged.id);
     if (own == state.digest || known.contains(state.digest) || known.contains(state.written)) {
       merged.outcome = Outcome::unchanged;
       return;
@@ -309,20 +293,25 @@ class Merge {
       const int64_t run = RowCopy(database, "bundle", "main").copy(there);
       database.run("UPDATE main.run SET folder = ?, archived = NULL, deleted = NULL WHERE run = ?", "runs/" + merged.id,
                    run);
+      mark_beginning(merged.id, run, /*here=*/false);
       note_import(merged.id, run);
       return files_->place_new(merged.id);
     }
-    const bool continued = goes_on(here, there, run_digest(database, "main", here));
+    const std::string own = run_digest(database, "main", here);
+    const bool continued = goes_on(here, there, own);
+    const auto known = imported("main", here);
+    const bool begun = has_begun_here(here) || (continued ? !known.contains(own) : known.empty());
     const fs::path folder = folder_of(here);
-    const auto begun = interrupted_import(database, merged.id, folder);
+    const auto interrupted = interrupted_import(database, merged.id, folder);
     // What was trained here is given up, with its checkpoints.
-    const bool replaces =
-        (begun && begun->replaces) || (!continued && training_of("main", here) != training_of("bundle", there));
+    const bool replaces = (interrupted && interrupted->replaces) ||
+                          (!continued && training_of("main", here) != training_of("bundle", there));
     keep_local_rows(here, continued);
     delete_run_rows(database, here);
     const int64_t run = RowCopy(database, "bundle", "main").copy(there);
     restore_local_rows(run);
     if (!continued) record_change(database, run, "replaced", {}, source_name_);
+    mark_beginning(merged.id, run, begun);
     note_import(merged.id, run);
     files_->announce(merged.id, folder, states_.at(merged.id).digest, replaces);
   }
@@ -398,6 +387,8 @@ class Merge {
   std::unique_ptr<BundleFiles> files_;
   std::vector<MergedRun> runs_;
   std::map<std::string, State> states_;
+  std::set<std::string> of_import_;    ///< ids of runs whose state here came with a bundle
+  std::vector<std::string> left_out_;  ///< messages of note_own_sweeps()
 };
 
 }  // namespace

@@ -151,41 +151,33 @@ int64_t RowCopy::copy(int64_t run) {
   return copied;
 }
 
-void RowCopy::copy_edges(int64_t run) {
+void RowCopy::copy_edges(int64_t run, bool sources_only) {
   database_.run(
       fmt::format("INSERT OR IGNORE INTO {}.edge (source, target, kind) SELECT {}, {}, old.kind FROM {}.edge AS old "
-                  "WHERE (old.source = ?1 OR old.target = ?1) AND {} IS NOT NULL AND {} IS NOT NULL",
+                  "WHERE (old.target = ?1 OR (old.source = ?1 AND NOT ?2)) AND {} IS NOT NULL AND {} IS NOT NULL",
                   to_, value_of("edge", "source"), value_of("edge", "target"), from_, value_of("edge", "source"),
                   value_of("edge", "target")),
-      run);
+      run, sources_only);
 }
 
-void RowCopy::copy_trial(int64_t run, bool with_recipe) {
-  const auto columns_of = [&](const std::string& table, std::vector<std::string>& values) {
-    std::vector<std::string> names;
-    for (const auto& column : table_columns(database_, table)) {
-      if (column.row_number) continue;
-      names.push_back(column.name);
-      // Only the name of the folder comes from the id: what a bundle says is not believed.
-      values.push_back(table == "sweep" && column.name == "folder"                   ? "'sweeps/' || old.id"
-                       : table == "sweep" && column.name == "recipe" && !with_recipe ? fmt::format("'{}'", xxh3_hex(""))
-                                                                                     : value_of(table, column.name));
-    }
-    return names;
-  };
-  const auto add = [&](const std::string& table, const std::string& condition, const std::string& conflict) {
-    std::vector<std::string> values;
-    const auto names = columns_of(table, values);
-    std::string over = "NOTHING";
-    if (!conflict.empty()) {
-      std::vector<std::string> sets;
-      for (const auto& name : names) sets.push_back(name + " = excluded." + name);
-      over = fmt::format("UPDATE SET {} WHERE {}", join(sets, ", "), conflict);
-    }
-    database_.run(fmt::format("INSERT INTO {}.{} ({}) SELECT {} FROM {}.{} AS old WHERE {} ON CONFLICT DO {}", to_,
-                              table, join(names, ", "), join(values, ", "), from_, table, condition, over),
-                  run);
-  };
+/// Copies the rows of `table` for which `condition` holds. Where `over` holds, they replace those that are there.
+void RowCopy::copy_rows(const std::string& table, int64_t run, const std::string& condition, const std::string& over,
+                        const Values& instead) {
+  std::vector<std::string> names, values, sets;
+  for (const auto& column : table_columns(database_, table)) {
+    if (column.row_number) continue;
+    names.push_back(column.name);
+    const auto other = instead.find(table + "." + column.name);
+    values.push_back(other != instead.end() ? other->second : value_of(table, column.name));
+    sets.push_back(column.name + " = excluded." + column.name);
+  }
+  const std::string conflict = over.empty() ? "NOTHING" : fmt::format("UPDATE SET {} WHERE {}", join(sets, ", "), over);
+  database_.run(fmt::format("INSERT INTO {}.{} ({}) SELECT {} FROM {}.{} AS old WHERE {} ON CONFLICT DO {}", to_, table,
+                            join(names, ", "), join(values, ", "), from_, table, condition, conflict),
+                run);
+}
+
+void RowCopy::copy_sweep_texts(int64_t run, bool with_recipe) {
   const std::string own = fmt::format("(SELECT sweep FROM {}.trial WHERE run = ?1)", from_);
   if (!with_recipe)
     database_.run(fmt::format("INSERT OR IGNORE INTO {}.config (hash, content) VALUES (?, '')", to_), xxh3_hex(""));
@@ -195,13 +187,45 @@ void RowCopy::copy_trial(int64_t run, bool with_recipe) {
                   "WHERE sweep IN {2})",
                   to_, from_, own, with_recipe ? "recipe" : "space"),
       run);
-  // A sweep that is running here has the newest state itself.
-  add("sweep", "old.sweep IN " + own, "excluded.ended > ifnull(sweep.ended, 0) AND sweep.status <> 'running'");
+}
+
+void RowCopy::copy_trial(int64_t run, bool with_recipe) {
+  copy_sweep_texts(run, with_recipe);
+  Values instead{{"sweep.folder", "'sweeps/' || old.id"}};
+  if (!with_recipe) instead["sweep.recipe"] = fmt::format("'{}'", xxh3_hex(""));
+  const std::string own = fmt::format("old.sweep IN (SELECT sweep FROM {}.trial WHERE run = ?1)", from_);
+  copy_rows("sweep", run, own, "", instead);
   // All trials: without the others, a finished sweep would have one of six.
-  add("trial", "old.sweep IN " + own,
-      "excluded.run IS NOT NULL AND (trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0))");
-  add("sweep_history",
-      fmt::format("(old.sweep, old.trial) IN (SELECT sweep, number FROM {}.trial WHERE run = ?1)", from_), "");
+  copy_rows("trial", run, own, "excluded.run IS NOT NULL AND trial.run IS NULL", instead);
+  copy_rows("sweep_history", run,
+            fmt::format("(old.sweep, old.trial) IN (SELECT sweep, number FROM {}.trial WHERE run = ?1)", from_), "",
+            instead);
+}
+
+void RowCopy::copy_foreign_trial(int64_t run, const std::string& runs) {
+  // What a bundle says of folders and processes is not believed, and a run here that it does not bring is not its trial.
+  Values instead{{"sweep.folder", "'sweeps/' || old.id"},
+                 {"sweep.status", "iif(old.status = 'running', 'interrupted', old.status)"},
+                 {"sweep.ended", "iif(old.status = 'running', old.heartbeat, old.ended)"},
+                 {"trial.status", "iif(old.status = 'running', 'waiting', old.status)"},
+                 {"trial.run", fmt::format("(SELECT taken.run FROM ({}) AS taken WHERE taken.run = {})", runs,
+                                           value_of("trial", "run"))}};
+  for (const char* process : {"host", "machine", "boot_id", "pid_namespace", "pid", "process_start"})
+    instead[std::string("sweep.") + process] = "NULL";
+  const std::string trials_of_run = fmt::format("{}.trial WHERE run = ?1", from_),
+                    foreign = fmt::format(
+                        "IN (SELECT there.sweep FROM {0}.sweep AS there WHERE there.id NOT IN (SELECT "
+                        "id FROM {1}.sweep WHERE {2}))",
+                        from_, to_, is_own_sweep),
+                    own = fmt::format("old.sweep IN (SELECT sweep FROM {}) AND old.sweep {}", trials_of_run, foreign);
+  copy_sweep_texts(run, /*with_recipe=*/true);
+  copy_rows("sweep", run, own, "excluded.ended > ifnull(sweep.ended, 0)", instead);
+  copy_rows("trial", run, own,
+            "excluded.run IS NOT NULL AND (trial.run IS NULL OR excluded.ended > ifnull(trial.ended, 0))", instead);
+  copy_rows(
+      "sweep_history", run,
+      fmt::format("(old.sweep, old.trial) IN (SELECT sweep, number FROM {}) AND old.sweep {}", trials_of_run, foreign),
+      "", instead);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // read from the schema. Row numbers of runs, attempts and metric names differ between the two, and are translated.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "runner/ledger/sqlite.hpp"
@@ -17,22 +18,33 @@ class RowCopy {
   /// Copies a run with this row number, its attempts, points, events, artifacts and texts. Returns its new row number. Edges are
   /// copied once both runs are there.
   int64_t copy(int64_t run);
-  /// Copies the edges of `run`, a row number in `from`, to runs that `to` has.
-  void copy_edges(int64_t run);
-  /// If the run is a trial of a sweep: the trial, its sweep, and what the sweep's history has of it. What `to` has already is replaced
-  /// if it ended earlier. `with_recipe`: also the recipe of the sweep's trials.
+  /// Copies the edges of `run`, a row number in `from`, to runs that `to` has. `sources_only`: only those that say from what it started.
+  void copy_edges(int64_t run, bool sources_only = false);
+  /// If the run is a trial of a sweep: the trial, its sweep, and what the sweep's history has of it. `with_recipe`: also the recipe of the
+  /// sweep's trials.
   void copy_trial(int64_t run, bool with_recipe = true);
+  /// The same for a run that another ledger has recorded: a sweep that began in `to` stays as it is, and so do its trials and its history.
+  /// Of a sweep that came in this way before, what ended later replaces what is there. Only `runs`, a SELECT of row numbers in `to`, become
+  /// trials. No process of this ledger runs the sweep.
+  void copy_foreign_trial(int64_t run, const std::string& runs);
   /// Parts of copy(): the rows of one table, and the texts that they refer to. With `over`, rows that exist are replaced.
   void copy_table(const std::string& table, int64_t run, bool over = false);
   void copy_texts(const std::string& table, int64_t run);
 
  private:
+  using Values = std::map<std::string, std::string>;  ///< {"table.column": SQL}, instead of the value in `from`
   std::string value_of(const std::string& table, const std::string& column) const;
+  void copy_sweep_texts(int64_t run, bool with_recipe);
+  void copy_rows(const std::string& table, int64_t run, const std::string& condition, const std::string& over,
+                 const Values& instead);
 
   sqlite::Database& database_;
   std::string from_, to_;
   bool keep_numbers_;
 };
+
+/// Whether a sweep began in the ledger that has it, as a condition over rows of `sweep`. Sweeps of bundles have a folder's name and no process.
+inline constexpr const char* is_own_sweep = "(folder IS NULL OR host IS NOT NULL)";
 
 /// Edits of what each ledger decides for itself, as a condition over rows of `change`.
 inline constexpr const char* is_local_change = "what IN ('archived', 'deleted')";

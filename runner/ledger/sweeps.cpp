@@ -185,7 +185,7 @@ std::string Sweeps::begin(const NewSweep& sweep) {
 
 std::optional<std::string> Sweeps::named(const std::string& name) const {
   auto row = impl_->database->query(
-      "SELECT id FROM sweep WHERE name = ? AND folder IS NOT NULL ORDER BY started DESC, sweep DESC LIMIT 1", name);
+      "SELECT id FROM sweep WHERE name = ? AND host IS NOT NULL ORDER BY started DESC, sweep DESC LIMIT 1", name);
   return row.step() ? std::optional(row.text(0)) : std::nullopt;
 }
 

@@ -77,7 +77,7 @@ class Sweeps {
 
   /// Commits the row, owned by this process, creates sweeps/<id> with recipe.toml in it, and returns the id.
   std::string begin(const NewSweep& sweep);
-  /// The id of the newest sweep of this name; nothing if there is none.
+  /// The id of the newest sweep of this name that began in this ledger; nothing if there is none.
   std::optional<std::string> named(const std::string& name) const;
   /// Like begin(), for a sweep that several processes share: it begins with all its trials, and others may write it, too. Returns the
   /// id of the sweep of this name if there is one, so that only the first of several processes that call this begins a sweep.
