@@ -79,7 +79,7 @@ void AllReduce::serve_member(Round& round, size_t member, double weight, Channel
   const Range part = part_of(round.values, round.group.members.size(), round.group.own);
   for (size_t piece = 0; piece < pieces_in(part); ++piece) {
     const auto arrives = std::min(round.deadline, Clock::now() + options_.sender_timeout);
-    const Message message = channel.receive(MessageType::values, arrives);
+    const Message message = channel.receive(MessageType::values, arrives, most_bytes_of_piece());
     auto sent = decompress(round.compression, message.payload, piece_of(part, piece).size());
     if (!are_finite(sent)) throw ProtocolError("values that are not finite");
     const auto average = round.part.contribute(member, piece, sent, weight, round.deadline);

@@ -55,6 +55,8 @@ class AllReduce {
   static Range part_of(size_t values, size_t members, size_t member);
   Range piece_of(const Range& part, size_t piece) const;
   size_t pieces_in(const Range& part) const { return (part.size() + options_.piece - 1) / options_.piece; }
+  /// Of a message with the values of a piece; other members hold no more than that here.
+  size_t most_bytes_of_piece() const { return options_.piece * sizeof(float) + codebook_bytes; }
 
   void on_reduce(const Message& message, Channel& channel);
   std::shared_ptr<Round> wait_for_round(const PeerId& group);

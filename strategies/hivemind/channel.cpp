@@ -71,15 +71,27 @@ void Channel::send(MessageType type, std::span<const uint8_t> payload, Deadline 
   socket_.write(message, deadline);
 }
 
-Message Channel::receive(Deadline deadline) {
+/// An end that claims many bytes and sends few gets little memory.
+Bytes Channel::read_payload(size_t size, Deadline deadline) {
+  constexpr size_t step = 64 << 10;
+  Bytes payload;
+  while (payload.size() < size) {
+    const size_t before = payload.size();
+    payload.resize(std::min(size, before + step));
+    socket_.read(std::span(payload).subspan(before), deadline);
+  }
+  return payload;
+}
+
+Message Channel::receive(Deadline deadline, size_t most) {
   std::array<uint8_t, head_size> head{};
   socket_.read(head, deadline);
   ByteReader fields(head);
   const size_t size = fields.number<uint32_t>();
-  const size_t most = accepted_ && received_ == 0 ? first_payload_limit : payload_limit;
+  if (accepted_ && received_ == 0) most = std::min(most, first_payload_limit);
   if (size > most) throw ProtocolError(fmt::format("a message claims {} bytes; {} are allowed", size, most));
-  Message message{.type = static_cast<MessageType>(fields.number<uint8_t>()), .payload = Bytes(size)};
-  socket_.read(message.payload, deadline);
+  Message message{.type = static_cast<MessageType>(fields.number<uint8_t>())};
+  message.payload = read_payload(size, deadline);
   std::array<uint8_t, code_size> given{};
   socket_.read(given, deadline);
   const Digest code = code_of(in_, received_, head, message.payload);
@@ -90,8 +102,8 @@ Message Channel::receive(Deadline deadline) {
   return message;
 }
 
-Message Channel::receive(MessageType type, Deadline deadline) {
-  Message message = receive(deadline);
+Message Channel::receive(MessageType type, Deadline deadline, size_t most) {
+  Message message = receive(deadline, most);
   if (message.type != type)
     throw ProtocolError(
         fmt::format("a message has type {} instead of {}", type_number(message.type), type_number(type)));

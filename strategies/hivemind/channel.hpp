@@ -32,8 +32,9 @@ struct Message {
   ByteReader reader() const { return ByteReader(payload); }
 };
 
-/// Bytes of a payload: of the first message of a peer that has connected, which is not known to be one yet, and of all others.
-inline constexpr size_t first_payload_limit = 128 << 10, payload_limit = 4 << 20;
+/// Bytes of a payload: of the first message of a peer that has connected, which is not known to be one yet, of other messages that ask for
+/// something (Server), and of all others. The buffer of a payload grows with the bytes that arrive, not with those that are claimed.
+inline constexpr size_t first_payload_limit = 128 << 10, request_payload_limit = 1 << 20, payload_limit = 4 << 20;
 
 /// The key of a swarm: of a shared secret and of the name of the run.
 Digest swarm_key(const std::string& secret, const std::string& run_id);
@@ -46,10 +47,10 @@ class Channel {
   static Channel accept(Socket socket, const Digest& key, Deadline deadline);
 
   void send(MessageType type, std::span<const uint8_t> payload, Deadline deadline);
-  /// Throws ProtocolError if the message is longer than allowed or not authentic.
-  Message receive(Deadline deadline);
+  /// Throws ProtocolError if the payload has more than `most` bytes, or the message is not authentic.
+  Message receive(Deadline deadline, size_t most = payload_limit);
   /// The same, and throws ProtocolError if the message is of another type.
-  Message receive(MessageType type, Deadline deadline);
+  Message receive(MessageType type, Deadline deadline, size_t most = payload_limit);
   Message ask(MessageType type, std::span<const uint8_t> payload, MessageType answer, Deadline deadline) {
     send(type, payload, deadline);
     return receive(answer, deadline);
@@ -62,6 +63,7 @@ class Channel {
  private:
   Channel(Socket socket, const Hmac& out, const Hmac& in, bool accepted)
       : socket_(std::move(socket)), out_(out), in_(in), accepted_(accepted) {}
+  Bytes read_payload(size_t size, Deadline deadline);
   static Digest code_of(Hmac& hmac, uint64_t number, std::span<const uint8_t> head, std::span<const uint8_t> payload);
 
   Socket socket_;

@@ -7,6 +7,9 @@
 
 namespace runner::swarm {
 
+/// Bytes that a compression adds to the values of a piece, at most.
+inline constexpr size_t codebook_bytes = 256 * sizeof(float);
+
 enum class Compression : uint8_t {
   none,     ///< float32
   float16,  ///< clamped to the largest float16

@@ -86,22 +86,43 @@ void Server::reap(bool all) {
   }
 }
 
+void Server::handle(const Message& message, Channel& channel) {
+  const auto handler = handlers_.find(message.type);
+  if (handler == handlers_.end())
+    throw ProtocolError("a message of unknown type " + std::to_string(type_number(message.type)));
+  ++busy_;
+  struct Busy {
+    std::atomic<int>& count;
+    ~Busy() { --count; }
+  } const busy{busy_};
+  handler->second(message, channel);
+}
+
+/// Waits if the connection has sent all that it may in this second. Meanwhile its bytes stay with the system, and then with the sender.
+void Server::wait_for_share(Share& share) {
+  constexpr std::chrono::seconds counted{1};
+  constexpr Milliseconds slice{20};
+  const bool used_up = share.messages >= limits_.messages_per_second || share.bytes >= limits_.bytes_per_second;
+  if (used_up && Clock::now() - share.began < counted) {
+    std::lock_guard lock(mutex_);
+    ++counts_.delayed;
+  }
+  while (used_up && Clock::now() - share.began < counted && !stop_) std::this_thread::sleep_for(slice);
+  if (Clock::now() - share.began >= counted) share = {};
+}
+
 void Server::serve(Socket socket, Connection& connection) {
   try {
     const auto greeting_ends = Clock::now() + limits_.greeting;
     Channel channel = Channel::accept(std::move(socket), key_, greeting_ends);
-    while (!stop_) {
-      const Message message = channel.receive(channel.is_authentic() ? Clock::now() + limits_.idle : greeting_ends);
+    for (Share share; !stop_;) {
+      wait_for_share(share);
+      const Message message =
+          channel.receive(channel.is_authentic() ? Clock::now() + limits_.idle : greeting_ends, request_payload_limit);
       authentic(connection);
-      const auto handler = handlers_.find(message.type);
-      if (handler == handlers_.end())
-        throw ProtocolError("a message of unknown type " + std::to_string(type_number(message.type)));
-      ++busy_;
-      struct Busy {
-        std::atomic<int>& count;
-        ~Busy() { --count; }
-      } const busy{busy_};
-      handler->second(message, channel);
+      ++share.messages;
+      share.bytes += message.payload.size();
+      handle(message, channel);
     }
   } catch (const ProtocolError&) {
     bans_.offend(connection.address, Clock::now(), is_shared(connection.address));

@@ -1,4 +1,8 @@
 // The listening side of a peer: a thread for each connection, with limits on their number, their time and the size of messages.
+//
+// What a connection may ask in a second is bounded, in messages and in bytes. Beyond that, its next message is read when the second is over,
+// so whoever sends more waits, and the others do not notice. With request_payload_limit for each message, all connections together hold at
+// most Limits::connections MiB of requests. The messages of a conversation that a handler leads (values, state) are bounded by the handler.
 #pragma once
 #include <functional>
 #include <list>
@@ -14,10 +18,12 @@ namespace runner::swarm {
 class Server {
  public:
   struct Limits {
-    size_t connections = 256;          ///< a quarter of them only for addresses of peers
-    size_t strangers_of_address = 16;  ///< connections of an address from which no authentic message came yet
-    Milliseconds greeting{3000};       ///< until the first message is complete
-    Milliseconds idle{60'000};         ///< between messages
+    size_t connections = 256;            ///< a quarter of them only for addresses of peers
+    size_t strangers_of_address = 16;    ///< connections of an address from which no authentic message came yet
+    Milliseconds greeting{3000};         ///< until the first message is complete
+    Milliseconds idle{60'000};           ///< between messages
+    int messages_per_second = 200;       ///< of a connection, without those that its handlers receive
+    size_t bytes_per_second = 16 << 20;  ///< of the payloads of these messages; the one that reaches it is still taken
     BanList::Limits bans = {};
   };
   /// Since the start.
@@ -26,6 +32,7 @@ class Server {
     int64_t refused = 0;    ///< too many connections, a banned address, or no thread for it
     int64_t offences = 0;   ///< connections that were closed because of a message that no peer sends
     int64_t messages = 0;   ///< authentic ones
+    int64_t delayed = 0;    ///< seconds in which a connection has sent all that it may, and had to wait
     int64_t most_open = 0;  ///< connections at the same time
   };
   /// Answers a message, and may receive more on the channel. It runs in the thread of the connection. It throws ProtocolError for a wrong
@@ -50,6 +57,12 @@ class Server {
   const Stop& stopping() const { return stop_; }
 
  private:
+  /// What a connection has sent in the counted second.
+  struct Share {
+    Clock::time_point began = Clock::now();
+    int messages = 0;
+    size_t bytes = 0;
+  };
   struct Connection {
     std::thread thread = {};
     std::string address = "";
@@ -61,6 +74,8 @@ class Server {
   bool admits(const std::string& address);
   void start_thread(Connection& connection, Socket socket);
   void authentic(Connection& connection);
+  void wait_for_share(Share& share);
+  void handle(const Message& message, Channel& channel);
   void ended(Connection& connection);
   void reap(bool all);
   void serve(Socket socket, Connection& connection);
