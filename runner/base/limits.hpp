@@ -18,7 +18,19 @@ constexpr size_t tokenizer_bytes_max = 256 << 20;  ///< a file: tokenizer.json, 
 constexpr size_t token_bytes_max = 4096;           ///< one token: tries and merges take time by the square of it
 constexpr size_t charsmap_text_bytes_max = 256;    ///< what one character becomes
 constexpr size_t pattern_bytes_max = 65536;        ///< a regular expression
-constexpr uint32_t pattern_steps_max = 10'000'000;  ///< of a search for one match
+constexpr uint32_t pattern_steps_max = 10'000'000;  ///< of a match that begins at one place
+constexpr double pattern_seconds_max = 1;  ///< of processor time for one text, besides those for each of its bytes
+constexpr double pattern_seconds_per_byte = 1e-5;  ///< real tokenizers need about a hundredth of it
+
+constexpr int parquet_depth_max = 100;      ///< columns inside each other
+constexpr int parquet_fields_max = 32'768;  ///< columns, and the groups that they are in
+constexpr int64_t parquet_group_rows_max = int64_t{1} << 28;
+constexpr int64_t parquet_group_bytes_max = int64_t{64} << 30;  ///< a row group without compression; its rows as JSON
+constexpr int64_t parquet_reader_bytes_max = int64_t{2} << 30;  ///< what a reader has unpacked and not yet given back
+constexpr int64_t parquet_row_bytes_max = int64_t{1} << 30;     ///< a row as JSON
+
+constexpr int64_t image_pixels_max = 178'956'970;                 ///< as in Pillow
+constexpr int64_t images_in_memory_bytes_max = int64_t{2} << 30;  ///< all images that are decoded at the same time
 
 constexpr uint64_t safetensors_header_bytes_max = 100'000'000;  ///< as in the reference implementation
 constexpr uint64_t gguf_metadata_bytes_max = 1024 << 20;

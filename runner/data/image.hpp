@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/base/error.hpp"
+#include "runner/data/shared_memory_limit.hpp"
 
 namespace runner {
 
@@ -21,12 +22,21 @@ struct Image {
   std::vector<uint8_t> pixels = {};
 };
 
+/// An image with its part of memory_of_images().
+struct DecodedImage : Image {
+  SharedMemoryLimit::Part memory = {};
+};
+
+/// The memory of all images that are decoded and not yet destroyed, on all threads: images_in_memory_bytes_max (limits.hpp). It counts what
+/// an image needs while it is decoded, and one copy of its pixels.
+SharedMemoryLimit& memory_of_images();
+
 /// Decodes a JPEG (libjpeg-turbo) or PNG file (libpng) to RGB, with the pixels of Pillow's Image.open(path).convert("RGB"):
 /// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, and of
-/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. At most 178956970 pixels, as in Pillow, and 1000 scans of a
-/// progressive file. Throws DamagedImage with path and reason: of kind environment for a damaged or truncated file, and usage for another
+/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. At most image_pixels_max (limits.hpp), and 1000 scans of a progressive
+/// file. Waits until memory_of_images() has room; a thread keeps only one such image. Throws DamagedImage with path and reason: of kind environment for a damaged or truncated file, and usage for another
 /// kind of file; Error(environment) for a file that cannot be opened.
-Image read_image(const std::string& path);
+DecodedImage read_image(const std::string& path);
 
 /// Names of files that read_image() reads end with one of these, in any case: .jpg, .jpeg, .png.
 bool is_image_name(const std::string& name);

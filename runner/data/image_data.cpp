@@ -60,11 +60,8 @@ class ImageDataset final : public Dataset {
 
   void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& draw) const override {
     const auto& entry = folder_.entries[static_cast<size_t>(sample)];
-    const Image image = sound_image(entry);
     SampleRandom random(draw.seed, draw.epoch, sample);
-    const Image seen = augments_         ? training_image(data_, image, random)
-                       : crop_ == "none" ? squashed_image(data_, image)
-                                         : validation_image(data_, image, /*to_even=*/crop_ != "centre");
+    const Image seen = seen_image(entry, random);
     const auto values = batch.row<float>(row_field::input, row);
     const auto plane = static_cast<size_t>(data_.image_size * data_.image_size);
     for (size_t at = 0; at < plane; ++at)
@@ -73,8 +70,20 @@ class ImageDataset final : public Dataset {
   }
 
  private:
+  /// What the model sees.
+  Image seen_image(const ImageFolder::Entry& entry, SampleRandom& random) const {
+    const DecodedImage image = sound_image(entry);
+    try {
+      if (augments_) return training_image(data_, image, random);
+      if (crop_ == "none") return squashed_image(data_, image);
+      return validation_image(data_, image, /*to_even=*/crop_ != "centre");
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", entry.path, error.what()));
+    }
+  }
+
   /// The advice is for training data, which have labels.
-  static Image sound_image(const ImageFolder::Entry& entry) try {
+  static DecodedImage sound_image(const ImageFolder::Entry& entry) try {
     return read_image(entry.path);
   } catch (const DamagedImage& error) {
     if (entry.label == ignored_target) throw;

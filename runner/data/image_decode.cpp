@@ -11,6 +11,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/image.hpp"
 
@@ -22,12 +23,15 @@ using Bytes = std::span<const std::byte>;
 
 const unsigned char* data_of(Bytes bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
 
-/// More pixels than an image of a data set has: such a header is a mistake or an attack (as in Pillow, whose limit is this one).
-constexpr int64_t most_pixels = 178'956'970;
-
 constexpr const char* too_many_pixels = "it has more than 178956970 pixels";
 
-bool too_large(int64_t width, int64_t height) { return height > most_pixels / width; }
+bool too_large(int64_t width, int64_t height) { return height > image_pixels_max / width; }
+
+/// `decoding`: bytes that are needed besides the pixels until they are complete.
+SharedMemoryLimit::Part memory_for(int64_t width, int64_t height, int64_t decoding) {
+  const int64_t pixels = 3 * width * height, copy = pixels;
+  return memory_of_images().take(pixels + std::max(decoding, copy));
+}
 
 [[noreturn]] void damaged(const std::string& path, const std::string& reason) {
   throw DamagedImage(ExitCode::environment, fmt::format("{}: the image is damaged: {}", path, reason));
@@ -76,8 +80,16 @@ void cmyk_to_rgb(const uint8_t* from, uint8_t* to, int64_t width, bool inverted)
   }
 }
 
+/// A file with several scans keeps the coefficients of all pixels, 2 bytes each, in whole blocks.
+int64_t coefficient_bytes(jpeg_decompress_struct& info) {
+  constexpr int64_t largest_block = 32;
+  const auto whole = [](int64_t side) { return (side + largest_block - 1) / largest_block * largest_block; };
+  if (!jpeg_has_multiple_scans(&info)) return 0;
+  return 2 * info.num_components * whole(info.image_width) * whole(info.image_height);
+}
+
 /// False after an error, which is in `errors`.
-bool decode_jpeg(Bytes bytes, jpeg_decompress_struct& info, JpegErrors& errors, Image& image,
+bool decode_jpeg(Bytes bytes, jpeg_decompress_struct& info, JpegErrors& errors, DecodedImage& image,
                  std::vector<uint8_t>& row) {
   if (setjmp(errors.jump)) return false;
   jpeg_mem_src(&info, data_of(bytes), static_cast<unsigned long>(bytes.size()));
@@ -86,6 +98,7 @@ bool decode_jpeg(Bytes bytes, jpeg_decompress_struct& info, JpegErrors& errors, 
     std::strcpy(errors.message, too_many_pixels);
     return false;
   }
+  image.memory = memory_for(info.image_width, info.image_height, coefficient_bytes(info));
   info.progress = &errors.progress;
   const bool cmyk = info.num_components == 4;
   info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
@@ -105,12 +118,12 @@ bool decode_jpeg(Bytes bytes, jpeg_decompress_struct& info, JpegErrors& errors, 
   return true;
 }
 
-Image read_jpeg(const std::string& path, Bytes bytes) {
+DecodedImage read_jpeg(const std::string& path, Bytes bytes) {
   JpegErrors errors;
   jpeg_decompress_struct info = {};
   info.err = &errors.manager;
   jpeg_create_decompress(&info);
-  Image image;
+  DecodedImage image;
   std::vector<uint8_t> row;
   const bool done = decode_jpeg(bytes, info, errors, image, row);
   jpeg_destroy_decompress(&info);
@@ -124,7 +137,7 @@ struct PngSource {
   std::string message = {};
 };
 
-bool decode_png(png_structp png, png_infop info, Image& image, std::vector<png_bytep>& rows) {
+bool decode_png(png_structp png, png_infop info, DecodedImage& image, std::vector<png_bytep>& rows) {
   if (setjmp(png_jmpbuf(png))) return false;
   png_read_info(png, info);
   const auto color = png_get_color_type(png, info);
@@ -138,6 +151,7 @@ bool decode_png(png_structp png, png_infop info, Image& image, std::vector<png_b
   image.width = png_get_image_width(png, info);
   image.height = png_get_image_height(png, info);
   if (too_large(image.width, image.height)) png_error(png, too_many_pixels);
+  image.memory = memory_for(image.width, image.height, /*decoding=*/0);
   image.pixels.resize(static_cast<size_t>(image.width * image.height * 3));
   rows.resize(static_cast<size_t>(image.height));
   for (size_t y = 0; y < rows.size(); ++y) rows[y] = image.pixels.data() + y * static_cast<size_t>(image.width) * 3;
@@ -146,7 +160,7 @@ bool decode_png(png_structp png, png_infop info, Image& image, std::vector<png_b
   return true;
 }
 
-Image read_png(const std::string& path, Bytes bytes) {
+DecodedImage read_png(const std::string& path, Bytes bytes) {
   PngSource source{.bytes = bytes};
   const auto fail = [](png_structp png, png_const_charp message) {
     static_cast<PngSource*>(png_get_error_ptr(png))->message = message;
@@ -161,7 +175,7 @@ Image read_png(const std::string& path, Bytes bytes) {
     from.at += count;
   });
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // texts and profiles are skipped, not kept
-  Image image;
+  DecodedImage image;
   std::vector<png_bytep> rows;
   const bool done = decode_png(png, info, image, rows);
   png_destroy_read_struct(&png, &info, nullptr);
@@ -171,7 +185,12 @@ Image read_png(const std::string& path, Bytes bytes) {
 
 }  // namespace
 
-Image read_image(const std::string& path) {
+SharedMemoryLimit& memory_of_images() {
+  static SharedMemoryLimit memory(images_in_memory_bytes_max);
+  return memory;
+}
+
+DecodedImage read_image(const std::string& path) {
   const MappedFile file(path);
   const auto bytes = file.bytes();
   const auto begins = [&](std::string_view magic) {

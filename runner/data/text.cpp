@@ -1,6 +1,11 @@
 // The data format "text": UTF-8 files, as mapped bytes or as cached tokens.
+#include <chrono>
+#include <mutex>
+#include <set>
+
 #include "runner/base/error.hpp"
 #include "runner/data/formats.hpp"
+#include "runner/data/source_files.hpp"
 #include "runner/data/tokenized.hpp"
 #include "runner/data/tokenizers.hpp"
 #include "runner/data/utf8.hpp"
@@ -9,6 +14,38 @@ namespace runner {
 
 namespace {
 
+/// Files that this process has found to be UTF-8, by fingerprint(). Several splits and checks open the same file.
+class KnownTexts {
+ public:
+  bool contains(const std::string& state) {
+    const std::lock_guard lock(mutex_);
+    return states_.contains(state);
+  }
+  void add(const std::string& state) {
+    const std::lock_guard lock(mutex_);
+    states_.insert(state);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> states_;
+};
+
+/// Another change of such a file might leave its fingerprint as it is.
+bool changed_lately(const fs::path& path) {
+  using namespace std::chrono_literals;
+  return fs::file_time_type::clock::now() - fs::last_write_time(path) < 1s;
+}
+
+void check_whole_text(const fs::path& path, std::string_view text) {
+  static KnownTexts known;
+  const auto state = fingerprint({path.string()});
+  if (known.contains(state)) return;
+  const bool settled = !changed_lately(path);
+  check_utf8(path, text, 0, text.size());
+  if (settled) known.add(state);
+}
+
 /// A text file whose bytes are the tokens.
 class TextFile final : public TokenFile {
  public:
@@ -16,6 +53,7 @@ class TextFile final : public TokenFile {
 
  private:
   void check(int64_t first, int64_t count) const override {
+    if (first == 0 && count == size()) return check_whole_text(path(), text_of(map()));
     check_utf8(path(), text_of(map()), static_cast<size_t>(first), static_cast<size_t>(first + count));
   }
 };

@@ -23,30 +23,33 @@ Json text_or_bytes(std::string_view bytes) {
 }
 
 template <typename Array>
-Json list_of(const Array& list, int64_t row) {
+Json list_of(const Array& list, int64_t row, JsonBytes& bytes) {
   Json items = Json::array();
   for (int64_t i = list.value_offset(row); i < list.value_offset(row) + list.value_length(row); ++i)
-    items.push_back(json_of(*list.values(), i));
+    items.push_back(json_of(*list.values(), i, bytes));
   return items;
 }
 
-Json object_of(const arrow::StructArray& values, int64_t row) {
+Json object_of(const arrow::StructArray& values, int64_t row, JsonBytes& bytes) {
   Json object = Json::object();
   for (int f = 0; f < values.num_fields(); ++f)
-    if (auto value = json_of(*values.field(f), row); !value.is_null())
-      object[values.type()->field(f)->name()] = std::move(value);
+    if (auto value = json_of(*values.field(f), row, bytes); !value.is_null()) {
+      const auto& name = values.type()->field(f)->name();
+      bytes.add(name.size());
+      object[name] = std::move(value);
+    }
   return object;
 }
 
 /// An object if the keys are texts, otherwise a list of pairs.
-Json map_of(const arrow::MapArray& map, int64_t row) {
+Json map_of(const arrow::MapArray& map, int64_t row, JsonBytes& bytes) {
   const bool named = map.keys()->type_id() == arrow::Type::STRING || map.keys()->type_id() == arrow::Type::LARGE_STRING;
   Json entries = named ? Json::object() : Json::array();
   for (int64_t i = map.value_offset(row); i < map.value_offset(row) + map.value_length(row); ++i) {
-    auto value = json_of(*map.items(), i);
+    auto value = json_of(*map.items(), i, bytes);
     if (!named)
-      entries.push_back({json_of(*map.keys(), i), std::move(value)});
-    else if (const auto key = json_of(*map.keys(), i); !key.is_string())
+      entries.push_back({json_of(*map.keys(), i, bytes), std::move(value)});
+    else if (const auto key = json_of(*map.keys(), i, bytes); !key.is_string())
       throw usage_error("a key of a map is not UTF-8");
     else if (!value.is_null())
       entries[key.get<std::string>()] = std::move(value);
@@ -60,16 +63,18 @@ Json number_of(const arrow::Array& array, int64_t row) {
 }
 
 template <typename Array>
-Json bytes_of(const arrow::Array& array, int64_t row) {
-  return text_or_bytes(static_cast<const Array&>(array).GetView(row));
+Json bytes_of(const arrow::Array& array, int64_t row, JsonBytes& bytes) {
+  const auto view = static_cast<const Array&>(array).GetView(row);
+  bytes.add(view.size());
+  return text_or_bytes(view);
 }
 
-Json dictionary_value(const arrow::DictionaryArray& array, int64_t row) {
+Json dictionary_value(const arrow::DictionaryArray& array, int64_t row, JsonBytes& bytes) {
   const auto& values = *array.dictionary();
   const auto index = array.GetValueIndex(row);
   if (index < 0 || index >= values.length())
     throw usage_error("the file is damaged: value {} of a dictionary of {}", index, values.length());
-  return json_of(values, index);
+  return json_of(values, index, bytes);
 }
 
 Json as_text(const arrow::Array& array, int64_t row) {
@@ -89,8 +94,9 @@ Json decimal_of(const arrow::Array& array, int64_t row) {
 
 }  // namespace
 
-Json json_of(const arrow::Array& array, int64_t row) {
+Json json_of(const arrow::Array& array, int64_t row, JsonBytes& bytes) {
   using T = arrow::Type;
+  bytes.add(sizeof(Json));
   if (array.IsNull(row)) return nullptr;
   switch (array.type_id()) {
     case T::BOOL:
@@ -121,22 +127,22 @@ Json json_of(const arrow::Array& array, int64_t row) {
       return number_of<arrow::DoubleType>(array, row);
     case T::STRING:
     case T::BINARY:
-      return bytes_of<arrow::BinaryArray>(array, row);
+      return bytes_of<arrow::BinaryArray>(array, row, bytes);
     case T::LARGE_STRING:
     case T::LARGE_BINARY:
-      return bytes_of<arrow::LargeBinaryArray>(array, row);
+      return bytes_of<arrow::LargeBinaryArray>(array, row, bytes);
     case T::LIST:
-      return list_of(static_cast<const arrow::ListArray&>(array), row);
+      return list_of(static_cast<const arrow::ListArray&>(array), row, bytes);
     case T::LARGE_LIST:
-      return list_of(static_cast<const arrow::LargeListArray&>(array), row);
+      return list_of(static_cast<const arrow::LargeListArray&>(array), row, bytes);
     case T::FIXED_SIZE_LIST:
-      return list_of(static_cast<const arrow::FixedSizeListArray&>(array), row);
+      return list_of(static_cast<const arrow::FixedSizeListArray&>(array), row, bytes);
     case T::MAP:
-      return map_of(static_cast<const arrow::MapArray&>(array), row);
+      return map_of(static_cast<const arrow::MapArray&>(array), row, bytes);
     case T::STRUCT:
-      return object_of(static_cast<const arrow::StructArray&>(array), row);
+      return object_of(static_cast<const arrow::StructArray&>(array), row, bytes);
     case T::DICTIONARY:
-      return dictionary_value(static_cast<const arrow::DictionaryArray&>(array), row);
+      return dictionary_value(static_cast<const arrow::DictionaryArray&>(array), row, bytes);
     case T::NA:
       return nullptr;
     default:

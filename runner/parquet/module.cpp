@@ -7,7 +7,11 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 
+#include <algorithm>
+
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
+#include "runner/parquet/bounds.hpp"
 #include "runner/parquet/json_values.hpp"
 #include "runner/parquet/writer.hpp"
 
@@ -15,7 +19,8 @@ namespace runner {
 
 namespace {
 
-constexpr int64_t rows_of_a_batch = 1024;
+constexpr int64_t rows_of_a_batch_max = 1024;
+constexpr int64_t bytes_of_a_batch = 64 << 20;
 
 bool is_number(const arrow::DataType& type) {
   return arrow::is_integer(type.id()) || arrow::is_floating(type.id()) || arrow::is_decimal(type.id()) ||
@@ -24,6 +29,7 @@ bool is_number(const arrow::DataType& type) {
 
 /// Throws Error(usage) if `status` is not OK. `where`: the file, with a row.
 void require(const arrow::Status& status, const std::string& where) {
+  if (status.IsOutOfMemory()) throw usage_error("{}: {}", where, too_much_memory());
   if (!status.ok()) throw usage_error("{}: {}", where, status.message());
 }
 template <typename Value>
@@ -35,7 +41,7 @@ Value take(arrow::Result<Value>&& result, const std::string& where) {
 class ArrowFile final : public ParquetFile {
  public:
   explicit ArrowFile(std::string path) : path_(std::move(path)) {
-    const auto reader = open();
+    const auto reader = open(memory_, rows_of_a_batch_max);
     metadata_ = reader->parquet_reader()->metadata();
     std::shared_ptr<arrow::Schema> schema;
     require(reader->GetSchema(&schema), path_);
@@ -44,13 +50,8 @@ class ArrowFile final : public ParquetFile {
           {.name = field->name(), .type = field->type()->ToString(), .number = is_number(*field->type())});
     int64_t rows = 0;
     for (int g = 0; g < metadata_->num_row_groups(); ++g) {
-      const auto group = metadata_->RowGroup(g);
-      if (group->num_rows() < 0 || group->num_rows() > INT64_MAX - rows ||
-          group->num_columns() != metadata_->num_columns())
-        throw usage_error("{}: the file is damaged: row group {} has {} rows and {} columns", path_, g + 1,
-                          group->num_rows(), group->num_columns());
       first_rows_.push_back(rows);
-      rows += group->num_rows();
+      rows += metadata_->RowGroup(g)->num_rows();
     }
   }
 
@@ -65,7 +66,9 @@ class ArrowFile final : public ParquetFile {
   const std::vector<Column>& columns() const override { return columns_; }
 
   void for_each(int64_t row_group, const std::function<bool(const ParquetRow& row)>& use) const override {
-    const auto reader = open();
+    ReaderMemory memory;
+    JsonBytes bytes;
+    const auto reader = open(memory, rows_of_a_batch(*group(row_group)));
     int64_t row = first_rows_.at(static_cast<size_t>(row_group));
     const auto where = [&] { return place(row); };
     const auto batches = take(reader->GetRecordBatchReader({static_cast<int>(row_group)}), where());
@@ -73,22 +76,35 @@ class ArrowFile final : public ParquetFile {
       const std::shared_ptr<arrow::RecordBatch> batch = take(batches->Next(), where());
       if (!batch) return;
       for (int64_t i = 0; i < batch->num_rows(); ++i, ++row)
-        if (!use(row_of(*batch, i, row))) return;
+        if (!use(row_of(*batch, i, row, bytes))) return;
     }
   }
 
  private:
-  /// Files may be read by several threads, and a reader only by one.
-  std::unique_ptr<parquet::arrow::FileReader> open() const {
+  /// Files may be read by several threads, and a reader only by one. A stream reads the pages of a column one after the other.
+  std::unique_ptr<parquet::arrow::FileReader> open(ReaderMemory& memory, int64_t batch_rows) const {
+    parquet::ReaderProperties source(memory.pool());
+    source.enable_buffered_stream();
+    source.set_schema_depth_limit(parquet_depth_max);
     parquet::arrow::FileReaderBuilder builder;
-    require(builder.OpenFile(path_), path_);
+    require(builder.OpenFile(path_, /*memory_map=*/false, source, metadata_), path_);
+    if (!metadata_) check_parquet_metadata(*builder.raw_reader()->metadata(), fs::file_size(path_), path_);
+    builder.memory_pool(memory.pool());
     parquet::ArrowReaderProperties properties;
-    properties.set_batch_size(rows_of_a_batch);
+    properties.set_batch_size(batch_rows);
     properties.set_use_threads(false);
     properties.set_pre_buffer(false);
     std::unique_ptr<parquet::arrow::FileReader> reader;
     require(builder.properties(properties)->Build(&reader), path_);
     return reader;
+  }
+
+  /// Fewer rows where they are large.
+  static int64_t rows_of_a_batch(const parquet::RowGroupMetaData& group) {
+    int64_t bytes = 0;
+    for (int c = 0; c < group.num_columns(); ++c) bytes += group.ColumnChunk(c)->total_uncompressed_size();
+    const int64_t of_a_row = bytes / std::max<int64_t>(1, group.num_rows()) + 1;
+    return std::clamp<int64_t>(bytes_of_a_batch / of_a_row, 1, rows_of_a_batch_max);
   }
 
   std::unique_ptr<parquet::RowGroupMetaData> group(int64_t index) const {
@@ -97,11 +113,14 @@ class ArrowFile final : public ParquetFile {
   std::string place(int64_t row) const { return fmt::format("{}, row {}", path_, row + 1); }
 
   /// Row `i` of a batch, which is row `row` of the file.
-  ParquetRow row_of(const arrow::RecordBatch& batch, int64_t i, int64_t row) const {
+  ParquetRow row_of(const arrow::RecordBatch& batch, int64_t i, int64_t row, JsonBytes& bytes) const {
     ParquetRow values = ParquetRow::object();
+    bytes.begin_row();
     for (int c = 0; c < batch.num_columns(); ++c) try {
-        if (auto value = json_of(*batch.column(c), i); !value.is_null())
+        if (auto value = json_of(*batch.column(c), i, bytes); !value.is_null()) {
+          bytes.add(batch.column_name(c).size());
           values[batch.column_name(c)] = std::move(value);
+        }
       } catch (const Error& error) {
         throw usage_error("{}, column `{}`: {}", place(row), batch.column_name(c), error.what());
       }
@@ -109,6 +128,7 @@ class ArrowFile final : public ParquetFile {
   }
 
   std::string path_;
+  ReaderMemory memory_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<Column> columns_;
   std::vector<int64_t> first_rows_;  ///< of each row group
@@ -136,6 +156,9 @@ class CheckedFile final : public ParquetFile {
   std::invoke_result_t<Work> checked(const Work& work) const {
     try {
       return work();
+    } catch (const parquet::ParquetStatusException& error) {
+      require(error.status(), path_);
+      throw;
     } catch (const parquet::ParquetException& error) {
       throw usage_error("{}: {}", path_, error.what());
     }

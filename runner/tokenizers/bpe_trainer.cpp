@@ -44,7 +44,8 @@ std::vector<std::pair<std::string, int64_t>> count_words(const BpeTraining& sett
       throw usage_error("the text is not UTF-8: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[*bad]),
                         *bad);
     if (settings.add_prefix_space && !text.empty() && text[0] != ' ') text.insert(text.begin(), ' ');
-    expression.split(text, [&](size_t begin, size_t end, bool) { ++counts[text.substr(begin, end - begin)]; });
+    PatternTime time(text.size());
+    expression.split(text, time, [&](size_t begin, size_t end, bool) { ++counts[text.substr(begin, end - begin)]; });
   }
   return {counts.begin(), counts.end()};
 }

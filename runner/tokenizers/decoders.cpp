@@ -158,9 +158,12 @@ class ReplaceDecoder final : public TokenDecoder {
  public:
   explicit ReplaceDecoder(const JsonPlace& place) : pattern_(place["pattern"]), content_(place["content"].string()) {}
   void apply(std::vector<std::string>& tokens) const override {
+    size_t bytes = 0;
+    for (const auto& token : tokens) bytes += token.size();
+    PatternTime time(bytes);
     for (auto& token : tokens) {
       std::string text;
-      pattern_.split(token, [&](size_t begin, size_t end, bool is_match) {
+      pattern_.split(token, time, [&](size_t begin, size_t end, bool is_match) {
         text += is_match ? std::string_view(content_) : std::string_view(token).substr(begin, end - begin);
       });
       token = std::move(text);

@@ -84,6 +84,7 @@ template <typename Out>
 void HfTokenizer::Impl::encode(std::string_view text, bool tracked, bool continues, Out&& out) const {
   const Lease lease(*this);
   Space& space = *lease;
+  space.drafts.pattern_time = PatternTime(text.size());
   auto& sections = space.sections;
   sections.clear();
   if (added.raw().empty())

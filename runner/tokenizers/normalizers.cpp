@@ -137,11 +137,11 @@ class StripAccents final : public Normalizer {
 class Replace final : public Normalizer {
  public:
   explicit Replace(const JsonPlace& place) : pattern_(place["pattern"]), content_(place["content"].string()) {}
-  void apply(Draft& draft, DraftSpace&, bool) const override {
+  void apply(Draft& draft, DraftSpace& space, bool) const override {
     if (!pattern_.is_regex() && draft.text().find(pattern_.source()) == std::string_view::npos) return;
     const TextPiece piece = whole(draft);
     draft.start();
-    pattern_.split(draft.text(), [&](size_t begin, size_t end, bool is_match) {
+    pattern_.split(draft.text(), space.pattern_time, [&](size_t begin, size_t end, bool is_match) {
       if (is_match)
         draft.replace(piece, end, content_);
       else

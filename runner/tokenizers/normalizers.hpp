@@ -13,6 +13,7 @@ struct DraftSpace {
   std::vector<unicode::Change> changes, more;
   std::string text;
   std::vector<TextPiece> pieces, cut;
+  PatternTime pattern_time;  ///< of the text, for the expressions of all components
 };
 
 class Normalizer {
@@ -39,9 +40,9 @@ class TextPattern {
   explicit TextPattern(const JsonPlace& pattern);
   /// Calls part(begin, end, is_match) for the matches and for the text between them.
   template <typename Part>
-  void split(std::string_view text, Part&& part) const {
+  void split(std::string_view text, PatternTime& time, Part&& part) const {
     if (regex_) {
-      regex_->split(text, part);
+      regex_->split(text, time, part);
       return;
     }
     size_t last = 0;

@@ -252,7 +252,7 @@ class ByteLevel final : public PreTokenizer {
     if (words_) {
       space.cut.clear();
       for (const TextPiece& piece : space.pieces)
-        expression().split(draft.text().substr(piece.begin, piece.end - piece.begin),
+        expression().split(draft.text().substr(piece.begin, piece.end - piece.begin), space.pattern_time,
                            [&](size_t begin, size_t end, bool) {
                              space.cut.push_back({piece.begin + begin, piece.begin + end, piece.origin});
                            });

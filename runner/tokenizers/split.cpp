@@ -38,7 +38,7 @@ class Split final : public PreTokenizer {
     for (const TextPiece& piece : space.pieces) {
       matches().clear();
       const auto text = draft.text().substr(piece.begin, piece.end - piece.begin);
-      pattern_.split(text, [&](size_t begin, size_t end, bool is_match) {
+      pattern_.split(text, space.pattern_time, [&](size_t begin, size_t end, bool is_match) {
         matches().push_back({piece.begin + begin, piece.begin + end, is_match != inverted_});
       });
       cut(draft, matches(), separator_, space.cut);

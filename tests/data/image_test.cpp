@@ -2,9 +2,13 @@
 // sample only.
 #include <sys/resource.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <future>
 #include <set>
+#include <thread>
 
+#include "runner/base/limits.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/image.hpp"
 #include "runner/data/image_augment.hpp"
@@ -103,6 +107,59 @@ TEST_CASE("rank 11: damaged images have an error with their path", "[rank11][ima
         "environment: " + large_progressive + ": the image is damaged: it has more than 178956970 pixels");
   const auto other = folder.write("text.png", "not an image");
   CHECK(error_of([&] { read_image(other); }) == "usage: " + other + " is neither a JPEG nor a PNG file");
+}
+
+TEST_CASE("Threads that share an amount of memory never have more than it", "[images]") {
+  SharedMemoryLimit memory(100);
+  std::atomic<int64_t> now = 0, most = 0, parts = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int64_t thread = 0; thread < 8; ++thread)
+      threads.emplace_back([&, thread] {
+        for (int64_t i = 0; i < 200; ++i) {
+          const int64_t bytes = i % 50 == 0 ? 100 : 10 + 7 * thread;
+          const auto part = memory.take(i % 50 == 0 ? 1'000'000 : bytes);  // more than all is all
+          const int64_t used = now += bytes;
+          for (int64_t before = most; used > before && !most.compare_exchange_weak(before, used);) {
+          }
+          std::this_thread::yield();
+          ++parts;
+          now -= bytes;
+        }
+      });
+  }
+  CHECK(parts == 8 * 200);
+  CHECK(most <= 100);
+}
+
+TEST_CASE("An image waits until the images of other threads leave memory for it", "[images]") {
+  using namespace std::chrono_literals;
+  const auto path = (images / "colour.png").string();
+  auto others = memory_of_images().take(images_in_memory_bytes_max);
+  auto read = std::async(std::launch::async, [&] { return read_image(path).width; });
+  CHECK(read.wait_for(200ms) == std::future_status::timeout);
+  others = {};
+  CHECK(read.get() == 29);
+  for (const char* name : {"colour.jpg", "progressive.jpg"}) {
+    const auto image = read_image((images / name).string());
+    read = std::async(std::launch::async, [] {
+      memory_of_images().take(images_in_memory_bytes_max);
+      return int64_t{0};
+    });
+    INFO(name);
+    CHECK(read.wait_for(50ms) == std::future_status::timeout);  // the image has its part until it is destroyed
+  }
+  CHECK(read.get() == 0);
+}
+
+TEST_CASE("A narrow image that would be resized to very many pixels is refused", "[images]") {
+  Recipe::Data data;
+  data.image_size = 224;
+  Image image{.width = 1, .height = 60'000, .pixels = std::vector<uint8_t>(180'000)};
+  CHECK(error_of([&] { validation_image(data, image); }) ==
+        "usage: the image is too narrow: its 1 x 60000 pixels would be resized to 256 x 15360000");
+  image = {.width = 10, .height = 300, .pixels = std::vector<uint8_t>(9'000)};
+  CHECK(validation_image(data, image).height == 224);
 }
 
 TEST_CASE("Bytes between the pixels and the end of a JPEG file are no damage", "[images]") {

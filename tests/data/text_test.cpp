@@ -274,3 +274,18 @@ TEST_CASE("text is cut after a line end, else before a word, else between charac
   CHECK(first_chunk("aé€😀", 6) == "aé€");
   CHECK(first_chunk("😀😀", 4) == "😀");
 }
+
+TEST_CASE("a text that has not changed is searched once for bytes that are not UTF-8") {
+  DataFolder folder;
+  const auto path = folder.write("text.txt", std::string(1000, 'a'));
+  const auto open = [&] {
+    return error_of([&] { open_dataset(text_data({path}), Split::train, 10, 256, folder / "cache"); });
+  };
+  const auto before = fs::last_write_time(path) - std::chrono::hours(1);
+  fs::last_write_time(path, before);
+  CHECK(open().empty());
+  folder.write("text.txt", std::string(999, 'a') + "\xff");
+  CHECK(open().starts_with("usage: " + path));  // its time is another one
+  fs::last_write_time(path, before);
+  CHECK(open().empty());  // nothing shows the change
+}

@@ -127,6 +127,24 @@ TEST_CASE("Llama's settings decide about the tokens around a text") {
              ContainsSubstring("tokenizer_config.json: /eos_token: tokenizer.json has no token \"<end>\""));
 }
 
+TEST_CASE("the time of expressions is bounded for a text, also if others have cut it") {
+  TextPlace place;
+  const auto split = [](const char* expression) {
+    return json{{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Isolated"}};
+  };
+  const HfTokenizer tokenizer(place.tokenizer(
+      {{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split("b"), split("(?:a|aa){1,18}[bc]")}}}}}));
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += i % 50 == 0 ? "<s>" : std::string(30, 'a') + "b";
+  try {
+    tokenizer.encode(text);
+    FAIL("it took the time that it wanted");
+  } catch (const Error& error) {
+    CHECK_THAT(error.what(), ContainsSubstring("of processor time for a text of 29."));
+  }
+  CHECK(tokenizer.encode("aab") == Ids{1, 1, 2});  // the next text has its own time
+}
+
 TEST_CASE("mistakes in tokenizer.json are named with their place") {
   TextPlace place;
   const auto mistake = [&](const json& patch) {

@@ -6,13 +6,15 @@
 #include "runner/base/limits.hpp"
 #include "runner/tokenizers/regex.hpp"
 
+using runner::PatternTime;
 using runner::Regex;
 
 namespace {
 
 std::vector<std::string> matches_of(const std::string& expression, const std::string& text) {
   std::vector<std::string> found;
-  Regex(expression).split(text, [&](size_t begin, size_t end, bool is_match) {
+  PatternTime time(text.size());
+  Regex(expression).split(text, time, [&](size_t begin, size_t end, bool is_match) {
     if (is_match) found.push_back(text.substr(begin, end - begin));
   });
   return found;
@@ -55,9 +57,10 @@ TEST_CASE("quantifiers and anchors are those of Oniguruma") {
 
 TEST_CASE("the steps and the size of an expression are bounded") {
   size_t begin = 0, end = 0;
+  PatternTime time;
   const Regex slow("(a+)+$");
-  CHECK(slow.find(std::string(15, 'a'), 0, begin, end));
-  CHECK_THROWS_WITH(slow.find(std::string(60, 'a') + "b", 0, begin, end),
+  CHECK(slow.find(std::string(15, 'a'), 0, begin, end, time));
+  CHECK_THROWS_WITH(slow.find(std::string(60, 'a') + "b", 0, begin, end, time),
                     "a regular expression of the tokenizer failed: match limit exceeded");
   CHECK(mistake_of("[" + std::string(pattern_bytes_max - 2, 'a') + "]").empty());
   CHECK(mistake_of("[" + std::string(pattern_bytes_max - 1, 'a') + "]") ==
@@ -65,6 +68,25 @@ TEST_CASE("the steps and the size of an expression are bounded") {
   CHECK(mistake_of(std::string(250, '(') + "a" + std::string(250, ')')).empty());
   CHECK(mistake_of(std::string(251, '(') + "a" + std::string(251, ')')) == "parentheses are too deeply nested");
   CHECK(mistake_of(std::string(60000, '(')) == "a group without its end at offset 60000 is not supported");
+}
+
+TEST_CASE("a match that begins far away is found, with what is in front of it") {
+  const std::string far(1000, 'a');
+  std::string accents;
+  for (int i = 0; i < 500; ++i) accents += "é";
+  CHECK(matches_of("b+", far + "bb") == Found{"bb"});
+  CHECK(matches_of("(?<=^a{64})a", far) == Found{"a"});
+  CHECK(matches_of("\\Aa|b", far + "b") == Found{"a", "b"});
+  CHECK(matches_of("$", far) == Found{""});
+  CHECK(matches_of("b|$", accents) == Found{""});
+  CHECK(matches_of("(?<=é)x", "x" + accents + "x") == Found{"x"});
+  CHECK(matches_of("(?:a|aa){1,12}[bc]", far.substr(0, 100) + "c").size() == 1);  // many steps at each place
+}
+
+TEST_CASE("the time of the searches in one text is bounded") {
+  CHECK_THROWS_WITH(matches_of("(?:a|aa){1,18}[bc]", std::string(20'000, 'a')),
+                    "the regular expressions of the tokenizer take too long: more than 1.2 s of processor time for a "
+                    "text of 19.5 KiB");
 }
 
 TEST_CASE("what has no equivalent is refused with its place") {
