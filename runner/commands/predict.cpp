@@ -22,11 +22,13 @@ Action setup_predict(CLI::App& app) {
   auto& request = options->request;
   request.prompts.records = true;
   add_model_options(app, options->model, request);
-  app.add_option("data", request.files,
-                 "Language models: a file of records, `prompt` (a text) or `messages` (for the chat template), and "
-                 "perhaps `id`: JSON, CSV or Parquet; - is standard input, with a JSON object on each line. Models of "
-                 "texts with labels: files of records with the text columns of the training data. Tables: CSV, "
-                 "Parquet or JSON lines files with the columns of the training data. Images: files and folders")
+  app.add_option(
+         "data", request.files,
+         "Language models: a file of records, `prompt` (a text) or `messages` (for the chat template), and "
+         "perhaps `id`: JSON, CSV or Parquet; - is standard input, with a JSON object on each line. Models of "
+         "texts with labels: files of records with the text columns of the training data. Tables: CSV, "
+         "Parquet or JSON lines files with the columns of the training data; for texts and tables, - is standard "
+         "input, with JSON or CSV. Images: files and folders")
       ->required();
   add_line_options(app, request);
   add_chat_options(app, request.prompts, /*optional=*/true);

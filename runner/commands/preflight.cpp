@@ -162,20 +162,41 @@ void check_variables(const Recipe& recipe, std::vector<Diagnostic>& diagnostics)
                        name, name)});
 }
 
+/// The number of tokens, if it is known before the tokenizer is trained.
+std::optional<int64_t> known_vocabulary(const Recipe& recipe) {
+  if (recipe.model.vocab_size) return recipe.model.vocab_size;
+  const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
+  const auto vocab = trains_tokenizer ? std::nullopt : tokenizer_vocab_size(recipe.data, data_cache());
+  return vocab ? vocab : recipe.data.tokenizer_vocab_size;
+}
+
+bool has_mistake_in(const std::string& section, const std::vector<Diagnostic>& diagnostics) {
+  return std::ranges::any_of(diagnostics, [&](const Diagnostic& diagnostic) {
+    return diagnostic.section == section || diagnostic.section.empty();
+  });
+}
+
+/// Mistakes in the data of a recipe that has others, as far as the keys that the search depends on are sound.
+void check_data_of_unsound(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  if (recipe.data.train.empty() || has_mistake_in("data", diagnostics)) return;
+  const bool model_sound = !has_mistake_in("model", diagnostics);
+  auto problems = find_missing_data(recipe.data);
+  if (problems.empty() && model_sound && !recipe.data.is_plugin()) {
+    const bool rows = recipe.data.has_rows();
+    const auto vocab = rows ? 1 : known_vocabulary(recipe);
+    const auto seq_len = rows ? 1 : recipe.data.seq_len.value_or(recipe.model.max_seq_len);
+    if (vocab) problems = find_data_problems(recipe.data, seq_len, *vocab, data_cache());
+  }
+  report(recipe, problems, diagnostics);
+}
+
 }  // namespace
 
 void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
   Recipe recipe = given;
   check_variables(recipe, diagnostics);
-  const bool sound = diagnostics.empty();
-  const bool data_sound = std::none_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& diagnostic) {
-    return diagnostic.section == "data" || diagnostic.section.empty();
-  });
+  if (!diagnostics.empty()) return check_data_of_unsound(recipe, diagnostics);
   auto add = [&](const std::vector<DataProblem>& problems) { report(recipe, problems, diagnostics); };
-  if (!sound) {
-    if (data_sound && !recipe.data.train.empty()) add(find_missing_data(recipe.data));
-    return;
-  }
   check_plugins(recipe, diagnostics);
   check_order(recipe, diagnostics);
   auto missing = find_missing_data(recipe.data);
@@ -194,10 +215,7 @@ void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
   }
   if (recipe.data.has_rows()) return check_rows(recipe, diagnostics);
   if (!recipe.data.labels_texts()) check_metrics(recipe, diagnostics);
-  const bool trains_tokenizer = needs_tokenizing(recipe.data) && recipe.data.tokenizer == "sentencepiece";
-  auto vocab = recipe.model.vocab_size;
-  if (!vocab && !trains_tokenizer) vocab = tokenizer_vocab_size(recipe.data, cache);
-  if (!vocab) vocab = recipe.data.tokenizer_vocab_size;
+  const auto vocab = known_vocabulary(recipe);
   if (!vocab) return check_lengths(recipe, diagnostics);
   const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
   const auto problems = find_data_problems(recipe.data, seq_len, *vocab, cache);

@@ -13,7 +13,8 @@ std::string data_cache();
 
 /// Appends mistakes in a recipe's inputs: data files, tokenizer, the folder of model.init_from (names and shapes of its
 /// tensors), and a metric of early stopping that is never reported. Reads at most the first 256 MiB of data and tokenizes
-/// nothing. If there are already diagnostics, only checks for missing files.
+/// nothing. If there are already diagnostics, only checks the data: if none is in [data], for missing files, and if none is in
+/// [model] either, for all mistakes.
 void check_inputs(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 /// Notes on inputs that are valid but probably not intended.

@@ -272,9 +272,9 @@ void count_known(const ToolNames& tool, const std::string& path, const LocatedJs
 }  // namespace
 
 std::vector<std::string> configuration_tools() {
-  std::vector<std::string> tools;
-  for (const auto& names : tool_names())
-    if (names.tool != "other") tools.push_back(names.tool);
+  std::vector<std::string> tools;  // every command lists them; the tables themselves are read when they are needed
+  for (const auto& names : names_files)
+    if (names.tool != "other") tools.emplace_back(names.tool);
   return tools;
 }
 

@@ -6,6 +6,7 @@
 #include "runner/data/data.hpp"
 #include "runner/data/table_schema.hpp"
 #include "runner/inference/evaluated_data.hpp"
+#include "runner/inference/input_files.hpp"
 #include "runner/inference/label_answers.hpp"
 #include "runner/inference/model_tokenizer.hpp"
 #include "runner/inference/sample_batch.hpp"
@@ -30,7 +31,6 @@ void refuse_text_options(const InferenceRequest& request) {
     }
   if (request.generation.top_k.value_or(0) < 0)
     throw usage_error("--top-k {}: must be 0 (all classes) or more", *request.generation.top_k);
-  if (std::ranges::find(request.files, "-") != request.files.end()) refuse("`-` (standard input)");
   if (request.prompts.chat) refuse("--chat");
   if (!request.prompts.system.empty()) refuse("--system");
   if (!request.prompts.chat_template.empty()) refuse("--chat-template");
@@ -59,9 +59,13 @@ void note_cut_texts(const Dataset& data, const StoredModel& stored) {
 ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
   refuse_text_options(request);
   check_tokenizer(request, stored);
+  if (stored.recipe.data.is_images() && std::ranges::find(request.files, "-") != request.files.end())
+    throw usage_error("`-` (standard input) is for texts and tables, and {} reads images", request.load.name);
   const torch::InferenceMode inference;
-  const auto inputs =
-      open_inputs(stored.recipe.data, request.files, stored.spec.seq_len, request.load.cache_dir, stored.learned);
+  const InputFiles files(request.files);
+  const auto inputs = files.read([&](const std::vector<std::string>& paths) {
+    return open_inputs(stored.recipe.data, paths, stored.spec.seq_len, request.load.cache_dir, stored.learned);
+  });
   for (const auto& note : inputs.notes) log::warning("{}", note);
   note_cut_texts(*inputs.samples, stored);
   const LoadedModel model(request.load, std::move(stored));

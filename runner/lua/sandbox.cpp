@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "runner/base/text.hpp"
+#include "runner/lua/compiled_library.hpp"
 #include "runner/lua/machine.hpp"
-#include "runner/lua/shipped.hpp"
 
 namespace runner::lua {
 
@@ -214,21 +214,16 @@ void replace_slow_functions(lua_State* lua) {
                                         "reverse", "sub",  "unpack", "upper", nullptr};
   luaL_requiref(lua, LUA_STRLIBNAME, luaopen_string, 0);
   luaL_requiref(lua, LUA_TABLIBNAME, luaopen_table, 0);
-  lua_getfield(lua, -2, "dump");  // removes debug information
-  if (luaL_loadbufferx(lua, library_text, std::strlen(library_text), "=library", "t") != LUA_OK) lua_error(lua);
-  lua_pushboolean(lua, 1);
-  lua_call(lua, 2, 1);
-  size_t size;
-  const char* stripped = lua_tolstring(lua, -1, &size);
-  if (luaL_loadbufferx(lua, stripped, size, "=library", "b") != LUA_OK) lua_error(lua);
+  const auto& library = compiled_library();
+  if (luaL_loadbufferx(lua, library.data(), library.size(), "=library", "b") != LUA_OK) lua_error(lua);
   lua_rawgetp(lua, LUA_REGISTRYINDEX, &base_key);
   lua_setupvalue(lua, -2, 1);
-  lua_pushvalue(lua, -4);  // string, table, stripped text, function, string
-  lua_pushvalue(lua, -4);
+  lua_pushvalue(lua, -3);  // string, table, function, string
+  lua_pushvalue(lua, -3);
   lua_pushcfunction(lua, charge_steps);
   lua_pushinteger(lua, static_cast<lua_Integer>(Machine::of(lua).string_limit));
   lua_call(lua, 4, 0);
-  lua_pop(lua, 2);
+  lua_pop(lua, 1);
   charge_functions(lua, strings);
   lua_pop(lua, 1);
 }

@@ -134,6 +134,33 @@ TEST_CASE("missing data are reported in the same pass as other mistakes") {
   CHECK(codes == std::set<std::string>{"unknown-key", "data"});
 }
 
+TEST_CASE("mistakes in the data are reported in the same pass as others, by run as by check") {
+  Workplace place;
+  write_tiny_recipe(place, "max_stepz = 3\n");
+  place.write("short.txt", "too short");
+  const auto codes = [&](const std::vector<std::string>& words) {
+    const auto result = place.run(words);
+    CHECK(result.code == 2);
+    const auto shown = result.json();
+    std::vector<std::string> found;
+    for (const auto& error : shown.at("errors")) found.push_back(error.at("code").get<std::string>());
+    std::ranges::sort(found);
+    return found;
+  };
+  using Codes = std::vector<std::string>;
+  for (const char* verb : {"check", "run"}) {
+    CHECK(codes({verb, "tiny.toml", "--json", "--set", "data.train=short.txt"}) == Codes{"data", "unknown-key"});
+    // The length of a sample is a key of the model, which is wrong here.
+    CHECK(codes({verb, "tiny.toml", "--json", "--set", "data.train=short.txt", "model.max_seq_lenn=8"}) ==
+          Codes{"unknown-key", "unknown-key"});
+  }
+  place.write("rows.csv", "a,b\n1,2\n1\n");
+  place.write("rows.toml",
+              "[model]\nname = \"mlp\"\n[data]\nformat = \"csv\"\ntrain = \"rows.csv\"\ntarget = \"b\"\n"
+              "[train]\nmax_steps = 1\nmax_stepz = 1\n");
+  CHECK(codes({"run", "rows.toml", "--json"}) == Codes{"data", "unknown-key"});
+}
+
 TEST_CASE("check and data tell the same about the columns of a table, and data shows what they become") {
   Workplace place;
   place.write("table.csv", "price;size;kind;y\n\"1,5\";1;a;no\n\"2,25\";2;b;yes\n\"-3,0\";;a;no\n\"7,5\";6;a;yes\n");

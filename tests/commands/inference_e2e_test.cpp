@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "tests/support/command.hpp"
+#include "tests/support/piped_command.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -25,18 +25,6 @@ const Workplace& trained() {
   }();
   (void)once;
   return place;
-}
-
-/// Runs a command with this text as its standard input.
-CommandResult piped(const Workplace& place, const std::vector<std::string>& arguments, const std::string& input) {
-  place.write("input.txt", input);
-  const int before = ::dup(0), file = ::open((place.path() / "input.txt").c_str(), O_RDONLY);
-  ::dup2(file, 0);
-  auto result = place.run(arguments);
-  ::dup2(before, 0);
-  ::close(file);
-  ::close(before);
-  return result;
 }
 
 std::vector<json> lines_of(const std::string& text) {

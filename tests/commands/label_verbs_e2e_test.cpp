@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "tests/support/command.hpp"
+#include "tests/support/piped_command.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -32,6 +32,13 @@ std::vector<std::string> rows_in(const std::string& text) {
   std::istringstream stream(text);
   for (std::string row; std::getline(stream, row);) rows.push_back(row);
   return rows;
+}
+
+std::vector<std::string> split_cells(const std::string& row) {
+  std::vector<std::string> cells;
+  std::istringstream stream(row);
+  for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
+  return cells;
 }
 
 /// Trains on a copy of a table, and removes the copy: the model must answer without it.
@@ -69,9 +76,7 @@ TEST_CASE("rank 17: predict writes the class of each row in order, without the t
   std::string rows = "id,petal_width,petal_length,sepal_width,sepal_length";
   std::vector<std::string> species;
   for (size_t i = 1; i < table.size(); ++i) {
-    std::vector<std::string> cells;
-    std::istringstream stream(table[i]);
-    for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
+    const auto cells = split_cells(table[i]);
     rows += fmt::format("\nrow {},{},{},{},{}", i, cells[3], cells[2], cells[1], cells[0]);
     species.push_back(cells[4]);
   }
@@ -110,6 +115,20 @@ TEST_CASE("rank 17: predict writes the class of each row in order, without the t
   const auto most = lines_in(place.run({"predict", "last", "rows.csv", "--top-k", "1"}).out);
   CHECK(most.front().at("probabilities").size() == 1);
   CHECK(most.front().at("probabilities").contains(most.front().at("label").get<std::string>()));
+
+  // Rows from standard input: a table, or JSON lines.
+  CHECK(piped(place, {"predict", "last", "-", "--batch-size", "64"}, rows).out == result.out);
+  json first = {{"id", "row 1"}};
+  const auto names = split_cells(table[0]), cells = split_cells(table[1]);
+  for (size_t c = 0; c + 1 < names.size(); ++c) first[names[c]] = std::stod(cells[c]);
+  const auto one = lines_in(piped(place, {"predict", "last", "-"}, first.dump() + "\n").out);
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].at("id") == "row 1");
+  CHECK(one[0].at("label") == lines[0].at("label"));
+  CHECK_THAT(piped(place, {"predict", "last", "-"}, rows + ",1").err, ContainsSubstring("error: standard input:151: "));
+  CHECK_THAT(piped(place, {"predict", "last", "-"}, "\n").err, ContainsSubstring("standard input is empty"));
+  CHECK_THAT(piped(place, {"predict", "last", "-", "-"}, rows).err,
+             ContainsSubstring("`-` (standard input) is there twice"));
 
   // A newer run of this name has no checkpoint.
   const std::string name = place.run({"show", "last", "--json"}).json().at("name");
@@ -280,6 +299,8 @@ TEST_CASE("rank 11: predict and evaluate read images as the training's validatio
   CHECK(two[1].at("label") == lines[0].at("label"));
   CHECK(two[0].at("probabilities").size() == 5);
   place.write("note.txt", "x");
+  CHECK_THAT(piped(place, {"predict", "last", "-"}, "x").err,
+             ContainsSubstring("`-` (standard input) is for texts and tables, and "));
   CHECK_THAT(place.run({"predict", "last", "note.txt"}).err,
              ContainsSubstring("an image is a file .jpg, .jpeg or .png"));
   place.write("bad.png", "x");

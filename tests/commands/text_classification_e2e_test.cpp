@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "fine_tune_support.hpp"
+#include "tests/support/piped_command.hpp"
 #include "word_tokenizer.hpp"
 
 using namespace runner;
@@ -152,7 +153,6 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
     REQUIRE(evaluated.code == 0);
     CHECK_THAT(evaluated.json().at("metrics").at("loss").get<double>(), WithinAbs(val_loss, 1e-5));
   }
-  CHECK_THAT(place.run({"predict", run, "-"}).err, ContainsSubstring("`-` (standard input) is for language models"));
   place.write("new.jsonl",
               "{\"id\": \"a\", \"text\": \"Strong winds and fog are expected in the morning.\"}\n{\"text\": \"My red "
               "bag is lost.\"}\n");
@@ -160,6 +160,7 @@ TEST_CASE("rank 15: fine-tuning 200 labelled lines beats the majority class", "[
   INFO(answers.err << same.err);
   REQUIRE(answers.code == 0);
   CHECK(answers.out == same.out);
+  CHECK(piped(place, {"predict", run, "-"}, slurp(place.path() / "new.jsonl")).out == answers.out);
   std::istringstream lines(answers.out);
   std::string line;
   std::vector<nlohmann::json> list;

@@ -1,0 +1,9 @@
+#pragma once
+#include <string>
+
+namespace runner::lua {
+
+/// library.lua as bytecode without debug information, compiled once for all states.
+const std::string& compiled_library();
+
+}  // namespace runner::lua
