@@ -12,6 +12,7 @@
 #include "runner/train/parts/precision.hpp"
 #include "runner/train/parts/torch_library.hpp"
 #include "runner/train/plugin_description.hpp"
+#include "runner/train/profile_answers.hpp"
 #include "runner/train/worker.hpp"
 #include "strategies/contract/float32_products.hpp"
 
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
       return runner::answer_part_request(runner::describe_precision, argv[i + 1], argv[i + 2]);
     if (argument == "--describe-accelerator" && i + 2 < argc)
       return runner::answer_part_request(runner::describe_accelerator, argv[i + 1], argv[i + 2]);
+    if (argument == "--profiles" && i + 1 < argc) return runner::answer_profile_questions(argv[i + 1]);
     if (argument == "--compiled-memory" && i + 2 < argc) return runner::answer_memory_request(argv[i + 1], argv[i + 2]);
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];

@@ -6,7 +6,7 @@
 #include "runner/commands/step_clock.hpp"
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
-#include "runner/models/plugin/spec.hpp"
+#include "runner/models/profiler.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/strategy_options.hpp"
 
@@ -19,7 +19,10 @@ Plan plan_on(const Recipe& given, const Topology& topology, bool several_supervi
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   // The time of a simulation says nothing about the devices, and the time of devices nothing about a simulation.
   StepClock clock = topology.simulated ? StepClock() : source.clock(threads);
-  keep_plugin_descriptions(data_cache());
+  keep_descriptions(data_cache());
+  struct Dismissal {
+    ~Dismissal() { dismiss_profile_worker(); }  // its memory is the training's
+  } dismissal;
   Plan plan = make_plan(recipe, topology, tokenizer_vocab_size(recipe.data, data_cache()), clock);
   if (!topology.simulated) plan.where = source.circumstances(plan.job, threads);
   return plan;

@@ -24,7 +24,7 @@
 #include "runner/data/data.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/models/plugin/spec.hpp"
+#include "runner/models/profiler.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/selection/batch.hpp"
@@ -225,7 +225,7 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   if (!resolve_mesh(recipe, topology, mistakes)) throw RecipeError(mistakes);
   recipe.strategy.name = "auto";
   const auto asked_batch = recipe.train.global_batch_size;
-  keep_plugin_descriptions(data_cache());
+  keep_descriptions(data_cache());
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size) vocab = tokenizer_vocab_size(recipe.data, data_cache());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));

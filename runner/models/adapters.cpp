@@ -108,162 +108,6 @@ class Modules {
   std::vector<ModuleNames> names_;  ///< by slot
 };
 
-/// Counts elements of a block's parameters from the last one to the first, as gradients are computed, before and after adapters were
-/// added.
-class Elements {
- public:
-  Elements(const std::vector<ParameterSpec>& before, const std::vector<ParameterSpec>& after) {
-    auto added = after.rbegin();
-    int64_t of_before = 0, of_after = 0;
-    for (auto parameter = before.rbegin(); parameter != before.rend(); ++parameter) {
-      ends_.emplace_back(of_before, of_after);
-      while (added->name != parameter->name) of_after += (added++)->numel();
-      of_after += (added++)->numel();
-      of_before += parameter->numel();
-    }
-    ends_.emplace_back(of_before, of_after);
-  }
-  /// The number of elements after, for a number before that is at the end of a parameter.
-  int64_t after(int64_t before) const {
-    const auto end = std::ranges::lower_bound(ends_, before, {}, &std::pair<int64_t, int64_t>::first);
-    return end == ends_.end() ? before : end->second + (before - end->first);
-  }
-
- private:
-  std::vector<std::pair<int64_t, int64_t>> ends_;
-};
-
-/// The memory of one adapter's activations, per token.
-struct AdapterMemory {
-  std::string matrix;
-  double saved = 0;   ///< elements that are kept for its backward
-  double beside = 0;  ///< elements beside the gradients of input and output while a product with the matrix is computed
-  double dropped =
-      0;  ///< elements after that product, when the gradient of the dropped input is computed, and then masked
-  int64_t rank = 0, in = 0;
-  int64_t begin = 0, end = 0;  ///< its matrix and parameters among the elements of the block, counted from the last one
-};
-
-AdapterMemory adapter_memory(const AdapterSpec& adapter, const ParameterSpec& matrix) {
-  const auto out = static_cast<double>(matrix.shape[0]), in = static_cast<double>(matrix.shape[1]);
-  AdapterMemory memory{
-      .matrix = matrix.name, .saved = static_cast<double>(adapter.rank), .rank = adapter.rank, .in = matrix.shape[1]};
-  const bool drops = adapter.dropout > 0;
-  if (drops) memory.dropped = in;
-  if (!adapter.magnitudes) return memory;
-  memory.saved += out;                     // the sum that is multiplied by the magnitudes
-  memory.beside = out + (drops ? in : 0);  // the gradient of that sum, and of the dropped input
-  memory.dropped += drops ? out : 0;
-  return memory;
-}
-
-/// Where the parameters of each adapter are in its block.
-void find_places(const BlockSpec& block, std::vector<AdapterMemory>& adapters) {
-  for (auto& adapter : adapters) {
-    const auto [a, b, magnitude] = adapter_names(adapter.matrix);
-    int64_t elements = 0;
-    for (auto parameter = block.parameters.rbegin(); parameter != block.parameters.rend(); ++parameter) {
-      const auto& name = parameter->name;
-      const bool own = name == magnitude || name == b || name == a || name == adapter.matrix;
-      if (own && adapter.end == 0) adapter.begin = elements;
-      elements += parameter->numel();
-      if (own) adapter.end = elements;
-    }
-  }
-}
-
-/// Elements per token that a block saves for the matrices after this one.
-double saved_for_later(const BlockSpec& block, const std::vector<AdapterMemory>& adapters, size_t adapter) {
-  double elements = 0;
-  std::vector<std::string> later;
-  for (size_t i = adapter; i < adapters.size(); ++i) {
-    elements += adapters[i].saved;
-    if (i > adapter) later.push_back(adapters[i].matrix);
-  }
-  for (const auto& input : block.inputs)
-    if (input.saved && std::ranges::all_of(input.matrices, [&](const std::string& matrix) {
-          return std::ranges::find(later, matrix) != later.end();
-        }))
-      elements += input.elements_per_token;
-  return elements;
-}
-
-/// The moments at which forward computes the row norms of adapted matrices. Of what the block saves, the results of later matrices do not
-/// exist yet.
-void add_norms(BlockSpec& block, const std::vector<AdapterMemory>& adapters) {
-  for (size_t i = 0; i < adapters.size(); ++i) {
-    const auto matrix = std::ranges::find(block.parameters, adapters[i].matrix, &ParameterSpec::name);
-    block.forward_moments.push_back(
-        {.compute_elements_per_token = block.saved.compute_elements_per_token - saved_for_later(block, adapters, i),
-         .joined_per_token = block.saved.joined_per_token,
-         .float32_per_token = block.saved.float32_per_token,
-         .normed_rows = matrix->shape[0],
-         .normed_columns = matrix->shape[1]});
-  }
-}
-
-/// Adds the products with A to the moments without a graph. With magnitudes, the norms of the matrix's rows are computed before them. At
-/// the end, both the sum of the products and the scaled result exist.
-void add_without_graph(BlockSpec& block, const std::vector<AdapterMemory>& adapters, bool magnitudes) {
-  std::vector<MemoryMoment> moments;
-  for (auto moment : block.moments_without_graph) {
-    const std::vector<int64_t> shape = {moment.out_features, moment.in_features};
-    const bool adapted = std::ranges::any_of(adapters, [&](const AdapterMemory& adapter) {
-      return std::ranges::find(block.parameters, adapter.matrix, &ParameterSpec::name)->shape == shape;
-    });
-    auto added = moment;
-    if (adapted) moment.compute_elements_per_token += static_cast<double>(adapters.front().rank);
-    moments.push_back(moment);
-    if (!adapted || !magnitudes) continue;
-    const auto out = static_cast<double>(moment.out_features);
-    added.compute_elements_per_token = moment.compute_elements_per_token + out;
-    moments.push_back(added);
-    added.compute_elements_per_token = moment.compute_elements_per_token - out;
-    added.normed_rows = moment.out_features;
-    added.normed_columns = moment.in_features;
-    moments.push_back(added);
-  }
-  block.moments_without_graph = std::move(moments);
-}
-
-/// Declares the activations of a block's adapters.
-void add_memory(BlockSpec& block, std::vector<AdapterMemory> adapters, bool magnitudes) {
-  find_places(block, adapters);
-  for (const auto& adapter : adapters) block.saved.compute_elements_per_token += adapter.saved;
-  std::vector<MemoryMoment> moments;
-  for (auto moment : block.backward_moments) {
-    double beside = 0, released = 0;
-    MemoryMoment multiplied{.arrived = moment.arrived};
-    for (const auto& adapter : adapters) {
-      if (moment.arrived >= adapter.end) continue;  // its backward has ended
-      moment.compute_elements_per_token += adapter.saved;
-      if (adapter.begin >= moment.arrived + moment.arriving) continue;
-      beside = std::max(beside, adapter.beside);
-      if (adapter.dropped > multiplied.compute_elements_per_token) {
-        multiplied.compute_elements_per_token = adapter.dropped;
-        multiplied.out_features = adapter.rank;  // the last product is with A
-        multiplied.in_features = adapter.in;
-      }
-      released += adapter.saved;
-    }
-    if (multiplied.in_features > 0) {
-      multiplied.compute_elements_per_token += moment.compute_elements_per_token;
-      multiplied.mask_bytes_per_token = moment.mask_bytes_per_token;
-      auto masked = multiplied;  // after the product
-      masked.mask_bytes_per_token += static_cast<double>(masked.in_features);
-      masked.out_features = masked.in_features = 0;
-      moments.push_back(multiplied);
-      moments.push_back(masked);
-    }
-    moment.compute_elements_per_token += beside;
-    moment.released_per_token += released + beside;
-    moments.push_back(moment);
-  }
-  block.backward_moments = std::move(moments);
-  add_without_graph(block, adapters, magnitudes);
-  if (magnitudes) add_norms(block, adapters);
-}
-
 /// The matrices A [rank, in] and B [out, rank] of an adapter. Of a divided matrix, each rank has the rows of B or the columns of A that
 /// belong to its part, and the other one completely.
 std::pair<ParameterSpec, ParameterSpec> low_rank_pair(const ParameterSpec& matrix, int64_t rank,
@@ -283,7 +127,6 @@ std::pair<ParameterSpec, ParameterSpec> low_rank_pair(const ParameterSpec& matri
 void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, const AdapterSpec& adapter,
                   const TensorDivision& division) {
   std::vector<ParameterSpec> parameters;
-  std::vector<AdapterMemory> memory;
   for (size_t i = 0; i < block.parameters.size(); ++i) {
     const auto& matrix = block.parameters[i];
     parameters.push_back(matrix);
@@ -299,16 +142,8 @@ void add_adapters(BlockSpec& block, const Modules& modules, size_t first_slot, c
                             .init = {.kind = Init::Kind::row_norms, .of = matrix.name}});
     // The dropped input has a product of its own with the matrix.
     if (adapter.magnitudes && adapter.dropout > 0) block.forward_flops_per_token += 2 * static_cast<double>(in * out);
-    memory.push_back(adapter_memory(adapter, matrix));
   }
-  const Elements elements(block.parameters, parameters);
   block.parameters = std::move(parameters);
-  for (auto& moment : block.backward_moments) {
-    const int64_t end = elements.after(moment.arrived + moment.arriving);
-    moment.arrived = elements.after(moment.arrived);
-    if (moment.arriving > 0) moment.arriving = end - moment.arrived;
-  }
-  add_memory(block, std::move(memory), adapter.magnitudes);
 }
 
 }  // namespace

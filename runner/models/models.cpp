@@ -11,6 +11,7 @@
 #include "runner/models/decoder/hf_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
+#include "runner/models/profiler.hpp"
 #include "runner/models/refuse_axes.hpp"
 #include "runner/models/spec_parts.hpp"
 #include "strategies/engine/row_batch.hpp"
@@ -53,66 +54,7 @@ const Family& family_of_hf_type(const nlohmann::json& config) {
                             : "");
 }
 
-/// The memory of the results of attention that runs once for each sequence. Attention with dropout takes all at once.
-void add_joined_results(ModelSpec& spec, const Recipe::Model& model) {
-  if (model.dropout > 0) return;
-  for (auto& block : spec.blocks) {
-    if (block.kind != BlockKind::transformer || block.name.ends_with(".mlp")) continue;
-    const auto joined =
-        static_cast<double>(spec.division.most(model.n_heads) * model.head_dim.value_or(model.dim / model.n_heads));
-    if (family_kind(model.name) == "encoder") {  // no kernel takes all sequences at once
-      block.saved.compute_elements_per_token += joined;
-      for (auto& moment : block.backward_moments) moment.compute_elements_per_token += joined;
-      continue;
-    }
-    block.saved.joined_per_token = joined;
-    for (auto& moment : block.backward_moments) moment.joined_per_token = joined;
-  }
-}
-
-/// If the matrices that share an input have no gradients and no adapters, removes the input from the saved activations: only their
-/// forward needs it. Returns its elements per token, or 0.
-double leave_out_input(BlockSpec& block, SharedInput& input) {
-  const auto named = [&](const std::string& name) {
-    return std::ranges::find(block.parameters, name, &ParameterSpec::name);
-  };
-  const auto last = block.parameters.end();
-  auto first = last;
-  for (const auto& matrix : input.matrices) {
-    const auto parameter = named(matrix);
-    if (parameter == last) continue;
-    if (parameter->trainable || named(adapter_names(matrix).a) != last) return 0;
-    if (parameter < first) first = parameter;
-  }
-  int64_t until = 0;  // elements whose gradients have arrived when the input would be freed
-  for (auto parameter = first; parameter != last; ++parameter) until += parameter->numel();
-  input.saved = false;
-  block.saved.compute_elements_per_token -= input.elements_per_token;
-  for (auto& moment : block.backward_moments)
-    if (moment.arrived + moment.arriving <= until && moment.arrived < until)
-      moment.compute_elements_per_token -= input.elements_per_token;
-  return input.elements_per_token;
-}
-
-void leave_out_inputs(ModelSpec& spec) {
-  for (auto& block : spec.blocks) {
-    double largest = 0;
-    for (auto& input : block.inputs) largest = std::max(largest, leave_out_input(block, input));
-    if (largest > 0)
-      block.forward_moments.push_back({.compute_elements_per_token = block.saved.compute_elements_per_token + largest +
-                                                                     block.output_elements_per_token});
-  }
-}
-
-/// The head makes the share of each class of a row (soft_targets() in task_loss.hpp), and keeps them for backward.
-void add_soft_targets(ModelSpec& spec) {
-  auto& head = spec.blocks.back();
-  const double per_token = static_cast<double>(spec.task->outputs) / static_cast<double>(spec.seq_len);
-  head.saved.float32_per_token += per_token;
-  head.backward_moments.front().float32_per_token += per_token;
-}
-
-/// The spec before leave_out_inputs() and mark_layers().
+/// The spec before mark_layers().
 ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                         const TensorDivision& division, const ContextDivision& context, TaskSpec task = {}) {
   const auto& family = family_named(model.name);
@@ -139,14 +81,8 @@ ModelSpec unmarked_spec(const Recipe::Model& model, int64_t vocab_size, int64_t 
     const bool has_types = family_kind(model.name) == "encoder";
     if (labels) spec.batch = text_fields(seq_len, has_types && rows == RowKind::text_pair);
     spec.batch.push_back(task.classifies() ? labels_field() : targets_field(task.outputs));
-    if (task.mixes_labels) {
-      spec.batch.insert(spec.batch.end(), {partner_labels_field(), label_share_field()});
-      add_soft_targets(spec);
-    }
+    if (task.mixes_labels) spec.batch.insert(spec.batch.end(), {partner_labels_field(), label_share_field()});
   }
-  // Of ranks that share the tokens, only those that gather complete rows for attention run it once for each sequence.
-  const bool joins = !context.divides() || context.form == ContextForm::ulysses;
-  if (rows != RowKind::one_sequence && joins) add_joined_results(spec, model);
   if (!model.frozen.empty())
     train_only(spec, [&](const ParameterSpec& parameter, size_t) {
       return std::ranges::none_of(model.frozen,
@@ -229,30 +165,49 @@ std::vector<std::string> parameter_names(const ModelSpec& model) {
 
 const std::vector<std::string>& model_families() { return model_family_names(); }
 
-ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division,
-                    const ContextDivision& context) {
-  auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), division, context, task_of(recipe));
+ModelSource source_of(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division,
+                      const ContextDivision& context) {
+  ModelSource source{.rows = rows_of(recipe),
+                     .task = task_of(recipe),
+                     .vocab_size = vocab_size,
+                     .seq_len = seq_len,
+                     .division = division,
+                     .context = context};
+  source.recipe.model = recipe.model;
+  source.recipe.fine_tune = recipe.fine_tune;
+  source.recipe.plugins.converted = recipe.plugins.converted;
+  return source;
+}
+
+ModelSpec make_spec(const ModelSource& source) {
+  const Recipe& recipe = source.recipe;
+  auto spec = unmarked_spec(recipe.model, source.vocab_size, source.seq_len, source.rows, source.division,
+                            source.context, source.task);
   if (spec.family == "plugin" && recipe.fine_tune.adapts())
     throw usage_error("fine_tune.method: the matrices of a plug-in have no adapters");
   fine_tune(spec, recipe);
   mark_converted(spec, recipe.plugins.converted);
-  leave_out_inputs(spec);
   mark_layers(spec);
+  spec.profiler = make_profiler(source);
   return spec;
+}
+
+ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division,
+                    const ContextDivision& context) {
+  return make_spec(source_of(recipe, vocab_size, seq_len, division, context));
 }
 
 ModelSpec make_base_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len) {
   auto spec = unmarked_spec(recipe.model, vocab_size, seq_len, rows_of(recipe), {}, {}, task_of(recipe));
-  leave_out_inputs(spec);
   return spec;
 }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                     const TensorDivision& division, const ContextDivision& context) {
-  auto spec = unmarked_spec(model, vocab_size, seq_len, rows, division, context);
-  leave_out_inputs(spec);
-  mark_layers(spec);
-  return spec;
+  ModelSource source{
+      .rows = rows, .vocab_size = vocab_size, .seq_len = seq_len, .division = division, .context = context};
+  source.recipe.model = model;
+  return make_spec(source);
 }
 
 nlohmann::json model_settings(const Recipe::Model& model, int64_t vocab_size) {

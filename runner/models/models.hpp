@@ -15,17 +15,14 @@ const std::vector<std::string>& model_families();
 /// model.num_labels: a text and padding, or two texts and padding (text_fields()); one_sequence means `text`.
 enum class RowKind { one_sequence, packed, text, text_pair };
 
-/// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs and saved activations at sequence length
+/// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs at sequence length
 /// `seq_len`. `vocab_size` is model.vocab_size, or the tokenizer's if the recipe does not set it. `division`: the parameters and all
 /// numbers are those of one rank of a tensor axis, for which refuse_division() has no objection. `context`: the numbers per token are
 /// those of one rank of a context axis, for which refuse_context() has no objection, and `seq_len` is that of complete rows. Throws
 /// Error(usage) for contradicting values (config has checked some before).
 ///
 /// FLOPs include matrix products only, count a multiply-add as 2, and count attention over all T x T scores although
-/// half of them are masked, like PyTorch's FlopCounterMode. Saved activations are the tensors that autograd saves
-/// between forward and backward of the module, including the block's input (which is its predecessor's output tensor).
-/// tests/models measures them. They do not include tensors without a token dimension: under autocast a block also saves
-/// its weights in the compute dtype, and the head saves the gradient of its weight from its forward on.
+/// half of them are masked, like PyTorch's FlopCounterMode.
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len,
                     RowKind rows = RowKind::one_sequence, const TensorDivision& division = {},
                     const ContextDivision& context = {});

@@ -7,10 +7,15 @@
 #include "runner/models/gpt/module.hpp"
 #include "runner/models/mlp/module.hpp"
 #include "runner/models/plugin/module.hpp"
+#include "runner/models/profiler.hpp"
+#include "runner/models/record_profiles.hpp"
 #include "runner/models/resnet/module.hpp"
 #include "runner/models/vit/module.hpp"
 
 namespace runner {
+
+/// A process that can build models records their profiles itself.
+[[maybe_unused]] static const bool records = record_in_process(record_profiles);
 
 std::unique_ptr<Model> build_model(const Recipe::Model& recipe, const ModelSpec& spec) {
   auto model = std::make_unique<Model>(spec);

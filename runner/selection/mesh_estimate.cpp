@@ -28,6 +28,25 @@ double chunks_in_flight(const MeshTrial& trial, bool first) {
   return std::min(all, v == 1 ? after + 1.0 : 2.0 * after + (v - 1.0) * p + 1);
 }
 
+/// The profiles of some blocks of a model.
+class SomeBlocks : public BlockProfiler {
+ public:
+  SomeBlocks(std::shared_ptr<const ModelSpec> model, std::vector<size_t> blocks)
+      : model_(std::move(model)), blocks_(std::move(blocks)) {}
+  std::shared_ptr<const BlockProfiles> profiles(const Job& job, DType leaf) const override {
+    Job whole = job;
+    whole.model = model_.get();
+    const auto all = model_->profiler->profiles(whole, leaf);
+    auto some = std::make_shared<BlockProfiles>();
+    for (const size_t block : blocks_) some->push_back((*all)[block]);
+    return some;
+  }
+
+ private:
+  std::shared_ptr<const ModelSpec> model_;
+  std::vector<size_t> blocks_;
+};
+
 /// Communication hides behind a part of the computation.
 std::vector<std::pair<double, double>> hidden_behind(double part) {
   std::vector<std::pair<double, double>> points;
@@ -53,7 +72,7 @@ MeshEstimate::MeshEstimate(const SelectionRequest& request, const Form& form, in
   const Topology topology = of_one_sequence(request.topology, tensor, context);
   part_ = part_of_rank(request.recipe, request.model, topology.mesh());
   job_ = base_job(request.recipe, *part_, topology);
-  message_bytes_per_sequence_ = BlockMemory(job_, job_.precision.parameter).output(0);
+  message_bytes_per_sequence_ = output_bytes(job_, 0);
   const Entry& entry = *find_strategy(form.strategy)->entry;
   auto options = form.options;
   options.update(request.given);
@@ -96,13 +115,17 @@ void MeshEstimate::add_states() {
 MeshEstimate::ShortPass MeshEstimate::short_pass(int64_t layers, int64_t micro_batch_size, bool recompute) const {
   ShortPass pass;
   ModelSpec model = without_blocks(*part_);
+  std::vector<size_t> blocks;
   int64_t layer = 0;
   for (size_t b = 0; b < part_->blocks.size(); ++b) {
     const auto& block = part_->blocks[b];
     const bool of_layer = block.kind == BlockKind::transformer;
     if (of_layer && !part_->continues_layer(b)) ++layer;
-    if (!of_layer || layer <= layers) model.blocks.push_back(block);
+    if (of_layer && layer > layers) continue;
+    model.blocks.push_back(block);
+    blocks.push_back(b);
   }
+  model.profiler = std::make_shared<SomeBlocks>(part_, std::move(blocks));
   Job job = job_;
   job.model = &model;
   job.micro_batch_size = micro_batch_size;

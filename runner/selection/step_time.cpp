@@ -29,7 +29,7 @@ void add_product(StepWork& work, double tokens, const ParameterSpec& matrix) {
 
 /// Matrix products and element-wise work of one forward pass through a block. The output of a block inside a layer is not counted,
 /// because it is what the next block saves as its input. The fixed cost is that of a layer.
-StepWork forward_work(const Job& job, size_t index) {
+StepWork forward_work(const Job& job, const BlockMemory& memory, size_t index) {
   const BlockSpec& block = job.model->blocks[index];
   const bool layer_ends = index + 1 == job.model->blocks.size() || !job.model->continues_layer(index + 1);
   StepWork work = {};
@@ -51,8 +51,7 @@ StepWork forward_work(const Job& job, size_t index) {
   if (block.kind == BlockKind::transformer)
     at(work, Work::attention_flops) = tokens * std::max(0.0, block.forward_flops_per_token - products);
   at(work, Work::activation_bytes) =
-      tokens * (block.saved.compute_elements_per_token + (layer_ends ? block.output_elements_per_token : 0)) *
-      static_cast<double>(bytes_of(job.precision.compute));
+      static_cast<double>(memory.saved_activations(index) + (layer_ends ? memory.output(index) : 0));
   at(work, Work::block_passes) = layer_ends;
   return work;
 }
@@ -60,11 +59,11 @@ StepWork forward_work(const Job& job, size_t index) {
 /// Passes through a block in a micro-batch: forward, recomputation, and backward, which counts as two. `again`: it is recomputed.
 /// Not computed are the gradients of frozen weights, and the last product of a recomputation (ForwardContext::output_unused), which
 /// is that of the block's last matrix.
-StepWork block_work(const Job& job, size_t index, bool again) {
+StepWork block_work(const Job& job, const BlockMemory& memory, size_t index, bool again) {
   const auto& model = *job.model;
   const auto& block = model.blocks[index];
   const auto tokens = static_cast<double>(job.micro_batch_size * model.seq_len);
-  StepWork once = forward_work(job, index), work = {};
+  StepWork once = forward_work(job, memory, index), work = {};
   if (index < model.first_trained_block()) return once;
   for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] = (again ? 4 : 3) * once[kind];
   if (block.kind == BlockKind::embedding) return work;
@@ -119,10 +118,11 @@ StepWork step_work(const Job& job, const ParallelPlan* plan, const MemoryParts& 
                    const std::vector<Traffic>& traffic) {
   StepWork work = {};
   auto micro_batches = static_cast<double>(job.accumulation);
+  const BlockMemory blocks(job, plan ? plan->parameter : job.precision.parameter);
   for (size_t i = 0; i < job.model->blocks.size(); ++i) {
     const auto& block = job.model->blocks[i];
     const bool again = job.recomputes(i);
-    StepWork all = block_work(job, i, again);
+    StepWork all = block_work(job, blocks, i, again);
     for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] += micro_batches * all[kind];
     if (again) at(work, Work::recomputations) += micro_batches * at(all, Work::block_passes) / 4;
     if (job.precision.autocast() && block.kind == BlockKind::transformer)

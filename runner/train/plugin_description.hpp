@@ -1,5 +1,4 @@
-// Describes the model of a plug-in for the torch-free spec (models/plugin/spec.cpp): its blocks and parameters, and the memory of each
-// block, which is recorded (executor/block_recorder.hpp).
+// Describes the model of a plug-in for the torch-free spec (models/plugin/spec.cpp): its blocks and parameters.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,9 +6,7 @@
 namespace runner {
 
 /// `request`: {"plugin", "options", "vocab_size", "seq_len"}. Returns {"batch": [...], "blocks": [{"name", "parameters", "shared",
-/// "flops_per_token", "saved", "forward_peak", "backward_peak", "output"}]}. The last four are {"elements", "bytes"} per token of the
-/// batch: elements of the compute dtype, and other bytes. Each block is recorded with rows of one and of two
-/// sequences, and the difference is what a sequence needs. Throws Error(usage).
+/// "flops_per_token", "output"}]}. `output`: elements per token of the batch. Throws Error(usage).
 nlohmann::json describe_plugin(const nlohmann::json& request);
 
 /// `runner-worker --describe-plugin QUESTION ANSWER`: files with a request and its description, or {"error"}. Returns the exit status.

@@ -24,7 +24,7 @@
 #include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
-#include "runner/models/plugin/spec.hpp"
+#include "runner/models/profiler.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/pipeline_plan.hpp"
@@ -140,6 +140,12 @@ void scale_rates(Recipe& recipe, const Entry& entry, const Job& job) {
     if (group.lr) *group.lr *= factor;
 }
 
+bool keeps_state_on_disk(const Entry& entry, const Job& job) {
+  if (!entry.plan) return false;
+  const auto use = entry.plan(job).swap_use();
+  return use.state || use.master;
+}
+
 ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& place, World& world, EventSink& events,
                const FailureReport& failures, const PeakMemory& peak_memory) {
   int64_t vocab = outputs_of(recipe.model).value(), seq_len = recipe.data.seq_len.value_or(1);
@@ -167,7 +173,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   }
   const Entry* script = script_entry(recipe);
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
-  if (!job.accelerator.own_memory && memory_known(entry) && entry.memory(job).state_on_disk) return_large_blocks();
+  if (!job.accelerator.own_memory && keeps_state_on_disk(entry, job)) return_large_blocks();
   scale_rates(recipe, entry, job);
   set_program_cache(job, entry, options.cache_dir);
   recipe = with_script_optimizer(recipe, entry, job.options, spec);
@@ -254,7 +260,7 @@ ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, Event
   FailureReport failures(events, world);
   return failures.during([&] {
     static std::once_flag once;
-    std::call_once(once, keep_plugin_descriptions, options.cache_dir);
+    std::call_once(once, keep_descriptions, options.cache_dir);
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     lua::restore_hook_places(recipe, options.run_dir);
     keep_trained_tokenizer(recipe.data, options.run_dir);

@@ -47,7 +47,7 @@ build_programs() {
 }
 
 # test_preset PRESET [PROGRAM...]: builds and tests a CMake preset whose folder is build-PRESET; only these test programs, if some
-# are named.
+# are named. Presets without LibTorch have no worker: the tests that ask one about memory use the one of the usual build.
 test_preset() {
   local preset=$1 programs
   shift
@@ -55,6 +55,10 @@ test_preset() {
   cd "$root"
   cmake --preset "$preset"
   ninja -C "build-$preset" -j "$(job_count)" "$@"
+  if [[ ! -e build-$preset/bin/runner-worker ]]; then
+    build_programs
+    ln -sf ../../build/bin/runner-worker "build-$preset/bin/runner-worker"
+  fi
   ctest --preset "$preset" --no-tests=error -j "$(nproc)" ${programs:+-R "^($programs): "}
 }
 

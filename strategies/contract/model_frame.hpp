@@ -20,7 +20,8 @@ inline ModelSpec without_blocks(const ModelSpec& whole) {
           .quantization = whole.quantization,
           .task = whole.task,
           .buffers = whole.buffers,
-          .buffer_elements = whole.buffer_elements};
+          .buffer_elements = whole.buffer_elements,
+          .profiler = whole.profiler};
 }
 
 }  // namespace runner

@@ -1,8 +1,9 @@
-// The torch-free description of a model: ordered blocks with named parameter shapes, FLOPs, and the bytes saved for backward.
+// The torch-free description of a model: ordered blocks with named parameter shapes, FLOPs and collectives.
 // Strategies, checkpoints and the planner use only this description. Modules are built from it, so shapes are defined in one
 // place.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,64 +67,6 @@ struct ParameterSpec {
   }
 };
 
-/// What a block saves for its backward, per token of the micro-batch. A row that is not a sequence counts as one token. The block's
-/// input is included. Its output is not, because that is the next block's input.
-struct SavedActivations {
-  double compute_elements_per_token = 0;  ///< elements of the compute dtype
-  double float32_per_token = 0;           ///< elements that are always fp32 (statistics, log-sum-exp)
-  int64_t gradient_elements = 0;          ///< of a gradient that forward computes already (of the head's weight)
-  /// Elements in addition on accelerators in fp32: keys and values repeated for each head, as their fused attention needs.
-  double repeated_in_fp32_per_token = 0;
-  /// Elements in addition if attention runs once for each sequence of packed rows (models/attention.hpp): its joined results.
-  double joined_per_token = 0;
-  /// fp32 elements that only the attention for fp32 in host memory saves. Otherwise attention is computed in tiles, without them.
-  double host_float32_per_token = 0;
-};
-
-/// A convolution of images, with square kernels and without bias. A row of the micro-batch is an image.
-struct ConvolutionSpec {
-  int64_t in = 0, out = 0;  ///< channels
-  int64_t kernel = 1, stride = 1;
-  int64_t size_in = 0, size_out = 0;  ///< width and height
-  int64_t weight_elements() const { return out * in * kernel * kernel; }
-};
-
-/// The tensors of a block that exist at a moment at which memory may peak. Backward moments include the saved activations that
-/// still exist. The saved activations of earlier blocks are not included.
-struct MemoryMoment {
-  double compute_elements_per_token = 0;
-  double joined_per_token = 0;  ///< as in SavedActivations
-  double mask_bytes_per_token = 0;
-  double compute_elements_per_chunk_token = 0;  ///< per token of one loss chunk
-  /// fp32 values, per token of one loss chunk. Cross entropy has none for bfloat16 on CPUs.
-  double float32_per_chunk_token = 0;
-  /// fp32 copies of 16-bit values, which only CPUs make. They are freed before the gradient is delivered.
-  double widened_per_token = 0;
-  /// Values of attention in tiles of queries, in the compute dtype and in fp32. fp32 in host memory has a kernel without them.
-  double tiled_per_token = 0, tiled_float32_per_token = 0;
-  double float32_per_token = 0;    ///< fp32 values in any precision
-  int64_t summed_over_chunks = 0;  ///< elements of a gradient that is summed if there are several chunks
-  int64_t arrived = 0;             ///< elements of the block's parameters whose gradients have been delivered
-  int64_t arriving = 0;            ///< elements of the parameter whose gradient is being computed, then delivered
-  bool arrives_as_rows = false;    ///< in host memory that gradient is no tensor (row_gradients.hpp)
-  double released_per_token = 0;   ///< compute elements that are freed before that gradient is delivered
-  /// Shape of the linear layer whose backward this is; 0: no linear layer. The backward computes the gradient of the input, whose
-  /// memory is included above, and then the gradient of the weight.
-  int64_t out_features = 0, in_features = 0;
-  /// The convolution that is computed at this moment of forward, or whose backward this is. As for a linear layer.
-  std::optional<ConvolutionSpec> convolution = {};
-  /// Shape of the adapted matrix whose row norms are computed at this moment of forward; 0: none.
-  int64_t normed_rows = 0, normed_columns = 0;
-  std::optional<bool> trains = {};  ///< of forward: only in training, or only in validation
-};
-
-/// A tensor that is needed for the gradients of matrices only: the input that they share.
-struct SharedInput {
-  std::vector<std::string> matrices;  ///< names of parameters of the block
-  double elements_per_token = 0;      ///< of the compute dtype
-  bool saved = true;  ///< false: no matrix has a gradient or an adapter, so it is not in BlockSpec::saved
-};
-
 /// A collective of a block over the ranks of the tensor axis (tensor_axis.hpp) or of the context axis (context_axis.hpp).
 struct BlockCollective {
   /// Hidden states in the compute dtype, or in the dtype of the token table; or values for a loss or a norm, and sums, in fp32 or wider.
@@ -163,18 +106,8 @@ struct BlockSpec {
   std::vector<ParameterSpec> parameters = {};
   /// Names of parameters of earlier blocks that this block also uses (tied weights). They are not in `parameters`.
   std::vector<std::string> shared = {};
-  double forward_flops_per_token = 0;  ///< at the spec's seq_len; a multiply-add counts as 2
-  SavedActivations saved = {};
-  /// The backward of the last operator reads the block's output. Of a recomputed block that is a tensor of its own.
-  bool saves_output = false;
-  std::vector<SharedInput> inputs = {};
-  std::vector<MemoryMoment> forward_moments = {};  ///< only if forward needs more memory than `saved` and the output
-  /// Of a forward that keeps nothing for a backward. They include the input and the result. The moment of a linear layer is its product.
-  /// Those of an embedding are in the dtype of its table, and those of a head that predicts tokens are before the loss. Empty: memory is
-  /// estimated from `saved`.
-  std::vector<MemoryMoment> moments_without_graph = {};
-  std::vector<MemoryMoment> backward_moments = {};  ///< in order; the last one is the end of the block
-  double output_elements_per_token = 0;             ///< of the compute dtype; activation checkpointing keeps only this
+  double forward_flops_per_token = 0;    ///< at the spec's seq_len; a multiply-add counts as 2
+  double output_elements_per_token = 0;  ///< of the compute dtype
   BlockCollectives over_tensor_axis = {};
   BlockCollectives over_context_axis = {};  ///< `backward` is empty if attention has no backward
   /// The output is this field of the batch, without a copy if the field has the compute dtype. Only of the first block.
@@ -198,6 +131,8 @@ struct QuantizationSpec {
   bool double_quantization = false;  ///< the factors of blocks have 8 bits, too
 };
 
+class BlockProfiler;  // block_profile.hpp
+
 struct ModelSpec {
   std::string family;  ///< model.name in recipes
   std::vector<BlockSpec> blocks;
@@ -217,6 +152,8 @@ struct ModelSpec {
   /// Tensors that training changes without gradients: running statistics. Each rank has them completely, in fp32.
   std::vector<ParameterSpec> buffers = {};
   int64_t buffer_elements = 0;  ///< of the compute dtype: tables that are not parameters and always exist
+  /// Knows what the model was made from, and tells what its blocks allocate. Null: nobody asks.
+  std::shared_ptr<const BlockProfiler> profiler = {};
 
   /// Elements of all parameters; tied ones are counted once.
   int64_t parameter_count() const;

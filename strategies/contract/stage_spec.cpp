@@ -17,12 +17,8 @@ size_t owner_of(const ModelSpec& whole, const std::string& name) {
   return static_cast<size_t>(std::ranges::find_if(whole.blocks, lists) - whole.blocks.begin());
 }
 
-/// Lists the parameter that the block shares with one on another rank. Its gradient arrives first in the block's backward, as that of
-/// a parameter of its own would.
+/// Lists the parameter that the block shares with one on another rank.
 void list_copy(BlockSpec& block, const ParameterSpec& shared) {
-  const int64_t elements = shared.numel();
-  for (size_t i = 0; i < block.backward_moments.size(); ++i)
-    (i == 0 ? block.backward_moments[i].arriving : block.backward_moments[i].arrived) += elements;
   block.parameters.push_back(shared);
   block.parameters.back().copied = true;
   block.shared.clear();
@@ -37,6 +33,7 @@ ModelSpec stage_spec(const ModelSpec& whole, const StageBlocks& blocks, int rank
   StagePart part;
   part.ranks = ranks;
   part.rank = rank;
+  part.blocks = blocks;
   part.virtual_stages = stages / ranks;
   std::vector<size_t> first_slot;
   std::vector<int> stage_of;  // of each block of the whole model

@@ -14,6 +14,7 @@ struct ModelSpec;
 /// Where the blocks and parameters of such a part are in the whole model.
 struct StagePart {
   int ranks = 1, rank = 0, virtual_stages = 1;  ///< of the pipeline
+  StageBlocks blocks;                           ///< of each of all virtual stages
   std::vector<int> stage_of;                    ///< of each block: its virtual stage, of all ranks x virtual_stages
   std::vector<size_t> block_of;                 ///< of each block: its index in the whole model
   std::vector<size_t> slot_of;                  ///< of each parameter

@@ -116,6 +116,7 @@ class Recorder {
       : model_(model),
         device_(device),
         job_(job),
+        leaf_(leaf),
         spec_(model.spec),
         layers_(layers_of(spec_)),
         profiles_(spec_.blocks.size()) {
@@ -251,7 +252,8 @@ class Recorder {
     waiting_ = 0;
     std::vector<size_t> blocks;
     for_each_block([&](size_t b) { blocks.push_back(b); });
-    for (size_t i = blocks.size(); i-- > 0 && blocks[i] >= spec_.first_trained_block();) backward(graphs, blocks[i]);
+    for (size_t i = blocks.size(); i-- > 0 && blocks[i] >= spec_.first_trained_block();)
+      backward(graphs, blocks[i], /*first=*/i + 1 == blocks.size());
   }
 
   void forward_with_graph(BlockGraphs& graphs, size_t b) {
@@ -278,8 +280,10 @@ class Recorder {
     }
   }
 
-  void backward(BlockGraphs& graphs, size_t b) {
-    if (ends_stage(b)) {
+  /// `first`: of the pass.
+  void backward(BlockGraphs& graphs, size_t b, bool first) {
+    // The block that ends the stage may be like an earlier one, which is recorded instead.
+    if (ends_stage(b) || (first && !spec_.is_last(b))) {
       const int64_t before = account_.current();
       graphs.put_gradient(graphs.empty_stream());
       gradient_ = account_.current() - before;
@@ -324,7 +328,12 @@ class Recorder {
                           .level = account_.current() - base_,
                           .parameter = static_cast<size_t>(named - parameters.begin())};
     gradient.reset();
-    moment.gradient = moment.level - (account_.current() - base_);
+    const int64_t freed = moment.level - (account_.current() - base_);
+    // The gradient of a converted parameter is cast after its conversion's backward.
+    const bool cast = named->converted && freed > 0 && leaf_ != job_.precision.compute;
+    moment.gradient = cast ? named->numel() * bytes_of(leaf_) : freed;
+    if (cast) moment.peak = std::max(moment.peak, moment.level + moment.gradient);
+    moment.level += moment.gradient - freed;
     moments_->push_back(moment);
     account_.reset_peak();
   }
@@ -338,6 +347,7 @@ class Recorder {
   Model& model_;
   torch::Device device_;
   Job job_;
+  DType leaf_;
   const ModelSpec& spec_;
   Profiled profiled_;
   std::vector<Layer> layers_;

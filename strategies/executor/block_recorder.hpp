@@ -3,9 +3,9 @@
 #pragma once
 #include <vector>
 
+#include "strategies/contract/block_profile.hpp"
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/module.hpp"
-#include "strategies/program/block_profile.hpp"
 
 namespace runner {
 

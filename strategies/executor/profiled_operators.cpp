@@ -117,6 +117,12 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(const Tensor&, const Tens
   return {like(x, mask[0]), like(weight, mask[1]), like(weight, mask[2])};
 }
 
+/// CUDA's libraries copy what a convolution reads and writes to another layout.
+std::vector<Tensor> copies_in_other_layout(const Tensor& x, const Tensor& weight, const Tensor& y) {
+  if (!runner::on_cuda(x)) return {};
+  return {at::empty_like(x), at::empty_like(weight), at::empty_like(y)};
+}
+
 Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Tensor>&, c10::SymIntArrayRef stride,
                    c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool, c10::SymIntArrayRef, c10::SymInt) {
   // One number stands for all dimensions.
@@ -128,14 +134,18 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Te
     const int64_t seen = number(dilation, i) * (weight.size(i + 2) - 1) + 1;
     sizes.push_back((x.size(i + 2) + 2 * number(padding, i) - seen) / number(stride, i) + 1);
   }
-  return at::empty(sizes, x.options());
+  const auto y = at::empty(sizes, x.options());
+  const auto copies = copies_in_other_layout(x, weight, y);
+  return y;
 }
 
-std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor&, const Tensor& x, const Tensor& weight,
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& dy, const Tensor& x, const Tensor& weight,
                                                         at::OptionalSymIntArrayRef, c10::SymIntArrayRef,
                                                         c10::SymIntArrayRef, c10::SymIntArrayRef, bool,
                                                         c10::SymIntArrayRef, c10::SymInt, std::array<bool, 3> mask) {
-  return {like(x, mask[0]), like(weight, mask[1]), Tensor()};
+  const std::tuple gradients{like(x, mask[0]), like(weight, mask[1]), Tensor()};
+  const auto copies = copies_in_other_layout(x, weight, dy);
+  return gradients;
 }
 
 /// Operators that convert all arguments to one dtype.
@@ -241,7 +251,7 @@ void register_profiled_operators() {
     for (const char* name : {"logical_and.out", "logical_or.out"}) aten.impl(name, write_binary);
     aten.impl("nan_to_num.out", write_numbers);
     aten.impl("huber_loss_backward.out", write_huber_gradient);
-    aten.impl("logical_not.out", write_unary);
+    for (const char* name : {"abs.out", "logical_not.out"}) aten.impl(name, write_unary);
     aten.impl("relu", relu);
     aten.impl("isnan", isnan);
     aten.impl("huber_loss", huber_loss);

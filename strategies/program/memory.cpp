@@ -148,9 +148,8 @@ class Replay {
       case Op::recompute:
         return recompute(instruction.block);
       case Op::backward:
-        return backward(instruction.block);
       case Op::backward_input:
-        return backward_input(instruction.block);
+        return backward(instruction.op, instruction.block);
       case Op::backward_weight:
         return follow(Op::backward_weight, instruction.block);
       case Op::start_reduce:
@@ -158,13 +157,13 @@ class Replay {
       case Op::wait_reduce:
         return gradients_.wait_reduce(instruction.unit, instruction.axis);
       case Op::receive_input:
-        return pass_on(blocks_.input(instruction.block));
+        return pass_on(input_bytes(job_, instruction.block));
       case Op::receive_gradient:
-        return pass_on(blocks_.output(instruction.block));
+        return pass_on(output_bytes(job_, instruction.block));
       case Op::send_output:
-        return send(instruction, blocks_.output(instruction.block));
+        return send(instruction, output_bytes(job_, instruction.block));
       case Op::send_gradient:
-        return send(instruction, blocks_.input(instruction.block));
+        return send(instruction, input_bytes(job_, instruction.block));
       case Op::norm:
         return update();
       case Op::update:
@@ -240,16 +239,17 @@ class Replay {
   }
 
   void run_with_graph(size_t block) {
-    int64_t saved = blocks_.saved(block);
-    if (job_.recomputes(block)) saved = 0;
-    if (job_.begins_recomputation(block)) {
-      saved = blocks_.input(block);
+    if (!job_.recomputes(block)) {
+      hold_at_peak(block, blocks_.forward_peak(block));
+      return hold(block, blocks_.saved(block));
+    }
+    const bool keeps = job_.begins_recomputation(block);
+    if (keeps) {
       if (job_.host_checkpoints && pass_->last_kept) hold(*pass_->last_kept, 0);  // its input was copied to host memory
       pass_->last_kept = block;
     }
-    hold_at_peak(block, saved + blocks_.output(block));
-    for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak);
-    hold(block, saved);
+    hold_at_peak(block, blocks_.forward_without_graph(block, /*trains=*/true));
+    hold(block, keeps ? blocks_.input(block) : 0);
   }
 
   /// The gradient of the block's output exists in addition.
@@ -258,8 +258,7 @@ class Replay {
     const int64_t gradient = blocks_.output(block);
     converted_.make(micro_batch_, block);
     pass_on(0);
-    for (int64_t peak : blocks_.forward_peaks(block)) hold_at_peak(block, peak + gradient);
-    hold_at_peak(block, blocks_.saved(block) + blocks_.output(block) + gradient);
+    hold_at_peak(block, blocks_.forward_peak(block) + gradient);
     hold(block, blocks_.saved(block));
     const bool next_follows = joins_recomputation(*job_.model, job_.recompute, block + 1);
     pass_on(gradient + (next_follows ? blocks_.output(block) : 0));
@@ -277,9 +276,8 @@ class Replay {
     const bool takes = gradients_.takes() && micro_batch_ == 0;
     const auto [found, fresh] = events_.try_emplace({part, block, takes});
     if (fresh)
-      found->second = part == Op::backward         ? blocks_.backward(block, takes)
-                      : part == Op::backward_input ? blocks_.backward_input(block, takes)
-                                                   : blocks_.backward_weight(block, takes);
+      found->second =
+          part == Op::backward_weight ? blocks_.backward_weight(block, takes) : blocks_.backward(block, takes);
     return found->second;
   }
 
@@ -305,20 +303,14 @@ class Replay {
       }
   }
 
-  void backward_input(size_t block) {
+  /// `part`: the whole, or the first part.
+  void backward(Op part, size_t block) {
     pass_on(0);
-    follow(Op::backward_input, block);
-    converted_.drop(micro_batch_, block);
-    pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
-  }
-
-  void backward(size_t block) {
-    pass_on(0);
-    follow(Op::backward, block);
+    follow(part, block);
     converted_.drop(micro_batch_, block);
     pass_on(job_.model->passes_gradient(block) ? blocks_.input(block) : 0);
     // The gradient that goes to the stage before is counted until it is sent.
-    if (job_.model->stage && block == job_.model->first_trained_block())
+    if (part == Op::backward && job_.model->stage && block == job_.model->first_trained_block())
       for (size_t b = 0; b < pass_->held.size(); ++b) hold(b, 0);
   }
 

@@ -27,7 +27,6 @@ struct Sum {
 std::map<ChannelOfStages, Sum> messages(const Job& job, const ParallelPlan& plan) {
   std::map<ChannelOfStages, Sum> sums;
   if (!job.model->stage) return sums;
-  const BlockMemory blocks(job, plan.parameter);
   for (const auto& [i, count] : repeated_instructions(job, plan)) {
     if (!is_transfer(i.op)) continue;
     const auto& stage = *job.model->stage;
@@ -35,7 +34,7 @@ std::map<ChannelOfStages, Sum> messages(const Job& job, const ParallelPlan& plan
     const int lower = (stage.stage_of[i.block] - (of_input ? 1 : 0)) % stage.ranks;
     const bool gradients = i.op == Op::receive_gradient || i.op == Op::send_gradient;
     sums[{.lower_rank = lower, .gradients = gradients}].add(
-        count, count * (of_input ? blocks.input(i.block) : blocks.output(i.block)));
+        count, count * (of_input ? input_bytes(job, i.block) : output_bytes(job, i.block)));
   }
   return sums;
 }

@@ -48,7 +48,6 @@ TinyRun large_run() {
 void add_calls(const TinyRun& run, int rank, const Job& job, const ParallelPlan& plan, Calls& all) {
   const Mesh& mesh = plan.mesh;
   const UnitCollectives collectives(job, plan);
-  const BlockMemory blocks(job, plan.parameter);
   const auto group = [&](Axis axis) { return std::pair(mesh.group(rank, axis).ranks(), rank); };
   for (const auto& i : step_program(*job.model, plan, job.recompute, run.accumulation)) {
     for (const auto& call : block_calls(job, plan, i))
@@ -65,7 +64,8 @@ void add_calls(const TinyRun& run, int rank, const Job& job, const ParallelPlan&
     const bool up = i.op == Op::send_output || i.op == Op::receive_gradient;
     const int other = ranks[static_cast<size_t>((place + (up ? 1 : count - 1)) % count)];
     const bool input = i.op == Op::receive_input || i.op == Op::send_gradient;
-    const Call call{Collective::transfer, 1, input ? blocks.input(i.block) : blocks.output(i.block), i.micro_batch};
+    const Call call{Collective::transfer, 1, input ? input_bytes(job, i.block) : output_bytes(job, i.block),
+                    i.micro_batch};
     if (i.op == Op::send_output || i.op == Op::send_gradient)
       all.sent[{rank, other}].push_back(call);
     else

@@ -1,4 +1,4 @@
-// What a split backward keeps for its second part, and how its FLOPs are divided.
+// Which parameters have their gradients in the second part of a split backward, and how its FLOPs are divided.
 #include "strategies/program/split_backward.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -25,40 +25,16 @@ ModelSpec spec_of(const std::string& family, const std::vector<std::string>& fro
   return make_spec(recipe, vocab, seq_len);
 }
 
-/// Elements per token of all tensors.
-double kept(const ModelSpec& spec, size_t block) {
-  double elements = 0;
-  for (const auto& tensor : tensors_kept_for_weights(spec, block)) elements += tensor.elements_per_token;
-  return elements;
-}
-
 }  // namespace
-
-TEST_CASE("a split backward keeps each input and each gradient of a product once") {
-  const auto gpt = spec_of("gpt");
-  // Inputs of qkv and of the output projection, and the gradients of their results.
-  CHECK(kept(gpt, 1) == dim + dim + 3 * dim + dim);
-  CHECK(kept(gpt, 2) == dim + 4 * dim + 4 * dim + dim);
-  const auto llama = spec_of("llama");
-  CHECK(kept(llama, 1) == dim + dim + 3 * dim + dim);  // queries, keys and values share their input
-  const auto hidden = static_cast<double>(llama.blocks[2].parameters[llama.blocks[2].parameters.size() - 1].shape[1]);
-  CHECK(kept(llama, 2) == dim + 2 * hidden + hidden + dim);
-  CHECK(kept(gpt, 0) == 0);  // the embedding and the head have no second part
-  CHECK(kept(gpt, 3) == 0);
-}
 
 TEST_CASE("frozen matrices need nothing in the second part, and adapters need their own products") {
   const auto frozen = spec_of("gpt", {"blocks.0.mlp.up.*", "blocks.0.attention.*"});
   CHECK(!has_later_products(frozen.blocks[1]));
-  CHECK(kept(frozen, 1) == 0);
-  CHECK(kept(frozen, 2) == 4 * dim + dim);
   Recipe::FineTune lora;
   lora.method = "lora";
   lora.rank = 2;
   lora.targets = {"qkv"};
   const auto adapted = spec_of("gpt", {}, lora);
-  // A: the input and its result's gradient; B: A's result and the gradient of the sum.
-  CHECK(kept(adapted, 1) == (dim + 2) + (2 + 3 * dim));
   CHECK(weight_flops_per_token(adapted, 1) == 2 * (2 * dim + 2 * 3 * dim));
 }
 

@@ -43,15 +43,17 @@ class Workplace {
  public:
   const fs::path& path() const { return folder_.path; }
   fs::path home() const { return path() / "home"; }
-  /// From now on, `runner` is a copy of the program, and its worker is this shell script. With an empty script, there
-  /// is no worker. In the script, `emit JSON` sends an event.
+  /// From now on, `runner` is a copy of the program, and its worker is this shell script; the real worker predicts memory.
+  /// With an empty script, there is no worker. In the script, `emit JSON` sends an event.
   void replace_worker(const std::string& script) {
     program_ = (path() / "bin" / "runner").string();
     fs::create_directories(path() / "bin");
     fs::copy_file(RUNNER_BINARY_DIR "/bin/runner", program_, fs::copy_options::skip_existing);  // it may be running
     fs::remove(worker());
     if (script.empty()) return;
-    write("bin/runner-worker", "#!/bin/sh\nemit() { echo \"$1\" >/proc/self/fd/$RUNNER_EVENT_FD; }\n" + script + "\n");
+    write("bin/runner-worker", "#!/bin/sh\n[ \"$1\" = --profiles ] && exec " RUNNER_BINARY_DIR
+                               "/bin/runner-worker \"$@\"\nemit() { echo \"$1\" >/proc/self/fd/$RUNNER_EVENT_FD; }\n" +
+                                   script + "\n");
     fs::permissions(worker(), fs::perms(0755));
   }
   fs::path worker() const { return path() / "bin" / "runner-worker"; }

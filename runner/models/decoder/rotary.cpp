@@ -3,6 +3,7 @@
 #include "runner/base/error.hpp"
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/sequences.hpp"
+#include "strategies/contract/profiled.hpp"
 
 namespace runner::decoder {
 
@@ -18,11 +19,17 @@ RotaryTable::Slice RotaryTable::first(int64_t seq_len, torch::Device device, tor
   const bool longer = !frequencies_.long_angles.empty() && seq_len > frequencies_.longer_than;
   if (!table_.cos.defined() || table_.cos.device() != device || table_.cos.scalar_type() != dtype || longer != long_) {
     torch::NoGradGuard no_grad;
+    long_ = longer;
+    if (device.is_meta() && ProfiledScope::current()) {
+      const auto half = static_cast<int64_t>(frequencies_.angles.size());
+      const auto empty = [&] { return at::empty({max_seq_len_, 1, half}, torch::dtype(dtype).device(device)); };
+      table_ = {empty(), empty()};
+      return {table_.cos.narrow(0, 0, seq_len), table_.sin.narrow(0, 0, seq_len)};
+    }
     auto frequencies = torch::tensor(longer ? frequencies_.long_angles : frequencies_.angles, torch::kFloat64);
     auto angles = at::outer(at::arange(max_seq_len_, torch::kFloat64), frequencies).unsqueeze(1);
     table_ = {angles.cos().mul_(frequencies_.factor).to(device, dtype),
               angles.sin().mul_(frequencies_.factor).to(device, dtype)};
-    long_ = longer;
   }
   return {table_.cos.narrow(0, 0, seq_len), table_.sin.narrow(0, 0, seq_len)};
 }

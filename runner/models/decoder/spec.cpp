@@ -1,10 +1,10 @@
-// The blocks of a decoder: parameters, FLOPs and saved activations. moments.cpp has the moments of high memory use.
+// The blocks of a decoder: parameters, FLOPs and collectives.
 #include <algorithm>
 
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
+#include "runner/models/context_spec.hpp"
 #include "runner/models/decoder/decoder.hpp"
-#include "runner/models/decoder/moments.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
@@ -16,30 +16,23 @@ namespace {
 /// Builds the blocks of one model.
 class Blocks {
  public:
-  Blocks(const Recipe::Model& model, int64_t seq_len, bool packed, const TensorDivision& division,
-         const ContextDivision& context)
+  Blocks(const Recipe::Model& model, int64_t seq_len, const TensorDivision& division, const ContextDivision& context)
       : model_(model),
         division_(division),
+        context_(context),
         decoder_(decoder_of(model)),
         hidden_(decoder_.dim, division),
-        seq_len_(seq_len),
-        packed_(packed),
-        moments_(model, decoder_, seq_len, division, context) {}
+        seq_len_(seq_len) {}
 
   BlockSpec attention(const std::string& layer, int64_t number) const {
     BlockSpec block{.name = layer + ".attention", .layer = layer, .variant = variant(number)};
     add_attention(block, layer, number);
-    moments_.context(number).change(block);
-    block.backward_moments = moments_.attention(block, number);
-    block.moments_without_graph = moments_.attention_without_graph(number, packed_);
     return block;
   }
 
   BlockSpec mlp(const std::string& layer) const {
     BlockSpec block{.name = layer + ".mlp", .layer = layer};
     add_mlp(block, layer);
-    block.backward_moments = moments_.mlp(block);
-    block.moments_without_graph = moments_.mlp_without_graph();
     return block;
   }
 
@@ -50,14 +43,7 @@ class Blocks {
     block.parameters = first.parameters;
     block.parameters.insert(block.parameters.end(), second.parameters.begin(), second.parameters.end());
     block.forward_flops_per_token = first.forward_flops_per_token + second.forward_flops_per_token;
-    block.saved = first.saved;
-    block.saved.compute_elements_per_token += second.saved.compute_elements_per_token - moments_.input();  // one input
-    block.saved.float32_per_token += second.saved.float32_per_token;
-    block.inputs = first.inputs;
-    block.inputs.insert(block.inputs.end(), second.inputs.begin(), second.inputs.end());
     block.output_elements_per_token = hidden_.stream;
-    block.backward_moments = moments_.parallel(first, second);
-    block.moments_without_graph = moments_.parallel_without_graph(first, second);
     add_parallel_traffic(block);
     block.over_context_axis = first.over_context_axis;
     return block;
@@ -113,19 +99,6 @@ class Blocks {
     add(block, std::move(weight));
   }
 
-  /// What a branch saves outside of its products: its input, the input of its first products if that is another tensor, and the input of a
-  /// norm after it; and the norms' statistics.
-  void add_ends(BlockSpec& block) const {
-    const double statistics = layer_norm() ? 2 : 1;
-    block.saved.compute_elements_per_token += moments_.input() + moments_.product_input();
-    if (decoder_.norm_before)
-      block.saved.float32_per_token += decoder_.parallel ? statistics : division_.of_rows(statistics);
-    block.output_elements_per_token = hidden_.stream;
-    add_enter(block, hidden_.all, division_);
-    if (!decoder_.norm_after) return;
-    block.saved.compute_elements_per_token += hidden_.stream;
-    block.saved.float32_per_token += division_.of_rows(statistics);
-  }
   /// Of the last product. A norm after it needs its values.
   void add_last_sum(BlockSpec& block) const {
     add_leave(block, {.elements_per_token = hidden_.all, .of_output = !decoder_.norm_after}, division_);
@@ -156,30 +129,15 @@ class Blocks {
     if (d.norm_after) add_norm(block, layer + ".attention_post_norm");
 
     const auto part = d.divided(division_);
-    const auto own_q = part.query_dim(), own_kv = part.key_dim();
-    const auto form = attention_form(model_, number);
-    const int64_t seen = form.window > 0 ? std::min(form.window, seq_len_) : seq_len_;
-    block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(own_q, seen);
-    add_ends(block);
+    const int64_t window = attention_form(model_, number).window,
+                  seen = window > 0 ? std::min(window, seq_len_) : seq_len_;
+    block.forward_flops_per_token =
+        matrix_flops_per_token(block.parameters) + attention_flops_per_token(part.query_dim(), seen);
+    block.output_elements_per_token = hidden_.stream;
+    add_enter(block, hidden_.all, division_);
     add_norm_sums(block);
     add_last_sum(block);
-    // Rotated q and k, v, attention output. Attention with dropout saves k and v repeated for every query head. Without a
-    // fused kernel there is no log-sum-exp.
-    const bool dropout = model_.dropout > 0, fused = moments_.fused(number);
-    block.saved.compute_elements_per_token += static_cast<double>(2 * own_q + 2 * (dropout ? own_q : own_kv));
-    const auto name = layer + ".attention.";
-    if (moments_.product_input() > 0)
-      block.inputs.push_back({.matrices = {name + "wq.weight", name + "wk.weight", name + "wv.weight"},
-                              .elements_per_token = moments_.product_input()});
-    const bool windowed = form.window > 0 && form.window < seq_len_;
-    if (fused && !windowed) block.saved.repeated_in_fp32_per_token = static_cast<double>(2 * (own_q - own_kv));
-    if (fused)
-      (windowed ? block.saved.host_float32_per_token : block.saved.float32_per_token) +=
-          static_cast<double>(part.n_heads);
-    if (d.qk_norm == Decoder::QkNorm::none) return;
-    block.saved.compute_elements_per_token += static_cast<double>(own_q + own_kv);
-    block.saved.float32_per_token +=
-        d.qk_norm == Decoder::QkNorm::head ? static_cast<double>(part.n_heads + part.kv_heads) : 2;
+    add_context_traffic(block, {.heads = part.n_heads, .key_heads = part.kv_heads, .head_dim = d.head_dim}, context_);
   }
 
   void add_mlp(BlockSpec& block, const std::string& layer) const {
@@ -190,26 +148,17 @@ class Blocks {
     add_linear(block, layer + ".mlp.w2", d.dim, d.hidden, residual_std(model_), {.dim = 1}, d.biases.mlp);
     if (d.norm_after) add_norm(block, layer + ".mlp_post_norm");
     block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
-    add_ends(block);
+    block.output_elements_per_token = hidden_.stream;
+    add_enter(block, hidden_.all, division_);
     add_last_sum(block);
-    // Gate, up and their product; or the input of the activation and its result, which for relu are saved once.
-    const bool once = !d.gated && activation_of(model_) == "relu";
-    const auto own_hidden = static_cast<double>(d.divided(division_).hidden);
-    block.saved.compute_elements_per_token += (d.gated ? 3 : once ? 1 : 2) * own_hidden;
-    const auto name = layer + ".mlp.";
-    if (moments_.product_input() > 0)
-      block.inputs.push_back(
-          {.matrices = {name + "w1.weight", name + "w3.weight"}, .elements_per_token = moments_.product_input()});
-    if (!once) block.inputs.push_back({.matrices = {name + "w2.weight"}, .elements_per_token = own_hidden});
   }
 
   const Recipe::Model& model_;
   const TensorDivision& division_;
+  const ContextDivision& context_;
   Decoder decoder_;
   HiddenElements hidden_;
   int64_t seq_len_;
-  bool packed_;  ///< rows may have several sequences
-  Moments moments_;
 };
 
 /// Tables of cos and sin that the layers use.
@@ -224,17 +173,12 @@ int64_t rotary_tables(const Recipe::Model& model) {
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len, RowKind rows,
                     const TensorDivision& division, const ContextDivision& context) {
-  const Blocks blocks(model, seq_len, rows != RowKind::one_sequence, division, context);
+  const Blocks blocks(model, seq_len, division, context);
   ModelSpec spec;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
-  auto embedding = embedding_block(
+  spec.blocks.push_back(embedding_block(
       model, {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, TensorSplit{})},
-      division);
-  const HiddenElements hidden(model.dim, division);
-  if (embedding_multiplier(model) != 1 && model.dropout == 0)
-    embedding.backward_moments.insert(embedding.backward_moments.begin(),
-                                      {.compute_elements_per_token = 2 * hidden.stream});
-  spec.blocks.push_back(std::move(embedding));
+      division));
   spec.buffer_elements = rotary_tables(model) * model.max_seq_len * decoder_of(model).rotary_dim;
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
@@ -250,18 +194,8 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(text_label_head_block(model, std::move(norm), seq_len));
     return spec;
   }
-  const auto memory = blocks.layer_norm() ? NormMemory{.saved_float32 = 2}
-                                          : NormMemory{.saved_float32 = 1,
-                                                       .temporaries = 2.0 * static_cast<double>(model.dim),
-                                                       .widened = 2.0 * static_cast<double>(model.dim)};
-  auto head = head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, memory, division);
-  if (model.logits_softcap > 0) add_softcap(head, division.most(vocab_size));
-  if (!blocks.layer_norm()) {
-    MomentsWithoutGraph norm(model, seq_len);
-    norm.add_rms_norm(hidden.stream, hidden.stream, division.of_rows(1));
-    head.moments_without_graph = norm.list;
-  }
-  spec.blocks.push_back(std::move(head));
+  spec.blocks.push_back(
+      head_block(model, blocks.norm("head.norm", model.dim, blocks.layer_norm()), vocab_size, division));
   return spec;
 }
 

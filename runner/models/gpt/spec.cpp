@@ -4,7 +4,6 @@
 #include "runner/models/context_spec.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
-#include "runner/models/moments_without_graph.hpp"
 #include "runner/models/spec_parts.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -43,79 +42,7 @@ void divide_all(BlockSpec& block, const TensorDivision& division) {
   for (auto& parameter : block.parameters) divide(parameter, division);
 }
 
-/// Elements per token on the rank with the most.
-struct Elements {
-  Elements(const Recipe::Model& model, const TensorDivision& division)
-      : hidden(model.dim, division),
-        masked(division.of_rows(masked_elements(model))),
-        heads(division.most(model.n_heads)),
-        columns(heads * (model.dim / model.n_heads)),
-        mlp_columns(division.most(hidden_dim(model))),
-        q(static_cast<double>(columns)),
-        mlp(static_cast<double>(mlp_columns)) {}
-  HiddenElements hidden;
-  double masked;  ///< the gradient of a branch, if it is not the residual's
-  int64_t heads, columns, mlp_columns;
-  double q;    ///< queries, keys, values or the result of attention
-  double mlp;  ///< the input of GELU
-  /// The gradient of the last product, in addition to the residual's.
-  double last_gradient() const { return hidden.gathers ? hidden.all : masked; }
-};
-
-/// Moments of high memory use in backward, in order: output projection, attention, input projection, norm.
-std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe::Model& model, const Elements& e,
-                                            int64_t seq_len, const ContextNumbers& context) {
-  const auto& h = e.hidden;
-  const double saved = block.saved.compute_elements_per_token;
-  const int64_t out = elements_of(block.parameters, {".out.weight", ".out.bias"});
-  const int64_t qkv = elements_of(block.parameters, {".qkv.weight", ".qkv.bias"});
-  const double beside = 2 * h.stream + h.all;  // input, residual's gradient, normed input
-  auto attention = model.dropout > 0 ? dropout_attention_moment(e.heads, seq_len, beside + 9 * e.q)
-                                     : MemoryMoment{.compute_elements_per_token = beside + 8 * e.q};
-  if (context.keys_travel()) attention = context.backward(beside);
-  attention.arrived = out;
-  auto exchange = context.backward_exchange(beside);  // only with ulysses
-  exchange.arrived = out;
-  std::vector<MemoryMoment> moments = {
-      {.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.q,
-       .arriving = out,
-       .released_per_token = e.last_gradient(),
-       .out_features = model.dim,
-       .in_features = e.columns},
-      attention,
-      {.compute_elements_per_token = beside + 3 * e.q + h.all,
-       .arrived = out,
-       .arriving = qkv,
-       .released_per_token = h.all,
-       .out_features = 3 * e.columns,
-       .in_features = model.dim},
-      {.compute_elements_per_token = 4 * h.stream, .arrived = block.parameter_count()}};
-  if (context.of_heads() > 0) moments.insert(moments.begin() + 2, exchange);
-  return moments;
-}
-
-/// Input and its norm, queries, keys and values, and the result exist until the end.
-std::vector<MemoryMoment> attention_without_graph(const Recipe::Model& model, const Elements& e, int64_t seq_len,
-                                                  bool packed, const TensorDivision& division,
-                                                  const ContextNumbers& context) {
-  const double x = e.hidden.stream + e.hidden.all, qkv = 3 * e.q;
-  MomentsWithoutGraph moments(model, seq_len, division);
-  moments.add_product(x, 3 * e.columns, model.dim);
-  if (context.keys_travel()) {
-    moments.add(context.forward(x));
-  } else {
-    const double beside = x + qkv + context.of_heads();
-    if (context.of_heads() > 0) moments.add(context.forward_exchanges(x));
-    moments.add_fused_attention(beside, e.q, packed);
-    moments.add_dropout_attention(beside, e.q, /*repeats=*/false);
-  }
-  moments.add_product(x + qkv + e.q, model.dim, e.columns);
-  moments.add_leave(x + qkv + e.q, e.hidden.all);
-  moments.add_dropout(x + qkv + e.q + e.hidden.stream, e.hidden.stream);
-  return moments.list;
-}
-
-BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool packed,
+BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len,
                           const TensorDivision& division, const ContextDivision& context) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
@@ -126,59 +53,15 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
   add_linear(block, model, layer + ".attention.out", dim, dim, residual_std(model), {.dim = 1, .unit = head});
   divide_all(block, division);
 
-  const Elements e(model, division);
-  const auto& h = e.hidden;
+  const HiddenElements h(dim, division);
+  const int64_t heads = division.most(model.n_heads);
   block.forward_flops_per_token =
-      matrix_flops_per_token(block.parameters) + attention_flops_per_token(e.columns, seq_len);
-  // Block input, normed input, q k v, attention output.
-  block.saved.compute_elements_per_token = h.stream + h.all + 4 * e.q;
-  // Mean and reciprocal deviation of the norm, and attention's log-sum-exp, which attention with dropout does not save.
-  block.saved.float32_per_token = division.of_rows(2) + (model.dropout > 0 ? 0.0 : static_cast<double>(e.heads));
-  block.inputs = {{.matrices = {layer + ".attention.qkv.weight"}, .elements_per_token = h.all}};
+      matrix_flops_per_token(block.parameters) + attention_flops_per_token(heads * head, seq_len);
   block.output_elements_per_token = h.stream;
-  const ContextNumbers numbers(
-      {.heads = e.heads, .key_heads = e.heads, .head_dim = head, .seq_len = seq_len, .drops = model.dropout > 0},
-      context);
-  numbers.change(block);
-  block.backward_moments = attention_moments(block, model, e, seq_len, numbers);
-  block.moments_without_graph = attention_without_graph(model, e, seq_len, packed, division, numbers);
+  add_context_traffic(block, {.heads = heads, .key_heads = heads, .head_dim = head}, context);
   add_enter(block, h.all, division);
   add_leave(block, {.elements_per_token = h.all, .of_output = true}, division);
   return block;
-}
-
-/// Moments of high memory use in backward, in order: second projection, GELU, first projection, norm.
-std::vector<MemoryMoment> mlp_moments(const BlockSpec& block, const Recipe::Model& model, const Elements& e) {
-  const auto& h = e.hidden;
-  const double saved = block.saved.compute_elements_per_token;
-  const int64_t down = elements_of(block.parameters, {".down.weight", ".down.bias"});
-  const int64_t up = elements_of(block.parameters, {".up.weight", ".up.bias"});
-  return {{.compute_elements_per_token = saved + h.stream + e.last_gradient() + e.mlp,
-           .arriving = down,
-           .released_per_token = e.mlp + e.last_gradient(),
-           .out_features = model.dim,
-           .in_features = e.mlp_columns},
-          {.compute_elements_per_token = saved + h.stream + e.mlp, .arrived = down},
-          {.compute_elements_per_token = saved - e.mlp + h.stream + h.all,
-           .arrived = down,
-           .arriving = up,
-           .released_per_token = h.all + e.mlp,
-           .out_features = e.mlp_columns,
-           .in_features = model.dim},
-          {.compute_elements_per_token = 4 * h.stream, .arrived = block.parameter_count()}};
-}
-
-/// The input's norm and GELU's input are freed before the second projection.
-std::vector<MemoryMoment> mlp_without_graph(const Recipe::Model& model, const Elements& e,
-                                            const TensorDivision& division) {
-  const auto& h = e.hidden;
-  MomentsWithoutGraph moments(model, /*seq_len=*/0, division);
-  moments.add_product(h.stream + h.all, e.mlp_columns, model.dim);
-  moments.add(h.stream + h.all + 2 * e.mlp);
-  moments.add_product(h.stream + e.mlp, model.dim, e.mlp_columns);
-  moments.add_leave(h.stream + e.mlp, h.all);
-  moments.add_dropout(2 * h.stream + e.mlp, h.stream);
-  return moments.list;
 }
 
 }  // namespace
@@ -192,16 +75,8 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer, const 
   divide_all(block, division);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
-  const Elements e(model, division);
-  const auto& h = e.hidden;
-  // Block input, its norm, and GELU's input and output.
-  block.saved.compute_elements_per_token = h.stream + h.all + 2 * e.mlp;
-  block.saved.float32_per_token = division.of_rows(2);  // mean and reciprocal deviation of the norm
-  block.inputs = {{.matrices = {layer + ".mlp.up.weight"}, .elements_per_token = h.all},
-                  {.matrices = {layer + ".mlp.down.weight"}, .elements_per_token = e.mlp}};
+  const HiddenElements h(dim, division);
   block.output_elements_per_token = h.stream;
-  block.backward_moments = mlp_moments(block, model, e);
-  block.moments_without_graph = mlp_without_graph(model, e, division);
   add_enter(block, h.all, division);
   add_leave(block, {.elements_per_token = h.all, .of_output = true}, division);
   return block;
@@ -213,23 +88,20 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
                     const TensorDivision& division, const ContextDivision& context) {
   check_gpt(model);
   ModelSpec spec;
-  const bool packed = rows != RowKind::one_sequence;
   spec.batch = rows == RowKind::packed ? packed_fields(seq_len) : token_fields(seq_len);
   spec.blocks.push_back(embedding_block(
       model,
       {matrix_parameter("embedding.tokens.weight", vocab_size, model.dim, model.init_std, TensorSplit{}),
        matrix_parameter("embedding.positions.weight", model.max_seq_len, model.dim, model.init_std)},
-      division,
-      /*lookups=*/packed || context.divides() ? 2 : 1));
+      division));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);
-    spec.blocks.push_back(attention_block(model, layer, seq_len, packed, division, context));
+    spec.blocks.push_back(attention_block(model, layer, seq_len, division, context));
     spec.blocks.push_back(mlp_block(model, layer, division));
   }
   auto norm = norm_parameters(model, "head.norm");
-  spec.blocks.push_back(labels_texts(model)
-                            ? text_label_head_block(model, std::move(norm), seq_len)
-                            : head_block(model, std::move(norm), vocab_size, {.saved_float32 = 2}, division));
+  spec.blocks.push_back(labels_texts(model) ? text_label_head_block(model, std::move(norm), seq_len)
+                                            : head_block(model, std::move(norm), vocab_size, division));
   return spec;
 }
 

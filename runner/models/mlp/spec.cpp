@@ -27,29 +27,12 @@ BlockSpec input_block(int64_t features) {
   return block;
 }
 
-BlockSpec layer_block(const Recipe::Model& model, size_t index, int64_t in, int64_t out) {
+BlockSpec layer_block(size_t index, int64_t in, int64_t out) {
   const auto name = fmt::format("layers.{}", index);
   BlockSpec block{.name = name, .layer = name};
   add_linear(block, name, out, in);
-  const auto f = static_cast<double>(in), h = static_cast<double>(out);
-  const bool relu = activation_of(model) == "relu";
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
-  // The input, and what the activation saves: ReLU its result, which is the next block's input, others their own input.
-  block.saved.compute_elements_per_token = f + (relu ? 0 : h);
-  block.inputs = {{.matrices = {name + ".weight"}, .elements_per_token = f}};
-  block.output_elements_per_token = h;
-  const double mask = model.dropout > 0 ? h : 0;
-  const double input_gradient = index == 0 ? 0 : f;
-  if (model.dropout > 0)
-    block.forward_moments.push_back(
-        {.compute_elements_per_token = block.saved.compute_elements_per_token + h, .mask_bytes_per_token = mask});
-  block.backward_moments = {{.compute_elements_per_token = f + 3 * h, .mask_bytes_per_token = mask},
-                            {.compute_elements_per_token = f + h + input_gradient,
-                             .arriving = block.parameter_count(),
-                             .released_per_token = h,
-                             .out_features = out,
-                             .in_features = in},
-                            {.compute_elements_per_token = f + input_gradient, .arrived = block.parameter_count()}};
+  block.output_elements_per_token = static_cast<double>(out);
   return block;
 }
 
@@ -67,7 +50,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
   spec.blocks.push_back(input_block(*model.num_features));
   int64_t width = *model.num_features;
   for (size_t i = 0; i < model.hidden_sizes.size(); ++i) {
-    spec.blocks.push_back(layer_block(model, i, width, model.hidden_sizes[i]));
+    spec.blocks.push_back(layer_block(i, width, model.hidden_sizes[i]));
     width = model.hidden_sizes[i];
   }
   spec.blocks.push_back(task_head_block(width, outputs));

@@ -65,17 +65,7 @@ BlockSpec block_of(const json& from) {
          .init = {static_cast<Init::Kind>(parameter.at("init").get<int>()), parameter.at("scale")}});
   const double flops = from.at("flops_per_token");
   block.forward_flops_per_token = flops > 0 ? flops : matrix_flops_per_token(block.parameters);
-  const auto elements = [&](const char* key) { return from.at(key).at("elements").get<double>(); };
-  const auto bytes = [&](const char* key) { return from.at(key).at("bytes").get<double>(); };
-  block.saved = {.compute_elements_per_token = elements("saved"), .float32_per_token = bytes("saved") / 4};
-  block.output_elements_per_token = elements("output");
-  block.forward_moments = {
-      {.compute_elements_per_token = elements("forward_peak"), .mask_bytes_per_token = bytes("forward_peak")}};
-  block.backward_moments = {
-      {.compute_elements_per_token = elements("backward_peak"),
-       .mask_bytes_per_token = bytes("backward_peak"),
-       .arriving = block.parameter_count()},
-      {.compute_elements_per_token = 2 * block.output_elements_per_token, .arrived = block.parameter_count()}};
+  block.output_elements_per_token = from.at("output");
   return block;
 }
 

@@ -33,89 +33,23 @@ double flops_of(const Conv& conv) {
   return 2 * products * static_cast<double>(conv.values_out());
 }
 
-/// Values that a convolution and its BatchNorm save: their inputs.
-double saved_by(const Conv& conv) { return static_cast<double>(conv.values_in() + conv.values_out()); }
-
-double values_in(const Conv& conv) { return static_cast<double>(conv.values_in()); }
-double values_out(const Conv& conv) { return static_cast<double>(conv.values_out()); }
-
-ConvolutionSpec convolution_of(const Conv& conv) {
-  return {.in = conv.in,
-          .out = conv.out,
-          .kernel = conv.kernel,
-          .stride = conv.stride,
-          .size_in = conv.size_in,
-          .size_out = conv.size_out()};
-}
-
-int64_t parameters_of(const Conv& conv) { return convolution_of(conv).weight_elements() + 2 * conv.out; }
-
-/// The backward of a convolution and its norm. `values`: elements that exist, without the gradients of its result and of its input.
-void add_backward(BlockSpec& block, const Conv& conv, double values, int64_t& arrived, bool first = false) {
-  block.backward_moments.push_back(
-      {.compute_elements_per_token = values + values_out(conv) + (first ? 0 : values_in(conv)),
-       .arrived = arrived,
-       .arriving = parameters_of(conv),
-       .convolution = convolution_of(conv)});
-  arrived += parameters_of(conv);
-}
-
 BlockSpec stem_block(const Recipe::Model& model, ModelSpec& spec) {
   const Conv conv = stem_of(model);
   BlockSpec block{.name = "stem", .layer = "stem"};
   add_conv(block, spec, conv);
-  const double after = values_out(conv);
-  const auto pooled = static_cast<double>(conv.out * pooled_size(model) * pooled_size(model));
   block.forward_flops_per_token = flops_of(conv);
-  // Also the result of ReLU, which pooling saves, and the places of the maxima, int64.
-  block.saved.compute_elements_per_token = saved_by(conv) + after;
-  block.saved.float32_per_token = 2 * pooled;
-  block.output_elements_per_token = pooled;
-  block.forward_moments = {{.compute_elements_per_token = saved_by(conv), .convolution = convolution_of(conv)},
-                           {.compute_elements_per_token = saved_by(conv) + 2 * after}};
-  // The gradients of pooling and of ReLU; then the convolution, whose input has no gradient.
-  block.backward_moments = {{.compute_elements_per_token = block.saved.compute_elements_per_token + 2 * after}};
-  int64_t arrived = 0;
-  add_backward(block, conv, values_in(conv), arrived, /*first=*/true);
-  block.backward_moments.push_back({.compute_elements_per_token = values_in(conv), .arrived = arrived});
+  block.output_elements_per_token = static_cast<double>(conv.out * pooled_size(model) * pooled_size(model));
   return block;
 }
 
-/// What a layer has saved when its convolutions run: its input, the inputs and results of the branch's convolutions before, and the result
-/// of the shortcut. The shortcut and the branch share their input, and the result of ReLU is the input of the next convolution.
 BlockSpec layer_block(const ResidualLayer& layer, ModelSpec& spec) {
   BlockSpec block{.name = layer.name, .layer = layer.name};
-  const double input = values_in(layer.branch.front()), out = values_out(layer.branch.back());
-  double saved = input;
-  block.forward_moments.clear();
-  for (const auto& conv : layer.shortcut) {
-    add_conv(block, spec, conv);
-    block.forward_flops_per_token += flops_of(conv);
-    saved += out;
-    block.forward_moments.push_back({.compute_elements_per_token = saved, .convolution = convolution_of(conv)});
-  }
-  const double residual = layer.shortcut.empty() ? 0 : out;  // the result of the shortcut's norm
-  std::vector<double> saved_before;
-  for (const auto& conv : layer.branch) {
-    add_conv(block, spec, conv);
-    block.forward_flops_per_token += flops_of(conv);
-    if (&conv != &layer.branch.front()) saved += values_in(conv);
-    saved_before.push_back(saved);
-    saved += values_out(conv);
-    block.forward_moments.push_back(
-        {.compute_elements_per_token = saved + residual, .convolution = convolution_of(conv)});
-  }
-  block.saved.compute_elements_per_token = saved;
-  block.output_elements_per_token = out;
-  block.saves_output = true;  // of ReLU
-  // The result of the last norm, that of the shortcut's, their sum, and the result of ReLU.
-  block.forward_moments.push_back({.compute_elements_per_token = saved + residual + 3 * out});
-  // The gradient of the sum exists until that of the input does.
-  block.backward_moments = {{.compute_elements_per_token = saved + 2 * out}};
-  int64_t arrived = 0;
-  for (size_t i = layer.branch.size(); i-- > 0;) add_backward(block, layer.branch[i], saved_before[i] + out, arrived);
-  for (const auto& conv : layer.shortcut) add_backward(block, conv, 2 * input, arrived);
-  block.backward_moments.push_back({.compute_elements_per_token = 2 * input, .arrived = arrived});
+  for (const auto* convolutions : {&layer.shortcut, &layer.branch})
+    for (const auto& conv : *convolutions) {
+      add_conv(block, spec, conv);
+      block.forward_flops_per_token += flops_of(conv);
+    }
+  block.output_elements_per_token = static_cast<double>(layer.branch.back().values_out());
   return block;
 }
 
@@ -139,12 +73,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
   const auto layers = layers_of(model);
   for (const auto& layer : layers) spec.blocks.push_back(layer_block(layer, spec));
   const auto& last = layers.back().branch.back();
-  BlockSpec head = task_head_block(last.out, outputs);
-  head.saved.compute_elements_per_token += static_cast<double>(last.values_out());
-  for (auto& moment : head.backward_moments)
-    moment.compute_elements_per_token += static_cast<double>(last.values_out());
-  head.backward_moments.back().compute_elements_per_token += static_cast<double>(last.values_out());
-  spec.blocks.push_back(std::move(head));
+  spec.blocks.push_back(task_head_block(last.out, outputs));
   spec.dim = last.out;
   return spec;
 }

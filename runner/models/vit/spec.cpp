@@ -26,54 +26,16 @@ void add_linear(BlockSpec& block, const Recipe::Model& model, const std::string&
 /// Patches through a convolution, the class token and the positions.
 BlockSpec embedding_block(const Recipe::Model& model) {
   BlockSpec block{.name = "embedding", .layer = "embedding"};
-  const int64_t tokens = tokens_of(model), patches = tokens - 1, pixels = pixels_of(model),
-                patch = 3 * model.patch_size * model.patch_size;
+  const int64_t tokens = tokens_of(model), patches = tokens - 1, patch = 3 * model.patch_size * model.patch_size;
   const Init init{Init::Kind::normal, model.init_std};
   block.parameters = {
       {.name = "embedding.class_token", .shape = {1, 1, model.dim}, .init = init},
       {.name = "embedding.positions", .shape = {1, tokens, model.dim}, .init = init},
       {.name = "embedding.patches.weight", .shape = {model.dim, 3, model.patch_size, model.patch_size}, .init = init},
       vector_parameter("embedding.patches.bias", model.dim, Init::Kind::zeros)};
-  const auto t = static_cast<double>(tokens), d = static_cast<double>(model.dim), x = static_cast<double>(pixels) / t;
-  block.forward_flops_per_token = 2.0 * static_cast<double>(patches * patch) * d / t;
-  block.saved.compute_elements_per_token = 2 * x;  // the image, and its patches as rows
-  block.output_elements_per_token = d;
-  block.forward_moments = {{.compute_elements_per_token = 2 * x + 3 * d}};
-  const int64_t patch_elements = elements_of(block.parameters, {".patches.weight", ".patches.bias"});
-  block.backward_moments = {{.compute_elements_per_token = 2 * x + 2 * d,
-                             .arriving = patch_elements,
-                             .released_per_token = d,
-                             .out_features = model.dim,
-                             .in_features = patch},
-                            {.compute_elements_per_token = 2 * x + d, .arrived = block.parameter_count()}};
+  block.forward_flops_per_token = 2.0 * static_cast<double>(patches * patch * model.dim) / static_cast<double>(tokens);
+  block.output_elements_per_token = static_cast<double>(model.dim);
   return block;
-}
-
-/// Moments of high memory use in backward, in order: output, attention, values, keys, queries, norm.
-std::vector<MemoryMoment> attention_moments(const BlockSpec& block, const Recipe::Model& model) {
-  const auto d = static_cast<double>(model.dim), saved = block.saved.compute_elements_per_token;
-  const double masked = masked_elements(model);
-  const auto elements = [&](const char* name) {
-    return elements_of(block.parameters, {std::string(".") + name + ".weight", std::string(".") + name + ".bias"});
-  };
-  const int64_t out = elements("out"), v = elements("value"), k = elements("key"), q = elements("query");
-  const auto product = [&](double width, int64_t arrived, int64_t arriving) {
-    return MemoryMoment{.compute_elements_per_token = width * d,
-                        .arrived = arrived,
-                        .arriving = arriving,
-                        .released_per_token = d,
-                        .out_features = model.dim,
-                        .in_features = model.dim};
-  };
-  auto first = product(0, 0, out);
-  first.compute_elements_per_token = saved + 2 * d + masked;
-  first.released_per_token = masked;
-  return {first,
-          {.compute_elements_per_token = 11 * d, .arrived = out},
-          product(7, out, v),
-          product(7, out + v, k),
-          product(6, out + v + k, q),
-          {.compute_elements_per_token = 4 * d, .arrived = block.parameter_count()}};
 }
 
 BlockSpec attention_block(const Recipe::Model& model, const std::string& layer) {
@@ -84,14 +46,7 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer) 
   add_linear(block, model, layer + ".attention.out", model.dim, model.dim, true);
   block.forward_flops_per_token =
       matrix_flops_per_token(block.parameters) + attention_flops_per_token(model.dim, tokens_of(model));
-  // Block input, normed input, queries, keys, values, attention output.
-  block.saved.compute_elements_per_token = static_cast<double>(6 * model.dim);
-  block.saved.float32_per_token = 2 + static_cast<double>(model.n_heads);
-  std::vector<std::string> shared;
-  for (const char* name : {"query", "key", "value"}) shared.push_back(layer + ".attention." + name + ".weight");
-  block.inputs = {{.matrices = shared, .elements_per_token = static_cast<double>(model.dim)}};
   block.output_elements_per_token = static_cast<double>(model.dim);
-  block.backward_moments = attention_moments(block, model);
   return block;
 }
 
@@ -99,7 +54,7 @@ BlockSpec head_block(const Recipe::Model& model, int64_t outputs) {
   return one_token_head(task_head_block(model.dim, outputs),
                         {vector_parameter("norm.weight", model.dim, Init::Kind::ones),
                          vector_parameter("norm.bias", model.dim, Init::Kind::zeros)},
-                        model.dim, tokens_of(model));
+                        tokens_of(model));
 }
 
 ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKind, const TensorDivision&,

@@ -2,8 +2,11 @@
 // one rank, and torch-free.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
+
+#include "strategies/contract/precision.hpp"
 
 namespace runner {
 
@@ -14,6 +17,7 @@ struct BackwardMoment {
   /// The parameter whose gradient is passed on, by its place in BlockSpec::parameters; nullopt: the end.
   std::optional<size_t> parameter = {};
   int64_t gradient = 0;  ///< of that gradient, if it is a tensor of its own
+  bool operator==(const BackwardMoment&) const = default;
 };
 
 /// `peak` and `saved` include the block's input. A backward begins with what is saved and the gradient of the output, and ends with what
@@ -28,9 +32,23 @@ struct BlockProfile {
     std::vector<BackwardMoment> weight = {};    ///< the second part
     int64_t kept_for_weights = 0;               ///< between the two
     int64_t waiting = 0;                        ///< part of a tied parameter's gradient that waits for the other part
+    bool operator==(const Pass&) const = default;
   };
   Pass plain = {};
   Pass recomputed = {};  ///< `forward_peak` is that of the recomputation
+  bool operator==(const BlockProfile&) const = default;
+};
+using BlockProfiles = std::vector<BlockProfile>;  ///< of each block
+
+struct Job;
+
+/// Tells what the blocks of a model allocate. A ModelSpec has one.
+class BlockProfiler {
+ public:
+  virtual ~BlockProfiler() = default;
+  /// Of each block of job.model. `leaf`: the dtype of parameters in the model's slots. Thread-safe. Throws Error(environment) if the blocks
+  /// cannot be recorded here.
+  virtual std::shared_ptr<const BlockProfiles> profiles(const Job& job, DType leaf) const = 0;
 };
 
 }  // namespace runner
