@@ -19,7 +19,7 @@ Plan plan_on(const Recipe& given, const Topology& topology, bool several_supervi
   int threads = topology.threads_per_rank(recipe.devices.threads_per_rank);
   // The time of a simulation says nothing about the devices, and the time of devices nothing about a simulation.
   StepClock clock = topology.simulated ? StepClock() : source.clock(threads);
-  keep_descriptions(data_cache());
+  keep_descriptions(data_cache(), facts.onednn_isa);
   struct Dismissal {
     ~Dismissal() { dismiss_profile_worker(); }  // its memory is the training's
   } dismissal;

@@ -225,7 +225,7 @@ ExitCode with_recommendation(const RecommendOptions& options, const Recipe& give
   if (!resolve_mesh(recipe, topology, mistakes)) throw RecipeError(mistakes);
   recipe.strategy.name = "auto";
   const auto asked_batch = recipe.train.global_batch_size;
-  keep_descriptions(data_cache());
+  keep_descriptions(data_cache(), facts.onednn_isa);
   std::optional<int64_t> vocab;
   if (!recipe.model.vocab_size) vocab = tokenizer_vocab_size(recipe.data, data_cache());
   ClockSource source(topology, knowledge_here(facts, build_id()), shares_memory(recipe));

@@ -11,6 +11,7 @@
 #include "runner/models/decoder/hf_families.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
+#include "runner/models/plugin/spec.hpp"
 #include "runner/models/profiler.hpp"
 #include "runner/models/refuse_axes.hpp"
 #include "runner/models/spec_parts.hpp"
@@ -172,7 +173,9 @@ ModelSource source_of(const Recipe& recipe, int64_t vocab_size, int64_t seq_len,
                      .vocab_size = vocab_size,
                      .seq_len = seq_len,
                      .division = division,
-                     .context = context};
+                     .context = context,
+                     .threads = static_cast<int>(recipe.devices.threads_per_rank.value_or(1)),
+                     .code = plugin_digest(recipe.model)};
   source.recipe.model = recipe.model;
   source.recipe.fine_tune = recipe.fine_tune;
   source.recipe.plugins.converted = recipe.plugins.converted;

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "runner/config/key_table.hpp"
-#include "runner/config/model_families.hpp"
 
 namespace runner {
 
@@ -28,8 +27,7 @@ json values_of(const Recipe& recipe) {
 }
 
 Recipe recipe_from(const json& values) {
-  Recipe recipe;
-  recipe.model = family_defaults(values.at("model.name"));
+  Recipe recipe;  // without the defaults of a family: values that are not set are not written
   for (const auto& key : key_table()) {
     if (!counts(key)) continue;
     const auto value = values.find(key.dotted());
@@ -131,6 +129,8 @@ json to_json(const ModelSource& source) {
             source.task.mixes_labels}},
           {"vocab_size", source.vocab_size},
           {"seq_len", source.seq_len},
+          {"threads", source.threads},
+          {"code", source.code},
           {"tensor", {source.division.ranks, source.division.rank, source.division.sequence_parallel}},
           {"context", {source.context.ranks, source.context.rank, source.context.form}}};
 }
@@ -139,7 +139,9 @@ ModelSource source_from(const json& from) {
   ModelSource source{.recipe = recipe_from(from.at("recipe")),
                      .rows = from.at("rows"),
                      .vocab_size = from.at("vocab_size"),
-                     .seq_len = from.at("seq_len")};
+                     .seq_len = from.at("seq_len"),
+                     .threads = from.at("threads"),
+                     .code = from.at("code")};
   const auto &converted = from.at("converted"), &task = from.at("task"), &tensor = from.at("tensor"),
              &context = from.at("context");
   source.recipe.plugins.converted = {.patterns = converted.at(0).get<std::vector<std::string>>(),

@@ -19,6 +19,8 @@ struct ModelSource {
   int64_t vocab_size = 0, seq_len = 0;
   TensorDivision division = {};
   ContextDivision context = {};
+  int threads = 1;        ///< of a rank: operators of the CPU have scratch memory for each
+  std::string code = "";  ///< of model.plugin: the digest of the library
 };
 ModelSource source_of(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division,
                       const ContextDivision& context);

@@ -1,16 +1,12 @@
 #include "runner/models/profiler.hpp"
 
-#include <fcntl.h>
-
 #include <atomic>
-#include <fstream>
 #include <map>
 #include <mutex>
 
-#include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
-#include "runner/base/xxh3.hpp"
 #include "runner/models/plugin/spec.hpp"
+#include "runner/models/profile_file.hpp"
 #include "runner/plugins/ask_worker.hpp"
 #include "runner/plugins/conversation.hpp"
 
@@ -19,68 +15,41 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
-using Known = std::map<std::string, std::shared_ptr<const BlockProfiles>>;  ///< by question
 
 constexpr const char* purpose = "the prediction of memory";
 
-/// A file of answers about one source: the state of the worker that gave them, and then a line for each. Another state makes it void.
-class AnswerFile {
- public:
-  AnswerFile(const std::filesystem::path& folder, const std::string& source)
-      : path_(folder / ("profiles-" + xxh3_hex(source) + ".jsonl")), worker_(worker_identity(purpose)) {}
-
-  /// A line that another process has not written to its end is left out.
-  Known read() {
-    Known known;
-    std::ifstream file(path_);
-    std::string line;
-    if (!std::getline(file, line) || line != json(worker_).dump()) return known;
-    begun_ = true;
-    while (std::getline(file, line)) {
-      const auto one = json::parse(line, nullptr, /*allow_exceptions=*/false);
-      try {
-        if (one.is_object())
-          known[one.at("question").dump()] = std::make_shared<const BlockProfiles>(profiles_from(one.at("answer")));
-      } catch (const json::exception&) {  // damaged: asked again
-      }
-    }
-    return known;
-  }
-
-  /// Nothing is lost if it cannot be written: the worker is asked again.
-  void add(const std::string& question, const json& answer) {
-    std::string text = begun_ ? "" : json(worker_).dump() + "\n";
-    text += json{{"question", json::parse(question)}, {"answer", answer}}.dump() + "\n";
-    std::error_code ignored;
-    std::filesystem::create_directories(path_.parent_path(), ignored);
-    const int mode = begun_ ? 0 : O_TRUNC;
-    const Descriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | mode, 0644));
-    if (file.is_open() && ::write(file.get(), text.data(), text.size()) == std::ssize(text)) begun_ = true;
-  }
-
- private:
-  std::filesystem::path path_;
-  std::string worker_;
-  bool begun_ = false;  ///< the file has the first line
-};
-
 /// What this process knows about one source.
 struct Answers {
-  Known known;
-  std::optional<AnswerFile> file;
+  KnownProfiles known;
+  std::optional<ProfileFile> file;
 };
 
-/// Of this process. All sources share one worker.
-class Memory {
+/// Whether the profiles can be those of the model's blocks. `block_of`: of each block, its place in the profiles; null: the same.
+bool fit(const BlockProfiles& profiles, const ModelSpec& model, const std::vector<size_t>* block_of) {
+  if (!block_of && profiles.size() != model.blocks.size()) return false;
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    const size_t place = block_of ? (*block_of)[b] : b;
+    if (place >= profiles.size()) return false;
+    for (const auto* pass : {&profiles[place].plain, &profiles[place].recomputed})
+      for (const auto* moments : {&pass->backward, &pass->weight})
+        for (const auto& moment : *moments)
+          if (moment.parameter.value_or(0) >= std::max<size_t>(1, model.blocks[b].parameters.size())) return false;
+  }
+  return true;
+}
+
+/// What this process knows about all sources, which share one worker.
+class Knowledge {
  public:
-  static Memory& get() {
-    static Memory memory;
-    return memory;
+  static Knowledge& get() {
+    static Knowledge knowledge;
+    return knowledge;
   }
 
-  void keep(const std::filesystem::path& folder) {
+  void keep(const std::filesystem::path& folder, const std::string& machine) {
     const std::lock_guard lock(mutex_);
     folder_ = folder;
+    machine_ = machine;
   }
 
   void dismiss() {
@@ -88,47 +57,47 @@ class Memory {
     worker_.reset();
   }
 
+  /// `fits`: whether profiles can be the answer. Others are asked for again, because a file may be damaged.
+  template <class Fits>
   std::shared_ptr<const BlockProfiles> of(const ModelSource& source, const std::string& source_text,
-                                          const ProfileQuestion& question) {
+                                          const ProfileQuestion& question, const Fits& fits) {
     const auto text = to_json(question).dump();
     const std::lock_guard lock(mutex_);
-    auto& answers = answers_of(source_text);
-    if (const auto found = answers.known.find(text); found != answers.known.end()) return found->second;
-    auto& answer = answers.known[text];
-    try {
-      answer = record ? std::make_shared<const BlockProfiles>(record.load()(source, question))
-                      : ask(source_text, text, answers.file);
-    } catch (...) {
-      answers.known.erase(text);
-      throw;
-    }
-    return answer;
+    auto& answers = answers_of(source, source_text);
+    const auto found = answers.known.find(text);
+    if (found != answers.known.end() && fits(*found->second)) return found->second;
+    auto answer = record ? std::make_shared<const BlockProfiles>(record.load()(source, question))
+                         : ask(source_text, text, answers.file);
+    if (!fits(*answer)) throw environment_error("{}: the worker's answer is about another model", purpose);
+    return answers.known[text] = std::move(answer);
   }
 
   std::atomic<RecordProfiles> record = nullptr;
 
  private:
-  Answers& answers_of(const std::string& source) {
-    const auto [found, fresh] = answers_.try_emplace(source);
+  Answers& answers_of(const ModelSource& source, const std::string& text) {
+    const auto [found, fresh] = answers_.try_emplace(text);
     auto& answers = found->second;
+    if (fresh && !source.code.empty()) worker_.reset();  // it may have opened the library before that changed
     if (fresh && !record && !folder_.empty()) {
-      answers.file.emplace(folder_, source);
+      answers.file.emplace(folder_, json{text, worker_identity(purpose), machine_}.dump());
       answers.known = answers.file->read();
     }
     return answers;
   }
 
   std::shared_ptr<const BlockProfiles> ask(const std::string& source, const std::string& question,
-                                           std::optional<AnswerFile>& file) {
+                                           const std::optional<ProfileFile>& file) {
     if (!worker_) worker_.emplace(std::vector<std::string>{"--profiles", folder_.string()}, purpose);
     const auto answer =
-        worker_->ask(json{{"source", json::parse(source)}, {"question", json::parse(question)}}).at("profiles");
+        worker_->ask(json{{"source", json::parse(source)}, {"question", json::parse(question)}}, "profiles");
     if (file) file->add(question, answer);
     return std::make_shared<const BlockProfiles>(profiles_from(answer));
   }
 
   std::mutex mutex_;
   std::filesystem::path folder_;
+  std::string machine_;
   std::map<std::string, Answers> answers_;  ///< by source
   std::optional<Conversation> worker_;
 };
@@ -145,13 +114,17 @@ class Profiler : public BlockProfiler {
 
   std::shared_ptr<const BlockProfiles> profiles(const Job& job, DType leaf) const override {
     auto question = question_about(job, leaf);
-    const auto& stage = job.model->stage;
-    if (!stage || is_special(*job.model, job.pipeline.schedule)) return Memory::get().of(source_, text_, question);
-    question.stage.reset();
-    question.schedule = {};
-    const auto whole = Memory::get().of(source_, text_, question);
+    const auto& model = *job.model;
+    const auto* places = model.stage && !is_special(model, job.pipeline.schedule) ? &model.stage->block_of : nullptr;
+    if (places) {
+      question.stage.reset();
+      question.schedule = {};
+    }
+    const auto recorded = Knowledge::get().of(
+        source_, text_, question, [&](const BlockProfiles& profiles) { return fit(profiles, model, places); });
+    if (!places) return recorded;
     BlockProfiles own;
-    for (const size_t block : stage->block_of) own.push_back((*whole)[block]);
+    for (const size_t block : *places) own.push_back((*recorded)[block]);
     return std::make_shared<const BlockProfiles>(std::move(own));
   }
 
@@ -166,15 +139,15 @@ std::shared_ptr<const BlockProfiler> make_profiler(ModelSource source) {
   return std::make_shared<const Profiler>(std::move(source));
 }
 
-void keep_descriptions(const std::filesystem::path& folder) {
-  Memory::get().keep(folder);
+void keep_descriptions(const std::filesystem::path& folder, const std::string& machine) {
+  Knowledge::get().keep(folder, machine);
   keep_plugin_descriptions(folder);
 }
 
-void dismiss_profile_worker() { Memory::get().dismiss(); }
+void dismiss_profile_worker() { Knowledge::get().dismiss(); }
 
 bool record_in_process(RecordProfiles record) {
-  Memory::get().record = record;
+  Knowledge::get().record = record;
   return true;
 }
 

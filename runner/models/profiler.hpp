@@ -10,8 +10,9 @@ namespace runner {
 
 std::shared_ptr<const BlockProfiler> make_profiler(ModelSource source);
 
-/// Where this process keeps the answers of workers, and descriptions of plug-ins. Without it they are kept in memory only.
-void keep_descriptions(const std::filesystem::path& folder);
+/// Where this process keeps the answers of workers, and descriptions of plug-ins. Without it they are kept in memory only. `machine`: what
+/// the memory depends on here, in any words; answers of other machines in the same folder do not count.
+void keep_descriptions(const std::filesystem::path& folder, const std::string& machine);
 
 /// Ends the worker that this process has asked. It starts again with the next question.
 void dismiss_profile_worker();

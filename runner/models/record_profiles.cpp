@@ -5,12 +5,51 @@
 
 namespace runner {
 
+namespace {
+
+/// Calls change(a, b) for each number of bytes in both, which have the same form.
+template <class Change>
+void for_each_number(BlockProfile& a, const BlockProfile& b, const Change& change) {
+  for (auto number : {&BlockProfile::input, &BlockProfile::output, &BlockProfile::trains_without_graph,
+                      &BlockProfile::validates_without_graph})
+    change(a.*number, b.*number);
+  using Pass = BlockProfile::Pass;
+  for (auto pass : {&BlockProfile::plain, &BlockProfile::recomputed}) {
+    for (auto number : {&Pass::forward_peak, &Pass::saved, &Pass::kept_for_weights, &Pass::waiting})
+      change(a.*pass.*number, b.*pass.*number);
+    for (auto moments : {&Pass::backward, &Pass::weight})
+      for (size_t i = 0; i < (a.*pass.*moments).size(); ++i)
+        for (auto number : {&BackwardMoment::peak, &BackwardMoment::level, &BackwardMoment::gradient})
+          change((a.*pass.*moments)[i].*number, (b.*pass.*moments).at(i).*number);
+  }
+}
+
+/// The profiles of `rows` rows, after those of one row and of two rows: what a block allocates is fixed, or for each row.
+BlockProfiles extrapolated(BlockProfiles one, const BlockProfiles& two, int64_t rows) {
+  for (size_t b = 0; b < one.size(); ++b)
+    for_each_number(one[b], two.at(b),
+                    [&](int64_t& of_one, int64_t of_two) { of_one += (of_two - of_one) * (rows - 1); });
+  return one;
+}
+
+/// Computes with values, because a plug-in may have an operator that tensors without values do not have.
+BlockProfiles record_computed(Model& model, Job job, DType leaf) {
+  const int64_t rows = job.micro_batch_size;
+  const auto of = [&](int64_t count) {
+    job.micro_batch_size = count;
+    return record_blocks(model, job, leaf, torch::kCPU);
+  };
+  return rows <= 2 ? of(rows) : extrapolated(of(1), of(2), rows);
+}
+
+}  // namespace
+
 BlockProfiles record_model(Model& model, const Job& job, DType leaf) {
   try {
     return record_blocks(model, job, leaf);
   } catch (const std::exception&) {
     if (model.spec.family != "plugin") throw;
-    return record_blocks(model, job, leaf, torch::kCPU);
+    return record_computed(model, job, leaf);
   }
 }
 

@@ -1,10 +1,12 @@
 #include "runner/plugins/conversation.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,6 +15,7 @@
 #include "runner/base/child_process.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/own_program.hpp"
+#include "runner/base/text.hpp"
 #include "runner/plugins/ask_worker.hpp"
 
 namespace runner {
@@ -28,19 +31,21 @@ void Conversation::start() {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw environment_error("{}: no socket: {}", purpose_, std::strerror(errno));
   socket_ = Descriptor(ends[0]);
-  const Descriptor other(ends[1]), silence(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const Descriptor other(ends[1]);
+  log_ = Descriptor(::memfd_create("runner-worker", MFD_CLOEXEC));
   received_.clear();
   process_ = start_child({.program = beside_program("runner-worker").string(),
                           .arguments = arguments_,
+                          .environment = {{"OMP_WAIT_POLICY", "passive"}},  // it waits for questions
                           .out = other.get(),
-                          .log = silence.get(),
+                          .log = log_.get(),
                           .in = other.get()});
 }
 
 void Conversation::stop() {
   socket_.close();
   if (process_ <= 0) return;
-  ::kill(process_, SIGKILL);
+  ::kill(-process_, SIGKILL);  // with the processes of a plug-in
   while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
   process_ = 0;
@@ -56,7 +61,7 @@ bool Conversation::send(const std::string& line) {
   return true;
 }
 
-bool Conversation::receive(std::string& line) {
+bool Conversation::receive(std::string& line, const HeldSignals& signals) {
   using namespace std::chrono;
   const auto deadline = steady_clock::now() + minutes(5);
   for (;;) {
@@ -69,7 +74,11 @@ bool Conversation::receive(std::string& line) {
       stop();
       throw environment_error("{} took more than 5 minutes", purpose_);
     }
-    constexpr int pause_ms = 1000;
+    if (signals.any()) {
+      stop();
+      throw Error(ExitCode::interrupted, fmt::format("stopped during {}", purpose_));
+    }
+    constexpr int pause_ms = 100;
     pollfd poll{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     if (::poll(&poll, 1, pause_ms) <= 0) continue;
     char buffer[1 << 16];
@@ -80,22 +89,34 @@ bool Conversation::receive(std::string& line) {
   }
 }
 
-nlohmann::json Conversation::ask(const nlohmann::json& question) {
-  const auto line = question.dump() + "\n";
+/// ": " and the end of what the worker wrote to stderr; "" if that is nothing.
+std::string Conversation::last_words() const {
+  char buffer[2048];
+  const auto end = ::lseek(log_.get(), 0, SEEK_END);
+  const auto count = ::pread(log_.get(), buffer, sizeof buffer, std::max<off_t>(0, end - std::ssize(buffer)));
+  const auto words = count > 0 ? trim(std::string(buffer, static_cast<size_t>(count))) : "";
+  return words.empty() ? "" : fmt::format(": {}", words);
+}
+
+std::string Conversation::answer_to(const std::string& line, const HeldSignals& signals) {
   std::string answer;
-  const bool stays = process_ > 0 && send(line) && receive(answer);
-  if (!stays) {
-    stop();
-    start();
-    if (!send(line) || !receive(answer)) {
-      stop();
-      throw environment_error("{}: the worker ended without an answer", purpose_);
-    }
-  }
-  auto result = nlohmann::json::parse(answer);
-  if (const auto error = result.find("error"); error != result.end())
-    throw usage_error("{}", error->get<std::string>());
-  return result;
+  if (process_ > 0 && send(line) && receive(answer, signals)) return answer;
+  stop();
+  start();
+  if (send(line) && receive(answer, signals)) return answer;
+  stop();
+  throw environment_error("{}: {} ended without an answer{}", purpose_, beside_program("runner-worker").string(),
+                          last_words());
+}
+
+nlohmann::json Conversation::ask(const nlohmann::json& question, const std::string& key) {
+  const HeldSignals signals;
+  const auto answer = nlohmann::json::parse(answer_to(question.dump() + "\n", signals), nullptr,
+                                            /*allow_exceptions=*/false);
+  if (answer.is_object() && answer.contains(key)) return answer.at(key);
+  if (!answer.is_object() || !answer.contains("error") || !answer.contains("code"))
+    throw environment_error("{}: the worker gave no answer that can be read{}", purpose_, last_words());
+  throw Error(static_cast<ExitCode>(answer.at("code").get<int>()), answer.at("error").get<std::string>());
 }
 
 }  // namespace runner

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runner/base/descriptor.hpp"
+#include "runner/base/held_signals.hpp"
 
 namespace runner {
 
@@ -19,21 +20,24 @@ class Conversation {
   ~Conversation();
   Conversation(const Conversation&) = delete;
 
-  /// Throws Error(usage) with the answer's "error"; Error(environment) without a worker, if it ends without an answer, or if it does not
-  /// answer within five minutes.
-  nlohmann::json ask(const nlohmann::json& question);
+  /// The member `key` of the answer. Throws the Error that the answer has ("error", a text, and "code", an exit code); Error(environment)
+  /// without a worker, if it ends without an answer, with the end of what it wrote to stderr, if its answer is none, or if it does not answer
+  /// within five minutes; Error(interrupted) if a signal arrives that would end this process.
+  nlohmann::json ask(const nlohmann::json& question, const std::string& key);
 
  private:
   void start();
   void stop();
   bool send(const std::string& line);
-  bool receive(std::string& line);
+  bool receive(std::string& line, const HeldSignals& signals);
+  std::string answer_to(const std::string& line, const HeldSignals& signals);
+  std::string last_words() const;
 
   std::vector<std::string> arguments_;
   std::string purpose_;
   pid_t process_ = 0;
-  Descriptor socket_;
-  std::string received_;  ///< after the last line
+  Descriptor socket_, log_;  ///< log_: of its stderr
+  std::string received_;     ///< after the last line
 };
 
 }  // namespace runner

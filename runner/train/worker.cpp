@@ -24,7 +24,7 @@
 #include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
-#include "runner/models/profiler.hpp"
+#include "runner/models/plugin/spec.hpp"
 #include "runner/selection/memory_advice.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/pipeline_plan.hpp"
@@ -260,7 +260,7 @@ ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, Event
   FailureReport failures(events, world);
   return failures.during([&] {
     static std::once_flag once;
-    std::call_once(once, keep_descriptions, options.cache_dir);
+    std::call_once(once, keep_plugin_descriptions, options.cache_dir);
     Recipe recipe = load_recipe((fs::path(options.run_dir) / "resolved.toml").string());
     lua::restore_hook_places(recipe, options.run_dir);
     keep_trained_tokenizer(recipe.data, options.run_dir);

@@ -207,9 +207,10 @@ class Recorder {
   }
   bool ends_stage(size_t block) const { return spec_.stage && spec_.stage->ends_stage(block) && !spec_.is_last(block); }
 
-  /// Bytes of the tensor at which the pass is, and of all others.
+  /// The block that begins a stage may be like an earlier one, which is recorded instead; then the next one gets the input.
   void put_input(BlockGraphs& graphs, size_t block) {
-    if (!begins_stage(block)) return;
+    if (!begins_stage(block) && !std::exchange(stage_ended_, false)) return;
+    stage_ended_ = false;
     const int64_t before = account_.current();
     graphs.put_input(graphs.empty_stream());
     stream_ = account_.current() - before;
@@ -230,7 +231,7 @@ class Recorder {
       graphs.forward(b);
       (trains ? profile.trains_without_graph : profile.validates_without_graph) = account_.peak() - before;
       stream_ = profile.output = account_.current() - before;
-      if (ends_stage(b)) graphs.take_output_of_stage();
+      take_output(graphs, b);
     });
     if (spec_.is_last(spec_.blocks.size() - 1)) graphs.take_output();
   }
@@ -264,7 +265,12 @@ class Recorder {
     stream_ = profiles_[b].output;
     pass(b).forward_peak = account_.peak() - before;
     pass(b).saved = account_.current() - before - stream_;
-    if (ends_stage(b)) graphs.take_output_of_stage();
+    take_output(graphs, b);
+  }
+
+  void take_output(BlockGraphs& graphs, size_t block) {
+    stage_ended_ = ends_stage(block);
+    if (stage_ended_) graphs.take_output_of_stage();
   }
 
   /// Recomputes the blocks that are recomputed together and end with `last`.
@@ -357,9 +363,10 @@ class Recorder {
   std::optional<ContextAxis> context_axis_;
   MicroBatch batch_;
   bool recomputed_ = false;
-  int64_t stream_ = 0;    ///< bytes of the last block's output
-  int64_t gradient_ = 0;  ///< bytes of the gradient of the next backward's output
-  int64_t waiting_ = 0;   ///< bytes of a tied parameter's gradient that wait for the other part
+  bool stage_ended_ = false;  ///< by the block that was recorded last
+  int64_t stream_ = 0;        ///< bytes of the last block's output
+  int64_t gradient_ = 0;      ///< bytes of the gradient of the next backward's output
+  int64_t waiting_ = 0;       ///< bytes of a tied parameter's gradient that wait for the other part
   // ---- of the backward that runs
   size_t in_backward_ = 0;
   std::vector<BackwardMoment>* moments_ = nullptr;

@@ -72,6 +72,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 }
 
 Tensor relu(const Tensor& x) { return at::empty_like(x); }
+Tensor flip(const Tensor& x, at::IntArrayRef) { return at::empty_like(x); }
 Tensor isnan(const Tensor& x) { return at::empty_like(x, x.options().dtype(torch::kBool)); }
 Tensor huber_loss(const Tensor& x, const Tensor&, int64_t reduction, double) {
   return reduction == at::Reduction::None ? at::empty_like(x) : at::empty({}, x.options());
@@ -253,6 +254,7 @@ void register_profiled_operators() {
     aten.impl("huber_loss_backward.out", write_huber_gradient);
     for (const char* name : {"abs.out", "logical_not.out"}) aten.impl(name, write_unary);
     aten.impl("relu", relu);
+    aten.impl("flip", flip);
     aten.impl("isnan", isnan);
     aten.impl("huber_loss", huber_loss);
     aten.impl("mse_loss_backward", mse_loss_backward);

@@ -12,6 +12,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/remove_oldest.hpp"
 #include "runner/base/xxh3.hpp"
 
 namespace runner::xla {
@@ -61,29 +62,13 @@ std::string read_program(const std::filesystem::path& path) {
   return bytes.substr(checksum_digits);
 }
 
-/// Removes the programs that were not used for the longest time, if all of them have more bytes than this.
-void keep_newest(const std::filesystem::path& folder) {
-  constexpr uintmax_t most_bytes = uintmax_t{4} << 30;
-  namespace fs = std::filesystem;
-  std::vector<std::pair<fs::file_time_type, fs::directory_entry>> files;
-  std::error_code gone;  // another process may remove files, too
-  for (const auto& file : fs::directory_iterator(folder, gone))
-    if (file.path().extension() == ".program") files.emplace_back(file.last_write_time(gone), file);
-  std::ranges::sort(files, std::greater(), &decltype(files)::value_type::first);
-  uintmax_t bytes = 0;
-  for (const auto& [used, file] : files) {
-    const auto size = file.file_size(gone);
-    bytes += gone ? 0 : size;
-    if (bytes > most_bytes) fs::remove(file.path(), gone);
-  }
-}
-
 void write_program(const std::filesystem::path& path, const std::string& program) {
   std::error_code failed;
   std::filesystem::create_directories(path.parent_path(), failed);
   if (failed) throw environment_error("cannot make the folder {}: {}", path.parent_path().string(), failed.message());
   write_file_atomic(path, xxh3_hex(program) + program);
-  keep_newest(path.parent_path());
+  constexpr uintmax_t most_bytes = uintmax_t{4} << 30;
+  remove_oldest(path.parent_path(), ".program", most_bytes);
 }
 
 }  // namespace

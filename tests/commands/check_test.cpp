@@ -122,6 +122,34 @@ TEST_CASE("a name of the Hugging Face Hub that is no folder is answered with its
                                       "HuggingFaceTB/SmolLM2-135M --local-dir DIR, and name DIR"));
 }
 
+TEST_CASE("predictions of memory are kept, and recorded again if the file that keeps them is damaged") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const auto memory = [&] {
+    const auto checked = place.run({"check", "tiny.toml", "--json"});
+    INFO(checked.err);
+    REQUIRE(checked.code == 0);
+    return checked.json().at("plan").get<std::string>();
+  };
+  const auto first = memory();
+  fs::path kept;
+  for (const auto& file : fs::directory_iterator(place.home() / "cache"))
+    if (file.path().extension() == ".profiles") kept = file.path();
+  REQUIRE(!kept.empty());
+  const auto text = slurp(kept);
+  CHECK(memory() == first);
+  CHECK(slurp(kept) == text);  // nothing was asked
+  const auto places = text.find("\"of\":[");
+  const auto damaged = [&](size_t at, const std::string& by) { return text.substr(0, at) + by + text.substr(at); };
+  for (const auto& content :
+       {text.substr(0, text.size() / 2), std::string("\0\n[]\n{}\n", 9), damaged(places + 6, "7,"),
+        text.substr(0, places) + "\"of\":[]}}\n", damaged(text.find("null"), "10000000, ")}) {
+    CAPTURE(content.substr(0, 100));
+    std::ofstream(kept, std::ios::binary) << content;
+    CHECK(memory() == first);
+  }
+}
+
 TEST_CASE("missing data are reported in the same pass as other mistakes") {
   Workplace place;
   write_tiny_recipe(place, "max_stepz = 3\n");

@@ -111,6 +111,26 @@ TEST_CASE("rank 14: the memory of a plug-in is predicted, and a plan is made wit
   CHECK_THAT(place.run({"recommend", "tiny.toml"}).out, ContainsSubstring("ddp"));
 }
 
+TEST_CASE("rank 14: the memory of a plug-in is predicted again if its library changes", "[rank14]") {
+  Workplace place;
+  write_plugin_recipe(place, "[strategy]\nname = \"ddp\"\n");
+  const auto predicted = [&] {
+    const auto checked = place.run({"check", "tiny.toml", "--json"});
+    INFO(checked.err);
+    REQUIRE(checked.code == 0);
+    return checked.json().at("plan").get<std::string>();
+  };
+  const auto before = predicted();
+  auto changed = source();
+  const std::string count = "i < layers;";
+  changed.replace(changed.find(count), count.size(), "i < 4 * layers;");
+  build(place.path(), changed);
+  const auto after = predicted();
+  CHECK(after != before);
+  fs::remove_all(place.home() / "cache");
+  CHECK(predicted() == after);
+}
+
 TEST_CASE("rank 14: evaluate measures the loss that the training of a plug-in validated", "[rank14]") {
   Workplace place;
   write_plugin_recipe(place, checkpoints);

@@ -3,6 +3,6 @@
 
 namespace {
 
-[[maybe_unused]] const bool kept = (runner::keep_descriptions(RUNNER_BINARY_DIR "/tests"), true);
+[[maybe_unused]] const bool kept = (runner::keep_descriptions(RUNNER_BINARY_DIR "/tests", ""), true);
 
 }  // namespace

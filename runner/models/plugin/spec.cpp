@@ -27,12 +27,14 @@ Kept& kept() {
   return kept;
 }
 
-json description_of_plugin(const json& request) {
-  const std::string library = request.at("plugin");
+std::string digest_of(const std::string& library) {
   if (!fs::is_regular_file(library)) throw usage_error("model.plugin: there is no file {}", library);
+  return xxh3_hex(MappedFile(library).bytes());
+}
+
+json description_of_plugin(const json& request) {
   // The worker measures, so its descriptions belong to it.
-  const std::string key =
-      xxh3_hex(request.dump() + worker_identity("model.plugin") + xxh3_hex(MappedFile(library).bytes()));
+  const std::string key = xxh3_hex(request.dump() + worker_identity("model.plugin") + digest_of(request.at("plugin")));
   auto& memory = kept();
   const std::lock_guard lock(memory.mutex);
   if (const auto found = memory.descriptions.find(key); found != memory.descriptions.end()) return found->second;
@@ -114,6 +116,10 @@ const Family plugin_family = {
     .hf_ignorable = [](const Recipe::Model&, const std::string&) { return false; },
     .model_from_hf_config = [](const json&) -> Recipe::Model { refuse_hugging_face(); },
     .hf_config = [](const Recipe::Model&, const ModelSpec&) -> json { refuse_hugging_face(); }};
+
+std::string plugin_digest(const Recipe::Model& model) {
+  return model.name == "plugin" && model.plugin ? digest_of(*model.plugin) : "";
+}
 
 ModelSpec plugin_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len) {
   if (!model.plugin) throw usage_error("model.name = \"plugin\" needs model.plugin, the library of the model");
