@@ -251,9 +251,9 @@ Names checkpoint_names() {
        .note = "already the case here: each run ends with a checkpoint; [checkpoint] sets further ones",
        .refusal = "set checkpoint.save_at_end = false, and no other key of [checkpoint] that asks for checkpoints"},
       {.name = "checkpoint.mode",
-       .meaning = one_of({"min"}),
-       .note = "already the case here: checkpoint.monitor is a loss, and lower is better",
-       .refusal = "checkpoint.monitor is a loss, and lower is better"},
+       .meaning = one_of({"min", "max"}),
+       .note =
+           "nothing to do: of a loss and of val_mae the lowest value is the best, and of other metrics the highest"},
       refused("filename", in_run),
       refused("dirpath", std::string(in_run) + "; the environment variable RUNNER_HOME names another folder for runs"),
       refused("every_n_epochs", no_epochs),

@@ -238,7 +238,7 @@ inference_mode = true
 detect_anomaly = false
 barebones = false
 [checkpoint]
-mode = "min"
+mode = "max"
 )");
   CHECK(recipe.notes.size() == 9);
   struct Row {
@@ -273,7 +273,6 @@ mode = "min"
                                       {"process_group=x", "hybrid_group_size"},
                                       {"process_set=x", "ctx.world:group"},
                                       {"process_sets=x", "ctx.world:group"},
-                                      {"checkpoint.mode=max", "lower is better"},
                                       {"checkpoint.filename=best", "checkpoints/step-000100"},
                                       {"checkpoint.dirpath=out", "RUNNER_HOME"},
                                       {"checkpoint.every_n_epochs=1", "checkpoint.every_n_steps"}}) {
