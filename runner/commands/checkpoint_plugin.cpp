@@ -45,7 +45,7 @@ lua::CheckpointIOFile open_plugin(const Recipe& recipe) {
 Retention retention_rule(const Recipe& recipe, const Attempts& attempts) {
   const auto& settings = recipe.checkpoint;
   return {.keep_last = settings.keep_last,
-          .save_top_k = settings.save_top_k,
+          .save_top_k = settings.save_top_k.value_or(0),
           .keep_every = settings.keep_every_n_steps.value_or(0),
           .monitor = settings.monitor,
           .higher_is_better = higher_is_better(settings.monitor),

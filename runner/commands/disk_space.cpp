@@ -8,15 +8,12 @@
 
 namespace runner {
 
-int64_t one_checkpoint_bytes(const Job& job) {
-  return checkpoint_bytes(job, std::max<int64_t>(4, bytes_of(job.precision.parameter)));
-}
-
 std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing) {
   const auto& settings = plan.recipe.checkpoint;
   if (plan.recipe.run.fast_dev_run > 0) return "";
-  if (!settings.save_at_end && !settings.every_n_steps && !settings.every && settings.save_top_k == 0) return "";
-  const int64_t one = one_checkpoint_bytes(plan.job);
+  if (!settings.save_at_end && !settings.every_n_steps && !settings.every && settings.save_top_k.value_or(0) == 0)
+    return "";
+  const int64_t one = checkpoint_bytes_on_disk(plan.job, *plan.model);
   if (one > free_bytes)
     throw environment_error(
         "a checkpoint is predicted to take {}, and the disk of the run's folder has {} free: make room, {}, or train "
@@ -27,7 +24,7 @@ std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existi
   const bool all = settings.keep_last == 0;
   const int64_t spaced =
       settings.keep_every_n_steps ? plan.recipe.train.max_steps.value_or(0) / *settings.keep_every_n_steps : 0;
-  const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k + spaced + 1;
+  const int64_t kept = all ? 0 : settings.keep_last + settings.save_top_k.value_or(0) + spaced + 1;
   const int64_t more = std::max<int64_t>(1, kept - existing);
   int64_t needed = 0;
   const bool absurd = __builtin_mul_overflow(more, one, &needed);

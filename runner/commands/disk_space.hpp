@@ -9,8 +9,6 @@
 
 namespace runner {
 
-/// checkpoint_bytes() with at least 4 bytes per element. The state of hooks is not included.
-int64_t one_checkpoint_bytes(const Job& job);
 /// Compares the size of the checkpoints that a run keeps with `free_bytes` on its disk. `existing`: number of checkpoints
 /// already written. Throws Error(environment) if there is no space for another one. Returns a note if space is short, or "".
 std::string disk_space_note(const Plan& plan, int64_t free_bytes, int64_t existing);

@@ -389,8 +389,8 @@ struct Recipe {
   struct Checkpoint {
     std::optional<int64_t> every_n_steps;
     std::optional<std::chrono::seconds> every;
-    int64_t keep_last = 2;  ///< 0 = all
-    int64_t save_top_k = 0;
+    int64_t keep_last = 2;              ///< 0 = all
+    std::optional<int64_t> save_top_k;  ///< unset: "auto"
     std::optional<int64_t> keep_every_n_steps;
     std::string monitor = "val_loss";
     bool save_at_end = true;

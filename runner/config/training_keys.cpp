@@ -157,9 +157,17 @@ void add_checkpoint(std::vector<Key>& keys) {
   add({.name = "every", .type = T::duration, .help = "Time between checkpoints."}, &C::every);
   add({.name = "keep_last", .type = T::integer, .help = "How many of the newest checkpoints to keep. 0: all.",
        .minimum = 0}, &C::keep_last);
-  add({.name = "save_top_k", .type = T::integer,
-       .help = "Also keep the k best checkpoints. One is written at every validation.",
-       .minimum = 0}, &C::save_top_k);
+  add.add({.name = "save_top_k", .type = T::integer_or_auto,
+           .help = "Also keep the k best checkpoints. One is written at every validation. \"auto\": 1 if there are validation data and "
+                   "a checkpoint takes at most 1 GiB, otherwise 0.",
+           .minimum = 0}, {},
+          [](C& checkpoint, const json& value) {
+            if (value.is_string())
+              checkpoint.save_top_k.reset();
+            else
+              checkpoint.save_top_k = value.get<int64_t>();
+          },
+          [](const C& checkpoint) { return checkpoint.save_top_k ? json(*checkpoint.save_top_k) : json("auto"); });
   add({.name = "keep_every_n_steps", .type = T::integer,
        .help = "Also keep the checkpoints of all steps that are multiples of this.",
        .minimum = 1}, &C::keep_every_n_steps);

@@ -97,6 +97,11 @@ int64_t checkpoint_bytes(const Job& job, int64_t master_bytes) {
   return job.training_state_bytes(master_bytes) - elements_of_base(*job.model) * master_bytes;
 }
 
+int64_t checkpoint_bytes_on_disk(Job job, const ModelSpec& model) {
+  job.model = &model;
+  return checkpoint_bytes(job, std::max<int64_t>(4, bytes_of(job.precision.parameter)));
+}
+
 int64_t snapshot_bytes(const Recipe& recipe, const Entry& entry, const Job& job, const MemoryParts& memory) {
   if (recipe.run.fast_dev_run > 0) return 0;
   const auto& checkpoint = recipe.checkpoint;

@@ -75,6 +75,9 @@ nlohmann::json parts_json(const MemoryParts& memory);
 
 /// Bytes of the training state in a checkpoint: without those of a base model, which it leaves out (ParameterSpec::of_base).
 int64_t checkpoint_bytes(const Job& job, int64_t master_bytes);
+/// Bytes of a checkpoint on disk, with at least 4 for each element. `model`: all of it, where `job` may have a part. The state of hooks is
+/// not included.
+int64_t checkpoint_bytes_on_disk(Job job, const ModelSpec& model);
 
 /// Bytes of host memory that a rank needs for checkpoints, in addition to those of its steps: the copy of its state
 /// from which an asynchronous checkpoint is written, and the full state if rank 0 writes all of it. A checkpoint that

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "runner/config/model_families.hpp"
+#include "runner/selection/batch.hpp"
+
 namespace runner {
 
 void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
@@ -18,6 +21,33 @@ void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
                            recipe.data.is_plugin()
                                ? "the plug-in does not state the number of classes of `inputs`; set model.vocab_size"
                                : "\"bin\" files do not contain the vocabulary size; set model.vocab_size"});
+}
+
+void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
+  auto& recipe = plan.recipe;
+  if (!is_language_model(recipe.model.name)) {
+    plan.seq_len = 1;
+    plan.vocab_size = recipe.model.num_labels.value_or(1);
+    return;
+  }
+  check_lengths(recipe, diagnostics);
+  if (!recipe.data.seq_len) {
+    recipe.data.seq_len = recipe.model.max_seq_len;
+    recipe.origins["data.seq_len"] = decided("model.max_seq_len");
+  }
+  plan.seq_len = *recipe.data.seq_len;
+  if (!recipe.model.vocab_size && tokenizer_vocab) {
+    recipe.model.vocab_size = tokenizer_vocab;
+    recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
+  } else if (tokenizer_vocab && *recipe.model.vocab_size < *tokenizer_vocab) {
+    diagnostics.push_back({.place = recipe.origin("model.vocab_size"),
+                           .code = "contradiction",
+                           .message = fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}",
+                                                  *recipe.model.vocab_size, *tokenizer_vocab),
+                           .other = recipe.origin("data.tokenizer"),
+                           .other_message = "the tokenizer is named here"});
+  }
+  plan.vocab_size = recipe.model.vocab_size.value_or(0);
 }
 
 }  // namespace runner

@@ -1,13 +1,15 @@
-// Checks sequence lengths and vocabulary, as far as this needs only the recipe.
+// Sequence lengths and the size of the vocabulary.
 #pragma once
 #include <vector>
 
-#include "runner/config/diagnostics.hpp"
-#include "runner/config/recipe.hpp"
+#include "runner/selection/plan.hpp"
 
 namespace runner {
 
 /// Appends to `diagnostics` if samples are longer than model.max_seq_len, or if "bin" data have no vocabulary size.
 void check_lengths(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
+
+/// Sets those of the plan, and in its recipe those that follow from others. `tokenizer_vocab`: the tokenizer's, if the data have one.
+void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner

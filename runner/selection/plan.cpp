@@ -6,7 +6,6 @@
 #include <cctype>
 
 #include "runner/base/text.hpp"
-#include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
 #include "runner/models/models.hpp"
 #include "runner/selection/backend.hpp"
@@ -111,6 +110,28 @@ std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
       of_host ? format_bytes(limit.host) + " of host memory" : limit.reason);
 }
 
+/// Decides checkpoint.save_top_k = "auto".
+void resolve_best(Recipe& recipe, const ModelSpec& model, const Topology& topology) {
+  if (recipe.checkpoint.save_top_k) return;
+  constexpr int64_t most = int64_t{1} << 30;
+  const int64_t bytes = checkpoint_bytes_on_disk(base_job(recipe, model, topology), model);
+  const bool validates = recipe.data.validates();
+  recipe.checkpoint.save_top_k = validates && bytes <= most ? 1 : 0;
+  recipe.origins["checkpoint.save_top_k"] =
+      decided(!validates ? "there are no validation data"
+                         : fmt::format("a checkpoint takes {}, {} {}", format_bytes(bytes),
+                                       bytes <= most ? "not more than" : "more than", format_bytes(most)));
+}
+
+/// Whether resolve_best() has asked for checkpoints beside the steps. If so, the plan does without their copies in memory.
+bool gives_up_best(Recipe& recipe, SelectionRequest& request) {
+  const std::string key = "checkpoint.save_top_k";
+  if (recipe.origin(key).kind != Origin::Kind::decided || recipe.checkpoint.save_top_k == 0) return false;
+  recipe.checkpoint.save_top_k = request.recipe.checkpoint.save_top_k = 0;
+  recipe.origins[key] = decided("there is no memory for the copy of a checkpoint");
+  return true;
+}
+
 /// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto",
 /// everything. `topology` gets the mesh that was chosen.
 void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequest request, Topology& topology,
@@ -129,7 +150,11 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
             fmt::format("train.micro_batch_size = \"auto\" needs the memory of a step, and the file of `{}` has no "
                         "function `memory`: set a number",
                         recipe.strategy.name)}});
-    Candidate candidate = fit_named(request.recipe, *plan.part, request.topology, request.given, *resolved.entry);
+    const auto fitted = [&] {
+      return fit_named(request.recipe, *plan.part, request.topology, request.given, *resolved.entry);
+    };
+    Candidate candidate = fitted();
+    if (candidate.refused.empty() && !candidate.fits && gives_up_best(recipe, request)) candidate = fitted();
     if (!candidate.refused.empty()) return;                  // reported later, with the complete job
     if (candidate.job.options != recipe.strategy.options) {  // one of Entry::variants
       recipe.strategy.options = candidate.job.options;
@@ -145,6 +170,7 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     return;
   }
   plan.choice = choose(request, clock);
+  if (!plan.choice.fits() && gives_up_best(recipe, request)) plan.choice = choose(request, clock);
   plan.request = request;
   if (!plan.choice.fits())
     throw NothingFits(explain_shortfall(request, plan.choice, clock), std::make_shared<const Plan>(plan));
@@ -208,33 +234,6 @@ void resolve_devices(Recipe& recipe, const Topology& topology, std::vector<std::
     recipe.origins["devices.threads_per_rank"] =
         decided(fmt::format("{} cores for {} ranks on this node", topology.cores, topology.ranks_per_machine()));
   }
-}
-
-void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::vector<Diagnostic>& diagnostics) {
-  auto& recipe = plan.recipe;
-  if (!is_language_model(recipe.model.name)) {
-    plan.seq_len = 1;
-    plan.vocab_size = recipe.model.num_labels.value_or(1);
-    return;
-  }
-  check_lengths(recipe, diagnostics);
-  if (!recipe.data.seq_len) {
-    recipe.data.seq_len = recipe.model.max_seq_len;
-    recipe.origins["data.seq_len"] = decided("model.max_seq_len");
-  }
-  plan.seq_len = *recipe.data.seq_len;
-  if (!recipe.model.vocab_size && tokenizer_vocab) {
-    recipe.model.vocab_size = tokenizer_vocab;
-    recipe.origins["model.vocab_size"] = decided("the tokenizer's vocabulary");
-  } else if (tokenizer_vocab && *recipe.model.vocab_size < *tokenizer_vocab) {
-    diagnostics.push_back({.place = recipe.origin("model.vocab_size"),
-                           .code = "contradiction",
-                           .message = fmt::format("model.vocab_size = {} is smaller than the tokenizer's {}",
-                                                  *recipe.model.vocab_size, *tokenizer_vocab),
-                           .other = recipe.origin("data.tokenizer"),
-                           .other_message = "the tokenizer is named here"});
-  }
-  plan.vocab_size = recipe.model.vocab_size.value_or(0);
 }
 
 /// Reading samples costs time where they are decoded; tokens and tables are in memory.
@@ -387,6 +386,8 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   if (!diagnostics.empty() && asked_shape.ranks > 1) throw RecipeError(diagnostics);  // there are no stages to plan
   check_batch_fields(recipe, *plan.model, data_fields(plan.recipe.data, plan.seq_len), diagnostics);
   request.model = plan.model;
+  resolve_best(plan.recipe, *plan.model, topology);
+  request.recipe.checkpoint = plan.recipe.checkpoint;
   select_strategy(plan, resolved, request, topology, clock);
   move_timeout(plan.recipe, plan.recipe.strategy.options, diagnostics);
   resolve_backend(plan.recipe, plan.recipe.strategy.options, topology, diagnostics);

@@ -57,7 +57,7 @@ Checkpointer::Options checkpoint_options(const Recipe& recipe, const fs::path& r
           .wait_for_store = recipe.plugins.checkpoint_io && !settings.async,
           .stop_on_error = settings.on_error == "stop",
           .keep_last = settings.keep_last,
-          .save_top_k = settings.save_top_k,
+          .save_top_k = settings.save_top_k.value_or(0),
           .keep_every = settings.keep_every_n_steps.value_or(0),
           .monitor = settings.monitor};
 }

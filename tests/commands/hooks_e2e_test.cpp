@@ -111,7 +111,7 @@ TEST_CASE("the memory of ema is predicted, and its average can be exported inste
   auto strategy = GENERATE(as<std::string>(), "ddp", "fsdp", "deepspeed_stage_1");
   INFO(strategy);
   Workplace place;
-  write_tiny_recipe(place, "[hooks]\nfiles = [\"ema\"]\n");
+  write_tiny_recipe(place, "[checkpoint]\nsave_top_k = 0\n[hooks]\nfiles = [\"ema\"]\n");
   auto result = run(place, strategy, 2);
   INFO(result.err);
   REQUIRE(result.code == 0);

@@ -12,7 +12,8 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const std::vector<std::string> automatic = {"--set", "train.micro_batch_size=auto", "--set", "devices=1"};
+const std::vector<std::string> automatic = {"--set", "train.micro_batch_size=auto", "devices=1",
+                                            "checkpoint.save_top_k=0"};
 
 nlohmann::json plan_of(const Workplace& place, const std::string& run) {
   return nlohmann::json::parse(read_file(place.home() / "runs" / run / "plan.json"));

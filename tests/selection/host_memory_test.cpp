@@ -56,6 +56,32 @@ TEST_CASE("the copy for an asynchronous checkpoint is counted in the host memory
   }
 }
 
+TEST_CASE("the best checkpoint is kept if there are validation data, a checkpoint is small, and its copy fits") {
+  auto r = recipe("ddp");
+  const auto decided = [&](const Topology& devices) {
+    const auto& made = make_plan(r, devices, 256).recipe;
+    return std::pair(made.checkpoint.save_top_k.value(), made.origin("checkpoint.save_top_k").note);
+  };
+  CHECK(decided(gpus()) == std::pair<int64_t, std::string>(0, "there are no validation data"));
+  r.data.validation_fraction = 0.1;
+  const auto plan = make_plan(r, gpus(), 256);
+  const int64_t state = plan.model->parameter_count() * 12;
+  CHECK(decided(gpus()).first == 1);
+  CHECK(plan.host_bytes() == state / 2);
+  for (std::string strategy : {"ddp", "auto"}) {
+    r.strategy.name = strategy;
+    CHECK(decided(gpus(state / 2)) ==
+          std::pair<int64_t, std::string>(0, "there is no memory for the copy of a checkpoint"));
+  }
+  r.strategy.name = "ddp";
+  r.devices.mesh.tensor = 2;
+  const auto divided = make_plan(r, gpus(), 256);
+  CHECK(checkpoint_bytes_on_disk(divided.job, *divided.model) == state);
+  r.model.n_layers = 1000;
+  CHECK(decided(gpus()).first == 0);
+  CHECK(decided(gpus()).second.find(" GiB, more than 1.0 GiB") != std::string::npos);
+}
+
 TEST_CASE("the copy for a checkpoint of adapters has what they train, and not their base") {
   for (const bool whole : {false, true}) {
     auto r = recipe("fsdp", {{"state_dict_type", whole ? "full" : "sharded"}});
