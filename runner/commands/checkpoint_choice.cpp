@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
@@ -52,32 +53,51 @@ std::optional<std::pair<int64_t, double>> better_recorded(const Ledger& ledger, 
   return better ? best : std::nullopt;
 }
 
+/// How to have the checkpoint of the best step in the next run.
+std::string how_to_keep(const Recipe& recipe) {
+  return recipe.checkpoint.save_top_k > 0 ? "" : "; checkpoint.save_top_k = 1 keeps that of the best validation";
+}
+
+/// The newest checkpoint, for a run that measured the metric only at other steps. Empty if it never measured the metric.
+std::optional<fs::path> unrated_checkpoint(const std::string& run, const fs::path& folder, const Recipe& recipe,
+                                           const Ledger& ledger) {
+  const auto& metric = recipe.checkpoint.monitor;
+  const auto newest = newest_good_checkpoint(folder, ledger.attempts(run));
+  const auto best = best_recorded(ledger, run, metric);
+  if (!newest || !best) return std::nullopt;
+  log::warning(
+      "no good checkpoint of {} is of a step with a value of {}, so --best takes the newest one, {}; the best "
+      "value was {:.6g} at step {}{}",
+      run, metric, newest->filename().string(), best->second, best->first, how_to_keep(recipe));
+  return newest;
+}
+
 fs::path best_checkpoint(const std::string& run, const fs::path& run_dir, const Ledger* ledger) {
   const fs::path folder = run_dir / "checkpoints";
-  const auto recipe = run_dir / "resolved.toml";
-  if (!fs::is_regular_file(recipe))
+  const auto file = run_dir / "resolved.toml";
+  if (!fs::is_regular_file(file))
     throw usage_error("--best: {} has no resolved.toml, which names the metric (checkpoint.monitor)", run_dir.string());
-  const auto metric = load_recipe(recipe.string()).checkpoint.monitor;
+  const auto recipe = load_recipe(file.string());
+  const auto& metric = recipe.checkpoint.monitor;
   const auto attempts = ledger ? ledger->attempts(run) : Attempts();
   const auto best = best_good_checkpoint(folder, metric, attempts, [](const auto& text) { log::warning("{}", text); });
-  if (!best && newest_good_checkpoint(folder, attempts))
-    throw usage_error(
-        "--best: no good checkpoint of run {} has a value of {} (checkpoint.monitor). A checkpoint has it if the run "
-        "validated at its step, and checkpoint.save_top_k = 1 writes one at every validation. Without --best the "
-        "newest checkpoint is used, and --step names another one",
-        run, metric);
-  if (!best)
+  if (best) {
+    const auto better = ledger ? better_recorded(*ledger, run, metric, *best) : std::nullopt;
+    log::info("the best checkpoint of {} is {}: {} {:.6g}", run, best->path.filename().string(), metric, best->value);
+    if (better)
+      log::warning("{} was better at step {} ({:.6g}), but there is no good checkpoint of this step{}", metric,
+                   better->first, better->second, how_to_keep(recipe));
+    return best->path;
+  }
+  const auto unrated = ledger ? unrated_checkpoint(run, folder, recipe, *ledger) : std::nullopt;
+  if (unrated) return *unrated;
+  if (!newest_good_checkpoint(folder, attempts))
     throw usage_error("run {} has no {}checkpoint in {}", run, names_of(run_dir).empty() ? "" : "good ",
                       folder.string());
-  log::info("the best checkpoint of {} is {}: {} {:.6g}", run, best->path.filename().string(), metric, best->value);
-  const auto better = ledger ? better_recorded(*ledger, run, metric, *best) : std::nullopt;
-  if (better)
-    log::warning(
-        "{} was {:.6g} at step {}, but there is no good checkpoint of this step; with checkpoint.save_top_k = 1 a run "
-        "keeps "
-        "that of its best validation",
-        metric, better->second, better->first);
-  return best->path;
+  throw usage_error(
+      "--best: no good checkpoint of run {} has a value of {} (checkpoint.monitor). A checkpoint has it if the run "
+      "validated at its step. Without --best the newest checkpoint is used, and --step names another one",
+      run, metric);
 }
 
 }  // namespace
@@ -88,6 +108,22 @@ void add_checkpoint_options(CLI::App& app, CheckpointChoice& choice) {
   app.add_flag("--best", choice.best, "The run's best good checkpoint, by checkpoint.monitor; `runner show` names it")
       ->excludes(step)
       ->excludes(named);
+}
+
+std::string run_with_checkpoint(const Ledger& ledger, const std::string& named, const CheckpointChoice& choice) {
+  const std::string run = ledger.find_run(named);
+  const auto usable = [&](const std::string& id) {
+    return newest_good_checkpoint(fs::path(ledger.run_dir(id)) / "checkpoints", ledger.attempts(id)).has_value();
+  };
+  const bool any_will_do = choice.option().empty() || choice.best;
+  if (!any_will_do || ledger.row(run).name != named || usable(run)) return run;
+  for (const auto& row : std::views::reverse(ledger.runs()))  // the newest is the last
+    if (row.name == named && !row.deleted && !row.archived && row.id != run && usable(row.id)) {
+      log::info("run {} has no checkpoint; the model is that of {}, the newest run of this name that has one", run,
+                row.id);
+      return row.id;
+    }
+  return run;
 }
 
 fs::path chosen_checkpoint(const CheckpointChoice& choice, const std::string& run, const fs::path& run_dir,

@@ -24,8 +24,12 @@ struct CheckpointChoice {
 /// At most one of the three may be given.
 void add_checkpoint_options(CLI::App& app, CheckpointChoice& choice);
 
+/// The run that `named` means. If it is a name, the newest run of this name has no checkpoint, and `choice` names none: the newest run of
+/// this name that has one.
+std::string run_with_checkpoint(const Ledger& ledger, const std::string& named, const CheckpointChoice& choice);
+
 /// The folder of the checkpoint. Damaged checkpoints are skipped with a warning, and the next one is used, as a resume does. Throws
-/// Error(usage) if the run has no such checkpoint, and for --best if no checkpoint has a value of checkpoint.monitor. `ledger`: where the
+/// Error(usage) if the run has no such checkpoint, and for --best if the run never measured checkpoint.monitor. `ledger`: where the
 /// run is recorded; null if it is known by its folder only.
 fs::path chosen_checkpoint(const CheckpointChoice& choice, const std::string& run, const fs::path& run_dir,
                            const Ledger* ledger);

@@ -160,7 +160,7 @@ ExitCode export_run(const ExportOptions& options) {
   if (options.runs.size() > 1)
     throw usage_error("the weights of one run are exported at a time, not of {}", options.runs.size());
   Ledger ledger(ledger_home(), Ledger::Mode::read);
-  auto run = ledger.find_run(options.runs.front());
+  const auto run = run_with_checkpoint(ledger, options.runs.front(), options.choice);
   const fs::path run_dir = needed_folder(ledger, run, "exported");
   Checkpoint checkpoint(chosen_checkpoint(options.choice, run, run_dir, &ledger));
   Recipe recipe = load_recipe((run_dir / "resolved.toml").string());

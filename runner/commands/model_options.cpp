@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ranges>
 #include <thread>
 
 #include "runner/base/error.hpp"
@@ -111,21 +110,6 @@ std::optional<ModelPlace> place_of_path(const ModelOptions& options) {
   return std::nullopt;
 }
 
-/// `run`, or an older run of the same name if the user gave a name, and the newest one has no checkpoint.
-std::string with_checkpoint(const Ledger& ledger, const ModelOptions& options, const std::string& run) {
-  const auto usable = [&](const std::string& id) {
-    return newest_good_checkpoint(fs::path(ledger.run_dir(id)) / "checkpoints", ledger.attempts(id)).has_value();
-  };
-  if (!options.choice.option().empty() || ledger.row(run).name != options.model || usable(run)) return run;
-  for (const auto& row : std::views::reverse(ledger.runs()))  // the newest is the last
-    if (row.name == options.model && !row.deleted && !row.archived && row.id != run && usable(row.id)) {
-      log::info("run {} has no checkpoint; the model is that of {}, the newest run of this name that has one", run,
-                row.id);
-      return row.id;
-    }
-  return run;
-}
-
 ModelPlace find_place(const ModelOptions& options) {
   std::optional<Error> no_model;  // a folder that is none; a run may have its name
   try {
@@ -137,7 +121,7 @@ ModelPlace find_place(const ModelOptions& options) {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   std::string run;
   try {
-    run = with_checkpoint(ledger, options, ledger.find_run(options.model));
+    run = run_with_checkpoint(ledger, options.model, options.choice);
   } catch (const Error& error) {
     if (no_model) throw *no_model;
     throw Error(error.code(), fmt::format("{}; {} is not a folder either", error.what(), options.model));

@@ -36,8 +36,6 @@ max_steps = 6
 global_batch_size = 4
 val_check_interval = 2
 [checkpoint]
-every_n_steps = 2
-keep_last = 0
 )";
 
 struct RisingPlace : Workplace {
@@ -74,6 +72,9 @@ TEST_CASE("show names the best checkpoint, and --best uses it in all verbs", "[e
   CHECK(place.best() ==
         json({{"metric", "val_loss"}, {"value", place.val_loss(2)}, {"step", 2}, {"path", "checkpoints/step-000002"}}));
   CHECK_THAT(place.run({"show"}).out, ContainsSubstring("checkpoints/step-000002, val_loss "));
+  CHECK_THAT(slurp(place.folder / "resolved.toml"), ContainsSubstring("save_top_k = 1") &&
+                                                        ContainsSubstring("# decided: a checkpoint takes ") &&
+                                                        ContainsSubstring(", not more than 1.0 GiB"));
 
   const auto newest = place.run({"evaluate", "last", "--json"}),
              best = place.run({"evaluate", "last", "--best", "--json"});
@@ -102,15 +103,15 @@ TEST_CASE("show names the best checkpoint, and --best uses it in all verbs", "[e
 }
 
 TEST_CASE("a best checkpoint that was deleted or is damaged is named, and the next one is used", "[e2e][best]") {
-  const RisingPlace place;
+  const RisingPlace place("save_top_k = 0\nevery_n_steps = 2\nkeep_last = 0\n");
   damage(place.checkpoint(2));
   CHECK(place.best().at("step") == 2);  // hashes are compared when a checkpoint is used
   auto result = place.run({"evaluate", "last", "--best", "--json"});
   REQUIRE(result.code == 0);
   CHECK(result.json().at("step") == 4);
   CHECK_THAT(result.err, ContainsSubstring("skipping checkpoint step-000002: ") && ContainsSubstring("is corrupted") &&
-                             ContainsSubstring(fmt::format("val_loss was {:.6g} at step 2, but there is no good "
-                                                           "checkpoint of this step",
+                             ContainsSubstring(fmt::format("val_loss was better at step 2 ({:.6g}), but there is no "
+                                                           "good checkpoint of this step; checkpoint.save_top_k = 1 ",
                                                            place.val_loss(2))));
   fs::remove_all(place.checkpoint(2));
   const auto best = place.best();
@@ -120,9 +121,7 @@ TEST_CASE("a best checkpoint that was deleted or is damaged is named, and the ne
   CHECK_THAT(place.run({"show"}).out, ContainsSubstring("at step 2, which has no good checkpoint"));
   result = place.run({"evaluate", "last", "--best"});
   CHECK(result.code == 0);
-  CHECK_THAT(
-      result.err,
-      ContainsSubstring("at step 2, but there is no good checkpoint of this step; with checkpoint.save_top_k = 1 "));
+  CHECK_THAT(result.err, ContainsSubstring("is step-000004: val_loss ") && ContainsSubstring("was better at step 2 ("));
   for (int step : {4, 6}) fs::remove_all(place.checkpoint(step));
   CHECK(place.best().is_null());
   result = place.run({"evaluate", "last", "--best"});
@@ -136,10 +135,20 @@ TEST_CASE("the option --best says when there is nothing to choose", "[e2e][best]
   CHECK(place.best().at("metric") == "loss");
   REQUIRE(place
               .run({"run", "rising.toml", "--set", "train.val_check_interval=3", "checkpoint.monitor=val_loss",
-                    "train.max_steps=5", "checkpoint.every_n_steps=2", "checkpoint.save_at_end=false"})
+                    "train.max_steps=5", "checkpoint.every_n_steps=2", "checkpoint.save_at_end=false",
+                    "checkpoint.save_top_k=0"})
               .code == 0);
   CHECK(place.best().is_null());
-  auto result = place.run({"generate", "last", "b", "--best"});
+  auto result = place.run({"evaluate", "last", "--best", "--json"});
+  CHECK(result.json().at("step") == 4);
+  CHECK_THAT(result.err, ContainsSubstring("is of a step with a value of val_loss, so --best takes the newest one, "
+                                           "step-000004; the best value was ") &&
+                             ContainsSubstring(" at step 3; checkpoint.save_top_k = 1 keeps"));
+  REQUIRE(place
+              .run({"run", "rising.toml", "--unset", "data.validation", "train.val_check_interval", "--set",
+                    "checkpoint.monitor=val_loss"})
+              .code == 0);
+  result = place.run({"generate", "last", "b", "--best"});
   CHECK(result.code == 2);
   CHECK_THAT(result.err, ContainsSubstring("--best: no good checkpoint of run ") &&
                              ContainsSubstring(" has a value of val_loss (checkpoint.monitor). A checkpoint has it if "

@@ -134,9 +134,13 @@ TEST_CASE("rank 17: predict writes the class of each row in order, without the t
   const std::string name = place.run({"show", "last", "--json"}).json().at("name");
   place.write(name + ".csv", "step,loss\n1,2.0\n");
   REQUIRE(place.run({"import", "csv", name + ".csv"}).code == 0);
-  const auto older = place.run({"predict", name, "rows.csv"});
-  CHECK(older.code == 0);
-  CHECK_THAT(older.err, ContainsSubstring("has no checkpoint; the model is that of "));
+  for (const auto& words : {std::vector<std::string>{"predict", name, "rows.csv"},
+                            {"predict", name, "rows.csv", "--best"},
+                            {"export", name, "--output", "exported"}}) {
+    const auto older = place.run(words);
+    CHECK(older.code == 0);
+    CHECK_THAT(older.err, ContainsSubstring("has no checkpoint; the model is that of "));
+  }
 }
 
 TEST_CASE("rank 17: evaluate measures what the last validation measured, of a run and of its folder", "[e2e][rank17]") {
