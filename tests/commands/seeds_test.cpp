@@ -1,7 +1,7 @@
 // Examples from the documentation of PyTorch Lightning and Fabric as recipes: tests/cases/seeds. Those that name
 // hardware have a line "> RECIPE on DEVICES [x NODES]" in plans.txt, followed by their plan (RUNNER_UPDATE_CASES=1
 // rewrites the plans). expected_failures.txt lists those that are not supported yet, and their errors. All others train
-// on CPU.
+// on CPU, or with plug-ins of tests/plugin/parts.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +16,7 @@
 #include "runner/devices/devices.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "tests/plugin/torch_parts_support.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner;
@@ -105,9 +106,29 @@ std::string plan_text(const PlanCase& one) {
   return text;
 }
 
-/// The result of `runner run` on CPU.
+/// Whether an example has an accelerator and a precision of its own.
+bool has_plugins(const std::string& example) {
+  return read_file(folder / (example + ".toml")).find("\nplugins = ") != std::string::npos;
+}
+
+/// The libraries that take the place of those in such an example, built once.
+const std::vector<std::string>& plugin_settings() {
+  const auto built = [](const TemporaryFolder& place, const char* source) {
+    testing::build_torch_parts(place.path, read_file(fs::path(RUNNER_SOURCE_DIR) / "tests/plugin/parts" / source));
+    return (place.path / "libparts.so").string();
+  };
+  static const TemporaryFolder devices, precision;
+  static const std::vector<std::string> settings = {"plugins.accelerator=" + built(devices, "host_device.cpp"),
+                                                    "plugins.precision=" + built(precision, "fake_quant.cpp")};
+  return settings;
+}
+
+/// The result of `runner run` on CPU, or on the devices of a plug-in.
 testing::CommandResult train(const testing::Workplace& place, const std::string& example) {
-  return place.run({"run", (folder / (example + ".toml")).string(), "--json", "--set", "devices.accelerator=cpu"});
+  std::vector<std::string> arguments = {"run", (folder / (example + ".toml")).string(), "--json", "--set"};
+  const auto settings = has_plugins(example) ? plugin_settings() : std::vector<std::string>{"devices.accelerator=cpu"};
+  arguments.insert(arguments.end(), settings.begin(), settings.end());
+  return place.run(arguments);
 }
 
 }  // namespace
@@ -140,6 +161,7 @@ TEST_CASE("examples that name no hardware train on CPU", "[seeds][e2e]") {
     REQUIRE(result.code == 0);
     CHECK(result.json().at("status") == "finished");
     CHECK(result.json().at("steps") == 2);
+    if (has_plugins(example)) CHECK(place.run({"show", "--json"}).json().at("host").at("accelerator") == "hostdev");
     if (example == "distributed-training-444")
       CHECK(fs::exists(fs::path(result.json().at("run_dir").get<std::string>()) / "artifacts/summary.txt"));
   }
@@ -148,7 +170,7 @@ TEST_CASE("examples that name no hardware train on CPU", "[seeds][e2e]") {
 TEST_CASE("examples that need missing features are refused, and their list only becomes shorter", "[seeds]") {
   auto examples = all_examples();
   auto list = expected_failures();
-  CHECK(list.size() <= 7);
+  CHECK(list.size() <= 5);
   for (const auto& [example, message] : list) {
     INFO(example << ": if it works now, remove it from expected_failures.txt and lower the bound above");
     CHECK(examples.contains(example));
