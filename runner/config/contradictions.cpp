@@ -126,12 +126,14 @@ class Finder {
       report("data.validation_fraction",
              "validation data are given twice: as files and as a fraction of the training data", "data.validation",
              "the files are named here");
-    if (data.tokenizer == "sentencepiece" && !data.tokenizer_vocab_size && data.format == "text")
+    const bool trains_tokenizer = data.tokenizer == "sentencepiece" && (data.format == "text" || data.has_records());
+    if (trains_tokenizer && !data.tokenizer_vocab_size)
       report("data.tokenizer", "tokenizer = \"sentencepiece\" trains a model and needs tokenizer_vocab_size");
-    if (data.tokenizer == "sentencepiece" && data.has_records())
+    if (trains_tokenizer && data.masks_tokens())
       report("data.tokenizer",
-             "tokenizer = \"sentencepiece\" trains a model on plain text; for records, name the file of a tokenizer",
-             "data.format", "format is set here");
+             "tokenizer = \"sentencepiece\" trains a model without a mask token; for masked_lm, name the file of a "
+             "tokenizer",
+             "data.objective", "objective is set here");
     if (data.is_table() || (data.format == "csv" && reads_rows())) table();
     if (data.is_images() || (data.has_rows() && reads_rows())) rows();
     if (data.has_token_ids() && given("data.tokenizer"))

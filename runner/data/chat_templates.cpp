@@ -1,6 +1,7 @@
 #include "runner/data/chat_templates.hpp"
 
 #include <algorithm>
+#include <regex>
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
@@ -53,6 +54,15 @@ std::optional<ChatTemplate> chat_template_of(const Recipe::Data& data, chat::Lay
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("data.chat_template: {}", error.what()));
   }
+}
+
+std::set<std::string> markers_of_template(const Recipe::Data& data) {
+  if (!data.has_records() || data.labels_texts() || !data.chat_template) return {};
+  const auto source = chat_template_of(data, chat::Layout::messages)->chosen(false).source();
+  static const std::regex marker("<\\|[a-z_]+\\|>|<[a-z]+_of_[a-z]+>");
+  std::set<std::string> markers;
+  for (std::sregex_iterator at(source.begin(), source.end(), marker), end; at != end; ++at) markers.insert(at->str());
+  return markers;
 }
 
 }  // namespace runner

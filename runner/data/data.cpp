@@ -116,6 +116,13 @@ std::unique_ptr<Dataset> open_labelled(const Recipe::Data& data, size_t index, S
                         *open_tokenizer(data, cache_dir), learned);
 }
 
+/// With Data::trained_tokenizer: the sources of `data` train one model together.
+Recipe::Data with_trained_tokenizer(Recipe::Data data, const std::string& cache_dir) {
+  if (data.tokenizer == "sentencepiece" && data.trained_tokenizer.empty())
+    data.trained_tokenizer = trained_sentencepiece(data, cache_dir).string();
+  return data;
+}
+
 /// The mixture of data.sources. For validation, each sample once.
 std::unique_ptr<Dataset> open_sources(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir, const nlohmann::json& learned) {
@@ -177,7 +184,8 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
   if (data.is_table()) return open_table(data, split, learned);
   if (data.is_images()) return open_images(data, split, cache_dir, learned);
   RUNNER_CHECK(seq_len > 0 && vocab_size > 0);
-  if (!data.sources.empty()) return open_sources(data, split, seq_len, vocab_size, cache_dir, learned);
+  if (!data.sources.empty())
+    return open_sources(with_trained_tokenizer(data, cache_dir), split, seq_len, vocab_size, cache_dir, learned);
   if (data.gives_samples()) return open_plugin_samples(data, split, seq_len, vocab_size);
   if (data.labels_texts()) return open_labelled(data, 0, split, seq_len, vocab_size, cache_dir, learned);
   if (!has_split(data, split)) return nullptr;
@@ -256,7 +264,7 @@ bool needs_tokenizing(const Recipe::Data& data) {
 }
 
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir) {
-  for (const auto& source : sources_of(data)) {
+  for (const auto& source : sources_of(needs_tokenizing(data) ? with_trained_tokenizer(data, cache_dir) : data)) {
     if (source.data.streaming)
       make_parts(*parts_of_training(source.data, any_vocabulary, cache_dir).files);
     else

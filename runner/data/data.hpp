@@ -18,9 +18,9 @@
 namespace runner {
 
 /// "bytes" (256 tokens), the file of a tokenizer (tokenizer.json, a SentencePiece model, a tiktoken or GGUF file) or a folder with one,
-/// or "sentencepiece": a model that is trained once on data.train and cached in `cache_dir` under a hash of its inputs. The trained
-/// model is lossless: decode(encode(text)) == text for valid UTF-8. It is trained on at most 64 MiB: of larger data, on every k-th
-/// line. Throws Error(usage or environment) with the path and the reason.
+/// or "sentencepiece": a model that is trained once on the texts of the training data and cached in `cache_dir` under a hash of its
+/// inputs. It is lossless: decode(encode(text)) == text for valid UTF-8. It is trained on at most 64 MiB, evenly taken from larger data,
+/// and each marker of data.chat_template is one token. Throws Error(usage or environment) with the path and the reason.
 std::unique_ptr<Tokenizer> make_tokenizer(const Recipe::Data& data, const std::string& cache_dir);
 /// Tokenizer::files() of make_tokenizer(), without reading them completely; a model may be trained first. Empty for "bytes" and for
 /// format "bin".

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 #include <span>
 
@@ -71,7 +70,8 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
   constexpr int64_t records_most = 100;
   constexpr size_t mistakes_most = 10;
   collect(problems, key, [&] {
-    const auto reader = make_record_reader(data, files, cache_dir);
+    const auto reader = make_record_reader(
+        data, files, data.tokenizer == "sentencepiece" ? make_bytes_tokenizer() : open_tokenizer(data, cache_dir));
     for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
       const auto records = open_records(data, file);
       int64_t read = 0;
@@ -192,14 +192,12 @@ std::string unknown_text_note(const Recipe::Data& data) {
 
 /// A note if the tokenizer has no tokens for the markers of the template, such as <|im_start|>.
 std::string unknown_markers_note(const Recipe::Data& data) {
-  if (!data.has_records() || !data.chat_template) return "";
+  if (data.tokenizer == "sentencepiece") return "";  // is trained with them
   std::vector<std::string> unknown;
   try {
-    const auto source = chat_template_of(data, chat::Layout::messages)->chosen(false).source();
+    const auto markers = markers_of_template(data);
+    if (markers.empty()) return "";
     const auto tokenizer = open_tokenizer(data, "");
-    static const std::regex marker("<\\|[a-z_]+\\|>|<[a-z]+_of_[a-z]+>");
-    std::set<std::string> markers;
-    for (std::sregex_iterator at(source.begin(), source.end(), marker), end; at != end; ++at) markers.insert(at->str());
     for (const auto& text : markers)
       if (tokenizer->encode(text).size() != 1) unknown.push_back(text);
   } catch (const Error&) {

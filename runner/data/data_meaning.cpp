@@ -116,9 +116,9 @@ void compare_files(const json& before, const json& now, std::vector<std::string>
 }
 
 /// What determines the documents of records, and the samples that they become.
-json record_meaning(const Recipe::Data& data, const std::string& cache_dir) {
+json record_meaning(const Recipe::Data& data) {
   if (!data.has_records()) return json::object();
-  const auto reader = make_record_reader(data, data.train, cache_dir);
+  const auto reader = make_record_reader(data, data.train, make_bytes_tokenizer());
   json meaning = reader->settings();
   meaning["data.packing"] = reader->packing();
   meaning["data.too_long"] = data.too_long;
@@ -206,11 +206,11 @@ json table_keys(const Recipe::Data& data) {
           {"data.decimal", data.decimal}};
 }
 
-json source_meaning(const DataSource& source, const std::string& cache_dir) {
+json source_meaning(const DataSource& source) {
   json meaning = {{"name", source.name}, {"files", source.data.train.size()}, {"epochs", source.epochs}};
   if (source.weight) meaning["weight"] = *source.weight;
   if (source.format) meaning["format"] = *source.format;
-  const auto records = record_meaning(source.data, cache_dir);
+  const auto records = record_meaning(source.data);
   for (const auto& [key, value] : records.items()) meaning[key] = value;
   return meaning;
 }
@@ -231,9 +231,9 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
     const auto own = data.is_plugin() ? files_of(source.data.train) : source.data.train;
     files.insert(files.end(), own.begin(), own.end());
     if (source.name.empty())
-      meaning.update(record_meaning(source.data, cache_dir));
+      meaning.update(record_meaning(source.data));
     else
-      meaning["data.sources"].push_back(source_meaning(source, cache_dir));
+      meaning["data.sources"].push_back(source_meaning(source));
   }
   if (data.is_images()) return image_meaning(data, std::move(meaning), cache_dir, hashed_bytes);
   meaning["files"] = cached_digests(files, cache_dir, hashed_bytes);

@@ -70,19 +70,10 @@ class LayoutReader final : public RecordReader {
 
   Document read(const JsonRecord& record) const override {
     const Conversation conversation = layout_.read(record);
-    if (conversation.form == Conversation::Form::messages) {
-      if (!template_)
-        throw usage_error("the record has messages, and the tokenizer has no chat template: set data.chat_template");
-      chat::RenderRequest request{
-          .tools = conversation.tools, .documents = conversation.documents, .variables = conversation.variables};
-      return encode(chat::supervised_text(*template_, conversation, train_on_, request), /*whole_text=*/false);
-    }
-    if (conversation.form == Conversation::Form::pair) {
-      const auto text = conversation.prompt + conversation.completion;
-      return encode({.text = text, .spans = {{train_on_.input ? 0 : conversation.prompt.size(), text.size()}}},
-                    /*whole_text=*/true);
-    }
-    return encode({.text = conversation.text, .spans = {{0, conversation.text.size()}}}, /*whole_text=*/true);
+    return encode(text_of(conversation), /*whole_text=*/conversation.form != Conversation::Form::messages);
+  }
+  std::vector<std::string> texts(const JsonRecord& record) const override {
+    return {text_of(layout_.read(record)).text};
   }
 
   nlohmann::json settings() const override { return settings_; }
@@ -91,6 +82,21 @@ class LayoutReader final : public RecordReader {
   std::string packing() const override { return packing_; }
 
  private:
+  chat::SupervisedText text_of(const Conversation& conversation) const {
+    if (conversation.form == Conversation::Form::messages) {
+      if (!template_)
+        throw usage_error("the record has messages, and the tokenizer has no chat template: set data.chat_template");
+      chat::RenderRequest request{
+          .tools = conversation.tools, .documents = conversation.documents, .variables = conversation.variables};
+      return chat::supervised_text(*template_, conversation, train_on_, request);
+    }
+    if (conversation.form == Conversation::Form::pair) {
+      const auto text = conversation.prompt + conversation.completion;
+      return {.text = text, .spans = {{train_on_.input ? 0 : conversation.prompt.size(), text.size()}}};
+    }
+    return {.text = conversation.text, .spans = {{0, conversation.text.size()}}};
+  }
+
   /// `whole_text`: the tokenizer's special tokens are added around it. A template has written those of messages.
   Document encode(const chat::SupervisedText& text, bool whole_text) const {
     Document document;
@@ -144,12 +150,17 @@ class TextReader final : public RecordReader {
 
   Document read(const JsonRecord& record) const override { return documents(record).front(); }
   std::vector<Document> documents(const JsonRecord& record) const override {
-    std::vector<Document> texts;
+    std::vector<Document> documents;
+    for (const auto& text : texts(record)) documents.push_back({.tokens = tokenizer_->encode(text), .supervised = {}});
+    return documents;
+  }
+  std::vector<std::string> texts(const JsonRecord& record) const override {
+    std::vector<std::string> texts;
     for (const auto& name : names_) {
       const auto cell = record.find(name);
       if (cell == record.end()) refuse_record(record, name);
       if (!cell->is_string()) throw usage_error("`{}` must be a text, not {}", name, cell->type_name());
-      texts.push_back({.tokens = tokenizer_->encode(cell->get_ref<const std::string&>()), .supervised = {}});
+      texts.push_back(cell->get<std::string>());
     }
     return texts;
   }
@@ -200,8 +211,13 @@ chat::RecordReader layout_of(const Recipe::Data& data, const std::vector<std::st
 
 std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  const std::string& cache_dir) {
-  if (data.labels_texts()) return std::make_unique<TextReader>(data, open_tokenizer(data, cache_dir));
-  return std::make_unique<LayoutReader>(data, layout_of(data, files), open_tokenizer(data, cache_dir));
+  return make_record_reader(data, files, open_tokenizer(data, cache_dir));
+}
+
+std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
+                                                 std::unique_ptr<Tokenizer> tokenizer) {
+  if (data.labels_texts()) return std::make_unique<TextReader>(data, std::move(tokenizer));
+  return std::make_unique<LayoutReader>(data, layout_of(data, files), std::move(tokenizer));
 }
 
 }  // namespace runner

@@ -7,6 +7,7 @@
 #include "runner/config/recipe.hpp"
 #include "runner/data/document_file.hpp"
 #include "runner/data/records.hpp"
+#include "runner/tokenizers/tokenizer.hpp"
 
 namespace runner {
 
@@ -18,6 +19,8 @@ class RecordReader {
   virtual Document read(const JsonRecord& record) const = 0;
   /// The documents of a record, the same number for each: those of read(), or of two texts.
   virtual std::vector<Document> documents(const JsonRecord& record) const { return {read(record)}; }
+  /// The texts whose tokens documents() has. Throws as read().
+  virtual std::vector<std::string> texts(const JsonRecord& record) const = 0;
   /// The keys of the recipe, with the values in force, that determine the result of read() for a tokenizer: {"data.layout": "text"}.
   virtual nlohmann::json settings() const = 0;
   /// Tokenizer::hash().
@@ -31,5 +34,8 @@ class RecordReader {
 /// a key of [data] or with file and line.
 std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  const std::string& cache_dir);
+/// The same with another tokenizer than that of `data`.
+std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
+                                                 std::unique_ptr<Tokenizer> tokenizer);
 
 }  // namespace runner

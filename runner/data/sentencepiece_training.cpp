@@ -1,14 +1,16 @@
-// Trains a SentencePiece model on the text of a recipe.
+// Trains a SentencePiece model on the texts of a recipe.
 #include <sentencepiece_trainer.h>
 
 #include <map>
-#include <unordered_map>
 
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
+#include "runner/data/chat_templates.hpp"
+#include "runner/data/data_sources.hpp"
+#include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
 #include "runner/data/utf8.hpp"
@@ -28,80 +30,98 @@ std::string reason(const sentencepiece::util::Status& status) {
 
 /// Longer lines are cut, because the trainer skips lines of more than 4192 bytes (its max_sentence_length).
 constexpr size_t training_line_bytes_max = 4096;
-/// The trainer keeps its sentences in memory. Of a larger corpus, every k-th line is used.
+/// The trainer keeps its sentences in memory.
 constexpr size_t training_bytes_max = size_t{64} << 20;
 
-/// The lines of the files, without line ends. Of a large corpus, every k-th line: this choice depends only on the
-/// files.
+/// Takes a line without its end from the beginning of a text.
+std::string_view take_line(std::string_view& text) {
+  const std::string_view near = text.substr(0, training_line_bytes_max + 1);
+  const auto line = first_chunk(near.substr(0, near.find('\n')), training_line_bytes_max);
+  text.remove_prefix(line.size());
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  return line;
+}
+
+/// The lines that train a model. Of much text, these are every second line or record, every fourth and so on: this choice depends only
+/// on the files.
 class TrainingLines final : public sentencepiece::SentenceIterator {
  public:
-  explicit TrainingLines(const std::vector<std::string>& files) {
-    for (const auto& file : files) maps_.push_back(std::make_unique<MappedFile>(file));
-    for (const auto& map : maps_) {
-      check_utf8(map->path(), text_of(*map), 0, map->bytes().size());
-      bytes_ += map->bytes().size();
-    }
-    stride_ = (bytes_ + training_bytes_max - 1) / training_bytes_max;
-    rest_ = text_of(*maps_[0]);
-    take();
+  void add_text_file(const std::string& file) {
+    const MappedFile map(file);
+    check_utf8(map.path(), text_of(map), 0, map.bytes().size());
+    for (auto rest = text_of(map); !rest.empty();)
+      if (const auto line = take_line(rest); !line.empty() && wants_next()) keep(line);
   }
-  size_t used_bytes() const { return bytes_ / stride_; }
-  bool done() const override { return done_; }
-  void Next() override {
-    for (size_t skipped = 1; skipped < stride_ && !done_; ++skipped) take();
-    if (!done_) take();
+  void add_records(const Records& records, const RecordReader& reader) {
+    for (const auto& part : records.parts(size_t{8} << 20))
+      records.for_each(part, [&](const JsonRecord& record, size_t) {
+        if (!wants_next()) return true;
+        for (const auto& text : reader.texts(record))
+          for (std::string_view rest = text; !rest.empty();)
+            if (const auto line = take_line(rest); !line.empty()) keep(line);
+        return true;
+      });
   }
-  const std::string& value() const override { return line_; }
+  size_t bytes() const { return bytes_; }
+  bool done() const override { return at_ >= lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
   sentencepiece::util::Status status() const override { return {}; }
 
  private:
-  void take() {
-    line_.clear();
-    while (line_.empty()) {
-      while (rest_.empty()) {
-        if (++file_ == maps_.size()) {
-          done_ = true;
-          return;
-        }
-        rest_ = text_of(*maps_[file_]);
-      }
-      std::string_view near = rest_.substr(0, training_line_bytes_max + 1);
-      std::string_view line = first_chunk(near.substr(0, near.find('\n')), training_line_bytes_max);
-      line_ = line;
-      rest_.remove_prefix(line.size());
-      if (rest_.starts_with('\n')) rest_.remove_prefix(1);
+  bool wants_next() { return seen_++ % stride_ == 0; }
+  void keep(std::string_view line) {
+    lines_.emplace_back(line);
+    bytes_ += line.size();
+    if (bytes_ <= training_bytes_max) return;
+    stride_ *= 2;
+    bytes_ = 0;
+    for (size_t i = 0; 2 * i < lines_.size(); ++i) {
+      std::swap(lines_[i], lines_[2 * i]);
+      bytes_ += lines_[i].size();
     }
+    lines_.resize((lines_.size() + 1) / 2);
   }
 
-  std::vector<std::unique_ptr<MappedFile>> maps_;
-  size_t bytes_ = 0, stride_ = 1, file_ = 0;
-  std::string_view rest_;
-  std::string line_;
-  bool done_ = false;
+  std::vector<std::string> lines_;
+  size_t bytes_ = 0, seen_ = 0, stride_ = 1, at_ = 0;
 };
 
 /// Options for a lossless model: rare characters, also line ends, become tokens of bytes, and there is no normalisation
 /// and no added space.
-std::unordered_map<std::string, std::string> training_options(int64_t vocab_size) {
-  return {{"model_type", "bpe"},
-          {"vocab_size", std::to_string(vocab_size)},
-          {"byte_fallback", "true"},
-          {"split_digits", "true"},
-          {"allow_whitespace_only_pieces", "true"},
-          {"character_coverage", "0.99995"},
-          {"normalization_rule_name", "identity"},
-          {"remove_extra_whitespaces", "false"},
-          {"add_dummy_prefix", "false"},
-          {"minloglevel", "2"}};
+std::map<std::string, std::string> training_options(const Recipe::Data& data) {
+  std::map<std::string, std::string> options{{"model_type", "bpe"},
+                                             {"vocab_size", std::to_string(*data.tokenizer_vocab_size)},
+                                             {"byte_fallback", "true"},
+                                             {"split_digits", "true"},
+                                             {"allow_whitespace_only_pieces", "true"},
+                                             {"character_coverage", "0.99995"},
+                                             {"normalization_rule_name", "identity"},
+                                             {"remove_extra_whitespaces", "false"},
+                                             {"add_dummy_prefix", "false"},
+                                             {"minloglevel", "2"}};
+  const auto markers = markers_of_template(data);
+  if (!markers.empty()) options["user_defined_symbols"] = join({markers.begin(), markers.end()}, ",");
+  return options;
 }
 
-std::string train(const std::vector<std::string>& files, int64_t vocab_size) {
-  TrainingLines lines(files);
-  log::info("training a SentencePiece model of {} tokens on {} of text; this is done once", vocab_size,
-            format_bytes(lines.used_bytes()));
+/// The texts of records that the loss or its context has, without tokens.
+std::unique_ptr<RecordReader> reader_of_texts(const Recipe::Data& data) {
+  return make_record_reader(data, data.train, make_bytes_tokenizer());
+}
+
+std::string train(const Recipe::Data& data, const std::map<std::string, std::string>& options) {
+  TrainingLines lines;
+  for (const auto& [name, source, weight, epochs, format] : sources_of(data)) {
+    const auto reader = source.has_records() ? reader_of_texts(source) : nullptr;
+    for (const auto& file : source.train)
+      reader ? lines.add_records(*open_records(source, file), *reader) : lines.add_text_file(file);
+  }
+  log::info("training a SentencePiece model of {} tokens on {} of text; this is done once", *data.tokenizer_vocab_size,
+            format_bytes(static_cast<double>(lines.bytes())));
   std::string model;
-  auto status = sentencepiece::SentencePieceTrainer::Train(training_options(vocab_size), &lines, &model);
-  if (!status.ok()) throw usage_error("data.tokenizer_vocab_size = {}: {}", vocab_size, reason(status));
+  const auto status = sentencepiece::SentencePieceTrainer::Train({options.begin(), options.end()}, &lines, &model);
+  if (!status.ok()) throw usage_error("data.tokenizer_vocab_size = {}: {}", *data.tokenizer_vocab_size, reason(status));
   return model;
 }
 
@@ -111,13 +131,17 @@ fs::path trained_sentencepiece(const Recipe::Data& data, const std::string& cach
   if (!data.tokenizer_vocab_size)
     throw usage_error(
         "data.tokenizer = \"sentencepiece\" trains a tokenizer and needs data.tokenizer_vocab_size, for example 8192");
-  check_source_files("data.train", data.train);
-  auto options = training_options(*data.tokenizer_vocab_size);
+  const auto options = training_options(data);
   std::string inputs;
-  for (const auto& [option, value] : std::map(options.begin(), options.end())) inputs += option + "=" + value + "\n";
-  std::string name = "sentencepiece-" + xxh3_hex(inputs + fingerprint(data.train)) + ".model";
-  return make_once(cache_dir, name, [&](CacheWriter& out) {
-    std::string model = train(data.train, *data.tokenizer_vocab_size);
+  for (const auto& [option, value] : options) inputs += option + "=" + value + "\n";
+  for (const auto& [name, source, weight, epochs, format] : sources_of(data)) {
+    const std::string key = name.empty() ? "data.train" : "data.sources";
+    source.is_plugin() ? check_source_paths(key, source.train) : check_source_files(key, source.train);
+    inputs += fingerprint(source.train);
+    if (source.has_records()) inputs += reader_of_texts(source)->settings().dump();
+  }
+  return make_once(cache_dir, "sentencepiece-" + xxh3_hex(inputs) + ".model", [&](CacheWriter& out) {
+    const std::string model = train(data, options);
     out.append(std::as_bytes(std::span(model)));
   });
 }

@@ -6,7 +6,7 @@
 namespace runner {
 
 /// The tokenizer that `data.tokenizer` names: "bytes", a file or folder, or "sentencepiece": a model that is trained once on
-/// data.train and cached in `cache_dir`. Throws Error(usage) that begins with "data.tokenizer", or Error(environment).
+/// the training data and cached in `cache_dir`. Throws Error(usage) that begins with "data.tokenizer", or Error(environment).
 std::unique_ptr<Tokenizer> open_tokenizer(const Recipe::Data& data, const std::string& cache_dir);
 /// The model of the tokenizer "sentencepiece", trained if it is not in `cache_dir`.
 fs::path trained_sentencepiece(const Recipe::Data& data, const std::string& cache_dir);

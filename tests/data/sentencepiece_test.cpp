@@ -4,8 +4,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <sstream>
 
 #include "runner/data/data_check.hpp"
+#include "runner/data/records.hpp"
 #include "runner/data/tokenized.hpp"
 #include "runner/tokenizers/sentencepiece.hpp"
 #include "tests/data/support.hpp"
@@ -200,6 +202,77 @@ TEST_CASE("after prepare_data nothing is left to do, until text or tokenizer cha
   prepare_data(fixture.data, fixture.cache);
   CHECK(fixture.cached(".model").size() == 2);
   CHECK(fixture.cached(".bin").size() == 5);
+}
+
+TEST_CASE("records train one model on the texts that the run reads, of all sources") {
+  DataFolder folder;
+  std::string chats, pairs;
+  for (int i = 0; i < 400; ++i) {
+    const auto line = fmt::format("line {} of the age, the season and the epoch", i * 37 % 1000);
+    const JsonRecord question = {{"role", "user"}, {"content", line}},
+                     answer = {{"role", "assistant"}, {"content", "foolishness"}};
+    chats += JsonRecord{{"messages", {question, answer}}, {"source", "wxqj wxqj"}}.dump() + "\n";
+    pairs += JsonRecord{{"instruction", line}, {"output", "Zwölf Boxkämpfer"}}.dump() + "\n";
+  }
+  Recipe::Data data;
+  data.format = "jsonl";
+  data.chat_template = "chatml";
+  data.tokenizer = "sentencepiece";
+  data.tokenizer_vocab_size = 400;
+  data.sources = {{.name = "chats", .train = {folder.write("chats.jsonl", chats)}},
+                  {.name = "pairs", .train = {folder.write("pairs.jsonl", pairs)}, .layout = "alpaca"}};
+  CHECK(find_data_problems(data, 64, 400, folder / "cache").empty());
+  CHECK(data_notes(data).empty());
+  CHECK_FALSE(fs::exists(folder / "cache"));  // no model is trained to check the data
+  prepare_data(data, folder / "cache");
+  const auto tokenizer = make_tokenizer(data, folder / "cache");
+  const auto pieces = [&](const char* text) { return tokenizer->encode(text).size(); };
+  CHECK(pieces("<|im_start|>") == 1);
+  CHECK(pieces("foolishness") < 3);
+  CHECK(pieces("Boxkämpfer") < 4);
+  CHECK(pieces("wxqj") == 4);  // it is in a column that the run does not read
+  CHECK(pieces("assistant\n") <= 2);
+  const auto samples = open_dataset(data, Split::train, 64, 400, folder / "cache");
+  REQUIRE(samples->size() == 800);
+  int64_t models = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "cache")) models += entry.path().extension() == ".model";
+  CHECK(models == 1);
+
+  Recipe::Data labelled;
+  labelled.format = "csv";
+  labelled.objective = "classification";
+  labelled.target = {"label"};
+  labelled.tokenizer = "sentencepiece";
+  labelled.tokenizer_vocab_size = 300;
+  std::string table = "text,label\n";
+  for (int i = 0; i < 200; ++i) table += fmt::format("the worst of times {},{}\n", i, i % 2 ? "wxqj" : "jqxw");
+  labelled.train = {folder.write("labels.csv", table)};
+  const auto of_texts = make_tokenizer(labelled, folder / "cache");
+  CHECK(of_texts->encode("worst").size() < 3);
+  CHECK(of_texts->encode("wxqj").size() >= 4);
+}
+
+TEST_CASE("a record that is wrong ends the training of a model with its place") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "jsonl";
+  data.train = {folder.write("a.jsonl", "{\"text\": \"the season of Light\"}\n{\"text\": 5}\n")};
+  data.tokenizer = "sentencepiece";
+  data.tokenizer_vocab_size = 300;
+  CHECK_THAT(error_of([&] { make_tokenizer(data, folder / "cache"); }),
+             ContainsSubstring("usage: " + data.train[0] + ":2: "));
+}
+
+TEST_CASE("of more than 64 MiB, every second line trains a model") {
+  std::istringstream lines(long_text(size_t{40} << 20));
+  std::string text;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) text += line + "\n" + "wxqj wxqj wxqj wxqj wxqj wxqj wxqj wxqj wxqj\n";
+  REQUIRE(text.size() > size_t{64} << 20);
+  const Fixture fixture(text);
+  const auto tokenizer = make_tokenizer(fixture.data, fixture.cache);
+  CHECK(tokenizer->encode("season").size() < 3);
+  CHECK(tokenizer->encode("wxqj").size() == 4);
 }
 
 TEST_CASE("prepare_data finds wrong files before any worker starts") {
