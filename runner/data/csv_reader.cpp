@@ -112,8 +112,11 @@ std::vector<std::string> CsvReader::header() {
   bool numbers = true;
   for (const auto& cell : record.cells) {
     numbers = numbers && finite_number(cell);
-    if (cell.empty()) throw usage_error("{}: column {} has no name", place(record.line), names.size() + 1);
-    if (!seen.insert(cell).second) throw usage_error("{}: two columns are called `{}`", place(record.line), cell);
+    const auto refuse = [&](const std::string& mistake) {
+      throw usage_error("{}: {}; data.drop leaves columns of a table out", place(record.line), mistake);
+    };
+    if (cell.empty()) refuse(fmt::format("column {} has no name: give it one", names.size() + 1));
+    if (!seen.insert(cell).second) refuse(fmt::format("two columns are called `{}`: give one another name", cell));
     names.emplace_back(cell);
   }
   if (numbers)

@@ -227,8 +227,12 @@ TEST_CASE("Mistakes in CSV files have a place", "[csv][rank17]") {
   CHECK(csv_error(folder, "a,b\n1,2\n1,2,3\n3,4\n5\n") ==
         "usage: FILE:3: 3 cells instead of 2" + hint + "\nFILE:5: 1 cell instead of 2" + hint);
   CHECK(csv_error(folder, "a,b\n1,\"2\n3\n") == "usage: FILE:2: a quoted cell has no end");
-  CHECK(csv_error(folder, "a,a\n") == "usage: FILE:1: two columns are called `a`");
-  CHECK(csv_error(folder, "a,,b\n") == "usage: FILE:1: column 2 has no name");
+  CHECK(csv_error(folder, "a,a\n") ==
+        "usage: FILE:1: two columns are called `a`: give one another name; data.drop "
+        "leaves columns of a table out");
+  CHECK(csv_error(folder, "a,,b\n") ==
+        "usage: FILE:1: column 2 has no name: give it one; data.drop leaves columns of "
+        "a table out");
   CHECK(csv_error(folder, "1,2\n3,4\n") ==
         "usage: FILE:1: the first line must name the columns, and here it has only numbers: add a line of names");
   CHECK(csv_error(folder, "a\n\xE9\n") == "usage: FILE:2: the file is not UTF-8; convert it, for example with iconv");
