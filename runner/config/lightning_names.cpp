@@ -83,7 +83,8 @@ ForeignName unless_a_class(const char* name, const char* key, const char* refusa
   const auto meaning = [key](const json& value) -> std::optional<Values> {
     json known = value;
     const std::string word = value.is_string() ? value.get<std::string>() : "";
-    const bool camel = !word.empty() && word.front() >= 'A' && word.front() <= 'Z';
+    const auto within = [](char first, char last) { return [=](char c) { return c >= first && c <= last; }; };
+    const bool camel = !word.empty() && within('A', 'Z')(word.front()) && std::ranges::any_of(word, within('a', 'z'));
     return camel && check_option(*find_key(key), known) ? std::nullopt : std::optional(Values{{key, value}});
   };
   return {.name = name, .key = key, .meaning = meaning, .refusal = refusal};
@@ -100,7 +101,8 @@ Names device_names() {
        .key = "devices.devices",
        .meaning = one_device,
        .refusal = "it is \"cpu\", \"cuda\" or a device such as \"cuda:1\""},
-      renamed("cluster_environment", "devices.cluster"),
+      unless_a_class("cluster_environment", "devices.cluster",
+                     "it is a launcher such as slurm; plugins.cluster_environment = \"FILE.lua\" is one of your own"),
       unless_a_class("accelerator", "devices.accelerator",
                      "it is auto, cpu, cuda, tpu, hpu or ipu; plugins.accelerator = \"FILE.so\" is one of your own"),
       unless_a_class("precision_plugin", "precision.mode",

@@ -363,6 +363,9 @@ TEST_CASE("a name of another tool sets the key with the same meaning, and an err
   CHECK(wrong("precision_plugin = \"MixedPrecision\"\n") ==
         "`precision_plugin` cannot be \"MixedPrecision\": it is a mode such as bf16-mixed; plugins.precision = "
         "\"FILE.so\" is one of your own");
+  CHECK(wrong("cluster_environment = \"MyEnvironment\"\n") ==
+        "`cluster_environment` cannot be \"MyEnvironment\": it is a launcher such as slurm; "
+        "plugins.cluster_environment = \"FILE.lua\" is one of your own");
   CHECK(wrong("cluster_environment = \"MPI\"\n") ==
         "`cluster_environment` means devices.cluster: `cluster` cannot be \"MPI\"");
   CHECK(wrong("", {"train.early_stopping={monitor=\"val_loss\",check_finite=true}"}) ==
