@@ -166,7 +166,12 @@ std::string deepspeed_as_recipe(const LocatedJson& configuration, const RecipeCh
   if (!meaning.diagnostics.empty()) throw RecipeError(meaning.diagnostics);
   auto& values = meaning.values;
   const auto stage = std::ranges::find(values, "strategy.stage", &ImportedValue::key);
-  if (stage != values.end()) std::rotate(values.begin(), stage, stage + 1);
+  if (stage != values.end())
+    std::rotate(values.begin(), stage, stage + 1);
+  else
+    meaning.notes.emplace_back(
+        "zero_optimization.stage is not set: DeepSpeed then shards nothing, as strategy.name = \"ddp\" does; here zero "
+        "shards as in stage 2, with the same losses");
   values.insert(values.begin(), ImportedValue{"strategy.name", "zero", {}, ""});
   return as_sections(meaning);
 }
