@@ -63,6 +63,15 @@ TEST_CASE("a run without a reader of its output trains to its end", "[e2e]") {
   CHECK(unread({"ls"}) == 128 + SIGPIPE);  // commands that only print end, as usual
 }
 
+TEST_CASE("a file that reaches the limit of file sizes is named, and no signal ends the run", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  const std::string command = "cd '" + place.path().string() + "' && ulimit -f 1 && RUNNER_HOME=home " +
+                              RUNNER_BINARY_DIR "/bin/runner run tiny.toml 2>full.err";
+  CHECK(WEXITSTATUS(std::system(command.c_str())) == 4);
+  CHECK_THAT(slurp(place.path() / "full.err"), ContainsSubstring("ledger.db: File too large"));
+}
+
 TEST_CASE("fast_dev_run leaves no run", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place);
