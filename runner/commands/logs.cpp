@@ -64,7 +64,7 @@ int64_t print_log(int rank, const fs::path& file, bool several, const LogsOption
       .read(
           [&](const RankLogLine& line) {
             size_t begin = 0, end = 0;
-            PatternTime time(line.text.size());
+            PatternTime time(line.text.size(), "the expression of --grep");
             if (options.attempt > 0 && line.attempt != options.attempt) return;
             if (pattern && !pattern->find(line.text, 0, begin, end, time)) return;
             ++count;

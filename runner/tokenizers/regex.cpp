@@ -102,8 +102,7 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
       slow_end = last + 1;
       continue;
     }
-    if (found != PCRE2_ERROR_NOMATCH)
-      throw environment_error("a regular expression of the tokenizer failed: {}", pcre_message(found));
+    if (found != PCRE2_ERROR_NOMATCH) throw environment_error("{} failed: {}", time.subject(), pcre_message(found));
     if (last >= text.size()) return false;
     from = last + 1;
     while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xc0) == 0x80) ++from;
@@ -121,9 +120,8 @@ void PatternTime::look() {
   if (!since_) since_ = now;
   const double most = pattern_seconds_max + pattern_seconds_per_byte * static_cast<double>(bytes_);
   if (now - *since_ > most)
-    throw environment_error(
-        "the regular expressions of the tokenizer take too long: more than {:.3g} s of processor time for a text of {}",
-        most, format_bytes(bytes_));
+    throw environment_error("{} takes too long: more than {:.3g} s of processor time for a text of {}", subject_, most,
+                            format_bytes(bytes_));
 }
 
 }  // namespace runner

@@ -17,10 +17,12 @@ namespace runner {
 /// match U+180E, ^ and $ are for lines). Throws std::invalid_argument with the construct and its offset if it has no equivalent.
 std::string pcre_of(std::string_view oniguruma);
 
-/// The processor time of a thread for one text, between its first and its last search.
+/// The processor time of a thread for one text, between its first and its last search. Errors name the expressions by `subject`.
 class PatternTime {
  public:
-  explicit PatternTime(size_t text_bytes = 0) : bytes_(text_bytes) {}
+  explicit PatternTime(size_t text_bytes = 0, const char* subject = "a regular expression of the tokenizer")
+      : bytes_(text_bytes), subject_(subject) {}
+  const char* subject() const { return subject_; }
   /// Counts a search. After a few searches, or after one that was slow, looks at the clock. Throws Error(environment) if the time is over.
   void spend(bool slow) {
     if (++searches_ % searches_between_looks == 0 || slow) look();
@@ -30,6 +32,7 @@ class PatternTime {
   static constexpr unsigned searches_between_looks = 256;
   void look();
   size_t bytes_;
+  const char* subject_;
   unsigned searches_ = 0;
   std::optional<double> since_ = {};
 };

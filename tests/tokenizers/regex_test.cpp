@@ -11,13 +11,16 @@ using runner::Regex;
 
 namespace {
 
-std::vector<std::string> matches_of(const std::string& expression, const std::string& text) {
+std::vector<std::string> matches_of(const std::string& expression, const std::string& text, PatternTime time) {
   std::vector<std::string> found;
-  PatternTime time(text.size());
   Regex(expression).split(text, time, [&](size_t begin, size_t end, bool is_match) {
     if (is_match) found.push_back(text.substr(begin, end - begin));
   });
   return found;
+}
+
+std::vector<std::string> matches_of(const std::string& expression, const std::string& text) {
+  return matches_of(expression, text, PatternTime(text.size()));
 }
 
 std::string mistake_of(const std::string& expression) {
@@ -85,8 +88,10 @@ TEST_CASE("a match that begins far away is found, with what is in front of it") 
 
 TEST_CASE("the time of the searches in one text is bounded") {
   CHECK_THROWS_WITH(matches_of("(?:a|aa){1,18}[bc]", std::string(20'000, 'a')),
-                    "the regular expressions of the tokenizer take too long: more than 1.2 s of processor time for a "
+                    "a regular expression of the tokenizer takes too long: more than 1.2 s of processor time for a "
                     "text of 19.5 KiB");
+  CHECK_THROWS_WITH(matches_of("(a+)+$", std::string(60, 'a') + "b", PatternTime(61, "the expression of --grep")),
+                    "the expression of --grep failed: match limit exceeded");
 }
 
 TEST_CASE("what has no equivalent is refused with its place") {
