@@ -1,6 +1,7 @@
 // Images in host memory: decoding of JPEG and PNG files, and resizing as Pillow does it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,10 @@ SharedMemoryLimit& memory_of_images();
 
 /// Decodes a JPEG (libjpeg-turbo) or PNG file (libpng) to RGB, with the pixels of Pillow's Image.open(path).convert("RGB"):
 /// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, and of
-/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. At most image_pixels_max (limits.hpp), and 1000 scans of a progressive
-/// file. Waits until memory_of_images() has room; a thread keeps only one such image. Throws DamagedImage with path and reason: of kind environment for a damaged or truncated file, and usage for another
-/// kind of file; Error(environment) for a file that cannot be opened.
+/// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. At most image_pixels_max (limits.hpp), and 1000 scans
+/// of a progressive file. Waits until memory_of_images() has room; a thread keeps only one such image. Throws DamagedImage with path and
+/// reason: of kind environment for a damaged or truncated file, and usage for another kind of file; Error(environment) for a file that
+/// cannot be opened.
 DecodedImage read_image(const std::string& path);
 
 /// Names of files that read_image() reads end with one of these, in any case: .jpg, .jpeg, .png.
@@ -50,8 +52,8 @@ enum class Interpolation { bilinear, bicubic };
 
 /// Crops to the box and resizes to width x height, with antialiasing: the filter is widened by the scale. The pixels are those of
 /// Pillow's image.crop(box).resize((width, height), ...): rows and columns one after the other, each rounded to 8 bits, with
-/// weights of 22 bits (libImaging/Resample.c).
+/// weights of 22 bits (libImaging/Resample.c). With `part`, only that part of the result is made, from the pixels that it needs.
 Image crop_and_resize(const Image& image, const ImageBox& box, int64_t width, int64_t height,
-                      Interpolation interpolation);
+                      Interpolation interpolation, const std::optional<ImageBox>& part = std::nullopt);
 
 }  // namespace runner

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runner/base/error.hpp"
-#include "runner/base/limits.hpp"
-
 namespace runner {
 
 namespace {
@@ -98,13 +95,9 @@ Image validation_image(const Recipe::Data& data, const Image& image, bool to_eve
   const bool upright = image.height >= image.width;
   const int64_t longer = shorter * std::max(image.width, image.height) / std::min(image.width, image.height);
   const int64_t width = upright ? shorter : longer, height = upright ? longer : shorter;
-  if (longer > std::max(image_pixels_max / shorter, 4 * shorter))
-    throw usage_error("the image is too narrow: its {} x {} pixels would be resized to {} x {}", image.width,
-                      image.height, width, height);
-  const auto resized = crop_and_resize(image, all, width, height, interpolation_of(data));
   const auto half = [&](int64_t margin) { return to_even ? std::lrint(static_cast<double>(margin) / 2) : margin / 2; };
   const ImageBox centre{half(width - size), half(height - size), size, size};
-  return crop_and_resize(resized, centre, size, size, interpolation_of(data));
+  return crop_and_resize(image, all, width, height, interpolation_of(data), centre);
 }
 
 }  // namespace runner

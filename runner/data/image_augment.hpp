@@ -39,8 +39,7 @@ int64_t resized_side(const Recipe::Data& data);
 Image squashed_image(const Recipe::Data& data, const Image& image);
 
 /// The image of a validation sample: the shorter side becomes image_size / crop_pct, and the centre is taken. Half of an odd margin is
-/// rounded down, as in transformers (image_transforms.py, center_crop), or with `to_even` to the even number, as in torchvision. Throws
-/// Error(usage) for a narrow image that would be resized to more than image_pixels_max (limits.hpp).
+/// rounded down, as in transformers (image_transforms.py, center_crop), or with `to_even` to the even number, as in torchvision.
 Image validation_image(const Recipe::Data& data, const Image& image, bool to_even = false);
 
 }  // namespace runner

@@ -26,18 +26,25 @@ double cubic(double x) {
   return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0.0;
 }
 
-/// For each output place: the first input place, and the weights of the input places from there on.
-struct Weights {
-  std::vector<int64_t> first;
-  std::vector<std::vector<int32_t>> values;
+struct PlaceRange {
+  int64_t begin = 0, end = 0;
 };
 
-Weights weights_of(int64_t in, int64_t out, const Filter& filter) {
+/// For each wanted output place: the first input place, from `used.begin` on, and the weights of the input places from there on. Without
+/// weights, the output is the input.
+struct Weights {
+  PlaceRange used = {};
+  std::vector<int64_t> first = {};
+  std::vector<std::vector<int32_t>> values = {};
+};
+
+Weights weights_of(int64_t in, int64_t out, const PlaceRange& wanted, const Filter& filter) {
+  if (in == out) return {.used = wanted};
   Weights weights;
   const double scale = static_cast<double>(in) / static_cast<double>(out), widened = std::max(scale, 1.0);
   const double support = filter.support * widened;
   std::vector<double> exact;
-  for (int64_t place = 0; place < out; ++place) {
+  for (int64_t place = wanted.begin; place < wanted.end; ++place) {
     const double center = (static_cast<double>(place) + 0.5) * scale;
     const auto begin = std::max<int64_t>(0, static_cast<int64_t>(center - support + 0.5));
     const auto end = std::min<int64_t>(in, static_cast<int64_t>(center + support + 0.5));
@@ -53,7 +60,9 @@ Weights weights_of(int64_t in, int64_t out, const Filter& filter) {
       const double shifted = weight * (1 << precision_bits);
       values.push_back(static_cast<int32_t>(weight < 0 ? shifted - 0.5 : shifted + 0.5));
     }
-    weights.first.push_back(begin);
+    if (weights.first.empty()) weights.used.begin = begin;
+    weights.first.push_back(begin - weights.used.begin);
+    weights.used.end = end;
   }
   return weights;
 }
@@ -66,10 +75,10 @@ Image blank(int64_t width, int64_t height) {
   return {.width = width, .height = height, .pixels = std::vector<uint8_t>(static_cast<size_t>(width * height * 3))};
 }
 
-Image resize_rows(const Image& image, int64_t width, const Filter& filter) {
-  if (image.width == width) return image;
+Image resize_rows(Image image, const Weights& across) {
+  if (across.values.empty()) return image;
+  const auto width = std::ssize(across.values);
   Image result = blank(width, image.height);
-  const auto across = weights_of(image.width, width, filter);
   for (int64_t y = 0; y < image.height; ++y) {
     const uint8_t* from = image.pixels.data() + y * image.width * 3;
     uint8_t* to = result.pixels.data() + y * width * 3;
@@ -85,10 +94,10 @@ Image resize_rows(const Image& image, int64_t width, const Filter& filter) {
   return result;
 }
 
-Image resize_columns(const Image& image, int64_t height, const Filter& filter) {
-  if (image.height == height) return image;
+Image resize_columns(Image image, const Weights& down) {
+  if (down.values.empty()) return image;
+  const auto height = std::ssize(down.values);
   Image result = blank(image.width, height);
-  const auto down = weights_of(image.height, height, filter);
   const auto bytes = static_cast<size_t>(image.width * 3);
   std::vector<int32_t> sums(bytes);
   for (int64_t y = 0; y < height; ++y) {
@@ -116,17 +125,24 @@ Image cropped(const Image& image, const ImageBox& box) {
 }  // namespace
 
 Image crop_and_resize(const Image& image, const ImageBox& box, int64_t width, int64_t height,
-                      Interpolation interpolation) {
+                      Interpolation interpolation, const std::optional<ImageBox>& part) {
   RUNNER_CHECK(box.left >= 0 && box.top >= 0 && box.width > 0 && box.height > 0 &&
                    box.left + box.width <= image.width && box.top + box.height <= image.height && width > 0 &&
                    height > 0,
                "box {}+{} x {}+{} of {} x {}", box.left, box.width, box.top, box.height, image.width, image.height);
   const Filter filter = interpolation == Interpolation::bilinear ? Filter{triangle, 1.0} : Filter{cubic, 2.0};
-  const Image part = cropped(image, box);
+  const ImageBox wanted = part.value_or(ImageBox{0, 0, width, height});
+  RUNNER_CHECK(wanted.left >= 0 && wanted.top >= 0 && wanted.width > 0 && wanted.height > 0 &&
+                   wanted.left + wanted.width <= width && wanted.top + wanted.height <= height,
+               "part {}+{} x {}+{} of {} x {}", wanted.left, wanted.width, wanted.top, wanted.height, width, height);
+  const auto across = weights_of(box.width, width, {wanted.left, wanted.left + wanted.width}, filter);
+  const auto down = weights_of(box.height, height, {wanted.top, wanted.top + wanted.height}, filter);
+  Image used = cropped(image, {box.left + across.used.begin, box.top + down.used.begin,
+                               across.used.end - across.used.begin, down.used.end - down.used.begin});
   // The sums between the passes are rounded and clipped, so the order matters. Pillow 13 made the reference of the test: columns
   // came first where the height shrinks and the width grows.
-  if (height < box.height && width > box.width) return resize_rows(resize_columns(part, height, filter), width, filter);
-  return resize_columns(resize_rows(part, width, filter), height, filter);
+  if (height < box.height && width > box.width) return resize_rows(resize_columns(std::move(used), down), across);
+  return resize_columns(resize_rows(std::move(used), across), down);
 }
 
 }  // namespace runner
