@@ -51,9 +51,9 @@ bool has_shape(JsonColumn::Shape shape, const nlohmann::json& value) {
 
 void check_bundle_tables(sqlite::Database& database, const std::string& name) {
   auto odd = database.query(
-      "SELECT name FROM bundle.sqlite_schema WHERE (name IN (SELECT name FROM main.sqlite_schema WHERE type = "
-      "'table') OR name IN ('bundled', 'bundled_file', 'bundled_part')) AND (type <> 'table' OR sql LIKE 'CREATE "
-      "VIRTUAL%')");
+      "SELECT name FROM pragma_table_list WHERE schema = 'bundle' AND type <> 'table' AND (name COLLATE NOCASE IN "
+      "(SELECT name FROM main.sqlite_schema WHERE type = 'table') OR name COLLATE NOCASE IN ('bundled', "
+      "'bundled_file', 'bundled_part'))");
   if (odd.step()) throw environment_error("the bundle {} is damaged: {} is no table", name, odd.text(0));
 }
 

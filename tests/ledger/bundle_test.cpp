@@ -328,11 +328,13 @@ TEST_CASE("annotations of a record replace none of its fields, and a bundle has 
   CHECK(shown["run_dir"] == (fs::path(there.home()) / "runs" / id).string());
   CHECK(shown["config"].is_object());
   CHECK(shown["measured"]["a"] == 1);
-  {
-    sqlite::Database bundle(file, sqlite::Access::existing);
-    bundle.execute("ALTER TABLE bundled RENAME TO hidden; CREATE VIEW bundled AS SELECT * FROM hidden");
+  for (const std::string name : {"bundled", "Sweep"}) {
+    const auto other = bundle_of(here, {id}, name);
+    sqlite::Database(other, sqlite::Access::existing)
+        .execute(fmt::format("ALTER TABLE {0} RENAME TO hidden; CREATE VIEW {0} AS SELECT * FROM hidden", name));
+    CHECK_THAT(error_of([&] { merge_bundle(there.home(), other); }),
+               ContainsSubstring("is damaged: " + name + " is no table"));
   }
-  CHECK_THAT(error_of([&] { merge_bundle(there.home(), file); }), ContainsSubstring("is damaged: bundled is no table"));
 }
 
 TEST_CASE("a bundle leaves out checkpoints that are newer than the rows") {
