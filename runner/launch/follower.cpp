@@ -192,7 +192,7 @@ void Following::start(const json& message) {
   const std::string proof = text_in(message, "proof");
   try {
     require_shared_folder(proof);
-    if (self_.secret.empty()) require_trusted_folder(group_, check_);
+    if (self_.secret.empty()) require_trusted_folders(group_, check_);
     workers_ = start_workers(group_, handout);
   } catch (const Error& error) {
     if (self_.placement.elastic) {  // the run goes on without this node

@@ -16,10 +16,13 @@ using RunFolderCheck = std::function<void(const fs::path& run_dir)>;
 /// The folder of the run whose workers are to start: the one that has their logs. Throws BadMessage if they are told to read another one.
 fs::path run_folder_of(const WorkerGroup& group);
 
-/// Why user `me` runs nothing that a folder or its resolved.toml says: another user has written it, who is not root. "" if there is no reason.
-std::string why_untrusted(const fs::path& run_dir, uid_t me);
+/// Why user `me` runs nothing that a path without links says: it, or a folder that it is in, belongs to another user, who is not root, or
+/// every user can write to it. "" if there is no reason. A group that may write a folder is trusted. What is missing must be in a folder
+/// that others cannot write to.
+std::string why_untrusted(const fs::path& path, uid_t me);
 
-/// Checks the owner of the group's run folder, and then calls `check`, if there is one. Throws Error(environment) that names both users.
-void require_trusted_folder(const WorkerGroup& group, const RunFolderCheck& check);
+/// Checks the group's run folder and cache, which has compiled programs, and then calls `check`, if there is one. Gives the workers the
+/// paths without links that were checked: others cannot replace them later. Throws Error(environment).
+void require_trusted_folders(WorkerGroup& group, const RunFolderCheck& check);
 
 }  // namespace runner

@@ -102,6 +102,43 @@ TEST_CASE("a folder that another user has written is not trusted, and one of roo
   CHECK_THAT(why_untrusted(run.path, somebody), StartsWith(run.path.string() + " belongs to user 4322"));
 }
 
+TEST_CASE("a folder that every user can write or replace is not trusted") {
+  RunDir run;
+  const uid_t me = ::geteuid();
+  const auto said = [&](fs::perms more, const fs::path& of, const fs::path& path) {
+    fs::permissions(of, fs::perms::owner_all | more);
+    const auto why = why_untrusted(path, me);
+    fs::permissions(of, fs::perms::owner_all);
+    return why;
+  };
+  const auto everyone = fs::perms::others_write, sticky = everyone | fs::perms::sticky_bit;
+  const auto parent = run.folder.path, missing = parent / "nowhere";
+  CHECK(said(fs::perms::group_write, parent, run.path).empty());
+  CHECK(said(everyone, parent, run.path) == "every user can write to " + parent.string());
+  CHECK(said(sticky, parent, run.path).empty());
+  CHECK(said(sticky, parent, missing) == "every user can write to " + parent.string());
+  CHECK(said(sticky, run.path, run.path) == "every user can write to " + run.path.string());
+  CHECK(said(everyone, run.path / "resolved.toml", run.path / "resolved.toml") ==
+        "every user can write to " + (run.path / "resolved.toml").string());
+}
+
+TEST_CASE("workers get the paths without links that were checked") {
+  RunDir run;
+  const auto link = run.folder.path / "link";
+  fs::create_directory_symlink(run.path, link);
+  WorkerGroup group;
+  group.log_dir = (link / "logs").string();
+  group.arguments = {"--run-dir", link.string(), "--cache-dir", (link / "cache").string()};
+  require_trusted_folders(group, {});
+  CHECK(group.log_dir == (run.path / "logs").string());
+  CHECK(group.arguments ==
+        std::vector<std::string>{"--run-dir", run.path.string(), "--cache-dir", (run.path / "cache").string()});
+  fs::create_directories(run.path / "cache" / "programs");
+  fs::permissions(run.path / "cache" / "programs", fs::perms::all);
+  CHECK_THAT(refusal([&] { require_trusted_folders(group, {}); }),
+             ContainsSubstring("every user can write to " + (run.path / "cache" / "programs").string()));
+}
+
 TEST_CASE("a node does not start workers for a folder of another user, unless a secret says who the leader is") {
   if (::geteuid() != 0) SKIP("only root can give files to others");
   RunDir run;
