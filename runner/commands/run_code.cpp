@@ -13,9 +13,9 @@ using nlohmann::json;
 
 namespace {
 
-/// Keys of other sections whose value is always a file with code.
-constexpr const char* files_with_code[] = {"model.plugin", "data.plugin", "data.order", "strategy.registry",
-                                           "strategy.plugin"};
+/// Keys of other sections whose value is always a file or folder with code.
+constexpr const char* files_with_code[] = {"model.plugin",      "data.plugin",     "data.order",
+                                           "strategy.registry", "strategy.plugin", "strategy.compilation_cache"};
 /// Keys whose value is a script if it begins with "lua:".
 constexpr const char* names_or_scripts[] = {"strategy.name", "strategy.ddp_comm_hook"};
 

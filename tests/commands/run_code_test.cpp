@@ -63,6 +63,7 @@ TEST_CASE("a run's folder that names other code than the node's recipe is refuse
       {base, base + "[strategy]\nname = \"lua:a.lua\"\n", "strategy.name"},
       {base, base + "[strategy]\nname = \"x\"\nregistry = \"a.lua\"\n", "strategy.registry"},
       {base, base + "[strategy]\nname = \"xla\"\nplugin = \"./a.so\"\n", "strategy.plugin"},
+      {base, base + "[strategy]\nname = \"xla\"\ncompilation_cache = \"cache\"\n", "strategy.compilation_cache"},
       {base, base + "[strategy]\nname = \"ddp\"\nddp_comm_hook = \"lua:a.lua\"\n", "strategy.ddp_comm_hook"}};
   for (const Row& row : table) {
     INFO(row.other);
