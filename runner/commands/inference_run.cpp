@@ -11,6 +11,7 @@
 #include "runner/base/child_process.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/run.hpp"
@@ -179,6 +180,9 @@ InferenceResult run_inference(const ModelOptions& model, InferenceRequest& reque
   InferenceResult result{.run = "", .parent = row.parent(), .metrics = nullptr};
   std::optional<Error> failure;
   StopSignals signals;
+  std::optional<ScratchFolder> scratch;  // this process removes it, because signals kill the worker
+  if (std::ranges::find(request.files, "-") != request.files.end())
+    request.scratch = scratch.emplace(fs::temp_directory_path()).path().string();
   InferenceWorker worker(request);
   for (bool open = true; open;) {
     pollfd waited[] = {{worker.fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};

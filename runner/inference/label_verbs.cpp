@@ -54,19 +54,12 @@ void note_cut_texts(const Dataset& data, const StoredModel& stored) {
                  stored.spec.seq_len);
 }
 
-}  // namespace
-
-ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
-  refuse_text_options(request);
-  check_tokenizer(request, stored);
-  if (stored.recipe.data.is_images() && std::ranges::find(request.files, "-") != request.files.end())
-    throw usage_error("`-` (standard input) is for texts and tables, and {} reads images", request.load.name);
+ExitCode predict_files(const InferenceRequest& request, StoredModel stored, const InputFiles& files,
+                       EventSink& events) {
   const torch::InferenceMode inference;
-  const InputFiles files(request.files);
-  const auto inputs = files.read([&](const std::vector<std::string>& paths) {
-    return open_inputs(stored.recipe.data, paths, stored.spec.seq_len, request.load.cache_dir, stored.learned);
-  });
-  for (const auto& note : inputs.notes) log::warning("{}", note);
+  const auto inputs =
+      open_inputs(stored.recipe.data, files.paths(), stored.spec.seq_len, request.load.cache_dir, stored.learned);
+  for (const auto& note : inputs.notes) log::warning("{}", files.shown(note));
   note_cut_texts(*inputs.samples, stored);
   const LoadedModel model(request.load, std::move(stored));
   const LabelAnswers answers(*model.stored().spec.task, model.stored().learned, request.generation.top_k);
@@ -87,6 +80,17 @@ ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, Eve
   lines.finish();
   events.emit("result", {{"metrics", {{"records", all}}}});
   return ExitCode::done;
+}
+
+}  // namespace
+
+ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
+  refuse_text_options(request);
+  check_tokenizer(request, stored);
+  if (stored.recipe.data.is_images() && std::ranges::find(request.files, "-") != request.files.end())
+    throw usage_error("`-` (standard input) is for texts and tables, and {} reads images", request.load.name);
+  const InputFiles files(request.files, request.scratch);
+  return files.read([&] { return predict_files(request, std::move(stored), files, events); });
 }
 
 ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {

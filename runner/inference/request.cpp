@@ -14,8 +14,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LoadRequest, folder, run_dir, ch
                                                 dtype, accelerator, threads)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(PromptsRequest, texts, file, records, chat, system, chat_template)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(InferenceRequest, verb, load, prompts, generation, input, seed,
-                                                num_samples, batch_size, json, echo, output, files, task, data, limit,
-                                                context, pooling, normalize, max_seq_length)
+                                                num_samples, batch_size, json, echo, output, files, scratch, task, data,
+                                                limit, context, pooling, normalize, max_seq_length)
 
 void LoadRequest::set(const ModelPlace& place) {
   folder = place.folder;

@@ -44,6 +44,7 @@ struct InferenceRequest {
   bool json = false, echo = false;
   std::string output = {};              ///< the file of results; empty: standard output
   std::vector<std::string> files = {};  ///< predict: the inputs
+  std::string scratch = {};             ///< predict: a folder that the supervisor removes, for rows from standard input
   // evaluate
   std::string task = {}, data = {};
   int64_t limit = 0;    ///< the number of batches or records; 0: all

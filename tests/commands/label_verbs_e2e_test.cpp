@@ -130,6 +130,22 @@ TEST_CASE("rank 17: predict writes the class of each row in order, without the t
   CHECK_THAT(piped(place, {"predict", "last", "-", "-"}, rows).err,
              ContainsSubstring("`-` (standard input) is there twice"));
 
+  // A signal leaves no copy of them.
+  std::string many = rows;
+  for (int i = 0; i < 200; ++i) many += rows.substr(rows.find('\n'));
+  const auto scratch = place.path() / "scratch";
+  fs::create_directories(scratch);
+  const auto copied = [&] {
+    return std::ranges::any_of(fs::recursive_directory_iterator(scratch),
+                               [](const auto& entry) { return entry.path().filename() == "rows.csv"; });
+  };
+  const auto pid =
+      start_piped(place, {"predict", "last", "-", "--batch-size", "1"}, many, {{"TMPDIR", scratch.string()}});
+  CHECK(wait_until(copied, 60));
+  ::kill(pid, SIGTERM);
+  place.finish(pid);
+  CHECK(fs::is_empty(scratch));
+
   // A newer run of this name has no checkpoint.
   const std::string name = place.run({"show", "last", "--json"}).json().at("name");
   place.write(name + ".csv", "step,loss\n1,2.0\n");
