@@ -1,3 +1,4 @@
+// The library of scripts that is written in Lua, without a compilation for each state.
 #pragma once
 #include <string>
 
