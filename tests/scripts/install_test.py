@@ -4,6 +4,7 @@
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,17 @@ class Install(unittest.TestCase):
 
     def runner(self, name, *words):
         return self.run_in(name, self.installed("bin", "runner"), *words)
+
+    def test_run_paths_have_no_empty_entry(self):
+        """It would mean the current folder."""
+        files = [os.path.join(folder, name) for top in (BUILD, self.prefix) for folder, _, names in os.walk(top) for name in names
+                 if name.endswith(".so") or os.path.basename(folder) == "bin"]
+        listed = subprocess.run(["readelf", "--wide", "--dynamic", *files], capture_output=True, text=True, check=False).stdout
+        paths = re.findall(r"^File: (.*)|\(R(?:UN)?PATH\).*\[(.*)\]$", listed, re.MULTILINE)
+        self.assertIn(os.path.join(BUILD, "bin", "runner"), [file for file, _ in paths])
+        for place, (file, path) in enumerate(paths):
+            if not file:
+                self.assertNotIn("", path.split(":"), [file for file, _ in paths[:place] if file][-1])
 
     def test_a_new_recipe_names_the_installed_schema_and_editors_check_it(self):
         self.assertEqual(self.runner("init", "init", "new.toml").returncode, 0)
