@@ -17,7 +17,7 @@
 //   checkpoint   global rank 0, once published           {step, path, seconds, bytes}
 //   metrics      global rank 0: metrics that hooks log   {step, values: {name: number}, at_end}
 //   artifact     global rank 0: a file for a hook        {step, path, saved}
-//   sample       global rank 0: text for a hook          {step, text or tokens, saved}
+//   sample       global rank 0: text for a hook          {step, prompt, text or tokens, saved}
 //   note         any rank: a message for the user        {message, saved}
 //   hook         global rank 0, when training has ended  {hook, seconds, calls: {function: number}}, one for each hook
 //   printed      global rank 0: a hook's print()         {text}; not recorded

@@ -310,6 +310,7 @@ TEST_CASE("sample_generation: the text is equal under every strategy, in event a
     for (const auto& event : run.events_of("sample")) {
       texts.push_back(event.at("text"));
       CHECK(texts.back().starts_with("ab"));
+      CHECK(event.at("prompt") == "ab");
     }
     CHECK(texts.size() == 2);
     auto kept = read_file(run.folder.path / "artifacts/samples.txt");

@@ -214,7 +214,9 @@ json HookContext::generate(const lua::Generation& wanted) {
   json made = tokens;
   if (wanted.text) made = tokenizer().decode(std::vector<int32_t>(tokens.begin(), tokens.end()));
   if (exchange_.rank() == 0)
-    setup_.events.record("sample", {{"step", call_.progress.step}, {wanted.text ? "text" : "tokens", made}});
+    setup_.events.record(
+        "sample",
+        {{"step", call_.progress.step}, {"prompt", request["prompt"]}, {wanted.text ? "text" : "tokens", made}});
   return made;
 }
 
