@@ -38,6 +38,7 @@ constexpr Route routes[] = {
     {"GET", "runs/*", get_run, "all about one run, as `runner show --json`"},
     {"GET", "runs/*/plan", get_plan, "predicted and measured memory and time of a run"},
     {"GET", "runs/*/logs", get_logs, "lines of a log: `file`, `from`, `lines`, `search`, `after`"},
+    {"GET", "runs/*/file", get_file, "a file that the run recorded: `path`, as `files` of the run says it"},
     {"GET", "runs/*/system", get_system, "samples of CPU, memory, disk, network and GPUs, reduced to `points`"},
     {"GET", "runs/*/patch", get_patch, "changes of the working tree that were not committed, as text"},
     {"GET", "runs/*/recommend", get_recommend,

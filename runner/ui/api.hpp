@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/base/descriptor.hpp"
 #include "runner/ui/changes.hpp"
 #include "runner/ui/guard.hpp"
 #include "runner/ui/hooks.hpp"
@@ -68,6 +69,12 @@ struct ChosenRuns {
 };
 ChosenRuns chosen_runs(const Api& api, const Request& request, size_t most);
 
+/// A regular file below a folder, to be read; closed if there is none. `file` is relative, and no part of it is a link.
+Descriptor open_below(const std::filesystem::path& folder, const std::filesystem::path& file);
+/// The artifacts and traces of a run, the object of Ledger::show(): [{path, kind, step, time, bytes}]. `bytes` is null if the run's folder
+/// does not have the file.
+nlohmann::json recorded_files(const nlohmann::json& run);
+
 Response get_runs(const Api& api, const Request& request, const Captures& captures);
 Response get_words(const Api& api, const Request& request, const Captures& captures);
 Response get_run(const Api& api, const Request& request, const Captures& captures);
@@ -78,6 +85,7 @@ Response get_curves(const Api& api, const Request& request, const Captures& capt
 Response get_metrics(const Api& api, const Request& request, const Captures& captures);
 Response get_compare(const Api& api, const Request& request, const Captures& captures);
 Response get_logs(const Api& api, const Request& request, const Captures& captures);
+Response get_file(const Api& api, const Request& request, const Captures& captures);
 Response get_sweeps(const Api& api, const Request& request, const Captures& captures);
 Response get_sweep(const Api& api, const Request& request, const Captures& captures);
 Response get_devices(const Api& api, const Request& request, const Captures& captures);

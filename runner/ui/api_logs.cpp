@@ -1,6 +1,4 @@
 // The logs of a run: pages of lines, what was appended, and search.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -16,20 +14,6 @@ namespace {
 
 constexpr int64_t lines_max = 2000;
 constexpr size_t line_bytes_max = 4000;
-
-/// A file directly in the run's folder of logs. Throws ApiError(404) for anything else, also for links to other places.
-fs::path log_file(const fs::path& folder, const std::string& name) {
-  const bool plain =
-      !name.empty() && name.find('/') == std::string::npos && name.find('\0') == std::string::npos && name[0] != '.';
-  const fs::path file = folder / "logs" / name;
-  std::error_code error;
-  if (!plain || fs::is_symlink(file, error) || !fs::is_regular_file(file, error))
-    throw ApiError(404, fmt::format("the run has no log \"{}\"", name));
-  const auto real = fs::canonical(file, error), base = fs::canonical(folder, error);
-  if (error || !real.string().starts_with(base.string() + "/"))
-    throw ApiError(404, fmt::format("the run has no log \"{}\"", name));
-  return file;
-}
 
 /// How far a client has read: "GENERATION-BYTE", from the `next` of an earlier answer.
 struct Position {
@@ -99,10 +83,11 @@ Response get_logs(const Api& api, const Request& request, const Captures& captur
                      .from = integer_parameter(request, "from", 0, -lines_max, 1'000'000'000),
                      .count = integer_parameter(request, "lines", 500, 1, lines_max)};
   const auto after = position_parameter(request);
-  const fs::path path = log_file(folder, name);
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const bool is_log = !name.starts_with('.') && name.find('/') == std::string::npos;
+  const fs::path place = fs::path("logs") / name;
+  const Descriptor file = is_log ? open_below(folder, place) : Descriptor();
   if (!file.is_open()) throw ApiError(404, fmt::format("the run has no log \"{}\"", name));
-  const auto [index, lock] = api.logs.of(path);
+  const auto [index, lock] = api.logs.of(folder / place);
   index->update(file);
   const bool appended = after && after->generation == index->generation() && after->byte <= index->end().byte;
   LogPlace begin;

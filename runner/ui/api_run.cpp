@@ -63,6 +63,7 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
   const auto order = [](const json& log) { return std::pair(log["file"] != "run.log", log["file"]); };
   std::sort(logs.begin(), logs.end(), [&](const json& a, const json& b) { return order(a) < order(b); });
   run["logs"] = std::move(logs);
+  run["files"] = recorded_files(run);
   const auto patch = patch_of(run["run_dir"].get<std::string>());
   run["patch_bytes"] = patch ? json(fs::file_size(*patch, ignored)) : json();
   run["trouble"] = json::array();
@@ -82,10 +83,10 @@ Response get_plan(const Api& api, const Request&, const Captures& captures) {
   const std::string id = run_id(api, captures[0]);
   const json run = reading(api).show(id);
   json profile, traces = json::array();
-  for (const auto& event : run["events"]) {
+  for (const auto& event : run["events"])
     if (event["event"] == "profile") profile = event;
-    if (event["event"] == "trace") traces.push_back(event["path"]);
-  }
+  for (auto& file : recorded_files(run))
+    if (file["kind"] == "trace") traces.push_back(std::move(file));
   return json_response({{"id", id},
                         {"name", run["name"]},
                         {"status", run["status"]},

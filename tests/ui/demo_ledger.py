@@ -209,11 +209,18 @@ class Demo:
             path = "checkpoints/step-%06d" % step
             self.database.execute("INSERT OR IGNORE INTO artifact (run, time, kind, path, fields) VALUES (?, ?, 'checkpoint', ?, ?)",
                                   (row, began + step * step_seconds, path, json.dumps({"step": step, "bytes": 1_490_000_000, "seconds": 1.3, "path": path})))
-        event(began + loss[-1][0] * step_seconds * 0.6, "sample", step=loss[len(loss) // 2][0], text="ROMEO.\nWhat light through yonder window breaks?")
+        text = "ROMEO.\nWhat light through yonder window breaks?"
+        event(began + loss[-1][0] * step_seconds * 0.6, "sample", step=loss[len(loss) // 2][0], prompt="ROMEO.", text=text)
+        self.file(folder, "artifacts/samples.txt", text)
+        self.database.execute("INSERT INTO artifact (run, time, kind, path, fields) VALUES (?, ?, 'artifact', 'artifacts/samples.txt', ?)", (row, began + 50, json.dumps({"step": 1})))
         if status == "failed":
             event(began + loss[-1][0] * step_seconds, "failed", step=loss[-1][0], kind="nonfinite", message="the loss became NaN")
         else:
-            event(began + 60, "profile", step=50, phases={"data": 0.01, "forward": 0.3, "backward": 0.55, "update": 0.08, "communication": 0.06})
+            blocks = [{"name": name, "forward_seconds": 0.1, "backward_seconds": 0.2} for name in ("embedding", "blocks.0", "head")]
+            event(began + 60, "profile", step_seconds=1.0, phases={"data": 0.01, "forward": 0.3, "backward": 0.55, "update": 0.08, "collective": 0.06}, blocks=blocks,
+                  collectives=[{"name": "all_gather", "of": "blocks.0", "bytes": 2e8, "seconds": 0.04}], outside={"validation": {"times": 10, "seconds": 4.2}})
+            event(began + 61, "trace", path="/another/home/trace-rank-0.json", steps=[3, 4])  # the home has moved
+            self.file(folder, "trace-rank-0.json", '{"traceEvents": []}')
         logs = os.path.join(self.home, folder, "logs")
         os.makedirs(logs, exist_ok=True)
         for rank in range(min(2, ranks)):
@@ -238,10 +245,14 @@ class Demo:
                            f"gpu/{gpu}/temperature_celsius": 38 + 30 * (1 - math.exp(-8 * part)) + gpu, f"gpu/{gpu}/clock_mhz": 1980 - 15 * (i % 40 > 35), f"gpu/{gpu}/throttled": float(i % 60 > 56)}
             self.database.executemany("INSERT INTO system_sample VALUES (?, ?, ?, ?)", ((row, self.key(key), time_, float(value)) for key, value in values.items()))
 
+    def file(self, folder, name, text):
+        path = os.path.join(self.home, folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
     def patch(self, folder, name):
-        os.makedirs(os.path.join(self.home, folder), exist_ok=True)
-        with open(os.path.join(self.home, folder, "code.patch"), "w", encoding="utf-8") as file:
-            file.write(f"diff --git a/recipes/{name}.toml b/recipes/{name}.toml\n--- a/recipes/{name}.toml\n+++ b/recipes/{name}.toml\n@@ -4,3 +4,3 @@ [train]\n max_steps = 2000\n-warmup_steps = 50\n+warmup_steps = 100\n log_every_n_steps = 10\n")
+        self.file(folder, "code.patch", f"diff --git a/recipes/{name}.toml b/recipes/{name}.toml\n--- a/recipes/{name}.toml\n+++ b/recipes/{name}.toml\n@@ -4,3 +4,3 @@ [train]\n max_steps = 2000\n-warmup_steps = 50\n+warmup_steps = 100\n log_every_n_steps = 10\n")
 
     def sweep(self, trials, age):
         parameters = ["optimizer.lr", "model.dim", "model.dropout", "optimizer.name"]

@@ -391,6 +391,29 @@ class Protection(WithServer):
             body = self.server.ask(path)[2]
             self.assertNotIn(b"root:", body)
 
+    def test_only_files_that_a_run_recorded_below_its_folder_are_sent(self):
+        id_ = self.some_run("status:finished -name:lr_and*")
+        folder, outside, large = os.path.join(self.home, "runs", id_), os.path.join(self.folder.name, "outside.txt"), os.urandom(1_000_000)
+        for path, content in ((os.path.join(folder, "artifacts/large.bin"), large), (outside, b"secret")):
+            with open(path, "wb") as file:
+                file.write(content)
+        os.symlink(outside, os.path.join(folder, "artifacts/link.txt"))
+        os.symlink(self.folder.name, os.path.join(folder, "linked"))
+        sizes = {"artifacts/large.bin": len(large), **dict.fromkeys(("artifacts/link.txt", "linked/outside.txt", "../../ledger.db", "artifacts/../code.patch", outside, "artifacts", "artifacts/gone", ""))}
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.executemany("INSERT INTO artifact (run, time, kind, path, fields) SELECT run, 1, 'artifact', ?, '{}' FROM run WHERE id = ?", ((path, id_) for path in sizes))
+        files = {file["path"]: file["bytes"] for file in self.get(f"runs/{id_}")["files"]}
+        self.assertEqual({path: files[path] for path in sizes}, sizes)
+        for path, size in sizes.items():
+            self.assertEqual(self.server.ask(f"/api/1/runs/{id_}/file", path_=path)[0], 404 if size is None else 200, path)
+        self.assertEqual(self.server.ask(f"/api/1/runs/{id_}/file", path_="logs/rank-0.log")[0], 404, "not recorded")
+        _, headers, body = self.server.ask(f"/api/1/runs/{id_}/file", path_="artifacts/large.bin")
+        self.assertEqual(body, large)
+        self.assertEqual((headers["Content-Type"], headers["Content-Disposition"]), ("application/octet-stream", "attachment"))
+        self.assertEqual(self.server.ask(f"/api/1/runs/{id_}/file", headers={"X-Runner-Token": ""}, path_="artifacts/large.bin")[0], 403)
+        traces = self.get(f"runs/{id_}/plan")["traces"]
+        self.assertEqual([(one["path"], one["bytes"]) for one in traces], [("trace-rank-0.json", 19)])
+
     def test_read_only(self):
         with Server(RUNNER, self.home, "--read-only") as server:
             self.assertTrue(server.get("runs", limit=1)["runs"])
