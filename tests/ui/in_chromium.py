@@ -21,6 +21,8 @@ READY = {
     "compare": ("/compare?filter=limit:5", "document.querySelectorAll('.chart canvas').length >= 2 && document.querySelectorAll('td.best').length > 0"),
     "compare_many": ("/compare?filter=archived:any&smoothing=0.6", "document.querySelectorAll('.chart canvas').length >= 2 && document.querySelectorAll('td.best').length > 0"),
     "run": ("/run/{run}", "document.querySelectorAll('.chart canvas').length >= 4 && document.querySelector('.timeline .tick')"),
+    "samples": ("/run/{run}?tab=samples", "document.querySelectorAll('.samples tbody tr').length > 0"),
+    "files": ("/run/{run}?tab=files", "document.querySelectorAll('.files tbody tr').length > 2"),
     "recipe": ("/run/{run}?tab=recipe", "document.body.innerText.includes('optimizer.lr') && document.querySelector('.source .value')"),
     "logs": ("/run/{run}?tab=logs", "document.querySelectorAll('.logs div').length > 20"),
     "system": ("/run/{run}?tab=system", "document.querySelectorAll('.chart canvas').length >= 15 && document.querySelector('.charts').innerText.includes('GPU power')"),

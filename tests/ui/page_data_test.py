@@ -355,7 +355,7 @@ class OneRun(InChromium):
         page = self.page(f"/run/{run}?tab=events")
         page.wait("document.querySelector('tbody')?.innerText.includes('the loss is NaN (samples 769, 286)')")
 
-    def test_events_have_units_and_samples_their_lines(self):
+    def test_events_have_units(self):
         run = self.names["run"]
         with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
             database.execute("INSERT INTO event (run, time, kind, fields) SELECT run, ?, 'finished', ? FROM run WHERE id = ?",
@@ -364,9 +364,46 @@ class OneRun(InChromium):
         page.wait("document.querySelectorAll('tbody tr').length > 3")
         rows = page.run("[...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].slice(1).map((cell) => cell.innerText))")
         self.assertIn(["finished", "0", "final_loss 1.77461, step 40, train_seconds 0.12 s"], rows)
-        sample = next(row for row in rows if row[0] == "sample")
-        self.assertRegex(sample[2], r"^step [\d,]+\nROMEO.\nWhat light through yonder window breaks\?$")
+        self.assertNotIn("sample", [row[0] for row in rows], "they have a tab")
         self.assert_clean(page)
+
+    def test_samples_keep_their_lines_and_stay_text(self):
+        run, other = [one["id"] for one in self.server.get("runs", filter="status:finished -name:lr_and*", limit=2)["runs"]]
+        text = "<img src=x onerror=alert(1)> \u202e&amp;\n\n    indented"
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            for fields in ({"step": 7000, "prompt": "<b>", "text": f"\n{text}\n"}, {"step": 8000, "prompt": [1, 2], "tokens": [1, 2, 30]}):
+                database.execute("INSERT INTO event (run, time, kind, fields) SELECT run, ?, 'sample', ? FROM run WHERE id = ?", (time.time(), json.dumps(fields), run))
+            database.execute("DELETE FROM event WHERE kind = 'sample' AND run = (SELECT run FROM run WHERE id = ?)", (other,))
+        page = self.page(f"/run/{run}?tab=samples")
+        page.wait("document.querySelectorAll('.samples tbody tr').length == 3")
+        rows = page.run("[...document.querySelectorAll('.samples tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))")
+        self.assertEqual(rows[:2], [["8,000", "1 2", "1 2 30"], ["7,000", "<b>", text]])
+        self.assertEqual(rows[2][1:], ["ROMEO.", "ROMEO.\nWhat light through yonder window breaks?"])
+        self.assert_clean(page)
+        page = self.page(f"/run/{other}")
+        page.wait("document.querySelector('[data-tab=samples]')?.hidden")
+
+    def test_files_are_saved_with_the_token(self):
+        run = self.names["run"]
+        with Server(RUNNER, self.home) as server:
+            page = self.page_of(server, f"/run/{run}?tab=files", write=True)
+            page.wait("document.querySelectorAll('.files button').length == 2 && document.querySelectorAll('.files tbody tr').length == 6")
+            save = "[...document.querySelectorAll('main button')].find((e) => e.innerText == '{}').click()"
+            name, content = self.download(page, save.format("artifacts/samples.txt"))
+            self.assertEqual((name, content), ("samples.txt", b"ROMEO.\nWhat light through yonder window breaks?"))
+            page = self.page_of(server, f"/plan/{run}")
+            page.wait("document.querySelectorAll('main button.link').length == 1")
+            self.assertEqual(self.download(page, save.format("trace-rank-0.json")), ("trace-rank-0.json", b'{"traceEvents": []}'))
+            self.assert_clean(page)
+
+    def test_a_run_that_can_go_on_says_how(self):
+        run = self.server.get("runs", filter="status:failed -name:lr_and*", limit=1)["runs"][0]["id"]
+        resume = f"[...document.querySelectorAll('.command code')].some((e) => e.innerText == 'runner resume {run}')"
+        page = self.page(f"/run/{run}")
+        page.wait("document.querySelector('.headline')")
+        self.assertFalse(page.run(resume))
+        os.makedirs(os.path.join(self.home, "runs", run, self.server.get(f"runs/{run}")["checkpoints"][0]["path"]))
+        self.page(f"/run/{run}").wait(resume)
 
     def test_the_diff_to_another_run(self):
         one, other = [run["id"] for run in self.server.get("runs", filter="status:finished -name:lr_and*", limit=2)["runs"]]
@@ -396,6 +433,19 @@ class OneRun(InChromium):
         with open(os.path.join(self.home, "runs", run, "code.patch"), encoding="utf-8") as file:
             self.assertEqual(page.run("document.querySelector('.source').textContent").strip(), file.read().strip())
         self.assertEqual(page.run("[...document.querySelectorAll('.source .cut')].map((e) => e.innerText)[1]"), "-warmup_steps = 50")
+        self.assert_clean(page)
+
+    def test_tables_of_the_plan(self):
+        pipeline = {"schedule": "1f1b", "micro_batches": 4, "wait_share": 0.2, "ranks": [{"blocks": "embedding, blocks.0", "work_share": 0.4, "memory_bytes": 2**20}, {"blocks": "blocks.1, head", "work_share": 0.6, "memory_bytes": 2**21}]}
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("UPDATE config SET content = json_set(content, '$.pipeline', json(?)) WHERE hash = (SELECT plan FROM run WHERE id = ?)", (json.dumps(pipeline), self.names["run"]))
+        page = self.view("plan")
+        tables = page.run("[...document.querySelectorAll('main table')].map((t) => [...t.rows].map((row) => [...row.cells].map((cell) => cell.innerText)))")
+        self.assertIn([["Blocks", "Rank", "Work", "Memory"], ["embedding, blocks.0", "0", "40 %", "1.00 MiB"], ["blocks.1, head", "1", "60 %", "2.00 MiB"]], tables)
+        self.assertIn(["blocks.0", "100 ms", "200 ms", "30.0 %"], next(table for table in tables if table[0][0] == "Block"))
+        self.assertIn([["Outside of steps", "Times", "Total"], ["validation", "10", "4.2 s"]], tables)
+        labels = page.run("[...document.querySelectorAll('.parts span')].map((e) => e.innerText).filter(Boolean)")
+        self.assertTrue(len(labels) > 8 and all(label[0].isupper() for label in labels), labels)
         self.assert_clean(page)
 
     def test_predicted_beside_measured(self):
@@ -472,6 +522,17 @@ class Live(InChromium):
         page = self.page(f"/compare?runs={self.run_id}&metrics=loss")
         page.wait("document.querySelector('.chart canvas')")
         self.shows(page, f"document.querySelector('.plot').getAttribute('aria-label').includes('last {self.value:.3f}')")
+        self.assert_clean(page)
+
+    def test_a_run_that_fails_is_told_in_every_view(self):
+        page = self.view("sweep")
+        self.shows(page, "true")
+        page.settle(1.5)
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("UPDATE run SET status = 'failed' WHERE id = ?", (self.run_id,))
+        page.wait(f"document.querySelector('#toasts a')?.innerText == 'Run {self.run_id} has failed'")
+        with sqlite3.connect(os.path.join(self.home, "ledger.db")) as database:
+            database.execute("UPDATE run SET status = 'running' WHERE id = ?", (self.run_id,))
         self.assert_clean(page)
 
     def test_a_metric_that_a_run_did_not_have_before(self):

@@ -71,6 +71,7 @@ function query(parameters) {
 }
 
 export const get = async (path, parameters, signal) => (await read(path + query(parameters), signal)).json();
+export const getBlob = async (path, parameters) => (await read(path + query(parameters))).blob();
 export const getText = async (path, parameters) => (await read(path + query(parameters))).text();
 
 export const post = async (path, body) =>

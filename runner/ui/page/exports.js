@@ -2,11 +2,12 @@
 import { h, popover, toast } from "./dom.js";
 import { colour, loadECharts } from "./echarts.js";
 
-function download(name, url) {
+export function download(name, url) {
   const link = h("a", { href: url, download: name });
   document.body.append(link);
   link.click();
   link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 /** A cell of CSV, as base/quoting.hpp writes it: a text that spreadsheets would compute gets an apostrophe. */

@@ -27,6 +27,9 @@ export function number(value, significant = 4) {
 
 const minus = (text) => text.replace("-", "−").replace("e−", "e-").replace("e+", "e");
 
+/** A name of the program as a label: "data_wait" is "Data wait". */
+export const label = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
+
 /** "12.3 k", "4.56 M". */
 export function count(value) {
   value = toNumber(value);

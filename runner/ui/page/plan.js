@@ -4,32 +4,8 @@ import { command, empty, h, replace } from "./dom.js";
 import { get } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, change, go, parameter, place } from "./state.js";
-import { bytes, count, duration, toNumber } from "./format.js";
-
-const partNames = {
-  parameters: "Parameters",
-  gradients: "Gradients",
-  optimizer: "Optimizer",
-  activations: "Activations",
-  gathered: "Gathered",
-  communication: "Communication",
-  snapshot: "Snapshot",
-  hooks: "Hooks",
-  context: "Context",
-};
-const phaseNames = {
-  data: "Data",
-  data_wait: "Data",
-  forward: "Forward",
-  backward: "Backward",
-  update: "Update",
-  optimizer: "Optimizer",
-  communication: "Communication",
-  collective: "Collectives",
-  hooks: "Hooks",
-  program: "Program",
-  other: "Other",
-};
+import { bytes, count, duration, integer, label, toNumber } from "./format.js";
+import { fileButton } from "./run_output.js";
 
 function stack(parts, whole, limit) {
   return h(
@@ -52,7 +28,7 @@ function heading(title, rows, unit) {
 function memorySection(answer) {
   const { plan, predicted, measured, host, devices } = answer;
   const parts = Object.entries(plan?.memory_parts ?? {}).filter(([, value]) => value > 0).map(([name, value], i) => ({
-    name: partNames[name] ?? name,
+    name: label(name),
     value,
     colour: `c${i % 8}`,
   }));
@@ -67,8 +43,8 @@ function memorySection(answer) {
     ? host.memory_bytes / Math.max(1, answer.world_size)
     : null;
   if (!total && !most) return [heading("Memory per rank"), h("p.muted", "This run has no prediction of memory, and none was measured.")];
-  const predictedParts = parts.length ? parts : total ? [{ name: "memory", value: total, colour: "c0" }] : [],
-    measuredParts = most ? [{ name: "peak", value: most, colour: "muted" }] : [];
+  const predictedParts = parts.length ? parts : total ? [{ name: "Memory", value: total, colour: "c0" }] : [],
+    measuredParts = most ? [{ name: "Peak", value: most, colour: "muted" }] : [];
   const whole = Math.max(total ?? 0, most ?? 0, limit && limit < 4 * Math.max(total ?? 0, most ?? 0) ? limit : 0) * 1.02;
   const off = total && most ? (most - total) / total : null;
   return [
@@ -98,7 +74,7 @@ function memorySection(answer) {
       parts.map((part) =>
         h("span", h("span.swatch", { vars: { "--colour": `var(--${part.colour})` } }), part.name, h("b", bytes(part.value)))
       ),
-      limit ? h("span.muted", `limit ${bytes(limit)} per rank`) : null,
+      limit ? h("span.muted", `Limit ${bytes(limit)} per rank`) : null,
     ),
   ];
 }
@@ -110,7 +86,7 @@ function timeSection(answer) {
     error = plan?.step_seconds_error;
   const phases = profile?.phases && typeof profile.phases === "object"
     ? Object.entries(profile.phases).filter(([, value]) => typeof value === "number" && value > 0).map(([name, value], i) => ({
-      name: phaseNames[name] ?? name,
+      name: label(name),
       value,
       colour: `c${i % 8}`,
     }))
@@ -123,11 +99,11 @@ function timeSection(answer) {
   }
   const sum = phases.reduce((all, phase) => all + phase.value, 0), scale = real && sum ? real / sum : 1;
   const whole = Math.max(predicted ?? 0, real ?? 0, sum * scale) * 1.05;
-  const predictedParts = predicted ? [{ name: "step", value: predicted, colour: "c0" }] : [];
+  const predictedParts = predicted ? [{ name: "Step", value: predicted, colour: "c0" }] : [];
   const measuredParts = phases.length && real
     ? phases.map((phase) => ({ ...phase, value: phase.value * scale }))
     : real
-    ? [{ name: "step", value: real, colour: "muted" }]
+    ? [{ name: "Step", value: real, colour: "muted" }]
     : [];
   const bar = (parts) =>
     h(
@@ -173,26 +149,25 @@ function timeSection(answer) {
   ];
 }
 
-/** What the profiler measured of each block and each collective in a mean step. */
-function profileTables({ profile, traces }) {
-  const table = (titles, rows) =>
-    rows?.length
-      ? h(
-        "div.scroll-x",
-        h(
-          "table.dense",
-          h("thead", h("tr", titles.map((title, i) => h(i ? "th.num" : "th", title)))),
-          h("tbody", rows.map((row) => h("tr", row.map((cell, i) => h(i ? "td.num" : "td.mono", cell))))),
-        ),
-      )
-      : null;
+/** A table whose first column has names and whose others have figures; null without rows. */
+function figures(titles, rows) {
+  if (!rows?.length) return null;
+  return h(
+    "div.scroll-x",
+    h(
+      "table.dense",
+      h("thead", h("tr", titles.map((title, i) => h(i ? "th.num" : "th", title)))),
+      h("tbody", rows.map((row) => h("tr", row.map((cell, i) => h(i ? "td.num" : "td.mono", cell))))),
+    ),
+  );
+}
+
+/** What the profiler measured of each block and each collective in a mean step, and outside of steps. */
+function profileTables({ id, profile, traces }) {
   const time = (seconds) => (seconds ? duration(seconds) : ""),
     share = (seconds) => `${((100 * seconds) / profile.step_seconds).toFixed(1)} %`;
-  if (!profile?.blocks?.length && !traces.length) return null;
-  return h(
-    "div.section",
-    h("h2", "Profile"),
-    table(
+  const tables = [
+    figures(
       ["Block", "Forward", "Backward", "Share of the step"],
       profile?.blocks?.map(({ name, forward_seconds: forward, backward_seconds: backward }) => [
         name,
@@ -201,32 +176,49 @@ function profileTables({ profile, traces }) {
         share((forward ?? 0) + (backward ?? 0)),
       ]),
     ),
-    table(
+    figures(
       ["Collective", "Bytes of a step", "Time", "Share of the step"],
       profile?.collectives?.map((
         one,
       ) => [`${one.name} ${one.of}`, one.bytes ? bytes(one.bytes) : "", time(one.seconds), share(one.seconds)]),
     ),
-    traces.length ? h("p.small.muted", { style: { marginTop: "8px" } }, `Traces, for ui.perfetto.dev: ${traces.join(", ")}`) : null,
+    figures(
+      ["Outside of steps", "Times", "Total"],
+      Object.entries(profile?.outside ?? {}).map(([name, { times, seconds }]) => [name, integer(times), duration(seconds)]),
+    ),
+  ].filter(Boolean);
+  if (!tables.length && !traces.length) return null;
+  return h(
+    "div.section",
+    h("h2", "Profile"),
+    tables,
+    traces.length ? h("p.small.muted", "Traces, for ui.perfetto.dev: ", traces.map((trace) => [fileButton(id, trace), " "])) : null,
+  );
+}
+
+/** The blocks of each rank of a pipeline. */
+function pipelineTable({ pipeline }) {
+  if (!pipeline?.ranks?.length) return null;
+  return h(
+    "div.section",
+    h("h2", "Pipeline"),
+    h(
+      "p.muted.small",
+      `${pipeline.schedule}, ${pipeline.micro_batches} micro-batches a step; ranks wait in ${
+        (100 * pipeline.wait_share).toFixed(0)
+      } % of it`,
+    ),
+    figures(
+      ["Blocks", "Rank", "Work", "Memory"],
+      pipeline.ranks.map((one, rank) => [one.blocks, String(rank), `${(100 * one.work_share).toFixed(0)} %`, bytes(one.memory_bytes)]),
+    ),
   );
 }
 
 function traffic(plan) {
   if (!plan?.traffic?.length) return null;
-  return h(
-    "div.section",
-    h("h2", "Traffic of a step"),
-    h(
-      "table.dense",
-      h("thead", h("tr", h("th", "Collective"), h("th.num", "Payload"), h("th.num", "Sent per rank"))),
-      h(
-        "tbody",
-        plan.traffic.map((one) =>
-          h("tr", h("td", one.collective), h("td.num", bytes(one.payload_bytes)), h("td.num", bytes(one.wire_bytes)))
-        ),
-      ),
-    ),
-  );
+  const rows = plan.traffic.map((one) => [one.collective, bytes(one.payload_bytes), bytes(one.wire_bytes)]);
+  return h("div.section", h("h2", "Traffic of a step"), figures(["Collective", "Payload", "Sent per rank"], rows));
 }
 
 /** `here`: for this machine. */
@@ -320,7 +312,7 @@ export async function showPlan(view) {
   const kind = h(
     "select",
     { "aria-label": "Device kind" },
-    h("option", { value: "" }, "this machine"),
+    h("option", { value: "" }, "This machine"),
     devices.map((name) => h("option", { value: name, selected: name === parameter("device") }, name)),
   );
   const amount = h("input", {
@@ -331,11 +323,11 @@ export async function showPlan(view) {
       "aria-label": "Devices of a node",
     }),
     nodes = h("input", { type: "number", min: 1, max: 4096, value: parameter("nodes", "1"), "aria-label": "Nodes" });
-  const result = h("div");
+  const result = h("div", h("p.muted", "Recommend lists the strategies for this recipe, with their memory and time."));
   const button = h("button.primary", { type: "submit" }, "Recommend");
   async function ask() {
     button.disabled = true;
-    replace(result, h("p.muted", "planning…"));
+    replace(result, h("p.muted", "Planning…"));
     change({ device: kind.value, devices: amount.value, nodes: nodes.value === "1" ? "" : nodes.value });
     try {
       replace(
@@ -369,6 +361,7 @@ export async function showPlan(view) {
       : null,
     h("div.section", memorySection(answer)),
     h("div.section", timeSection(answer)),
+    pipelineTable(plan),
     traffic(plan),
     profileTables(answer),
     h(
@@ -377,9 +370,9 @@ export async function showPlan(view) {
       h(
         "form.form",
         { onsubmit: (event) => (event.preventDefault(), ask()) },
-        h("label.field", "on", kind),
-        h("label.field", amount, "devices"),
-        h("label.field", nodes, "nodes"),
+        h("label.field", "On", kind),
+        h("label.field", "Devices", amount),
+        h("label.field", "Nodes", nodes),
         button,
       ),
       result,

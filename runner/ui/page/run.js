@@ -9,12 +9,20 @@ import { curvesTab } from "./run_curves.js";
 import { codeTab, eventsTab, recipeTab } from "./run_tabs.js";
 import { diffTab } from "./diff.js";
 import { logsTab } from "./logs.js";
+import { filesTab, samplesOf, samplesTab } from "./run_output.js";
 import { systemTab } from "./system.js";
 
-const tabs = [["", "Curves"], ["recipe", "Recipe"], ["logs", "Logs"], ["system", "System"], ["code", "Code"], ["diff", "Diff"], [
-  "events",
-  "Events",
-]];
+const tabs = [
+  ["", "Curves", curvesTab],
+  ["samples", "Samples", samplesTab],
+  ["recipe", "Recipe", recipeTab],
+  ["logs", "Logs", logsTab],
+  ["system", "System", systemTab],
+  ["files", "Files", filesTab],
+  ["code", "Code", codeTab],
+  ["diff", "Diff", diffTab],
+  ["events", "Events", eventsTab],
+];
 
 function headline(run) {
   const total = run.config?.train?.max_steps, { rate, unit, memory } = measuredOf(run);
@@ -68,6 +76,9 @@ export async function showRun(view) {
         ? h(["failed", "lost"].includes(run.status) ? "p.problem" : "p.muted", { style: { padding: "0 0 8px" } }, run.message || run.why)
         : null,
       tagEditor(run, reload),
+      ["failed", "interrupted", "lost", "preempted"].includes(run.status) && run.checkpoints.some((one) => one.exists)
+        ? command(`runner resume ${run.id}`)
+        : null,
       headline(run),
     );
   async function reload() {
@@ -87,18 +98,23 @@ export async function showRun(view) {
       return; // a note says that the server is away; the next change tries again
     }
     if (before !== run.status || !top.contains(document.activeElement)) drawTop();
-    part?.refresh?.(run);
+    drawBar();
+    part.refresh?.(run);
   }
   const bar = h(
     "nav.tabs",
     { "aria-label": "Parts of the run" },
-    tabs.map(([key, text]) => h("a", { href: address("run", run.id, { tab: key }), "aria-current": key === tab ? "page" : null }, text)),
+    tabs.map(([key, title]) =>
+      h("a", { href: address("run", run.id, { tab: key }), data: { tab: key }, "aria-current": key === tab ? "page" : null }, title)
+    ),
   );
+  const drawBar = () => (bar.querySelector("[data-tab=samples]").hidden = tab !== "samples" && !samplesOf(run).length);
+  drawBar();
   drawTop();
   replace(view, top, bar, box);
   bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  part = { recipe: recipeTab, logs: logsTab, system: systemTab, code: codeTab, diff: diffTab, events: eventsTab }[tab]?.(box, run) ??
-    curvesTab(box, run);
+  const [, , showTab] = tabs.find(([key]) => key === tab) ?? tabs[0];
+  part = showTab(box, run);
   const later = paced(refresh, 1500);
   const stop = onChange((changes) => {
     if (changes.reload || changes.runs.some((one) => one.id === run.id)) later();
@@ -107,7 +123,7 @@ export async function showRun(view) {
     dispose() {
       stop();
       later.cancel();
-      part?.dispose?.();
+      part.dispose?.();
     },
   };
 }

@@ -1,7 +1,7 @@
 // The tabs Recipe, Code and Events of a run.
 import { command, empty, h, replace } from "./dom.js";
 import { getText } from "./api.js";
-import { bytes, integer, plain, shellWords, when } from "./format.js";
+import { bytes, plain, shellWords, when } from "./format.js";
 
 /** TOML with colours, a line at a time. */
 function toml(text) {
@@ -55,7 +55,7 @@ export function recipeTab(box, run) {
     );
   } else {replace(
       box,
-      h("div.form", search, h("label.field", own, "without defaults"), h("span.spacer"), command(`runner rerun ${run.id}`)),
+      h("div.form", search, h("label.field", own, "Without defaults"), h("span.spacer"), command(`runner rerun ${run.id}`)),
       h(
         "div.columns-2.even",
         h("div.scroll-x", h("table.dense.keys-table", h("thead", h("tr", h("th", "Key"), h("th", "Value"), h("th", "Origin"))), body)),
@@ -116,20 +116,11 @@ export function codeTab(box, run) {
   return {};
 }
 
-/** What a model has generated, with its lines. */
-const sample = ({ step, text, tokens }) => [
-  h("span.small.muted", `step ${integer(step)}`),
-  h("div", (text ?? tokens?.join(" ") ?? "").trim()),
-];
-
 export function eventsTab(box, run) {
   let drawn = -1;
   function draw() {
     const list = [
-      ...run.events.map((
-        event,
-        i,
-      ) => [event.time, event.event, event.rank, event.event === "sample" ? sample(event) : run.event_texts[i]]),
+      ...run.events.flatMap((event, i) => (event.event === "sample" ? [] : [[event.time, event.event, event.rank, run.event_texts[i]]])),
       ...run.checkpoints.map((
         one,
       ) => [one.time, "checkpoint", one.rank, `${one.path}, ${bytes(one.bytes)}${one.exists ? "" : ", deleted"}`]),
