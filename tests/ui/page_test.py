@@ -260,7 +260,7 @@ class Use(InChromium):
         page = self.page("/run/" + self.names["run"], write=True)
         page.wait("document.querySelector('.headline') && document.querySelector('.notes')")
         self.assertEqual(page.run("location.hash"), "", "the token does not stay in the address")
-        page.run("[...document.querySelectorAll('button')].find((e) => e.innerText == '+ tag').click()")
+        page.run("[...document.querySelectorAll('button')].find((e) => e.innerText == '+ Tag').click()")
         page.wait("document.querySelector('.popover input')")
         page.type("from_the_page")
         page.press("Enter")
@@ -274,15 +274,29 @@ class Use(InChromium):
         page.wait("![...document.querySelectorAll('.tag')].some((e) => e.innerText.startsWith('from_the_page'))")
         self.assert_clean(page)
 
+    def test_a_view_is_saved_with_its_address(self):
+        page = self.view("compare")
+        page.click("#save-view")
+        page.wait("document.querySelector('.popover input')?.value == 'limit:5'")
+        page.type("my <b>view</b>")
+        page.press("Enter")
+        page.wait("document.querySelector('#saved a')?.innerText == 'my <b>view</b>'")
+        page = self.view("runs")
+        page.click("#saved a")
+        page.wait("location.pathname + location.search == '/compare?filter=limit:5' && document.querySelectorAll('.chart canvas').length > 1")
+        page.run("document.querySelector('#saved button').click()")
+        page.wait("!document.querySelector('#saved a')")
+        self.assert_clean(page)
+
     def test_without_a_token_nothing_can_be_changed(self):
         with Server(RUNNER, self.home, "--open-read") as server:  # another origin, whose token the browser has not seen
             page = self.page_of(server, "/run/" + self.names["run"])
             page.wait(READY["run"][1])
-            self.assertFalse(page.run("[...document.querySelectorAll('button')].some((e) => /\\+ tag|Archive|Stop/.test(e.innerText))"))
+            self.assertFalse(page.run("[...document.querySelectorAll('button')].some((e) => /\\+ Tag|Archive|Stop/.test(e.innerText))"))
             page.wait("document.querySelector('#live').innerText.includes('read only') && document.querySelector('#live').title.includes('runner ui')")
 
     def test_a_new_tab_may_write_too_but_not_with_an_old_token(self):
-        writes = "[...document.querySelectorAll('button')].some((e) => e.innerText == '+ tag')"
+        writes = "[...document.querySelectorAll('button')].some((e) => e.innerText == '+ Tag')"
         with Server(RUNNER, self.home, "--open-read") as server:
             path = "/run/" + self.names["run"]
             self.page_of(server, path, write=True).wait(writes)

@@ -1,7 +1,7 @@
 // The shell: which view is shown, the filter field, live updates, theme, keys.
-import { $, $$, h, popover, replace, toast } from "./dom.js";
+import { $, $$, askText, h, popover, replace, toast } from "./dom.js";
 import { forgetOldToken, mayRead, mayWrite, onReachable, tokenRefused } from "./api.js";
-import { listen } from "./stream.js";
+import { listen, onChange } from "./stream.js";
 import { withTries } from "./tries.js";
 import { address, change, go, kept, onMove, parameter, place } from "./state.js";
 import { filterField } from "./filter.js";
@@ -113,29 +113,44 @@ async function draw() {
 }
 onMove(draw);
 
-// Saved filters.
+// Saved views: names of addresses, each with the filter, columns, axes and tab of its view.
+// Earlier pages kept only filters.
+const saved = () =>
+  kept.get("views", null) ?? kept.get("filters", []).map((name) => ({ name, url: address("runs", "", { filter: name }) }));
+function saveViews(list) {
+  kept.set("views", list);
+  drawSaved();
+}
 function drawSaved() {
-  const saved = kept.get("filters", []);
   replace(
     $("#saved"),
-    saved.map((filter) =>
+    saved().map(({ name, url }) =>
       h(
         "li",
-        h("a", { href: address("runs", "", { filter }), title: filter }, filter),
+        h("a", { href: url, title: name }, name),
         h("button", {
           type: "button",
-          "aria-label": `Remove ${filter}`,
-          onclick: () => (kept.set("filters", kept.get("filters", []).filter((one) => one !== filter)), drawSaved()),
+          "aria-label": `Remove ${name}`,
+          onclick: () => saveViews(saved().filter((one) => one.name !== name)),
         }, "×"),
       )
     ),
   );
 }
-$("#save-filter").addEventListener("click", () => {
-  const filter = parameter("filter");
-  if (!filter) return toast("type a filter first; it stays here then");
-  kept.set("filters", [...new Set([...kept.get("filters", []), filter])]);
-  drawSaved();
+$("#save-view").addEventListener("click", (event) =>
+  askText(event.currentTarget, "Name of this view", (name) => {
+    saveViews([...saved().filter((one) => one.name !== name), { name, url: location.pathname + location.search }]);
+  }, parameter("filter") || document.title.replace(/ · runner$/, "")));
+
+// A run that fails is told in every view.
+const training = new Set();
+onChange((changes) => {
+  for (const { id, status } of changes.runs) {
+    if (status === "running") training.add(id);
+    else if (training.delete(id) && ["failed", "lost"].includes(status)) {
+      toast(h("a", { href: address("run", id) }, `Run ${id} ${status === "lost" ? "is lost" : "has failed"}`), "error");
+    }
+  }
 });
 
 // Theme and rail.

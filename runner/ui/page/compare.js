@@ -32,7 +32,7 @@ export function curveControls(group, apply, metrics = []) {
       change({ logx: group.logX });
       group.draw();
     },
-  }, "log x");
+  }, "Log x");
   const value = h(
     "span.small",
     { style: { width: "28px", fontVariantNumeric: "tabular-nums" } },
@@ -59,7 +59,7 @@ export function curveControls(group, apply, metrics = []) {
     change({ from: group.from, to: group.to });
   };
   whole.hidden = group.from === null;
-  return [h("label.field", h("span.hide-narrow", "x"), x), logX, h("label.field", "Smoothing", slider, value), whole];
+  return [h("label.field", h("span.hide-narrow", "X axis"), x), logX, h("label.field", "Smoothing", slider, value), whole];
 }
 
 export function curveGroup(source) {
@@ -135,7 +135,7 @@ function differences(answer, group) {
         h(
           "tr",
           h("td.mono", row.key),
-          row.values.map((value) => h("td.num.mono", { title: plain(value) }, value === "" ? "—" : plain(value))),
+          row.values.map((value) => h("td.num.mono", { title: plain(value) }, value?.length === 0 ? "—" : plain(value))),
         ),
     );
   keys("Recipe", answer.config);
@@ -287,7 +287,7 @@ export async function showCompare(view, context) {
       change({ group: grouping.value });
       regroup();
     },
-  }, h("option", { value: "" }, "no group"));
+  }, h("option", { value: "" }, "No group"));
   async function regroup() {
     const key = parameter("group"), values = new Map();
     for (let offset = 0; key && offset < Math.min(group.expected, 2000); offset += 500) {
@@ -325,7 +325,7 @@ export async function showCompare(view, context) {
     const keys = [...new Set(["name", "strategy", "tag", ...answer.config.map((row) => quotedName(row.key)).filter(Boolean)])];
     replace(
       grouping,
-      h("option", { value: "" }, "no group"),
+      h("option", { value: "" }, "No group"),
       keys.map((key) => h("option", { value: key, selected: key === parameter("group") }, key)),
     );
   };

@@ -40,7 +40,7 @@ export class CurveChart {
       "aria-pressed": "false",
       title: "Logarithmic y axis",
       onclick: () => this.setLog(!this.logY),
-    }, "log");
+    }, "Log");
     const menu = h("button", {
       type: "button",
       "aria-label": `Export ${title}`,

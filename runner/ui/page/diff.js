@@ -91,7 +91,7 @@ export function diffTab(box, run) {
       others.map((one) => h("option", { value: one.id }, `${one.name} ${one.id.slice(-4)}`)),
     );
     other.value = first;
-    replace(box, h("div.form", h("label.field", "with", other), h("label.field", all, "also what is equal")), result);
+    replace(box, h("div.form", h("label.field", "With", other), h("label.field", all, "Also what is equal")), result);
     await draw();
   })().catch((error) => replace(box, h("p.problem", { role: "alert" }, error.message)));
   return {};

@@ -128,6 +128,20 @@ export function command(text) {
   );
 }
 
+/** Asks for a text below a button; `done` gets it if it is not empty. */
+export function askText(button, label, done, value = "") {
+  const field = h("input", { type: "text", placeholder: label, "aria-label": label, value });
+  const form = h("form", {
+    onsubmit: (event) => {
+      event.preventDefault();
+      close();
+      if (field.value.trim()) done(field.value.trim());
+    },
+  }, field);
+  const close = popover(button, form, { label });
+  field.select();
+}
+
 /** A menu or panel that opens below a button, and closes on Escape or a click elsewhere. */
 export function popover(button, content, options = {}) {
   const panel = h("div.popover", { role: "dialog", "aria-label": options.label ?? button.textContent }, content);

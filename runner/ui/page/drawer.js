@@ -1,5 +1,5 @@
 // The drawer: one run beside the table.
-import { $, command, copy, h, popover, replace, statusMark, toast } from "./dom.js";
+import { $, askText, command, copy, h, popover, replace, statusMark, toast } from "./dom.js";
 import { get, mayWrite, post } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, selection } from "./state.js";
@@ -43,23 +43,7 @@ export function tagEditor(run, changed) {
     )
   );
   const add = mayWrite()
-    ? h("button.quiet.small", {
-      type: "button",
-      onclick: () => {
-        const field = h("input", { type: "text", placeholder: "new tag", "aria-label": "New tag" });
-        const close = popover(
-          add,
-          h("form", {
-            onsubmit: (event) => {
-              event.preventDefault();
-              close();
-              if (field.value.trim()) edit({ add_tags: [field.value.trim()] });
-            },
-          }, field),
-          { label: "New tag" },
-        );
-      },
-    }, "+ tag")
+    ? h("button.quiet.small", { type: "button", onclick: () => askText(add, "New tag", (tag) => edit({ add_tags: [tag] })) }, "+ Tag")
     : null;
   return h("div.chips", tags, add);
 }

@@ -104,7 +104,7 @@ export function curvesTab(box, run) {
       "div.section",
       h(
         "div.columns-2",
-        h("div", h("h2", "Notes"), notesEditor(run) ?? h("p.muted", "no notes")),
+        h("div", h("h2", "Notes"), notesEditor(run) ?? h("p.muted", "No notes")),
         h("div", h("h2", "About"), h("dl.facts.small", about(run).flatMap(([name, value]) => [h("dt", name), h("dd", value)]))),
       ),
     ),

@@ -1,5 +1,5 @@
 // The view Runs: what is running, is it healthy?
-import { $, command, empty, h, paced, popover, replace, s, statusMark, toast } from "./dom.js";
+import { $, askText, command, empty, h, paced, popover, replace, s, statusMark, toast } from "./dom.js";
 import { get, mayWrite, post } from "./api.js";
 import { onChange } from "./stream.js";
 import { address, change, go, kept, parameter, selection } from "./state.js";
@@ -384,20 +384,7 @@ export function showRuns(view, context) {
         ? [
           h("button.quiet", {
             type: "button",
-            onclick: (event) => {
-              const field = h("input", { type: "text", placeholder: "tag", "aria-label": "Tag" });
-              const close = popover(
-                event.currentTarget,
-                h("form", {
-                  onsubmit: (submit) => {
-                    submit.preventDefault();
-                    if (field.value.trim()) edit({ add_tags: [field.value.trim()] }, (n) => `${n} tagged`);
-                    close();
-                  },
-                }, field),
-                { label: "Add a tag" },
-              );
-            },
+            onclick: (event) => askText(event.currentTarget, "New tag", (tag) => edit({ add_tags: [tag] }, (n) => `${n} tagged`)),
           }, "Tag…"),
           h("button.quiet", { type: "button", onclick: () => edit({ archived: true }, (n) => `${n} archived`) }, "Archive"),
         ]
