@@ -94,12 +94,12 @@ TEST_CASE("a folder that another user has written is not trusted, and one of roo
     SKIP("only root can give files to others");
   }
   CHECK(why_untrusted(run.path, somebody).empty());  // it is root's
-  REQUIRE(::chown((run.path / "resolved.toml").c_str(), somebody, somebody) == 0);
-  CHECK(why_untrusted(run.path, me) ==
-        (run.path / "resolved.toml").string() + " belongs to user 4321, and this node runs as root (user 0)");
-  CHECK(why_untrusted(run.path, somebody).empty());
+  const auto recipe = run.path / "resolved.toml";
+  REQUIRE(::chown(recipe.c_str(), somebody, somebody) == 0);
+  CHECK(why_untrusted(recipe, me) == recipe.string() + " belongs to user 4321, and this node runs as root (user 0)");
+  CHECK(why_untrusted(recipe, somebody).empty());
   REQUIRE(::chown(run.path.c_str(), somebody + 1, somebody) == 0);
-  CHECK_THAT(why_untrusted(run.path, somebody), StartsWith(run.path.string() + " belongs to user 4322"));
+  CHECK_THAT(why_untrusted(recipe, somebody), StartsWith(run.path.string() + " belongs to user 4322"));
 }
 
 TEST_CASE("a folder that every user can write or replace is not trusted") {
