@@ -53,6 +53,9 @@ class LetterReader final : public RecordReader {
     }
     return document;
   }
+  std::vector<std::string> texts(const JsonRecord& record) const override {
+    return {record.at("text").get<std::string>()};
+  }
   nlohmann::json settings() const override { return {{"data.layout", "letters"}}; }
   const std::string& tokenizer_hash() const override { return hash_; }
   int64_t vocab_size() const override { return 256; }
