@@ -74,12 +74,12 @@ TEST_CASE("the best checkpoint is kept if there are validation data, a checkpoin
           std::pair<int64_t, std::string>(0, "there is no memory for the copy of a checkpoint"));
   }
   r.strategy.name = "ddp";
-  r.devices.mesh.tensor = 2;
+  r.devices.mesh = MeshSizes{.tensor = 2};
   const auto divided = make_plan(r, gpus(), 256);
   CHECK(checkpoint_bytes_on_disk(divided.job, *divided.model) == state);
   r.model.n_layers = 1000;
   CHECK(decided(gpus()).first == 0);
-  CHECK(decided(gpus()).second.find(" GiB, more than 1.0 GiB") != std::string::npos);
+  CHECK(decided(gpus()).second.find(" GiB, more than 1.00 GiB") != std::string::npos);
 }
 
 TEST_CASE("the copy for a checkpoint of adapters has what they train, and not their base") {
