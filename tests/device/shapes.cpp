@@ -2,6 +2,7 @@
 
 #include <sstream>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace runner::simulated {
 
@@ -24,8 +25,18 @@ Shape shape_of(const at::Tensor& tensor) {
   return {true, tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
 }
 
+/// LibTorch's own kernels without values. The profiler of blocks adds others, which tell the memory of kernels, and not always their shapes.
+const std::unordered_set<c10::OperatorName>& with_own_shapes() {
+  static const auto* const names = [] {
+    const auto all = c10::Dispatcher::singleton().getAllOpNamesForDispatchKey(c10::DispatchKey::Meta);
+    return new std::unordered_set<c10::OperatorName>(all.begin(), all.end());
+  }();
+  return *names;
+}
+[[maybe_unused]] const auto& listed_at_start = with_own_shapes();
+
 std::optional<Shapes> find_out(const Call& call) {
-  bool has_meta = call.op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+  const bool has_meta = with_own_shapes().contains(call.op.operator_name());
   torch::jit::Stack stack;
   for (const auto& argument : call.arguments) stack.push_back(argument.like(has_meta ? at::kMeta : at::kCPU));
   run_as_kernel([&] {
