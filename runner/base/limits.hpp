@@ -26,9 +26,8 @@ constexpr int parquet_depth_max = 100;      ///< columns inside each other
 constexpr int parquet_fields_max = 32'768;  ///< columns, and the groups that they are in
 constexpr int64_t parquet_group_rows_max = int64_t{1} << 28;
 constexpr int64_t parquet_group_bytes_max = int64_t{64} << 30;  ///< a row group without compression; its rows as JSON
-constexpr int64_t parquet_batch_bytes_max = int64_t{2} << 30;   ///< rows that a reader has not yet given back
-constexpr int64_t parquet_pages_bytes_max = int64_t{8} << 30;   ///< a page of each column; 500 MB are usual
-constexpr int64_t parquet_row_bytes_max = int64_t{1} << 30;  ///< a row as JSON
+constexpr int64_t parquet_reader_bytes_max = int64_t{2} << 30;  ///< what a reader has unpacked and not yet given back
+constexpr int64_t parquet_row_bytes_max = int64_t{1} << 30;     ///< a row as JSON
 
 constexpr int64_t image_pixels_max = 178'956'970;                 ///< as in Pillow
 constexpr int64_t images_in_memory_bytes_max = int64_t{2} << 30;  ///< all images that are decoded at the same time

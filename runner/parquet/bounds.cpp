@@ -46,11 +46,8 @@ void check_parquet_metadata(const parquet::FileMetaData& metadata, uintmax_t fil
 }
 
 std::string too_much_memory() {
-  const auto batch = format_bytes(parquet_batch_bytes_max);
-  return fmt::format(
-      "the data need more memory at once than is allowed: {} for rows, and for pages {} more than the file says and at "
-      "most {}",
-      batch, batch, format_bytes(parquet_pages_bytes_max));
+  return fmt::format("the data need more than {} of memory at once, which is the most that is allowed",
+                     format_bytes(parquet_reader_bytes_max));
 }
 
 void JsonBytes::add(size_t bytes) {

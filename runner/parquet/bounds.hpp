@@ -3,7 +3,6 @@
 #include <arrow/memory_pool.h>
 #include <parquet/type_fwd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -14,19 +13,14 @@ namespace runner {
 /// Throws Error(usage) that names the file and its row group, if what the file says about itself is wrong or exceeds a bound.
 void check_parquet_metadata(const parquet::FileMetaData& metadata, uintmax_t file_bytes, const std::string& path);
 
-/// The memory of one reader. A page of each column is unpacked at the same time, whatever their sizes are said to be, into at most
-/// parquet_pages_bytes_max, and parquet_batch_bytes_max more than `unpacked`: what the file says of all of them. Rows have at most
-/// parquet_batch_bytes_max.
+/// The memory of one reader: at most parquet_reader_bytes_max. Arrow unpacks pages into it, whatever their sizes are said to be.
 class ReaderMemory {
  public:
-  explicit ReaderMemory(int64_t unpacked = 0)
-      : pages_(&counted_pages_, std::min(unpacked + parquet_batch_bytes_max, parquet_pages_bytes_max)) {}
-  arrow::MemoryPool* pages() { return &pages_; }
-  arrow::MemoryPool* rows() { return &rows_; }
+  arrow::MemoryPool* pool() { return &capped_; }
 
  private:
-  arrow::ProxyMemoryPool counted_pages_{arrow::default_memory_pool()}, counted_rows_{arrow::default_memory_pool()};
-  arrow::CappedMemoryPool pages_, rows_{&counted_rows_, parquet_batch_bytes_max};
+  arrow::ProxyMemoryPool counted_{arrow::default_memory_pool()};
+  arrow::CappedMemoryPool capped_{&counted_, parquet_reader_bytes_max};
 };
 
 /// What to say if ReaderMemory was not sufficient.

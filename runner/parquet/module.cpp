@@ -66,7 +66,7 @@ class ArrowFile final : public ParquetFile {
   const std::vector<Column>& columns() const override { return columns_; }
 
   void for_each(int64_t row_group, const std::function<bool(const ParquetRow& row)>& use) const override {
-    ReaderMemory memory(unpacked_bytes(*group(row_group)));
+    ReaderMemory memory;
     JsonBytes bytes;
     const auto reader = open(memory, rows_of_a_batch(*group(row_group)));
     int64_t row = first_rows_.at(static_cast<size_t>(row_group));
@@ -83,13 +83,13 @@ class ArrowFile final : public ParquetFile {
  private:
   /// Files may be read by several threads, and a reader only by one. A stream reads the pages of a column one after the other.
   std::unique_ptr<parquet::arrow::FileReader> open(ReaderMemory& memory, int64_t batch_rows) const {
-    parquet::ReaderProperties source(memory.pages());
+    parquet::ReaderProperties source(memory.pool());
     source.enable_buffered_stream();
     source.set_schema_depth_limit(parquet_depth_max);
     parquet::arrow::FileReaderBuilder builder;
     require(builder.OpenFile(path_, /*memory_map=*/false, source, metadata_), path_);
     if (!metadata_) check_parquet_metadata(*builder.raw_reader()->metadata(), fs::file_size(path_), path_);
-    builder.memory_pool(memory.rows());
+    builder.memory_pool(memory.pool());
     parquet::ArrowReaderProperties properties;
     properties.set_batch_size(batch_rows);
     properties.set_use_threads(false);
@@ -99,15 +99,11 @@ class ArrowFile final : public ParquetFile {
     return reader;
   }
 
-  static int64_t unpacked_bytes(const parquet::RowGroupMetaData& group) {
-    int64_t bytes = 0;
-    for (int c = 0; c < group.num_columns(); ++c) bytes += group.ColumnChunk(c)->total_uncompressed_size();
-    return bytes;
-  }
-
   /// Fewer rows where they are large.
   static int64_t rows_of_a_batch(const parquet::RowGroupMetaData& group) {
-    const int64_t of_a_row = unpacked_bytes(group) / std::max<int64_t>(1, group.num_rows()) + 1;
+    int64_t bytes = 0;
+    for (int c = 0; c < group.num_columns(); ++c) bytes += group.ColumnChunk(c)->total_uncompressed_size();
+    const int64_t of_a_row = bytes / std::max<int64_t>(1, group.num_rows()) + 1;
     return std::clamp<int64_t>(bytes_of_a_batch / of_a_row, 1, rows_of_a_batch_max);
   }
 

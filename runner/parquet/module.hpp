@@ -20,7 +20,7 @@ using ParquetRow = nlohmann::ordered_json;
 /// A file. Functions may be called from several threads. They throw Error(usage) with the file, and with the row if it is known; also for a
 /// file that exceeds a bound of limits.hpp: of its columns (parquet_depth_max, parquet_fields_max), of a row group
 /// (parquet_group_rows_max, parquet_group_bytes_max), of a row (parquet_row_bytes_max), of the memory for unpacking
-/// (parquet_pages_bytes_max and parquet_batch_bytes_max, for each thread).
+/// (parquet_reader_bytes_max, for each thread).
 class ParquetFile {
  public:
   struct Column {

@@ -85,15 +85,14 @@ struct ColumnPages {
   int64_t dictionary_bytes = 0;  ///< of the first page, if it is a dictionary
 };
 
-/// A row group with `columns` equal columns, whose pages the file has once.
-inline ThriftStruct row_group(const ColumnPages& column, int64_t rows, size_t columns = 1) {
+inline ThriftStruct row_group(const ColumnPages& column, int64_t rows) {
   ThriftStruct data;
   data.enumerated(1, column.type).numbers(2, {0, 8}).texts(3, column.path).enumerated(4, column.codec);
   data.number(5, column.values).number(6, column.unpacked).number(7, std::ssize(column.pages));
   data.number(9, 4 + column.dictionary_bytes);
   if (column.dictionary_bytes > 0) data.number(11, 4);
   const auto chunk = ThriftStruct().number(2, 4).inside(3, data);
-  return ThriftStruct().structs(1, std::vector(columns, chunk)).number(2, column.unpacked).number(3, rows);
+  return ThriftStruct().structs(1, {chunk}).number(2, column.unpacked).number(3, rows);
 }
 
 /// A whole file.
