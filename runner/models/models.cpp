@@ -168,6 +168,7 @@ const std::vector<std::string>& model_families() { return model_family_names(); 
 
 ModelSource source_of(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division,
                       const ContextDivision& context) {
+  auto code = plugin_digest(recipe.model);
   ModelSource source{.rows = rows_of(recipe),
                      .task = task_of(recipe),
                      .vocab_size = vocab_size,
@@ -175,7 +176,7 @@ ModelSource source_of(const Recipe& recipe, int64_t vocab_size, int64_t seq_len,
                      .division = division,
                      .context = context,
                      .threads = static_cast<int>(recipe.devices.threads_per_rank.value_or(1)),
-                     .code = plugin_digest(recipe.model)};
+                     .code = std::move(code)};
   source.recipe.model = recipe.model;
   source.recipe.fine_tune = recipe.fine_tune;
   source.recipe.plugins.converted = recipe.plugins.converted;

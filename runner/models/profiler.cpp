@@ -80,7 +80,7 @@ class Knowledge {
     auto& answers = found->second;
     if (fresh && !source.code.empty()) worker_.reset();  // it may have opened the library before that changed
     if (fresh && !record && !folder_.empty()) {
-      answers.file.emplace(folder_, json{text, worker_identity(purpose), machine_}.dump());
+      answers.file.emplace(folder_, json{text, worker_identity(), machine_}.dump());
       answers.known = answers.file->read();
     }
     return answers;

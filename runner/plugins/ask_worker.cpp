@@ -36,18 +36,17 @@ Captured capture_until(const HeldSignals& signals, const std::vector<std::string
 
 }  // namespace
 
-std::string worker_identity(const std::string& key) {
+std::string worker_identity() {
   const auto worker = worker_program();
   struct stat status {};
   if (::stat(worker.c_str(), &status) != 0)
-    throw environment_error("{} needs {}, which is missing: build it, or install it in the folder of this program", key,
-                            worker.string());
+    throw environment_error("{} is missing: build it, or reinstall runner", worker.string());
   return fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
 nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key,
                           const std::map<std::string, std::string>& environment) {
-  (void)worker_identity(key);
+  (void)worker_identity();
   const auto library = request.at("plugin").get<std::string>();
   const HeldSignals signals;  // until the folder is removed
   const ScratchFolder scratch(fs::temp_directory_path());

@@ -18,6 +18,6 @@ nlohmann::json ask_about_part(const std::string& flag, const std::string& librar
                               const std::string& key);
 
 /// The state of the worker's program, in the same words while it does not change. Throws Error(environment) without a worker.
-std::string worker_identity(const std::string& key);
+std::string worker_identity();
 
 }  // namespace runner

@@ -26,7 +26,7 @@ Conversation::Conversation(std::vector<std::string> arguments, std::string purpo
 Conversation::~Conversation() { stop(); }
 
 void Conversation::start() {
-  (void)worker_identity(purpose_);
+  (void)worker_identity();
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw environment_error("{}: no socket: {}", purpose_, std::strerror(errno));

@@ -110,26 +110,22 @@ std::string too_much(const Candidate& candidate, const MemoryLimit& limit) {
       of_host ? format_bytes(limit.host) + " of host memory" : limit.reason);
 }
 
-/// Decides checkpoint.save_top_k = "auto".
+/// Decides checkpoint.save_top_k = "auto". If only validations ask for checkpoints, training waits for each of these small ones, so that
+/// no copy of the state takes memory.
 void resolve_best(Recipe& recipe, const ModelSpec& model, const Topology& topology) {
-  if (recipe.checkpoint.save_top_k) return;
+  auto& checkpoint = recipe.checkpoint;
+  if (checkpoint.save_top_k) return;
   constexpr int64_t most = int64_t{1} << 30;
   const int64_t bytes = checkpoint_bytes_on_disk(base_job(recipe, model, topology), model);
-  const bool validates = recipe.data.validates();
-  recipe.checkpoint.save_top_k = validates && bytes <= most ? 1 : 0;
-  recipe.origins["checkpoint.save_top_k"] =
-      decided(!validates ? "there are no validation data"
-                         : fmt::format("a checkpoint takes {}, {} {}", format_bytes(bytes),
-                                       bytes <= most ? "not more than" : "more than", format_bytes(most)));
-}
-
-/// Whether resolve_best() has asked for checkpoints beside the steps. If so, the plan does without their copies in memory.
-bool gives_up_best(Recipe& recipe, SelectionRequest& request) {
-  const std::string key = "checkpoint.save_top_k";
-  if (recipe.origin(key).kind != Origin::Kind::decided || recipe.checkpoint.save_top_k == 0) return false;
-  recipe.checkpoint.save_top_k = request.recipe.checkpoint.save_top_k = 0;
-  recipe.origins[key] = decided("there is no memory for the copy of a checkpoint");
-  return true;
+  const bool validates = recipe.data.validates(), keeps = validates && bytes <= most;
+  const auto size = fmt::format("a checkpoint takes {}, {} {}", format_bytes(bytes),
+                                bytes <= most ? "not more than" : "more than", format_bytes(most));
+  checkpoint.save_top_k = keeps ? 1 : 0;
+  recipe.origins["checkpoint.save_top_k"] = decided(validates ? size : "there are no validation data");
+  const bool others = checkpoint.every_n_steps.value_or(0) > 0 || checkpoint.every || recipe.plugins.checkpoint_io;
+  if (!keeps || others || recipe.origin("checkpoint.async").kind != Origin::Kind::default_value) return;
+  checkpoint.async = false;
+  recipe.origins["checkpoint.async"] = decided("only validations write checkpoints, and they are small");
 }
 
 /// For a strategy that the recipe names, chooses only the micro-batch, if the recipe leaves it open; for "auto",
@@ -150,11 +146,7 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
             fmt::format("train.micro_batch_size = \"auto\" needs the memory of a step, and the file of `{}` has no "
                         "function `memory`: set a number",
                         recipe.strategy.name)}});
-    const auto fitted = [&] {
-      return fit_named(request.recipe, *plan.part, request.topology, request.given, *resolved.entry);
-    };
-    Candidate candidate = fitted();
-    if (candidate.refused.empty() && !candidate.fits && gives_up_best(recipe, request)) candidate = fitted();
+    Candidate candidate = fit_named(request.recipe, *plan.part, request.topology, request.given, *resolved.entry);
     if (!candidate.refused.empty()) return;                  // reported later, with the complete job
     if (candidate.job.options != recipe.strategy.options) {  // one of Entry::variants
       recipe.strategy.options = candidate.job.options;
@@ -170,7 +162,6 @@ void select_strategy(Plan& plan, const ResolvedStrategy& resolved, SelectionRequ
     return;
   }
   plan.choice = choose(request, clock);
-  if (!plan.choice.fits() && gives_up_best(recipe, request)) plan.choice = choose(request, clock);
   plan.request = request;
   if (!plan.choice.fits())
     throw NothingFits(explain_shortfall(request, plan.choice, clock), std::make_shared<const Plan>(plan));

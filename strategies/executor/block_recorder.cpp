@@ -32,6 +32,16 @@ class ProfilingAllocator : public c10::Allocator {
     if (block) account->add(block->bytes);
     return {nullptr, block, &release, c10::Device(c10::kMeta)};
   }
+  /// LibTorch resizes a storage without values without a word to its allocator.
+  static void settle(const Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_meta() || !tensor.has_storage()) return;
+    const auto& storage = tensor.storage();
+    auto* block = static_cast<Block*>(storage.data_ptr().get_context());
+    const auto bytes = static_cast<int64_t>(storage.nbytes());
+    if (!block || storage.data_ptr().get_deleter() != &release || block->bytes == bytes) return;
+    block->account->add(bytes - block->bytes);
+    block->bytes = bytes;
+  }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, size_t) const override {}
 
@@ -151,7 +161,7 @@ class Recorder {
       on_host.emplace(account_);
     }
     std::optional<ConvertingScope> converts;
-    if (device_.is_meta() && profiled_.host_kernels) converts.emplace();
+    if (device_.is_meta() && profiled_.host_kernels) converts.emplace(&ProfilingAllocator::settle);
     without_graph(/*trains=*/false);  // makes tables of positions
     without_graph(/*trains=*/false);
     without_graph(/*trains=*/true);
@@ -222,6 +232,7 @@ class Recorder {
     const auto context = this->context(trains);
     graphs.begin(0, context, 1);
     stream_ = 0;
+    stage_ended_ = false;
     for_each_block([&](size_t b) {
       put_input(graphs, b);
       auto& profile = profiles_[b];
@@ -246,6 +257,7 @@ class Recorder {
     const auto context = this->context(/*trains=*/true);
     graphs.begin(0, context, 1);
     stream_ = 0;
+    stage_ended_ = false;
     for_each_block([&](size_t b) { forward_with_graph(graphs, b); });
     const int64_t before = account_.current();
     if (spec_.is_last(spec_.blocks.size() - 1)) graphs.take_output();

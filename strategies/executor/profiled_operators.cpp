@@ -73,6 +73,10 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 
 Tensor relu(const Tensor& x) { return at::empty_like(x); }
 Tensor flip(const Tensor& x, at::IntArrayRef) { return at::empty_like(x); }
+std::tuple<Tensor, Tensor> log_sigmoid(const Tensor& x) {
+  return {at::empty_like(x), runner::on_host(x) ? at::empty_like(x) : at::empty({0}, x.options())};
+}
+Tensor log_sigmoid_backward(const Tensor&, const Tensor& x, const Tensor&) { return at::empty_like(x); }
 Tensor isnan(const Tensor& x) { return at::empty_like(x, x.options().dtype(torch::kBool)); }
 Tensor huber_loss(const Tensor& x, const Tensor&, int64_t reduction, double) {
   return reduction == at::Reduction::None ? at::empty_like(x) : at::empty({}, x.options());
@@ -215,6 +219,8 @@ void with_conversions(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto count = op.schema().arguments().size();
   const auto copies = conversions(op.schema(), torch::jit::last(*stack, count));
   op.callBoxed(stack);
+  for (const auto& result : torch::jit::last(*stack, op.schema().returns().size()))
+    if (result.isTensor()) runner::ConvertingScope::this_thread()(result.toTensor());
 }
 
 /// Collectives of tensors without values: the results are the tensors that they write.
@@ -255,6 +261,8 @@ void register_profiled_operators() {
     for (const char* name : {"abs.out", "logical_not.out"}) aten.impl(name, write_unary);
     aten.impl("relu", relu);
     aten.impl("flip", flip);
+    aten.impl("log_sigmoid_forward", log_sigmoid);
+    aten.impl("log_sigmoid_backward", log_sigmoid_backward);
     aten.impl("isnan", isnan);
     aten.impl("huber_loss", huber_loss);
     aten.impl("mse_loss_backward", mse_loss_backward);

@@ -130,7 +130,7 @@ TEST_CASE("on resume the ranks together read the checkpoint once", "[e2e]") {
 
 TEST_CASE("a rank that fails reports it while its last checkpoint is not yet published", "[e2e]") {
   Workplace place;
-  write_tiny_recipe(place, fsdp + "[checkpoint]\nevery_n_steps = 200\n");
+  write_tiny_recipe(place, fsdp + "[checkpoint]\nsave_top_k = 0\nevery_n_steps = 200\n");
   pid_t pid = place.start({"run", "tiny.toml", "--json", "--set", "train.max_steps=100000"});
   REQUIRE(wait_until([&] { return fs::exists(place.home() / "runs") && !only_run_dir(place).empty(); }, 30));
   // Publishing reads the manifests of the other checkpoints. It blocks on this pipe, which has no writer.

@@ -108,7 +108,7 @@ TEST_CASE("Ctrl-C while recommend waits for the compiler leaves no files", "[e2e
     CHECK(asked);
     CHECK(result.code == 128 + signal);
     CHECK(fs::is_empty(folder));
-    for (const pid_t worker : workers) CHECK(::kill(worker, 0) != 0);
+    for (const pid_t worker : workers) CHECK(wait_until([&] { return ::kill(worker, 0) != 0; }, 10));
   }
 }
 

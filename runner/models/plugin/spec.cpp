@@ -34,7 +34,7 @@ std::string digest_of(const std::string& library) {
 
 json description_of_plugin(const json& request) {
   // The worker measures, so its descriptions belong to it.
-  const std::string key = xxh3_hex(request.dump() + worker_identity("model.plugin") + digest_of(request.at("plugin")));
+  const std::string key = xxh3_hex(request.dump() + worker_identity() + digest_of(request.at("plugin")));
   auto& memory = kept();
   const std::lock_guard lock(memory.mutex);
   if (const auto found = memory.descriptions.find(key); found != memory.descriptions.end()) return found->second;
