@@ -259,8 +259,11 @@ class Recorder {
     stream_ = 0;
     stage_ended_ = false;
     for_each_block([&](size_t b) { forward_with_graph(graphs, b); });
+    // The block that ends the stage may be like an earlier one, which is recorded instead.
+    const bool has_last = spec_.is_last(spec_.blocks.size() - 1);
+    if (!has_last && !stage_ended_) graphs.take_output_of_stage();
     const int64_t before = account_.current();
-    if (spec_.is_last(spec_.blocks.size() - 1)) graphs.take_output();
+    if (has_last) graphs.take_output();
     gradient_ = account_.current() - before + stream_;  // the loss has become its gradient
     waiting_ = 0;
     std::vector<size_t> blocks;
