@@ -74,7 +74,7 @@ TEST_CASE("show names the best checkpoint, and --best uses it in all verbs", "[e
   CHECK_THAT(place.run({"show"}).out, ContainsSubstring("checkpoints/step-000002, val_loss "));
   CHECK_THAT(slurp(place.folder / "resolved.toml"), ContainsSubstring("save_top_k = 1") &&
                                                         ContainsSubstring("# decided: a checkpoint takes ") &&
-                                                        ContainsSubstring(", not more than 1.0 GiB"));
+                                                        ContainsSubstring(", not more than 1.00 GiB"));
 
   const auto newest = place.run({"evaluate", "last", "--json"}),
              best = place.run({"evaluate", "last", "--best", "--json"});

@@ -127,7 +127,7 @@ exit "$code"
 )sh");
   check_shell(place, script);
   CHECK(script != printed(place, {"--set", "run.name=a b", "train.max_time=1h", "--unset", "run.seed"}));  // its tag
-  CHECK_FALSE(fs::exists(place.home()));  // --print keeps nothing
+  CHECK_FALSE(fs::exists(place.home() / "ledger.db"));  // --print keeps nothing
   const auto notes = place.run({"submit", "tiny.toml", "--print", "--time", "10", "--set", "train.max_time=1h"}).err;
   CHECK(notes ==
         "note: train.max_time = 1h is longer than the job's time limit allows; the job requeues itself until it has "
