@@ -145,7 +145,7 @@ TEST_CASE("the option --best says when there is nothing to choose", "[e2e][best]
                                            "step-000004; the best value was ") &&
                              ContainsSubstring(" at step 3; checkpoint.save_top_k = 1 keeps"));
   REQUIRE(place
-              .run({"run", "rising.toml", "--unset", "data.validation", "train.val_check_interval", "--set",
+              .run({"run", "rising.toml", "--unset", "data.validation", "--unset", "train.val_check_interval", "--set",
                     "checkpoint.monitor=val_loss"})
               .code == 0);
   result = place.run({"generate", "last", "b", "--best"});
