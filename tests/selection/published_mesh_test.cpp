@@ -197,7 +197,7 @@ TEST_CASE("published memory on meshes is predicted", "[meshes]") {
     INFO(plan.model->parameter_count() << " parameters: " << activations << " GiB of activations, " << one.activations
                                        << " published");
     // Dropout keeps masks: 2 of 10 + 24 / 8 bytes for each of s x b x d values. Here there is no dropout.
-    CHECK(std::abs(activations / (one.activations * 11 / 13) - 1) < 0.11);
+    CHECK(std::abs(activations / (one.activations * 11 / 13) - 1) < 0.1);
     if (!plan.pipeline) continue;
     const auto& middle = plan.pipeline->memory.of(one.pipeline / 2);
     const double states = gib(middle.total() - middle.activations - middle.workspaces);
