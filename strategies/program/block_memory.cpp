@@ -98,21 +98,26 @@ int64_t BlockMemory::converting(size_t block) const {
   return static_cast<int64_t>(most);
 }
 
-std::vector<BackwardEvent> BlockMemory::events(size_t block, const std::vector<BackwardMoment>& moments,
+/// A block may save its output, which is the next one's input (ReLU). Then the tensor outlives the next one's backward, unless the block
+/// is computed again. So the moments are those of the pass in which the block before is as in this job.
+std::vector<BackwardEvent> BlockMemory::events(size_t block, std::vector<BackwardMoment> BlockProfile::Pass::*part,
                                                bool takes) const {
   using Kind = BackwardEvent::Kind;
+  const auto& profile = this->profile(block);
+  const auto& recorded = block > 0 && job_.recomputes(block - 1) ? profile.recomputed : profile.plain;
+  const int64_t own = pass(block).saved - recorded.saved;  // its output, if only one of the two passes counts it here
   std::vector<BackwardEvent> events;
-  for (const auto& moment : moments) {
-    events.push_back({.kind = Kind::peak, .bytes = moment.peak});
+  for (const auto& moment : recorded.*part) {
+    events.push_back({.kind = Kind::peak, .bytes = moment.peak + own});
     if (!moment.parameter) {
-      events.push_back({.kind = Kind::level, .bytes = moment.level});
+      events.push_back({.kind = Kind::level, .bytes = moment.level + own});
       continue;
     }
     const size_t slot = first_slot_[block] + *moment.parameter;
-    const int64_t without = moment.level - moment.gradient;
+    const int64_t without = moment.level - moment.gradient + own;
     events.push_back({.kind = Kind::level, .bytes = without});
     events.push_back({.kind = Kind::computed, .slot = slot});
-    events.push_back({.kind = Kind::peak, .bytes = takes ? without : moment.level});
+    events.push_back({.kind = Kind::peak, .bytes = without + (takes ? 0 : moment.gradient)});
     events.push_back({.kind = Kind::stored, .slot = slot});
     events.push_back({.kind = Kind::level, .bytes = without});
   }
@@ -120,14 +125,14 @@ std::vector<BackwardEvent> BlockMemory::events(size_t block, const std::vector<B
 }
 
 std::vector<BackwardEvent> BlockMemory::backward(size_t block, bool takes) const {
-  auto list = events(block, pass(block).backward, takes);
+  auto list = events(block, &BlockProfile::Pass::backward, takes);
   if (job_.model->blocks[block].kind == BlockKind::embedding)
     list.insert(list.begin(), {.kind = BackwardEvent::Kind::took_waiting});
   return list;
 }
 
 std::vector<BackwardEvent> BlockMemory::backward_weight(size_t block, bool takes) const {
-  return events(block, pass(block).weight, takes);
+  return events(block, &BlockProfile::Pass::weight, takes);
 }
 
 }  // namespace runner

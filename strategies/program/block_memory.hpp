@@ -71,7 +71,8 @@ class BlockMemory {
   const BlockProfile::Pass& pass(size_t block) const {
     return job_.recomputes(block) ? profile(block).recomputed : profile(block).plain;
   }
-  std::vector<BackwardEvent> events(size_t block, const std::vector<BackwardMoment>& moments, bool takes) const;
+  std::vector<BackwardEvent> events(size_t block, std::vector<BackwardMoment> BlockProfile::Pass::*part,
+                                    bool takes) const;
   /// The converted parameters that the block uses.
   std::vector<const ParameterSpec*> converted_parameters(size_t block) const;
 
