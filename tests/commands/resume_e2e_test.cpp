@@ -92,7 +92,8 @@ TEST_CASE("a killed rank stops the run within seconds, with the cause; with max_
   }
 }
 
-TEST_CASE("expectation 6: Ctrl-C and SIGTERM write a checkpoint at the next step, and the resumed run is bit-equal", "[e2e]") {
+TEST_CASE("expectation 6: Ctrl-C and SIGTERM write a checkpoint at the next step, and the resumed run is bit-equal",
+          "[e2e]") {
   struct Row {
     int signal, code;
     const char* status;
@@ -253,7 +254,8 @@ TEST_CASE("a run whose folder was deleted cannot be resumed, and the error gives
   CHECK(result.code == 2);
   CHECK(result.err == "error: run " + run.at("id").get<std::string>() + " cannot be resumed: its folder " +
                           run.at("run_dir").get<std::string>() +
-                          " was moved or deleted, and its checkpoints with it. Its settings, metrics and events are still in the ledger; a folder that "
+                          " was moved or deleted, and its checkpoints with it. Its settings, metrics and events are "
+                          "still in the ledger; a folder that "
                           "was moved works again when it is back in its place\n");
 }
 
