@@ -20,7 +20,7 @@ class TinyTraining {
   fs::path folder() const { return folder_.path(); }
   /// The lines of scripts that ran, each as FILE:LINE; missing if there are none.
   fs::path lines_file() const { return folder() / "lines"; }
-  /// Its own ledger, for Ledger::Mode::read.
+  /// The folder of the training's own ledger, for Ledger::Mode::read.
   std::string home() const { return (folder() / "home").string(); }
 
   /// Trains `recipe` for `steps` steps. The first call begins a run, later calls resume it, with these overrides. Prints

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "runner/base/log.hpp"
-#include "runner/lua/part_options.hpp"
+#include "runner/lua/script_file.hpp"
 
 namespace runner::lua {
 
@@ -12,16 +12,6 @@ namespace {
 using nlohmann::json;
 
 const char* const io_key = "plugins.checkpoint_io";
-
-const ScriptKind& io_kind() {
-  static const std::map<std::string, std::string> none_shipped;
-  static const ScriptKind kind{.noun = "checkpoint store",
-                               .section = "plugins",
-                               .folder = "",
-                               .functions = {"save", "load", "remove", "names"},
-                               .shipped = none_shipped};
-  return kind;
-}
 
 StateOptions io_state_options(const Recipe& recipe, const std::string& name) {
   auto options = script_state_options(recipe);
@@ -38,16 +28,12 @@ class LuaCheckpointIO final : public parts::CheckpointIO {
 
   /// Returns the names of the options that the file declares; mistakes go to `diagnostics`.
   std::set<std::string> read(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-    const auto place = recipe.origin(io_key);
-    auto file = load_script(state_, io_kind(), {*recipe.plugins.checkpoint_io, place}, diagnostics);
+    static const ScriptKind kind{.noun = "checkpoint store",
+                                 .section = "plugins",
+                                 .functions = {"save", "load", "remove", "names"},
+                                 .needs_all = true};
+    auto file = load_script(state_, kind, {*recipe.plugins.checkpoint_io, recipe.origin(io_key)}, diagnostics);
     if (!file) return {};
-    for (const auto& name : io_kind().functions)
-      if (!file->functions.contains(name))
-        diagnostics.push_back({.place = place,
-                               .code = "checkpoint-store",
-                               .message = fmt::format("{} has no function `{}`: a checkpoint store has save, load, "
-                                                      "remove and names",
-                                                      file->shown, name)});
     AskedOptions asked;
     options_ = state_.read_only(part_options(*file, recipe, asked, diagnostics));
     functions_ = file->functions;

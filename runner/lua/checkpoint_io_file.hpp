@@ -9,7 +9,7 @@
 
 namespace runner::lua {
 
-/// What the file makes of parts::CheckpointIO, and the options that it declares.
+/// The parts::CheckpointIO that the file makes, and the options that it declares.
 struct CheckpointIOFile {
   std::unique_ptr<parts::CheckpointIO> io;
   std::set<std::string> options;

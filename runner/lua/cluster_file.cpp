@@ -4,23 +4,12 @@
 #include <limits>
 
 #include "runner/base/text.hpp"
-#include "runner/lua/part_options.hpp"
 
 namespace runner::lua {
 
 namespace {
 
 using nlohmann::json;
-
-const ScriptKind& cluster_kind() {
-  static const std::map<std::string, std::string> none_shipped;
-  static const ScriptKind kind{.noun = "cluster environment",
-                               .section = "plugins",
-                               .folder = "",
-                               .functions = {"ranks"},
-                               .shipped = none_shipped};
-  return kind;
-}
 
 /// The first argument of `ranks`: env(name).
 const Class& variables_class() {
@@ -114,15 +103,11 @@ parts::Ranks read_ranks(const std::string& file, const json& table) {
 
 ClusterFile::ClusterFile(const Recipe& recipe, ReadVariable variable, AskedOptions& asked)
     : state_(script_state_options(recipe)), variable_(std::move(variable)) {
+  static const ScriptKind kind{
+      .noun = "cluster environment", .section = "plugins", .functions = {"ranks"}, .needs_all = true};
   const auto place = recipe.origin("plugins.cluster_environment");
   std::vector<Diagnostic> mistakes;
-  auto file = load_script(state_, cluster_kind(), {*recipe.plugins.cluster_environment, place}, mistakes);
-  if (file && !file->functions.contains("ranks"))
-    mistakes.push_back(
-        {.place = place,
-         .code = "cluster-environment",
-         .message = fmt::format("{} has no function `ranks`, which says which ranks a process has", file->shown),
-         .section = "plugins"});
+  auto file = load_script(state_, kind, {*recipe.plugins.cluster_environment, place}, mistakes);
   if (file) options_ = part_options(*file, recipe, asked, mistakes);
   if (!mistakes.empty()) throw RecipeError(std::move(mistakes));
   file_ = std::move(*file);

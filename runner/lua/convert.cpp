@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t depth_max = 32, bytes_max = 64u << 20;
 
-/// One conversion. A table that is reachable twice is copied twice, up to bytes_max in total.
+/// One conversion of a Lua value to JSON. A table that is reachable twice is copied twice, up to bytes_max in total.
 class Converter {
  public:
   Converter(lua_State* lua, const std::string& what, const KeepObject* keep, Strings strings)

@@ -155,13 +155,8 @@ int guarded_close(lua_State* lua) {
 }  // namespace
 
 void add_guarded_calls(lua_State* lua) {
-  const luaL_Reg functions[] = {{"pcall", guarded_pcall}, {"xpcall", guarded_xpcall}, {nullptr, nullptr}};
-  luaL_setfuncs(lua, functions, 0);
-}
-
-void add_guarded_coroutines(lua_State* lua) {
-  const luaL_Reg functions[] = {
-      {"resume", guarded_resume}, {"wrap", guarded_wrap}, {"close", guarded_close}, {nullptr, nullptr}};
+  const luaL_Reg functions[] = {{"pcall", guarded_pcall}, {"xpcall", guarded_xpcall}, {"resume", guarded_resume},
+                                {"wrap", guarded_wrap},   {"close", guarded_close},   {nullptr, nullptr}};
   luaL_setfuncs(lua, functions, 0);
 }
 

@@ -1,6 +1,5 @@
 #include "runner/lua/hook_file.hpp"
 
-#include "runner/lua/shipped.hpp"
 #include "runner/lua/training.hpp"
 
 namespace runner::lua {
@@ -25,41 +24,26 @@ const std::array<const char*, moments_count>& moment_names() {
   return names;
 }
 
-namespace {
-
-const ScriptKind& hook_kind() {
+std::optional<ScriptFile> load_hook_file(State& state, const ScriptSource& source,
+                                         std::vector<Diagnostic>& diagnostics) {
   static const ScriptKind kind = [] {
-    std::vector<std::string> functions{"loss", "memory"};
-    functions.insert(functions.end(), moment_names().begin(), moment_names().end());
-    ScriptKind made{"hook", "hooks", "recipes/hooks", functions, {}, shipped_hooks()};
-    for (const auto& name : functions)
-      if (name != "memory") made.objects[name] = {&hook_context_class()};
+    ScriptKind made{.noun = "hook",
+                    .section = "hooks",
+                    .folder = "recipes/hooks",
+                    .functions = {"loss", "memory"},
+                    .shipped = shipped_hooks()};
+    made.functions.insert(made.functions.end(), moment_names().begin(), moment_names().end());
+    ObjectNames context, world;
+    context.name = hook_context_class().name();
+    context.members = hook_context_class().members();
+    world.name = world_class().name();
+    world.members = world_class().members();
+    context.parts["world"] = world;
+    for (const auto& name : made.functions)
+      if (name != "memory") made.objects[name] = {context};
     return made;
   }();
-  return kind;
-}
-
-}  // namespace
-
-std::optional<HookFile> load_hook_file(State& state, const ScriptSource& source, std::vector<Diagnostic>& diagnostics) {
-  auto script = load_script(state, hook_kind(), source, diagnostics);
-  if (!script) return {};
-  HookFile hook;
-  static_cast<ScriptFile&>(hook) = std::move(*script);
-  for (size_t moment = 0; moment < moments_count; ++moment)
-    if (auto found = hook.functions.find(moment_names()[moment]); found != hook.functions.end())
-      hook.moments[moment] = found->second;
-  if (auto found = hook.functions.find("loss"); found != hook.functions.end()) hook.loss = found->second;
-  return hook;
-}
-
-const std::map<std::string, std::string>& shipped_hooks() {
-  static const std::map<std::string, std::string> hooks = [] {
-    std::map<std::string, std::string> all;
-    for (size_t i = 0; i < shipped_count; ++i) all.emplace(shipped_names[i], shipped_texts[i]);
-    return all;
-  }();
-  return hooks;
+  return load_script(state, kind, source, diagnostics);
 }
 
 }  // namespace runner::lua

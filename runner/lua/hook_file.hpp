@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runner/lua/script_file.hpp"
+#include "runner/lua/shipped.hpp"
 
 namespace runner::lua {
 
@@ -33,16 +34,8 @@ constexpr size_t moments_count = 16;
 /// Names in the order of Moment.
 const std::array<const char*, moments_count>& moment_names();
 
-/// A hook. Its options are in [hooks.NAME], where NAME is its name.
-struct HookFile : ScriptFile {
-  std::array<Reference, moments_count> moments;  ///< its functions by Moment
-  Reference loss;                                ///< empty if the hook does not make the loss
-};
-
-/// Loads the file into `state`. Mistakes go to `diagnostics`; then there is no result.
-std::optional<HookFile> load_hook_file(State& state, const ScriptSource& source, std::vector<Diagnostic>& diagnostics);
-
-/// The hooks that are part of the program: name -> text.
-const std::map<std::string, std::string>& shipped_hooks();
+/// Loads the file into `state`. Its options are in [hooks.NAME], where NAME is its name. Mistakes go to `diagnostics`; then there is no result.
+std::optional<ScriptFile> load_hook_file(State& state, const ScriptSource& source,
+                                         std::vector<Diagnostic>& diagnostics);
 
 }  // namespace runner::lua

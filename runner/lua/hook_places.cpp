@@ -1,6 +1,5 @@
 #include "runner/lua/hook_places.hpp"
 
-#include "runner/lua/hook_set.hpp"
 #include "runner/lua/strategy_file.hpp"
 
 namespace runner::lua {
@@ -9,22 +8,26 @@ using nlohmann::json;
 
 namespace {
 
-/// Of a plug-in, which is a library or a Lua file.
-bool names_lua_file(const std::optional<std::string>& path) { return path && path->ends_with(".lua"); }
-
-/// Recipe keys that name a script.
-std::vector<std::string> keys_with_scripts(const Recipe& recipe) {
-  std::vector<std::string> keys;
-  if (!hook_sources(recipe).empty()) keys = {"hooks.files", "train.early_stopping"};
-  if (names_script(recipe.strategy.name) || recipe.strategy.options.contains("registry"))
-    keys.push_back("strategy.name");
+/// The recipe's scripts: the key that names each, and its file.
+std::vector<std::pair<std::string, std::string>> scripts_of(const Recipe& recipe) {
+  std::vector<std::pair<std::string, std::string>> scripts;
+  const auto add = [&](const std::string& key, const json& file) {
+    if (file.is_string()) scripts.emplace_back(key, file.get<std::string>());
+  };
+  const auto add_if_script = [&](const std::string& key, const json& name) {
+    if (name.is_string() && names_script(name)) add(key, name.get<std::string>().substr(4));
+  };
+  for (const auto& file : recipe.hooks.files) add("hooks.files", file);
+  if (recipe.train.early_stopping) add("train.early_stopping", "early_stopping");
   const auto& options = recipe.strategy.options;
-  if (auto hook = options.find("ddp_comm_hook"); hook != options.end() && hook->is_string() && names_script(*hook))
-    keys.push_back("strategy.ddp_comm_hook");
-  if (recipe.data.order) keys.push_back("data.order");
-  if (names_lua_file(recipe.plugins.cluster_environment)) keys.push_back("plugins.cluster_environment");
-  if (names_lua_file(recipe.plugins.checkpoint_io)) keys.push_back("plugins.checkpoint_io");
-  return keys;
+  add_if_script("strategy.name", recipe.strategy.name);
+  add_if_script("strategy.ddp_comm_hook", options.value("ddp_comm_hook", json()));
+  add("strategy.name", options.value("registry", json()));
+  if (recipe.data.order) add("data.order", *recipe.data.order);
+  for (const auto& [key, path] : {std::pair("plugins.cluster_environment", recipe.plugins.cluster_environment),
+                                  std::pair("plugins.checkpoint_io", recipe.plugins.checkpoint_io)})
+    if (path && path->ends_with(".lua")) add(key, *path);
+  return scripts;
 }
 
 constexpr const char* texts_key = "texts";
@@ -32,26 +35,17 @@ constexpr const char* texts_key = "texts";
 }  // namespace
 
 json script_texts(const Recipe& recipe) {
-  const auto& options = recipe.strategy.options;
-  std::vector<std::string> files;
-  for (const auto& source : hook_sources(recipe)) files.push_back(source.file);
-  for (const auto& name : {json(recipe.strategy.name), options.value("ddp_comm_hook", json())})
-    if (name.is_string() && names_script(name)) files.push_back(name.get<std::string>().substr(4));
-  if (recipe.data.order) files.push_back(*recipe.data.order);
-  for (const auto& path : {recipe.plugins.cluster_environment, recipe.plugins.checkpoint_io})
-    if (names_lua_file(path)) files.push_back(*path);
-  if (auto registry = options.value("registry", json()); registry.is_string()) files.push_back(registry);
   json texts = json::object();
-  for (const auto& file : files)
+  for (const auto& [key, file] : scripts_of(recipe))
     if (fs::is_regular_file(file)) texts[file] = read_file(file);
   return texts;
 }
 
 void write_hook_places(const Recipe& recipe, const fs::path& run_dir) {
-  auto keys = keys_with_scripts(recipe);
-  if (keys.empty()) return;
+  const auto scripts = scripts_of(recipe);
+  if (scripts.empty()) return;
   json places = json::object();
-  for (const auto& key : keys) {
+  for (const auto& [key, script] : scripts) {
     Origin place = recipe.origin(key);
     if (place.line > 0) places[key] = {{"file", place.file}, {"line", place.line}, {"column", place.column}};
   }

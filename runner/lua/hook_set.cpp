@@ -6,7 +6,6 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
-#include "runner/lua/script_error.hpp"
 
 namespace runner::lua {
 
@@ -24,7 +23,7 @@ StateOptions state_options(const Recipe& recipe, const HookSet::Talk& talk) {
 }
 
 /// The options in [hooks.NAME], or those in train.early_stopping for that hook.
-json given_options(const Recipe& recipe, const HookFile& hook) {
+json given_options(const Recipe& recipe, const ScriptFile& hook) {
   if (hook.name == early_stopping && recipe.train.early_stopping) {
     const auto& rule = *recipe.train.early_stopping;
     const auto mode = rule.mode == "auto" ? (higher_is_better(rule.monitor) ? "max" : "min") : rule.mode;
@@ -46,7 +45,7 @@ void check_names(const Recipe& recipe, const std::vector<HookSet::Hook>& hooks, 
   }
   const HookSet::Hook* with_loss = nullptr;
   for (const auto& hook : hooks) {
-    if (!hook.file.loss) continue;
+    if (!hook.has("loss")) continue;
     if (with_loss)
       diagnostics.push_back(
           {.place = hook.file.asked_at,
@@ -160,7 +159,7 @@ HookSet::HookSet(const Recipe& recipe, Talk talk)
     hooks_[i].options = state_->read_only(hooks_[i].option_values);
     hooks_[i].state = state_->table(json::object());
     for (size_t moment = 0; moment < moments_count; ++moment)
-      if (hooks_[i].file.moments[moment]) callers_[moment].push_back(i);
+      if (hooks_[i].has(moment_names()[moment])) callers_[moment].push_back(i);
   }
 }
 
@@ -170,16 +169,17 @@ void HookSet::call(Moment moment, const Value& context) {
 
 void HookSet::call_one(Hook& hook, Moment moment, const Value& context) {
   if (hook.disabled) return;
+  const std::string name = moment_names()[static_cast<size_t>(moment)];
   double started = steady_seconds();
   std::string failure;
   try {
-    begin_call(hook, moment_names()[static_cast<size_t>(moment)]);
-    state_->call(hook.file.moments[static_cast<size_t>(moment)], {context, Value(hook.state), Value(hook.options)});
+    begin_call(hook, name);
+    state_->call(hook.file.functions.at(name), {context, Value(hook.state), Value(hook.options)});
   } catch (const LuaError& error) {
     failure = error.what();
   }
   hook.seconds += steady_seconds() - started;
-  end_call(hook, moment_names()[static_cast<size_t>(moment)], failure);
+  end_call(hook, name, failure);
 }
 
 void HookSet::begin_call(Hook& hook, const std::string& function) {
@@ -251,17 +251,16 @@ std::optional<HookSet::Kept> claimed_bytes(const json& claim) {
 }  // namespace
 
 bool HookSet::says_memory() const {
-  return std::any_of(hooks_.begin(), hooks_.end(),
-                     [](const Hook& hook) { return hook.file.functions.contains("memory"); });
+  return std::any_of(hooks_.begin(), hooks_.end(), [](const Hook& hook) { return hook.has("memory"); });
 }
 
 HookSet::Kept HookSet::memory(const json& job) {
   Kept all;
   for (const auto& hook : hooks_) {
-    auto found = hook.file.functions.find("memory");
-    if (found == hook.file.functions.end()) continue;
+    if (!hook.has("memory")) continue;
     try {
-      Value bytes = state_->call(found->second, {Value(state_->read_only(job)), Value(hook.options)});
+      Value bytes =
+          state_->call(hook.file.functions.at("memory"), {Value(state_->read_only(job)), Value(hook.options)});
       auto claimed =
           claimed_bytes(bytes.reference.is_table() ? state_->to_json(bytes.reference, "memory") : bytes.plain);
       if (!claimed)
@@ -278,18 +277,18 @@ HookSet::Kept HookSet::memory(const json& job) {
 }
 
 bool HookSet::has_loss() const {
-  return std::any_of(hooks_.begin(), hooks_.end(), [](const Hook& hook) { return bool(hook.file.loss); });
+  return std::any_of(hooks_.begin(), hooks_.end(), [](const Hook& hook) { return hook.has("loss"); });
 }
 
 void HookSet::loss(const Value& context, const Value& logits, const Value& targets,
                    const std::function<void(const Value&)>& take) {
-  auto hook = std::find_if(hooks_.begin(), hooks_.end(), [](const Hook& each) { return bool(each.file.loss); });
+  auto hook = std::find_if(hooks_.begin(), hooks_.end(), [](const Hook& each) { return each.has("loss"); });
   RUNNER_CHECK(hook != hooks_.end(), "no hook makes the loss");
   double started = steady_seconds();
   std::string failure;
   try {
     begin_call(*hook, "loss");
-    take(state_->call(hook->file.loss, {context, logits, targets, Value(hook->options)}));
+    take(state_->call(hook->file.functions.at("loss"), {context, logits, targets, Value(hook->options)}));
   } catch (const LuaError& error) {
     failure = error.what();
   } catch (const ScriptMistake& mistake) {

@@ -80,7 +80,8 @@ class HookSet {
   void load(const nlohmann::json& saved, const Value& context, const Restore& restore = {});
 
   struct Hook {
-    HookFile file;
+    ScriptFile file;
+    bool has(const std::string& function) const { return file.functions.contains(function); }
     nlohmann::json option_values;
     Reference options, state;
     bool disabled = false;

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
-#include "runner/base/metric_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/validation_metrics.hpp"
-#include "runner/lua/dry_run.hpp"
-#include "runner/lua/error.hpp"
-#include "runner/lua/hook_set.hpp"
+#include "runner/lua/bytecode.hpp"
+#include "runner/lua/hook_file.hpp"
+#include "runner/lua/training.hpp"
 
 namespace runner::lua {
 
@@ -27,8 +25,6 @@ const std::vector<std::string>& trainer_metrics() {
 }
 
 namespace {
-constexpr const char* name_is_reserved = "log: the trainer itself records a metric named ";
-constexpr const char* column_is_reserved = "log: a table of metrics has another column named ";
 /// The columns of metrics.csv and of exported tables that are no metrics.
 constexpr std::array<std::string_view, 5> columns_of_tables = {"step", "run", "name", "run_id", "run_name"};
 }  // namespace
@@ -37,11 +33,12 @@ void check_metric_name(std::string_view name) {
   if (name.empty()) throw ScriptMistake("log: the name is empty");
   if (first_invalid_utf8(name))
     throw ScriptMistake(fmt::format("log: the name \"{}\" is not UTF-8 text", escape_invalid_utf8(name)));
-  const char* reserved = std::ranges::count(trainer_metrics(), name)          ? name_is_reserved
-                         : std::ranges::count(columns_of_tables, lower(name)) ? column_is_reserved
+  const char* reserved = std::ranges::count(trainer_metrics(), name)          ? "the trainer itself records a metric"
+                         : std::ranges::count(columns_of_tables, lower(name)) ? "a table of metrics has another column"
                                                                               : nullptr;
   if (reserved)
-    throw ScriptMistake(fmt::format("{}\"{}\"; take another name, such as \"hook/{}\"", reserved, name, name));
+    throw ScriptMistake(
+        fmt::format("log: {} named \"{}\"; take another name, such as \"hook/{}\"", reserved, name, name));
 }
 
 std::string nonfinite_note(const std::string& hook, const std::string& name, double value, int64_t step) {
@@ -55,9 +52,17 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Whether the common prefix of two names contains a separator: "norm/head" and "norm/blocks.0".
+/// Whether the text has a string that begins as the name does, up to one of / . _ -: "norm/" for "norm/head".
+bool has_beginning(const std::string& text, const std::string& name) {
+  for (size_t at = name.find_first_of("/._-"); at != std::string::npos; at = name.find_first_of("/._-", at + 1))
+    for (const char quote : {'"', '\''})
+      if (text.find(quote + name.substr(0, at + 1)) != std::string::npos) return true;
+  return false;
+}
+
+/// Whether the common beginning of two names has a separator: "norm/head" and "norm/blocks.0".
 bool begin_alike(const std::string& a, const std::string& b) {
-  auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
   return std::string(a.begin(), differs).find_first_of("/._-") != std::string::npos;
 }
 
@@ -79,40 +84,31 @@ KnownMetrics::Recorded KnownMetrics::recorded(const std::string& name) const {
     return contains(trainer_metrics(), metric) || contains(all_validation_metrics(), metric);
   };
   if (of_trainer(name)) return Recorded::no;
-  for (const auto& known : names)
-    if (!of_trainer(known) && begin_alike(name, known)) return Recorded::yes;
   for (const auto& text : texts)
-    if (text.find(name) != std::string::npos) return Recorded::yes;
+    if (text.find(name) != std::string::npos || (!complete && has_beginning(text, name))) return Recorded::yes;
+  for (const auto& known : names)
+    if (complete && !of_trainer(known) && begin_alike(name, known)) return Recorded::yes;
   return complete ? Recorded::no : Recorded::maybe;
 }
 
-namespace {
-
-/// Whether the text after `:log` is a call whose first argument is a plain string.
-bool logs_plain_name(std::string_view text) {
-  text = trim(text);
-  if (text.empty() || text.front() != '(') return false;
-  text = trim(text.substr(1));
-  if (text.empty() || (text.front() != '"' && text.front() != '\'')) return false;
-  const size_t end = text.find(text.front(), 1);
-  if (end == std::string_view::npos || text.substr(0, end).find('\\') != std::string_view::npos) return false;
-  return trim(text.substr(end + 1)).starts_with(',');
-}
-
-}  // namespace
-
-bool computes_names(std::string_view text) {
-  if (text.find("require") != std::string_view::npos) return true;
-  auto in_word = [](char byte) { return byte == '_' || std::isalnum(static_cast<unsigned char>(byte)); };
-  constexpr std::string_view log = "log";
-  for (size_t at = text.find(log); at != std::string_view::npos; at = text.find(log, at + 1)) {
-    const auto before = trim(text.substr(0, at)), after = text.substr(at + log.size());
-    if (before.empty() || in_word(text[at - 1]) || (!after.empty() && in_word(after.front()))) continue;
-    if (before.back() == ':' && !logs_plain_name(after)) return true;
-    const bool named = before.back() == '.' || before.back() == '"' || before.back() == '\'';
-    if (named && !before.ends_with("math.")) return true;
+/// Adds the names that a hook with this text logs, and its mistakes. `has_tokens`: the data are tokens already.
+static void add_logged(const std::string& file, const std::string& text, bool has_tokens, KnownMetrics& known) {
+  try {
+    const auto logged = read_bytecode(State().bytecode_of(text, file)).logged();
+    known.complete = known.complete && logged.complete;
+    for (const auto& [name, line, of_parameter] : logged.names) {
+      try {
+        check_metric_name(name);
+        known.names.push_back(name);
+      } catch (const ScriptMistake& mistake) {
+        if (of_parameter && !logged.defines_log) known.mistake = fmt::format("{}:{}: {}", file, line, mistake.what());
+      }
+    }
+    if (has_tokens && logged.text_prompt_line > 0)
+      known.mistake = fmt::format("{}:{}: {}", file, logged.text_prompt_line, no_tokenizer);
+  } catch (const LuaError&) {  // reported when the file is loaded
+    known.complete = false;
   }
-  return false;
 }
 
 KnownMetrics known_metrics(const Recipe& recipe) {
@@ -121,33 +117,15 @@ KnownMetrics known_metrics(const Recipe& recipe) {
     if (trainer_records(recipe, name)) known.names.push_back(name);
   for (const auto& name : validation_metrics(recipe))
     if (trainer_records(recipe, name)) known.names.push_back(name);
-  if (recipe.hooks.files.empty()) return known;
-  if (recipe.hooks.trusted) {  // a dry run could write files
-    known.complete = false;
-    return known;
-  }
-  Recipe hooked = recipe;
-  hooked.train.early_stopping.reset();  // it logs nothing
-  hooked.hooks.on_error = "stop";
+  const bool has_tokens = recipe.data.has_token_ids();
   for (const auto& file : recipe.hooks.files) {
-    auto shipped = shipped_hooks().find(file);
+    const auto shipped = shipped_hooks().find(file);
     known.texts.push_back(shipped != shipped_hooks().end() ? shipped->second : read_file(file));
+    add_logged(file, known.texts.back(), has_tokens, known);
+    if (has_tokens && file == "sample_generation") known.mistake = fmt::format("{}: {}", file, no_tokenizer);
   }
-  known.complete = std::none_of(known.texts.begin(), known.texts.end(), computes_names);
+  known.complete = known.complete && !recipe.hooks.trusted;
   known.texts.push_back(recipe.hooks.options.dump());
-  try {
-    HookSet hooks(hooked);
-    DryRun training(hooks.state(), hooked);
-    training.run(hooks);
-    const auto logged = training.metrics();
-    for (const auto& [name, value] : logged.items())
-      if (!contains(trainer_metrics(), name)) known.names.push_back(name);
-  } catch (const Error& error) {
-    known.complete = false;
-    const std::string what = error.what();
-    for (const char* certain : {name_is_reserved, column_is_reserved, no_tokenizer})
-      if (what.find(certain) != std::string::npos) known.mistake = what;
-  }
   return known;
 }
 

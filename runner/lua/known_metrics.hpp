@@ -1,4 +1,4 @@
-// The metrics that a training records: those of the trainer, and those of hooks as far as a dry run shows them.
+// The metrics that a training records: those of the trainer, and those of hooks as far as their code shows them.
 #pragma once
 #include <string>
 #include <string_view>
@@ -24,22 +24,18 @@ bool trainer_records(const Recipe& recipe, std::string_view name);
 struct KnownMetrics {
   std::vector<std::string> names;  ///< known recorded metrics
   std::vector<std::string> texts;  ///< of the hooks and their options; they may contain more names
-  bool complete = true;            ///< false: hooks failed, were not run, or compute names, so any name is possible
-  std::string mistake = {};        ///< the error of a hook that fails in every training; empty: none is known
+  bool complete = true;            ///< false: hooks compute names or load files, so any name is possible
+  /// The mistake of a hook, with its place: a name that it must not log, or a text that it continues although the data are tokens.
+  /// Empty: none is known.
+  std::string mistake = {};
 
   enum class Recorded { yes, maybe, no };
-  /// Whether a training of the recipe records the metric. `yes`: a hook logged the name in a dry run, or one
-  /// with the same prefix up to one of / . _ -, or the text of a hook contains it. `no`: the name is certainly not
-  /// recorded.
+  /// Whether a training of the recipe records the metric. `yes`: the code of a hook contains the name, or a name with the same beginning up
+  /// to one of / . _ - (unless `complete`, any such string). `no`: the name is certainly not recorded.
   Recorded recorded(const std::string& name) const;
 };
 
-/// Runs the recipe's hooks in a DryRun, which takes milliseconds. Does not run hooks that may write files
-/// (hooks.trusted). Of their mistakes, reports only those that do not depend on the training.
+/// Reads the code of the recipe's hooks without running it.
 KnownMetrics known_metrics(const Recipe& recipe);
-
-/// Whether the text of a hook may log under names that it does not contain: a name of log() is not a plain string,
-/// log() is used as a value, or other files are loaded.
-bool computes_names(std::string_view text);
 
 }  // namespace runner::lua

@@ -70,7 +70,7 @@ void* State::Machine::allocate(void* self, void* block, size_t old_size, size_t 
 
 void State::Machine::note_line(const lua_Debug& frame) noexcept {
   try {
-    if (!notes_lines || !noted_lines.emplace(frame.source, frame.currentline).second) return;
+    if (!noted_lines.emplace(frame.source, frame.currentline).second) return;
     const std::string text = fmt::format("{}:{}\n", frame.source + 1, frame.currentline);
     const Descriptor file(::open(options.lines_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
     if (file.get() >= 0) (void)!::write(file.get(), text.data(), text.size());
@@ -94,7 +94,7 @@ void State::Machine::check(lua_State* lua) {
   instructions += c_steps + static_cast<int64_t>(allocated / bytes_per_instruction);
   c_steps = 0;
   allocated = 0;
-  if (spent == Spent::nothing) {
+  if (opened && spent == Spent::nothing) {
     if (instructions > options.limits.instructions)
       spent = Spent::instructions;
     else if (steady_seconds() - started - excluded > options.limits.seconds)

@@ -77,19 +77,19 @@ struct State::Machine {
   bool place_known = false;      ///< the place of the current error is already noted
   size_t used = 0, string_limit = 0, allocated = 0;
   bool limited = false;  ///< whether the memory limit applies; not while libraries are opened
+  bool opened = false;   ///< whether the libraries are open: what opens them does not count as work of a script
   Spent spent = Spent::nothing;
   int64_t instructions = 0, c_steps = 0;
   double started = 0, excluded = 0, paused_at = 0;
   int depth = 0;
-  bool failed = false;      ///< in the current outermost call or in one inside it
-  bool notes_lines = true;  ///< if there is a file for them
+  bool failed = false;  ///< in the current outermost call or in one inside it
   std::set<std::pair<std::string, int>> noted_lines;
   std::exception_ptr host_failure;
   std::string failure;  ///< message of the last failed registered function
   std::array<char, 512> place_file{};
   int place_line = 0;
   std::array<char, 4096> trace{};
-  /// What Lua writes before a message that has no place: an error of its own inside library.lua.
+  /// The text that Lua writes before a message that has no place: an error of its own inside library.lua.
   static constexpr std::string_view no_place = "?:-1: ";
   std::map<std::string, std::string> chunks;  ///< name as Lua shortens it in messages -> full name
   std::list<Registered> functions;            ///< closures point into it, so addresses are stable
@@ -111,11 +111,10 @@ void open_libraries(lua_State* lua);
 /// Seeds math.random, also if a script has replaced math.randomseed. Argument: a pointer to a uint64_t.
 int seed_random(lua_State* lua);
 /// Pushes the environment of a file: separate base functions, shared read-only libraries. `require` looks in `folder`.
-/// Its files get names in the folder of `name`, the name of the file.
+/// Files that `require` loads get names in the folder of `name`, the name of the file.
 void push_environment(lua_State* lua, const char* folder, const char* name);
-// ---- replaced library functions (library.lua has more): each sets functions in the table on top of the stack
-void add_guarded_calls(lua_State* lua);       ///< pcall, xpcall
-void add_guarded_coroutines(lua_State* lua);  ///< resume, wrap, close
+/// Sets pcall, xpcall, resume, wrap and close in the table on top of the stack.
+void add_guarded_calls(lua_State* lua);
 
 // ---- state.cpp
 /// Runs a text as a file in a new environment. Throws LuaError.

@@ -1,21 +1,12 @@
 #include "runner/lua/recipe_file.hpp"
 
 #include "runner/base/log.hpp"
-#include "runner/config/diagnostics.hpp"
-#include "runner/lua/script_error.hpp"
+#include "runner/lua/key_places.hpp"
 #include "runner/lua/state.hpp"
 
 namespace runner::lua {
 
 using nlohmann::json;
-
-namespace {
-
-[[noreturn]] void refuse(const Origin& place, const std::string& message) {
-  throw RecipeError({Diagnostic{place, "computed", message}});
-}
-
-}  // namespace
 
 ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_base) {
   auto text = read_file(file);
@@ -33,23 +24,20 @@ ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_b
     return Value(state.table(says));
   };
   json recipe;
-  try {
+  places.guard("computed", [&] {
     Value returned =
         state.load_text(text, file, fs::absolute(file).lexically_normal().parent_path(), {{"extend", {}, extend}});
     if (!returned.reference.is_table())
-      refuse(places.find(""), fmt::format("a recipe in Lua returns a table, not {}", kind_of(returned)));
+      throw ScriptMistake(fmt::format("a recipe in Lua returns a table, not {}", kind_of(returned)));
     recipe = state.to_json(returned.reference, "the recipe");
-  } catch (const LuaError& error) {
-    throw located(error, places, file, "computed");
-  } catch (const ScriptMistake& mistake) {
-    refuse(places.find(""), mistake.what());
-  }
-  if (recipe.is_array() && !recipe.empty()) refuse(places.find(""), "a recipe is a table of sections, not a list");
+    if (recipe.is_array() && !recipe.empty()) throw ScriptMistake("a recipe is a table of sections, not a list");
+  });
   if (recipe.is_array()) recipe = json::object();
   for (auto& section : recipe)
     if (section.is_array() && section.empty()) section = json::object();  // {} is an empty list and an empty table
   if (!bases.empty() && recipe.contains("extends"))
-    refuse(places.find("extends"), "`extend` and `extends` are both used; use only one of them");
+    throw RecipeError(
+        {Diagnostic{places.find("extends"), "computed", "`extend` and `extends` are both used; use only one of them"}});
   if (!bases.empty()) recipe["extends"] = bases;
   return write_computed(recipe, [&](const std::string& dotted) { return places.find(dotted); });
 }

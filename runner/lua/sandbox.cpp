@@ -1,4 +1,4 @@
-// The environment of scripts: read-only libraries without functions that access the system or run without limits.
+// The environment of scripts: functions in C for sandbox.lua, which makes it, and `require`.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,68 +6,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "runner/base/text.hpp"
-#include "runner/lua/compiled_library.hpp"
 #include "runner/lua/machine.hpp"
+#include "runner/lua/shipped.hpp"
 
 namespace runner::lua {
 
 namespace {
 
-const char libraries_key = 0;  ///< registry: {library name = read-only view}
+const char libraries_key = 0;  ///< registry: {library name = its table, or a read-only view of it}
 const char base_key = 0;       ///< registry: {name = base function}
 const char seed_key = 0;       ///< registry: Lua's math.randomseed
-
-int refuse_outside(lua_State* lua) {
-  const char* library = lua_tostring(lua, lua_upvalueindex(1));
-  const char* name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
-  return luaL_error(lua, "%s.%s is not available in the sandbox; `trusted = true` in [hooks] allows it", library, name);
-}
-
-int refuse_function(lua_State* lua) {
-  return luaL_error(lua, "%s is not available in the sandbox; `trusted = true` in [hooks] allows it",
-                    lua_tostring(lua, lua_upvalueindex(1)));
-}
-
-bool is_protected(lua_State* lua, int index) {
-  if (luaL_getmetafield(lua, index, "__metatable") == LUA_TNIL) return false;
-  lua_pop(lua, 1);
-  return true;
-}
-
-int sandboxed_setmetatable(lua_State* lua) {
-  luaL_checktype(lua, 1, LUA_TTABLE);
-  int type = lua_type(lua, 2);
-  luaL_argexpected(lua, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
-  if (is_protected(lua, 1)) return luaL_error(lua, "cannot change a protected metatable");
-  if (type == LUA_TTABLE) {
-    lua_pushliteral(lua, "__gc");
-    if (lua_rawget(lua, 2) != LUA_TNIL)
-      return luaL_error(lua, "metatables with __gc are not available in the sandbox; use __close");
-  }
-  lua_settop(lua, 2);
-  lua_setmetatable(lua, 1);
-  return 1;
-}
-
-int sandboxed_rawset(lua_State* lua) {
-  luaL_checktype(lua, 1, LUA_TTABLE);
-  luaL_checkany(lua, 2);
-  luaL_checkany(lua, 3);
-  if (is_protected(lua, 1)) return luaL_error(lua, "this table is read-only");
-  lua_settop(lua, 3);
-  lua_rawset(lua, 1);
-  return 1;
-}
-
-int sandboxed_collectgarbage(lua_State* lua) {
-  const char* option = luaL_optstring(lua, 1, "collect");
-  if (std::strcmp(option, "count") != 0)
-    return luaL_error(lua, "collectgarbage(\"%s\") is not available; only \"count\" is", option);
-  lua_pushnumber(lua, lua_gc(lua, LUA_GCCOUNT) + lua_gc(lua, LUA_GCCOUNTB) / 1024.0);
-  return 1;
-}
 
 /// Reads all pieces of a reader function into one string on top of the stack.
 void read_pieces(lua_State* lua) {
@@ -115,16 +66,6 @@ int sandboxed_load(lua_State* lua) {
   return 1;
 }
 
-/// Accepts integers only. Without an argument, Lua would seed from the clock.
-int seeded_randomseed(lua_State* lua) {
-  luaL_checkinteger(lua, 1);
-  lua_settop(lua, 2);
-  lua_pushvalue(lua, lua_upvalueindex(1));
-  lua_insert(lua, 1);
-  lua_call(lua, 2, 0);
-  return 0;
-}
-
 void hand_out(Machine& machine, const char* text, size_t size) noexcept {
   if (!machine.options.print) return;
   machine.pause_clock();
@@ -155,33 +96,6 @@ int sandboxed_print(lua_State* lua) {
   return 0;
 }
 
-// ---- libraries
-
-/// Replaces the table on top of the stack by a new one that has only the named fields.
-void keep_only(lua_State* lua, const char* const* names) {
-  lua_newtable(lua);
-  for (; *names; ++names) {
-    lua_getfield(lua, -2, *names);
-    lua_setfield(lua, -2, *names);
-  }
-  lua_remove(lua, -2);
-}
-
-/// Access to a missing name raises an error with the reason, instead of returning nil.
-void explain_missing(lua_State* lua, const char* library) {
-  lua_newtable(lua);
-  lua_pushstring(lua, library);
-  lua_pushcclosure(lua, refuse_outside, 1);
-  lua_setfield(lua, -2, "__index");
-  lua_setmetatable(lua, -2);
-}
-
-/// Moves the library on top of the stack into the table of libraries below it.
-void keep_library(lua_State* lua, const char* name, bool trusted) {
-  if (!trusted) make_read_only(lua);
-  lua_setfield(lua, -2, name);
-}
-
 // ---- functions whose work counts as instructions
 
 /// Calls the C function in its upvalue. The lengths of string arguments count.
@@ -193,13 +107,11 @@ int charged(lua_State* lua) {
   return lua_tocfunction(lua, lua_upvalueindex(1))(lua);
 }
 
-/// Wraps the named C functions (without upvalues) of the table on top of the stack.
-void charge_functions(lua_State* lua, const char* const* names) {
-  for (; *names; ++names) {
-    lua_getfield(lua, -1, *names);
-    lua_pushcclosure(lua, charged, 1);
-    lua_setfield(lua, -2, *names);
-  }
+/// The C function (without upvalues) in argument 1, so that its work counts.
+int charge_function(lua_State* lua) {
+  lua_settop(lua, 1);
+  lua_pushcclosure(lua, charged, 1);
+  return 1;
 }
 
 int charge_steps(lua_State* lua) {
@@ -208,54 +120,11 @@ int charge_steps(lua_State* lua) {
   return 0;
 }
 
-/// Runs library.lua on the libraries `string` and `table`, with the base functions as globals.
-void replace_slow_functions(lua_State* lua) {
-  static const char* const strings[] = {"byte",    "char", "format", "lower", "pack", "packsize",
-                                        "reverse", "sub",  "unpack", "upper", nullptr};
-  luaL_requiref(lua, LUA_STRLIBNAME, luaopen_string, 0);
-  luaL_requiref(lua, LUA_TABLIBNAME, luaopen_table, 0);
-  const auto& library = compiled_library();
-  if (luaL_loadbufferx(lua, library.data(), library.size(), "=library", "b") != LUA_OK) lua_error(lua);
-  lua_rawgetp(lua, LUA_REGISTRYINDEX, &base_key);
-  lua_setupvalue(lua, -2, 1);
-  lua_pushvalue(lua, -3);  // string, table, function, string
-  lua_pushvalue(lua, -3);
-  lua_pushcfunction(lua, charge_steps);
-  lua_pushinteger(lua, static_cast<lua_Integer>(Machine::of(lua).string_limit));
-  lua_call(lua, 4, 0);
-  lua_pop(lua, 1);
-  charge_functions(lua, strings);
-  lua_pop(lua, 1);
-}
-
-void open_string(lua_State* lua, bool trusted) {
-  luaL_requiref(lua, LUA_STRLIBNAME, luaopen_string, 0);
-  if (!trusted) {  // ("x"):upper() uses the metatable of strings
-    lua_pushliteral(lua, "");
-    lua_getmetatable(lua, -1);
-    lua_pushboolean(lua, 0);
-    lua_setfield(lua, -2, "__metatable");
-    lua_pop(lua, 2);
-  }
-  keep_library(lua, LUA_STRLIBNAME, trusted);
-}
-
 void set_seed(lua_State* lua, uint64_t seed) {
   lua_rawgetp(lua, LUA_REGISTRYINDEX, &seed_key);
   lua_pushinteger(lua, static_cast<lua_Integer>(seed));
   lua_pushinteger(lua, 0);
   lua_call(lua, 2, 0);
-}
-
-void open_math(lua_State* lua, bool trusted) {
-  luaL_requiref(lua, LUA_MATHLIBNAME, luaopen_math, 0);
-  lua_getfield(lua, -1, "randomseed");
-  lua_pushvalue(lua, -1);
-  lua_rawsetp(lua, LUA_REGISTRYINDEX, &seed_key);
-  set_seed(lua, Machine::of(lua).options.seed);
-  lua_pushcclosure(lua, seeded_randomseed, 1);
-  lua_setfield(lua, -2, "randomseed");
-  keep_library(lua, LUA_MATHLIBNAME, trusted);
 }
 
 /// os.execute, but Lua's own one makes the whole process ignore Ctrl-C while the command runs.
@@ -275,71 +144,29 @@ int execute_command(lua_State* lua) {
   return luaL_execresult(lua, status);
 }
 
-void open_system(lua_State* lua, bool trusted) {
-  static const char* const of_os[] = {"clock", "date", "difftime", "time", nullptr};
-  static const char* const of_debug[] = {"traceback", nullptr};
-  static const char* const slow[] = {"date", nullptr};
-  luaL_requiref(lua, LUA_OSLIBNAME, luaopen_os, 0);
-  if (trusted) {
-    lua_pushcfunction(lua, execute_command);
-    lua_setfield(lua, -2, "execute");
-  } else {
-    charge_functions(lua, slow);
-    keep_only(lua, of_os);
-    explain_missing(lua, LUA_OSLIBNAME);
-  }
-  keep_library(lua, LUA_OSLIBNAME, trusted);
-  luaL_requiref(lua, LUA_DBLIBNAME, luaopen_debug, 0);
-  if (!trusted) {
-    keep_only(lua, of_debug);
-    explain_missing(lua, LUA_DBLIBNAME);
-  }
-  keep_library(lua, LUA_DBLIBNAME, trusted);
-  const luaL_Reg outside[] = {{LUA_IOLIBNAME, luaopen_io}, {LUA_LOADLIBNAME, luaopen_package}};
-  for (auto [name, open] : outside) {
-    if (trusted) {
-      luaL_requiref(lua, name, open, 0);
-    } else {
-      lua_newtable(lua);
-      explain_missing(lua, name);
-    }
-    keep_library(lua, name, trusted);
-  }
+int view_of(lua_State* lua) {
+  lua_settop(lua, 1);
+  make_read_only(lua);
+  return 1;
 }
 
-void open_base(lua_State* lua, bool trusted) {
-  static const char* const names[] = {"assert",   "error",    "getmetatable", "ipairs",   "next",
-                                      "pairs",    "rawequal", "rawget",       "rawlen",   "select",
-                                      "tonumber", "tostring", "type",         "_VERSION", nullptr};
-  static const char* const slow[] = {"tonumber", nullptr};
-  luaL_requiref(lua, LUA_GNAME, luaopen_base, 0);
-  charge_functions(lua, slow);
-  if (trusted) {
-    static const char* const more[] = {"dofile", "loadfile", "rawset", "setmetatable", "collectgarbage", nullptr};
-    lua_newtable(lua);
-    for (const char* const* list : {names, more})
-      for (; *list; ++list) {
-        lua_getfield(lua, -2, *list);
-        lua_setfield(lua, -2, *list);
-      }
-    lua_remove(lua, -2);
-  } else {
-    keep_only(lua, names);
-    const luaL_Reg own[] = {{"setmetatable", sandboxed_setmetatable},
-                            {"rawset", sandboxed_rawset},
-                            {"collectgarbage", sandboxed_collectgarbage},
-                            {nullptr, nullptr}};
-    luaL_setfuncs(lua, own, 0);
-    for (const char* name : {"dofile", "loadfile"}) {
-      lua_pushstring(lua, name);
-      lua_pushcclosure(lua, refuse_function, 1);
-      lua_setfield(lua, -2, name);
-    }
-  }
-  add_guarded_calls(lua);
-  lua_pushcfunction(lua, sandboxed_print);
-  lua_setfield(lua, -2, "print");
-  lua_rawsetp(lua, LUA_REGISTRYINDEX, &base_key);
+/// A Lua file of this folder as bytecode without debug information.
+std::string compiled(const char* text) {
+  const std::unique_ptr<lua_State, decltype(&lua_close)> compiler(luaL_newstate(), lua_close);
+  std::string code;
+  const auto append = [](lua_State*, const void* piece, size_t size, void* out) {
+    static_cast<std::string*>(out)->append(static_cast<const char*>(piece), size);
+    return 0;
+  };
+  lua_State* lua = compiler.get();
+  RUNNER_CHECK(lua && luaL_loadbufferx(lua, text, std::strlen(text), "=library", "t") == LUA_OK &&
+               lua_dump(lua, append, &code, /*strip=*/1) == 0);
+  return code;
+}
+
+/// Pushes a Lua file of this folder as a function without debug information.
+void push_own_file(lua_State* lua, const std::string& code) {
+  if (luaL_loadbufferx(lua, code.data(), code.size(), "=library", "b") != LUA_OK) lua_error(lua);
 }
 
 // ---- require
@@ -387,23 +214,30 @@ const Registered* add_require(Machine& machine, const char* folder, const char* 
 }  // namespace
 
 void open_libraries(lua_State* lua) {
-  bool trusted = Machine::of(lua).options.trusted;
-  open_base(lua, trusted);
-  replace_slow_functions(lua);
-  lua_newtable(lua);
-  open_string(lua, trusted);
-  open_math(lua, trusted);
-  luaL_requiref(lua, LUA_TABLIBNAME, luaopen_table, 0);
-  keep_library(lua, LUA_TABLIBNAME, trusted);
-  static const char* const of_utf8[] = {"char", "codepoint", "len", "offset", nullptr};
-  luaL_requiref(lua, LUA_UTF8LIBNAME, luaopen_utf8, 0);
-  charge_functions(lua, of_utf8);
-  keep_library(lua, LUA_UTF8LIBNAME, trusted);
-  luaL_requiref(lua, LUA_COLIBNAME, luaopen_coroutine, 0);
-  add_guarded_coroutines(lua);
-  keep_library(lua, LUA_COLIBNAME, trusted);
-  open_system(lua, trusted);
+  static const std::string library = compiled(library_text), sandbox = compiled(sandbox_text);
+  luaL_openlibs(lua);
+  lua_getglobal(lua, LUA_MATHLIBNAME);
+  lua_getfield(lua, -1, "randomseed");
+  lua_rawsetp(lua, LUA_REGISTRYINDEX, &seed_key);
+  set_seed(lua, Machine::of(lua).options.seed);
+  push_own_file(lua, library);
+  lua_getglobal(lua, LUA_STRLIBNAME);
+  lua_getglobal(lua, LUA_TABLIBNAME);
+  lua_pushcfunction(lua, charge_steps);
+  lua_pushinteger(lua, static_cast<lua_Integer>(Machine::of(lua).string_limit));
+  lua_call(lua, 4, 0);
+  push_own_file(lua, sandbox);
+  const luaL_Reg own[] = {{"charged", charge_function},
+                          {"execute", execute_command},
+                          {"print", sandboxed_print},
+                          {"read_only", view_of},
+                          {nullptr, nullptr}};
+  luaL_newlib(lua, own);
+  add_guarded_calls(lua);
+  lua_pushboolean(lua, Machine::of(lua).options.trusted);
+  lua_call(lua, 2, 2);
   lua_rawsetp(lua, LUA_REGISTRYINDEX, &libraries_key);
+  lua_rawsetp(lua, LUA_REGISTRYINDEX, &base_key);
 }
 
 int seed_random(lua_State* lua) {

@@ -33,6 +33,7 @@ class Loader {
  public:
   Loader(State& state, const ScriptKind& kind, const ScriptSource& source, std::vector<Diagnostic>& diagnostics)
       : state_(state), kind_(kind), source_(source), diagnostics_(diagnostics), code_(kind.noun + "-file") {
+    std::ranges::replace(code_, ' ', '-');
     file_.kind = &kind;
     file_.asked_at = source.asked_at;
   }
@@ -77,6 +78,14 @@ class Loader {
 
   /// Passes the mistakes on. Returns whether there are none.
   bool finish() {
+    const bool complete = diagnostics_here_.empty();
+    for (const auto& name : kind_.functions)
+      if (kind_.needs_all && complete && !file_.functions.contains(name))
+        diagnostics_here_.push_back({.place = source_.asked_at,
+                                     .code = code_,
+                                     .message = fmt::format("{} has no function `{}`: a {} needs {}", file_.shown, name,
+                                                            kind_.noun, join(kind_.functions, ", ")),
+                                     .section = kind_.section});
     diagnostics_.insert(diagnostics_.end(), diagnostics_here_.begin(), diagnostics_here_.end());
     return diagnostics_here_.empty();
   }
@@ -191,11 +200,11 @@ class Loader {
     file_.functions[key] = value.reference;
     const auto objects = kind_.objects.find(key);
     for (size_t i = 0; objects != kind_.objects.end() && i < objects->second.size(); ++i)
-      check_members(*objects->second[i], value.reference, static_cast<int>(i));
+      check_members(objects->second[i], value.reference, static_cast<int>(i));
   }
 
   /// Checks what a function, and the local functions that it passes the object to, ask of an object that is its parameter of this number.
-  void check_members(const Class& object, const Reference& function, int parameter, int depth = 0) {
+  void check_members(const ObjectNames& object, const Reference& function, int parameter, int depth = 0) {
     constexpr int deepest = 8;
     const std::string dump = state_.bytecode(function);
     if (dump.empty() || depth > deepest || !checked_members_.emplace(dump, parameter).second) return;
@@ -206,14 +215,17 @@ class Loader {
         check_members(object, helper, passed.argument, depth + 1);
   }
 
-  void check_member(const Class& object, const Bytecode::Member& member, const std::string& file) {
-    const auto names = object.members();
+  void check_member(const ObjectNames& asked, const Bytecode::Member& member, const std::string& file) {
+    const auto part = asked.parts.find(member.of);
+    if (!member.of.empty() && part == asked.parts.end()) return;
+    const auto& object = member.of.empty() ? asked : part->second;
+    const auto& names = object.members;
     const bool known = std::ranges::find(names, member.name) != names.end();
     if ((known && !member.set) || !told_members_.emplace(member.line, member.name).second) return;
     auto& diagnostic =
         report(member.line, "unknown-name",
-               known ? fmt::format("`{}`: the fields of a {} cannot be set", member.name, object.name())
-                     : fmt::format("a {} has no `{}`; it has {}", object.name(), member.name, join(names, ", ")),
+               known ? fmt::format("`{}`: the fields of a {} cannot be set", member.name, object.name)
+                     : fmt::format("a {} has no `{}`; it has {}", object.name, member.name, join(names, ", ")),
                file);
     if (!known) diagnostic.suggestion = nearest(member.name, names);
     const auto& excerpt = diagnostic.place.excerpt;
@@ -341,6 +353,33 @@ json complete_options(const ScriptFile& file, const json& given, const std::func
                       std::vector<Diagnostic>& diagnostics) {
   const OptionOwner owner{.noun = file.kind->noun, .name = file.name, .section = file.kind->section};
   return complete_options(owner, file.options, given, place, diagnostics);
+}
+
+json part_options(const ScriptFile& file, const Recipe& recipe, AskedOptions& asked,
+                  std::vector<Diagnostic>& diagnostics) {
+  json given = json::object();
+  std::set<std::string> names;
+  for (const auto& option : file.options) {
+    names.insert(option.name);
+    if (const auto value = recipe.plugins.options.find(option.name); value != recipe.plugins.options.end())
+      given[option.name] = *value;
+  }
+  asked.add(names);
+  const auto place = [&](const std::string&) { return recipe.origin("plugins.options"); };
+  return complete_options(file, given, place, diagnostics);
+}
+
+std::optional<ScriptFile> load_order_file(State& state, const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  static const ScriptKind kind{.noun = "sample order", .section = "data", .functions = {"sample"}, .needs_all = true};
+  return load_script(state, kind, {*recipe.data.order, recipe.origin("data.order")}, diagnostics);
+}
+
+std::string failure_text(const std::string& who, const std::string& function, const std::string& what,
+                         const Origin& asked_at) {
+  auto text = fmt::format("{} failed in {}: {}", who, function, what);
+  if (asked_at.line > 0)
+    text += fmt::format("\n  the recipe names it at {}:{}:{}", asked_at.file, asked_at.line, asked_at.column);
+  return text;
 }
 
 StateOptions script_state_options(const Recipe& recipe) {

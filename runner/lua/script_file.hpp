@@ -9,6 +9,7 @@
 #include "runner/base/option.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/lua/state.hpp"
+#include "runner/plugins/given_options.hpp"
 
 namespace runner::lua {
 
@@ -18,16 +19,24 @@ struct ScriptSource {
   Origin asked_at;
 };
 
+/// The members that a script may ask of an object. `parts`: members that are objects whose names are known, too.
+struct ObjectNames {
+  std::string name;
+  std::vector<std::string> members;
+  std::map<std::string, ObjectNames> parts = {};
+};
+
 /// A kind of Lua files, and the fields that are allowed in addition to name, about and options.
 struct ScriptKind {
-  std::string noun;                    ///< "hook"
-  std::string section;                 ///< of the recipe
-  std::string folder;                  ///< of the shipped files, for messages
-  std::vector<std::string> functions;  ///< names of functions that the program calls
-  std::vector<std::string> fields = {};
-  const std::map<std::string, std::string>& shipped;  ///< name -> text
+  std::string noun;                                 ///< "hook"
+  std::string section;                              ///< of the recipe
+  std::string folder = "";                          ///< of the shipped files, for messages
+  std::vector<std::string> functions;               ///< names of functions that the program calls
+  bool needs_all = false;                           ///< whether a file must have all of them
+  std::vector<std::string> fields = {};             ///< names of other fields
+  std::map<std::string, std::string> shipped = {};  ///< name -> text
   /// The objects that functions get as their first arguments. What a file asks of them must exist, also if it never runs.
-  std::map<std::string, std::vector<const Class*>> objects = {};
+  std::map<std::string, std::vector<ObjectNames>> objects = {};
 };
 
 struct ScriptFile {
@@ -46,7 +55,7 @@ struct ScriptFile {
 /// Runs the file in `state` and reads its table. Mistakes go to `diagnostics`; then there is no result.
 std::optional<ScriptFile> load_script(State& state, const ScriptKind& kind, const ScriptSource& source,
                                       std::vector<Diagnostic>& diagnostics);
-/// The same for a table that was made by the file `shown`.
+/// Reads a table that was made by the file `shown`, as load_script() does.
 std::optional<ScriptFile> read_script(State& state, const ScriptKind& kind, const ScriptSource& source,
                                       const std::string& shown, const Reference& table,
                                       std::vector<Diagnostic>& diagnostics);
@@ -55,7 +64,7 @@ std::optional<ScriptFile> read_script(State& state, const ScriptKind& kind, cons
 bool run_script(State& state, const ScriptKind& kind, const ScriptSource& source, const std::vector<Global>& globals,
                 std::vector<Diagnostic>& diagnostics);
 
-/// What options belong to, in messages.
+/// The owner of options, in messages.
 struct OptionOwner {
   std::string noun;     ///< "hook"
   std::string name;     ///< of the hook
@@ -66,16 +75,27 @@ struct OptionOwner {
 nlohmann::json complete_options(const OptionOwner& owner, const std::vector<Option>& options,
                                 const nlohmann::json& given, const std::function<Origin(const std::string&)>& place,
                                 std::vector<Diagnostic>& diagnostics);
-/// The same for the options of a file.
+/// The complete options of a file.
 nlohmann::json complete_options(const ScriptFile& file, const nlohmann::json& given,
                                 const std::function<Origin(const std::string&)>& place,
                                 std::vector<Diagnostic>& diagnostics);
+/// The complete options of the file of a part in [plugins], from plugins.options. The names of its options are added to `asked`; other
+/// options are left to other parts.
+nlohmann::json part_options(const ScriptFile& file, const Recipe& recipe, AskedOptions& asked,
+                            std::vector<Diagnostic>& diagnostics);
+
+/// The file of data.order, which has a function `sample`.
+std::optional<ScriptFile> load_order_file(State& state, const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
 /// An environment variable with the name of StateOptions::lines_file.
 inline constexpr const char* lines_variable = "RUNNER_LUA_LINES";
 
 /// The limits in [hooks], which apply to every script of a recipe.
 StateOptions script_state_options(const Recipe& recipe);
+
+/// "hook ema failed in setup: WHAT", and where the recipe names its file, if that is known. `who`: "hook ema".
+std::string failure_text(const std::string& who, const std::string& function, const std::string& what,
+                         const Origin& asked_at);
 
 /// A number of bytes or calls that a script returned; nullopt unless it is a number from 0 to 2^50.
 std::optional<int64_t> claimed_count(const nlohmann::json& claim);

@@ -10,6 +10,11 @@ using nlohmann::json;
 
 namespace {
 
+int push_it(lua_State* lua) {
+  push_value(lua, *static_cast<const Value*>(lua_touserdata(lua, 1)));
+  return 1;
+}
+
 /// Counts as a call from C++ while it exists.
 class Call {
  public:
@@ -41,6 +46,11 @@ class Call {
     size_t size = 0;
     const char* text = lua_type(lua_, -1) == LUA_TSTRING ? lua_tolstring(lua_, -1, &size) : nullptr;
     throw machine_.error_of(status, text, size);
+  }
+  /// Puts a table or a function on top of the stack.
+  void push(const Reference& it) {
+    const Value value(it);
+    run(push_it, &value);
   }
 
  private:
@@ -111,7 +121,7 @@ std::string shortened(const std::string& name) {
 
 struct Named {
   const Value* table;
-  const char* name = nullptr;
+  const char* name;
 };
 
 int get_field(lua_State* lua) {
@@ -172,11 +182,6 @@ int resume_coroutine(lua_State* lua) {
   return lua_error(lua);
 }
 
-int push_it(lua_State* lua) {
-  push_value(lua, *static_cast<const Named*>(lua_touserdata(lua, 1))->table);
-  return 1;
-}
-
 struct Data {
   const json* plain;
   const KeptObjects* objects;
@@ -218,7 +223,7 @@ State::State(StateOptions options) : machine_(std::make_unique<Machine>(std::mov
     Call call(*machine_);
     call.run(open_all, nullptr);
   }
-  machine_->limited = true;
+  machine_->limited = machine_->opened = true;
 }
 
 State::~State() = default;
@@ -275,10 +280,8 @@ Value State::field(const Reference& table, const std::string& name) {
 
 std::vector<std::string> State::keys(const Reference& table) {
   RUNNER_CHECK(table.is_table(), "State::keys() needs a table");
-  Value holder(table);
-  Named named{&holder};
   Call call(*machine_);
-  call.run(push_it, &named);
+  call.push(table);
   lua_State* lua = call.lua();
   push_behind_view(lua, -1);
   std::vector<std::string> names;
@@ -293,10 +296,8 @@ std::vector<std::string> State::keys(const Reference& table) {
 
 int State::line_of(const Reference& function) {
   RUNNER_CHECK(function.is_function(), "State::line_of() needs a function");
-  Value holder(function);
-  Named named{&holder};
   Call call(*machine_);
-  call.run(push_it, &named);
+  call.push(function);
   lua_Debug info;
   lua_getinfo(call.lua(), ">S", &info);
   lua_pushnil(call.lua());  // replaces the function, which lua_getinfo popped
@@ -332,19 +333,15 @@ int compile_chunk(lua_State* lua) {
 
 std::string State::bytecode(const Reference& function) {
   RUNNER_CHECK(function.is_function(), "State::bytecode() needs a function");
-  Value holder(function);
-  Named named{&holder};
   Call call(*machine_);
-  call.run(push_it, &named);
+  call.push(function);
   return dumped(call.lua());
 }
 
 Value State::upvalue(const Reference& function, int number) {
   RUNNER_CHECK(function.is_function(), "State::upvalue() needs a function");
-  Value holder(function);
-  Named named{&holder};
   Call call(*machine_);
-  call.run(push_it, &named);
+  call.push(function);
   return lua_getupvalue(call.lua(), -1, number + 1) ? read_value(call.lua(), -1) : Value();
 }
 
@@ -355,14 +352,10 @@ std::string State::bytecode_of(const std::string& text, const std::string& name)
   return dumped(call.lua());
 }
 
-void State::note_lines(bool wanted) { machine_->notes_lines = wanted; }
-
 json State::to_json(const Reference& table, const std::string& what, const KeepObject& keep, Strings strings) {
   RUNNER_CHECK(table.is_table(), "State::to_json() needs a table");
-  Value holder(table);
-  Named named{&holder};
   Call call(*machine_);
-  call.run(push_it, &named);
+  call.push(table);
   return json_at(call.lua(), -1, what, &keep, strings);
 }
 

@@ -48,7 +48,7 @@ class State {
   /// Runs a file in a new environment and returns its first result. `name` is its name in messages. Throws LuaError,
   /// and Error(environment) if the file cannot be read.
   Value load_file(const fs::path& path, const std::string& name = "", const std::vector<Global>& globals = {});
-  /// The same for a text. `require` looks in `folder` (empty: nowhere).
+  /// Runs a text as load_file() runs a file. `require` looks in `folder` (empty: nowhere).
   Value load_text(const std::string& text, const std::string& name, const fs::path& folder = {},
                   const std::vector<Global>& globals = {});
 
@@ -79,8 +79,6 @@ class State {
   std::string bytecode_of(const std::string& text, const std::string& name);
   /// A value of the enclosing code that the function uses; nil if there is none of this number (from 0).
   Value upvalue(const Reference& function, int number);
-  /// Whether lines that are run are appended to `lines_file`.
-  void note_lines(bool wanted);
   /// A table as plain data. Throws ScriptMistake with the path of cycles, holes, keys other than names or 1..n, and
   /// values that are not data. `what` starts the message. `keep` converts objects; without it they are not allowed.
   /// Keys are always UTF-8.

@@ -1,8 +1,7 @@
 #include "runner/lua/strategy_file.hpp"
 
 #include "runner/base/text.hpp"
-#include "runner/lua/shipped.hpp"
-#include "runner/lua/strategy_dry_run.hpp"
+#include "runner/lua/strategy_names.hpp"
 #include "runner/lua/strategy_registry.hpp"
 
 namespace runner::lua {
@@ -12,14 +11,16 @@ namespace {
 const std::string prefix = "lua:";
 
 const ScriptKind& comm_hook_kind() {
-  static const ScriptKind kind{
-      "comm hook", "strategy",          "recipes/strategies_lua", {"setup", "reduce", "memory", "traffic"},
-      {},          shipped_strategies(),
-      strategy_arguments()};
+  static const ScriptKind kind{.noun = "comm hook",
+                               .section = "strategy",
+                               .folder = "recipes/strategies_lua",
+                               .functions = {"setup", "reduce", "memory", "traffic"},
+                               .shipped = shipped_strategies(),
+                               .objects = strategy_arguments()};
   return kind;
 }
 
-/// What is wrong with the field `base`; empty: nothing.
+/// The mistake in the field `base`; empty: none.
 std::string mistake_in_base(const Value& value, const std::vector<BuiltInStrategy>& built_in) {
   if (!value.plain.is_string())
     return fmt::format("`base` must be the name of a built-in strategy such as \"fsdp\", not {}", kind_of(value));
@@ -40,7 +41,7 @@ std::string mistake_in_base(const Value& value, const std::vector<BuiltInStrateg
                      near ? "; did you mean \"" + *near + "\"?" : "; `runner strategies` lists them");
 }
 
-/// What is wrong with the functions of a file with, or without, a `base`; empty: nothing.
+/// The mistake in the functions of a file with, or without, a `base`; empty: none.
 std::string mistake_in_functions(const StrategyFile& file) {
   if (!file.base.empty() && file.functions.contains("shard"))
     return fmt::format(
@@ -97,14 +98,14 @@ void report_strategy_mistake(const ScriptFile& file, const std::string& message,
 }
 
 const ScriptKind& strategy_kind() {
-  static const ScriptKind kind{
-      "strategy",
-      "strategy",
-      "recipes/strategies_lua",
-      {"setup", "setup_module", "setup_optimizer", "units", "shard", "reduce", "after_update", "memory", "traffic"},
-      {"base", "replicas_differ"},
-      shipped_strategies(),
-      strategy_arguments()};
+  static const ScriptKind kind{.noun = "strategy",
+                               .section = "strategy",
+                               .folder = "recipes/strategies_lua",
+                               .functions = {"setup", "setup_module", "setup_optimizer", "units", "shard", "reduce",
+                                             "after_update", "memory", "traffic"},
+                               .fields = {"base", "replicas_differ"},
+                               .shipped = shipped_strategies(),
+                               .objects = strategy_arguments()};
   return kind;
 }
 
@@ -144,16 +145,6 @@ std::optional<ScriptFile> load_comm_hook_file(State& state, const std::string& n
   if (!script || script->functions.contains("reduce")) return script;
   report_strategy_mistake(*script, "a comm hook needs a function `reduce`", diagnostics);
   return {};
-}
-
-const std::map<std::string, std::string>& shipped_strategies() {
-  static const std::map<std::string, std::string> strategies = [] {
-    std::map<std::string, std::string> all;
-    for (size_t i = 0; i < shipped_strategies_count; ++i)
-      all.emplace(shipped_strategy_names[i], shipped_strategy_texts[i]);
-    return all;
-  }();
-  return strategies;
 }
 
 }  // namespace runner::lua

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runner/lua/script_file.hpp"
+#include "runner/lua/shipped.hpp"
 
 namespace runner::lua {
 
@@ -40,7 +41,7 @@ struct StrategyFile : ScriptFile {
   bool reduces() const { return base.empty() || functions.contains("reduce"); }
 };
 
-/// What a registry did to names. `removed`: names of built-in strategies.
+/// The names that a registry registered and removed. `removed`: names of built-in strategies.
 struct RegisteredNames {
   std::vector<std::string> registered = {}, removed = {};
 };
@@ -53,8 +54,6 @@ void report_strategy_mistake(const ScriptFile& file, const std::string& message,
 std::optional<ScriptFile> load_comm_hook_file(State& state, const std::string& name, const Origin& asked_at,
                                               std::vector<Diagnostic>& diagnostics);
 
-/// Strategies and comm hooks that are part of the program: name -> text.
-const std::map<std::string, std::string>& shipped_strategies();
 const ScriptKind& strategy_kind();
 
 }  // namespace runner::lua

@@ -22,38 +22,40 @@ std::string word(const std::string& value, const std::vector<std::string>& words
                                   near ? "; did you mean \"" + *near + "\"?" : "; it is one of " + join(words, ", ")));
 }
 
+}  // namespace
+
 const Class& world_class() {
   static const Class kind = [] {
     Class made("world");
     auto world = [](const Arguments& arguments) -> HookWorld& { return *arguments.as<HookWorld*>(0, world_class()); };
     made.property("rank", [](Object& self) { return Value(self.as<HookWorld*>()->rank()); });
     made.property("size", [](Object& self) { return Value(self.as<HookWorld*>()->size()); });
-    made.method("all_reduce", [world](const Arguments& arguments) {
-      arguments.at_most(2);
+    made.method("all_reduce", 2, [world](const Arguments& arguments) {
       auto operation = word(arguments.text(2, "sum"), {"sum", "mean", "min", "max"}, "all_reduce: the operation");
       return Value(world(arguments).all_reduce(arguments.number(1), operation));
     });
-    made.method("all_gather", [world](const Arguments& arguments) {
-      arguments.at_most(1);
-      return Value(json(world(arguments).all_gather(arguments.number(1))));
+    made.method("all_gather", 2, [world](const Arguments& arguments) {
+      const auto rows = arguments.value(1), sync_grads = arguments.value(2);
+      if (!rows.object && arguments.has(2))
+        throw ScriptMistake("all_gather: sync_grads is for tensors of `loss`; a number has no second argument");
+      if (!rows.object) return Value(json(world(arguments).all_gather(arguments.number(1))));
+      if (arguments.has(2) && !sync_grads.plain.is_boolean()) arguments.wrong(2, "a boolean (sync_grads)");
+      return world(arguments).all_gather(rows, arguments.has(2) && sync_grads.plain.get<bool>());
     });
-    made.method("broadcast", [world](const Arguments& arguments) {
-      arguments.at_most(2);
+    made.method("broadcast", 2, [world](const Arguments& arguments) {
       auto root = arguments.integer(2, 0);
       auto& there = world(arguments);
       if (root < 0 || root >= there.size())
         throw ScriptMistake(fmt::format("broadcast: there is no rank {} of {}", root, there.size()));
       return Value(there.broadcast(arguments.number(1), static_cast<int>(root)));
     });
-    made.method("barrier", [world](const Arguments& arguments) {
-      arguments.at_most(0);
-      world(arguments).barrier();
-      return Value();
-    });
+    made.method("barrier", 0, [world](const Arguments& arguments) { world(arguments).barrier(); });
     return made;
   }();
   return kind;
 }
+
+namespace {
 
 const Class& artifact_class();
 const Class& snapshot_class();
@@ -165,58 +167,36 @@ void add_properties(Class& made) {
 }
 
 void add_control(Class& made) {
-  made.method("log", [](const Arguments& arguments) {
-    arguments.at_most(3);
+  made.method("log", 3, [](const Arguments& arguments) {
     auto& training = training_of(arguments);
     auto name = arguments.text(1);
     double value = arguments.number(2);
     training.log(name, value, sync_of(arguments));
-    return Value();
   });
-  made.method("artifact", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("artifact", 1, [](const Arguments& arguments) {
     auto& training = training_of(arguments);
     auto name = file_name(arguments);
     auto path = training.artifact(name);
     return Value(Object::make(artifact_class(), ArtifactFile{&training, name, path}));
   });
-  made.method("stop", [](const Arguments& arguments) {
-    arguments.at_most(1);
-    training_of(arguments).stop(escape_invalid_utf8(arguments.text(1)));
-    return Value();
-  });
-  made.method("checkpoint", [](const Arguments& arguments) {
-    arguments.at_most(0);
-    training_of(arguments).checkpoint();
-    return Value();
-  });
-  made.method("set_lr", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("stop", 1,
+              [](const Arguments& arguments) { training_of(arguments).stop(escape_invalid_utf8(arguments.text(1))); });
+  made.method("checkpoint", 0, [](const Arguments& arguments) { training_of(arguments).checkpoint(); });
+  made.method("set_lr", 1, [](const Arguments& arguments) {
     double lr = arguments.number(1);
     if (!(lr >= 0) || lr > 1e30) throw ScriptMistake(fmt::format("set_lr: {} is not a learning rate", lr));
     training_of(arguments).set_lr(lr);
-    return Value();
   });
-  made.method("skip_step", [](const Arguments& arguments) {
-    arguments.at_most(0);
-    training_of(arguments).skip_step();
-    return Value();
-  });
+  made.method("skip_step", 0, [](const Arguments& arguments) { training_of(arguments).skip_step(); });
 }
 
 void add_parameters(Class& made) {
-  made.method("parameter_names", [](const Arguments& arguments) {
-    arguments.at_most(0);
-    return Value(json(training_of(arguments).parameter_names()));
-  });
-  made.method("parameter", [](const Arguments& arguments) {
-    arguments.at_most(1);
-    return training_of(arguments).parameter(known_parameter(arguments));
-  });
-  made.method("gradient", [](const Arguments& arguments) {
-    arguments.at_most(1);
-    return training_of(arguments).gradient(known_parameter(arguments));
-  });
+  made.method("parameter_names", 0,
+              [](const Arguments& arguments) { return Value(json(training_of(arguments).parameter_names())); });
+  made.method("parameter", 1,
+              [](const Arguments& arguments) { return training_of(arguments).parameter(known_parameter(arguments)); });
+  made.method("gradient", 1,
+              [](const Arguments& arguments) { return training_of(arguments).gradient(known_parameter(arguments)); });
 }
 
 /// Checks the argument of ctx:generate{...}.
@@ -254,12 +234,10 @@ Generation generation_of(const json& wanted) {
 }
 
 void add_larger(Class& made) {
-  made.method("snapshot", [](const Arguments& arguments) {
-    arguments.at_most(0);
+  made.method("snapshot", 0, [](const Arguments& arguments) {
     return Value(Object::make(snapshot_class(), training_of(arguments).snapshot()));
   });
-  made.method("generate", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("generate", 1, [](const Arguments& arguments) {
     return Value(training_of(arguments).generate(generation_of(arguments.table(1, Strings::any))));
   });
 }

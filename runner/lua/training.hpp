@@ -1,4 +1,4 @@
-// The interface behind a hook's `ctx`. The worker implements Training; dry_run.hpp calls hooks without a training.
+// The interface behind a hook's `ctx`. The worker implements Training.
 #pragma once
 #include <memory>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace runner::lua {
 
-/// Exchange of numbers between ranks. All functions except rank() and size() are collective: every rank calls them, in
+/// Exchange of numbers, and in `loss` of tensors, between ranks. All functions except rank() and size() are collective: every rank calls them, in
 /// the same order.
 class HookWorld {
  public:
@@ -18,6 +18,8 @@ class HookWorld {
   virtual int size() = 0;
   virtual double all_reduce(double value, const std::string& operation) = 0;  ///< sum | mean | min | max
   virtual std::vector<double> all_gather(double value) = 0;                   ///< by rank
+  /// The rows of a tensor of `loss` on all ranks, by rank. `sync_grads`: gradients reach the ranks that the rows are from.
+  virtual Value all_gather(const Value& rows, bool sync_grads) = 0;
   virtual double broadcast(double value, int root) = 0;
   virtual void barrier() = 0;
 };
@@ -79,6 +81,7 @@ class Training {
 };
 
 const Class& hook_context_class();
+const Class& world_class();  ///< of ctx.world
 
 /// The `ctx` for HookSet::call(). The training must outlive it. Invalidate it when the training ends.
 std::shared_ptr<Object> make_context(Training& training);

@@ -67,10 +67,14 @@ class Class {
   const std::string& name() const { return name_; }
   /// Argument 0 of a method is the object. Arguments 1 and 2 of an operator are its operands.
   void method(const std::string& name, Function body) { methods_[name] = std::move(body); }
+  /// A method with at most `most` arguments beside the object. `body` returns a Value or nothing.
+  template <typename Body>
+  void method(const std::string& name, int most, Body body);
   /// A method that makes the script wait: State::resume() returns the result of `body`, and the value passed to the
   /// next resume() is the method's result. It is an error outside functions that State::resume() runs.
-  void waiting_method(const std::string& name, Function body) {
-    method(name, std::move(body));
+  template <typename... Body>
+  void waiting_method(const std::string& name, Body&&... body) {
+    method(name, std::forward<Body>(body)...);
     waiting_.insert(name);
   }
   void property(const std::string& name, std::function<Value(Object&)> read) { properties_[name] = std::move(read); }
@@ -157,6 +161,17 @@ class Arguments {
   const std::string* function_;
   int first_, count_;
 };
+
+template <typename Body>
+void Class::method(const std::string& name, int most, Body body) {
+  method(name, [most, body = std::move(body)](const Arguments& arguments) -> Value {
+    arguments.at_most(most);
+    if constexpr (!std::is_void_v<decltype(body(arguments))>)
+      return body(arguments);
+    else
+      return body(arguments), Value();
+  });
+}
 
 /// A global of a file, in addition to the libraries.
 struct Global {

@@ -46,14 +46,11 @@ Class make_trial_class() {
 const Class& trial_class() {
   static const Class kind = [] {
     Class made = make_trial_class();
-    made.method("stop", [](const Arguments& arguments) {
-      arguments.at_most(0);
+    made.method("stop", 0, [](const Arguments& arguments) {
       const auto& handle = arguments.self(trial_class())->as<TrialHandle>();
       handle.script->stop(handle.number);
-      return Value();
     });
-    made.method("reports", [](const Arguments& arguments) {
-      arguments.at_most(0);
+    made.method("reports", 0, [](const Arguments& arguments) {
       json list = json::array();
       for (const auto& point : arguments.self(trial_class())->as<TrialHandle>().trial().reports)
         list.push_back({{"step", point.step}, {"value", std::isfinite(point.value) ? json(point.value) : json()}});
@@ -68,25 +65,20 @@ const Class& sweep_class();
 
 LuaScript& script_of(const Arguments& arguments) { return *arguments.self(sweep_class())->as<SweepHandle>().script; }
 
-Value wait(const Arguments& arguments) {
-  arguments.at_most(1);
+void wait(const Arguments& arguments) {
   auto& script = script_of(arguments);
   if (arguments.has(1))
     script.wait_for(Wanted::end_of_trial, arguments.as<TrialHandle>(1, trial_class()).number);
   else
     script.wait_for(Wanted::any_end);
-  return {};
 }
 
-Value try_one(const Arguments& arguments) {
-  arguments.at_most(1);
+void try_one(const Arguments& arguments) {
   auto& script = script_of(arguments);
   script.wait_for(Wanted::end_of_trial, script.start(arguments.table(1), "try"));
-  return {};
 }
 
 Value trial_of_number(const Arguments& arguments) {
-  arguments.at_most(1);
   auto& script = script_of(arguments);
   auto number = arguments.integer(1);
   if (number < 0 || number >= script.count())
@@ -95,27 +87,17 @@ Value trial_of_number(const Arguments& arguments) {
 }
 
 void add_methods(Class& kind) {
-  kind.waiting_method("try", try_one);
-  kind.waiting_method("wait", wait);
-  kind.waiting_method("next_event", [](const Arguments& arguments) {
-    arguments.at_most(0);
-    script_of(arguments).wait_for(Wanted::report_or_end);
-    return Value();
-  });
-  kind.method("start", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  kind.waiting_method("try", 1, try_one);
+  kind.waiting_method("wait", 1, wait);
+  kind.waiting_method("next_event", 0,
+                      [](const Arguments& arguments) { script_of(arguments).wait_for(Wanted::report_or_end); });
+  kind.method("start", 1, [](const Arguments& arguments) {
     auto& script = script_of(arguments);
     return Value(script.handle(script.start(arguments.table(1), "start")));
   });
-  kind.method("trial", trial_of_number);
-  kind.method("best", [](const Arguments& arguments) {
-    arguments.at_most(0);
-    return Value(script_of(arguments).best());
-  });
-  kind.method("sample", [](const Arguments& arguments) {
-    arguments.at_most(0);
-    return Value(script_of(arguments).sample());
-  });
+  kind.method("trial", 1, trial_of_number);
+  kind.method("best", 0, [](const Arguments& arguments) { return Value(script_of(arguments).best()); });
+  kind.method("sample", 0, [](const Arguments& arguments) { return Value(script_of(arguments).sample()); });
 }
 
 const Class& sweep_class() {

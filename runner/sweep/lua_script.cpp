@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "runner/base/log.hpp"
-#include "runner/lua/script_error.hpp"
+#include "runner/lua/key_places.hpp"
 #include "runner/sweep/methods.hpp"
 #include "runner/sweep/varied_key.hpp"
 
@@ -30,28 +31,42 @@ LuaScript::LuaScript(const SweepFile& sweep) : file_(sweep) {
   quiet_ = false;  // the output of loading was printed when the file was read the first time
 }
 
-// ---- called by the method
+// ---- Method
 
-void LuaScript::begin() {
-  if (begun_) return;
-  begun_ = true;
-  go_on(lua::Value(make_sweep_object(*this)));
-  deliver();
-}
-
-std::optional<Trial> LuaScript::next_trial() {
-  if (unbegun_.empty()) return std::nullopt;
-  int64_t number = unbegun_.front();
+Proposal LuaScript::propose(int64_t number) {
+  if (!std::exchange(begun_, true)) {
+    go_on(lua::Value(make_sweep_object(*this)));
+    deliver();
+  }
+  check();
+  if (unbegun_.empty()) return ended_ ? Proposal{} : Proposal::waiting();
+  RUNNER_CHECK(unbegun_.front() == number, "trial {} is proposed as {}", unbegun_.front(), number);
   unbegun_.pop_front();
-  return trial(number).trial;
+  return Proposal::of(trial(number).trial);
 }
 
-void LuaScript::tell_report(int64_t number, Point point) {
-  events_.push_back({number, {"running", point, ""}});
+bool LuaScript::wants(int64_t number, int64_t step) const {
+  if (!file_.reports) return false;
+  const auto until = reported_.find(number);
+  return trial(number).stopped || until == reported_.end() || step > until->second;
+}
+
+Verdict LuaScript::report(int64_t number, int64_t step, double value) {
+  auto& until = reported_[number];
+  until = std::max(until, step);
+  if (trial(number).stopped) return Verdict::stop;
+  events_.push_back({number, {"running", {step, measured(value)}, ""}});
   deliver();
+  return trial(number).stopped ? Verdict::stop : Verdict::go_on;
 }
 
-void LuaScript::tell_end(int64_t number, const Standing& standing) {
+void LuaScript::finished(const Trial& ended, const Ending& ending) {
+  const char* status = ending.kind == Ending::Kind::completed ? "finished"
+                       : ending.kind == Ending::Kind::pruned  ? "pruned"
+                                                              : "failed";
+  const int64_t number = ended.number;
+  const Standing standing{status, {ending.step, measured(ending.value)}, ending.reason};
+  reported_[number] = std::numeric_limits<int64_t>::max();
   if (trial(number).standing.over()) return note_end(number, standing);  // it had failed and was tried again
   auto earlier = std::find_if(events_.begin(), events_.end(),
                               [&](const Event& event) { return event.trial == number && event.standing.over(); });
@@ -60,6 +75,17 @@ void LuaScript::tell_end(int64_t number, const Standing& standing) {
   else
     events_.push_back({number, standing});
   deliver();
+}
+
+void LuaScript::check() {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+std::string LuaScript::why_other() const {
+  return fmt::format(
+      "either {} (or a file that it requires) has changed, or its `run` depends on more than the seed and the results, "
+      "such as os.time, os.clock or the order of pairs()",
+      file_.file);
 }
 
 // ---- delivering events
@@ -77,8 +103,7 @@ void LuaScript::go_on(const lua::Value& answer) {
   try {
     ended_ = lua_.state->resume(coroutine_, answer).ended;
   } catch (const lua::LuaError& error) {
-    failure_ =
-        std::make_exception_ptr(lua::located(error, lua::KeyPlaces(file_.source, file_.file), file_.file, "sweep-run"));
+    failure_ = std::make_exception_ptr(lua::KeyPlaces(file_.source, file_.file).located(error, "sweep-run"));
   } catch (...) {
     failure_ = std::current_exception();
   }

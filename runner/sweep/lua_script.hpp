@@ -1,7 +1,8 @@
-// The coroutine of a sweep in Lua: the trials that it started, what it waits for, and the events that it has not received.
+// The function `run` of a sweep in Lua as a method: a coroutine that proposes trials and receives their results.
 #pragma once
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,21 +37,41 @@ struct ScriptTrial {
   std::shared_ptr<lua::Object> handle = {};
 };
 
-/// Continues as soon as an event arrives that it waits for. Events change nothing that `run` can see before it receives them. So
-/// everything depends only on the order of events. Errors of the script are stored, see failure().
-class LuaScript {
+/// `run` receives an object with
+///   sweep:try{["optimizer.lr"] = 1e-3}  starts a trial, waits for its end and returns its result
+///   sweep:start{...}                    starts a trial and returns a handle of it, without waiting
+///   sweep:wait(), sweep:wait(handle)    the result of the trial that ends next, or of this trial; nil if none is running
+///   sweep:next_event()                  {kind = "report", trial, step, value}, or a result with kind = "end"; or nil
+///   sweep:trial(number)                 the handle of a trial
+///   sweep:sample()                      a random point of the file's `space`
+///   sweep:best()                        the best result so far, or nil
+///   sweep.seed, .metric, .goal, .running (started trials whose end `run` has not received)
+/// A result is {trial, status, value, step, reason, parameters}: status is finished, pruned or failed; value is nil if there is
+/// none; reason is the class of a failure. A handle has number, parameters, status, value, reason, reports() = {{step, value},
+/// ...} and stop(), after which the trial ends as pruned at its next report. Reports and stop() need `reports = true`.
+///
+/// A trial reports each step once, in rising order, before its end. An interrupted trial that continues from a checkpoint before
+/// its last report, or from the beginning, reports from the first new step on. A failed trial that is tried again reports
+/// nothing: `run` receives only its end, and later sees the newest result.
+///
+/// Trials begin in the order in which they are started. `run` continues as soon as the result that it waits for arrives. So its
+/// proposals depend only on the seed (also that of math.random) and on the results, in their order. Errors in `run` are stored,
+/// and propose() and check() throw them: RecipeError at the script's line, with the calls that led there.
+///
+/// Events change nothing that `run` can see before it receives them. So everything depends only on the order of events.
+class LuaScript final : public Method {
  public:
   explicit LuaScript(const SweepFile& sweep);
   LuaScript(const LuaScript&) = delete;
 
-  // ---- called by the method
-  void begin();
-  std::optional<Trial> next_trial();  ///< the next started trial, in order
-  void tell_report(int64_t number, Point point);
-  void tell_end(int64_t number, const Standing& standing);
-  bool ended() const { return ended_; }
-  const std::exception_ptr& failure() const { return failure_; }
-  void set_quiet(bool quiet) { quiet_ = quiet; }
+  Proposal propose(int64_t number) override;
+  bool wants(int64_t trial, int64_t step) const override;
+  Verdict report(int64_t trial, int64_t step, double value) override;
+  void finished(const Trial& trial, const Ending& ending) override;
+  void check() override;
+  void set_replaying(bool replaying) override { quiet_ = replaying; }
+  std::string why_other() const override;
+
   const ScriptTrial& trial(int64_t number) const { return trials_.at(static_cast<size_t>(number)); }
 
   // ---- called by the script (lua_handles.cpp); these throw ScriptMistake
@@ -73,6 +94,7 @@ class LuaScript {
   };
   using Events = std::deque<Event>;
 
+  double measured(double value) const { return file_.goal == Goal::max ? -value : value; }
   void deliver();
   std::optional<nlohmann::json> answer();
   std::optional<nlohmann::json> answer_end(const std::function<bool(const Event&)>& wanted);
@@ -87,7 +109,8 @@ class LuaScript {
   std::exception_ptr failure_;
   std::deque<ScriptTrial> trials_;  ///< by number
   std::deque<int64_t> unbegun_;
-  Events events_;  ///< not delivered yet
+  std::map<int64_t, int64_t> reported_;  ///< trial -> step of its newest report; the greatest step once it has ended
+  Events events_;                        ///< not delivered yet
   Wanted wanted_ = Wanted::nothing;
   int64_t wanted_trial_ = 0, in_flight_ = 0;  ///< trials in flight, whose end was not delivered
   int empty_waits_ = 0;                       ///< consecutive waits without a new event

@@ -1,6 +1,6 @@
 #include "runner/sweep/lua_sweep.hpp"
 
-#include "runner/lua/script_error.hpp"
+#include "runner/lua/key_places.hpp"
 
 namespace runner::sweep {
 
@@ -49,11 +49,11 @@ LuaSweep load_lua_sweep(const std::string& text, const std::string& file,
   LuaSweep sweep{std::make_unique<lua::State>(options), {}, {}};
   auto& state = *sweep.state;
   json table = json::object();
-  try {
+  places.guard("sweep-file", [&] {
     lua::Value returned = state.load_text(text, file, fs::absolute(file).lexically_normal().parent_path());
     if (!returned.reference.is_table())
-      refuse(places.find_path({}),
-             fmt::format("a sweep in Lua returns a table with `recipe` and `run`, not {}", lua::kind_of(returned)));
+      throw lua::ScriptMistake(
+          fmt::format("a sweep in Lua returns a table with `recipe` and `run`, not {}", lua::kind_of(returned)));
     for (const auto& key : state.keys(returned.reference)) {
       lua::Value value = state.field(returned.reference, key);
       if (key == "run") {
@@ -66,13 +66,9 @@ LuaSweep load_lua_sweep(const std::string& text, const std::string& file,
         table[key] = as_table(key, value.reference ? state.to_json(value.reference, key) : value.plain);
       }
     }
-  } catch (const lua::LuaError& error) {
-    throw lua::located(error, places, file, "sweep-file");
-  } catch (const lua::ScriptMistake& mistake) {
-    refuse(places.find_path({}), mistake.what());
-  }
-  if (!sweep.run)
-    refuse(places.find_path({}), "a sweep in Lua needs `run = function(sweep) ... end`, which proposes its trials");
+    if (!sweep.run)
+      throw lua::ScriptMistake("a sweep in Lua needs `run = function(sweep) ... end`, which proposes its trials");
+  });
   std::vector<std::string> path;
   sweep.table = located(table, path, places);
   return sweep;

@@ -30,8 +30,7 @@ struct SobolOptions {
 };
 const OptionTable<SobolOptions>& sobol_options() {
   static const auto table = OptionTable<SobolOptions>().add(
-      {.name = "scramble", .type = Type::boolean, .help = "Owen scrambling by the sweep's seed"},
-      &SobolOptions::scramble);
+      {.name = "scramble", .help = "Owen scrambling by the sweep's seed"}, &SobolOptions::scramble);
   return table;
 }
 
@@ -48,34 +47,23 @@ const OptionTable<TpeOptions>& tpe_options() {
   using O = TpeOptions;
   static const auto table =
       OptionTable<O>()
-          .add({.name = "n_startup_trials",
-                .type = Type::integer,
-                .help = "number of random trials before the first estimate",
-                .minimum = 1},
+          .add({.name = "n_startup_trials", .help = "number of random trials before the first estimate", .minimum = 1},
                &O::n_startup_trials)
           .add({.name = "n_ei_candidates",
-                .type = Type::integer,
                 .help = "number of draws, of which the most promising is proposed",
                 .minimum = 1,
                 .maximum = 100'000},
                &O::n_ei_candidates)
           .add({.name = "gamma",
-                .type = Type::number,
                 .help = "fraction of the trials that count as good, at most 25 trials",
                 .minimum = 0.001,
                 .maximum = 0.999},
                &O::gamma)
-          .add({.name = "prior_weight",
-                .type = Type::number,
-                .help = "weight of the prior; a trial has the weight 1",
-                .minimum = 1e-9},
+          .add({.name = "prior_weight", .help = "weight of the prior; a trial has the weight 1", .minimum = 1e-9},
                &O::prior_weight)
-          .add({.name = "multivariate",
-                .type = Type::boolean,
-                .help = "one joint estimate of all parameters, not one for each"},
+          .add({.name = "multivariate", .help = "one joint estimate of all parameters, not one for each"},
                &O::multivariate)
-          .add({.name = "constant_liar", .type = Type::boolean, .help = "running trials count as bad trials"},
-               &O::constant_liar);
+          .add({.name = "constant_liar", .help = "running trials count as bad trials"}, &O::constant_liar);
   return table;
 }
 
@@ -92,13 +80,11 @@ const OptionTable<AshaOptions>& asha_options() {
   using O = AshaOptions;
   static const auto table = OptionTable<O>()
                                 .add({.name = "min_steps",
-                                      .type = Type::integer,
                                       .help = "number of steps before the first decision",
                                       .minimum = 1,
                                       .required = true},
                                      &O::min_steps)
                                 .add({.name = "reduction_factor",
-                                      .type = Type::integer,
                                       .help = "the best 1/reduction_factor continue at each decision",
                                       .minimum = 2,
                                       .maximum = 1000},
@@ -126,32 +112,17 @@ const OptionTable<PbtOptions>& pbt_options() {
   using O = PbtOptions;
   static const auto table =
       OptionTable<O>()
-          .add({.name = "population",
-                .type = Type::integer,
-                .help = "number of members",
-                .minimum = 2,
-                .maximum = 100'000},
-               &O::population)
-          .add({.name = "interval",
-                .type = Type::integer,
-                .help = "number of steps in a generation",
-                .minimum = 1,
-                .required = true},
+          .add({.name = "population", .help = "number of members", .minimum = 2, .maximum = 100'000}, &O::population)
+          .add({.name = "interval", .help = "number of steps in a generation", .minimum = 1, .required = true},
                &O::interval)
-          .add({.name = "generations",
-                .type = Type::integer,
-                .help = "number of generations",
-                .minimum = 1,
-                .required = true},
+          .add({.name = "generations", .help = "number of generations", .minimum = 1, .required = true},
                &O::generations)
           .add({.name = "quantile",
-                .type = Type::number,
                 .help = "fraction of the members that is replaced by the same fraction of the best",
                 .minimum = 0.001,
                 .maximum = 0.5},
                &O::quantile)
           .add({.name = "resample_probability",
-                .type = Type::number,
                 .help = "probability that a parameter of a replaced member is drawn from the space again",
                 .minimum = 0,
                 .maximum = 1},

@@ -92,8 +92,9 @@ class Pbt : public Method {
 
   nlohmann::json perturbed(const Parameter& parameter, const nlohmann::json& value, double u) const {
     double factor = options_.factors[static_cast<size_t>(u * static_cast<double>(options_.factors.size()))];
-    double number = std::clamp(value.get<double>() * factor, parameter.low, parameter.high);
-    return parameter.at(std::clamp(parameter.unit(number), 0.0, std::nextafter(1.0, 0.0)));
+    double number = value.get<double>() * factor - static_cast<double>(parameter.origin);
+    number = std::clamp(number, parameter.low, parameter.high);
+    return parameter.at(std::clamp(parameter.unit_of(number), 0.0, std::nextafter(1.0, 0.0)));
   }
 
   Space space_;

@@ -216,8 +216,9 @@ void check_first_trials(const SweepFile& sweep, const Origin& place, const Trial
 std::string metric_note(const SweepFile& sweep, const Recipe& recipe) {
   if (lua::trainer_records(recipe, sweep.metric)) return "";
   if (lua::known_metrics(recipe).recorded(sweep.metric) != lua::KnownMetrics::Recorded::maybe) return "";
-  return fmt::format("metric = \"{}\": no hook logged it in a simulated training; trials that do not log it fail",
-                     sweep.metric);
+  return fmt::format(
+      "metric = \"{}\": this name is in no hook, but hooks compute names; trials that do not log it fail",
+      sweep.metric);
 }
 
 void check_recipes(const SweepFile& sweep, const RecipeCheck& inputs) {

@@ -1,13 +1,35 @@
 // The space of a sweep: parameters with their ranges, when they are active, and constraints.
 #pragma once
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "runner/sweep/constraint.hpp"
-
 namespace runner::sweep {
+
+/// Constraints on points of a space: "model.dim % model.n_heads == 0".
+/// Numbers, "strings", true and false, names of parameters, + - * / %, comparisons, and, or, not, parentheses, with
+/// Python's precedence. % is floored, as in Python.
+class Constraint {
+ public:
+  /// Throws Error(usage) with the mistake and its column in the text (from 1).
+  explicit Constraint(const std::string& text);
+
+  const std::string& text() const { return text_; }
+  /// All names in the constraint, without duplicates.
+  const std::vector<std::string>& names() const { return names_; }
+  /// False if the constraint rejects the point. It holds if one of its names has no value (an inactive parameter).
+  /// Throws Error(usage) if the values do not fit the operators.
+  bool holds(const nlohmann::json& values) const;
+
+  struct Node;
+
+ private:
+  std::string text_;
+  std::vector<std::string> names_;
+  std::shared_ptr<const Node> root_;
+};
 
 /// One parameter. Numbers are drawn uniformly between low and high, or uniformly in logarithms if `log`. Both ends are
 /// included if they are on the grid of `step`.
@@ -17,6 +39,9 @@ struct Parameter {
   std::string name;  ///< a key of the recipe
   Kind kind = Kind::real;
   double low = 0, high = 1;
+  /// Doubles do not hold all integers beyond 2^53: there, `low` and `high` of an integer are distances from `origin`, and a `high` beyond
+  /// 2^53 stands for `most`.
+  int64_t origin = 0, most = 1;
   bool log = false;
   double step = 0;                           ///< 0: none; integers have 1 at least
   std::vector<nlohmann::json> choices = {};  ///< for kind choice, at least one
@@ -32,6 +57,7 @@ struct Parameter {
   nlohmann::json at(double u) const;
   /// The middle of what at() maps to `value`; choices by their index.
   double unit(const nlohmann::json& value) const;
+  double unit_of(double distance) const;
   /// The index of the value in `choices`. Throws std::logic_error if it is not there.
   size_t choice_index(const nlohmann::json& value) const;
   /// The values that a grid visits, in order: all values of a finite parameter, or `points` values, without those that
@@ -43,7 +69,10 @@ struct Parameter {
 
   /// For numbers: the distance between neighbouring values; 0 for continuous ranges.
   double grain() const;
-  /// The value closest to `number`.
+  /// A value as a distance from `origin`, and the value at a distance.
+  double distance(const nlohmann::json& value) const;
+  nlohmann::json value_at(double distance) const;
+  /// The value closest to a distance from `origin`.
   nlohmann::json rounded(double number) const;
   /// The interval that rounds to `value`: half a grain on both sides, so that the ends of a range are as likely as
   /// other values. In logarithmic ranges it does not reach below half of the value.
@@ -53,6 +82,7 @@ struct Parameter {
   Cell cell(double value) const;
 
  private:
+  double last_index() const;         ///< count() - 1, for finite parameters
   double last() const;               ///< the greatest value
   double value_of(int64_t i) const;  ///< for finite parameters: the i-th value
 };

@@ -1,6 +1,7 @@
 #include "runner/sweep/space_reader.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "runner/config/key_table.hpp"
 #include "runner/config/value_check.hpp"
@@ -118,9 +119,19 @@ class SpaceReader {
     parameter.low = value[0];
     parameter.high = value[1];
     parameter.log = kind == "log_uniform";
-    if (parameter.low > parameter.high)
-      return out(at, fmt::format("`{}` of `{}` begins above its end", kind, parameter.name));
+    if (whole) whole_ends(parameter, value[0], value[1]);
+    if (value[0] > value[1]) return out(at, fmt::format("`{}` of `{}` begins above its end", kind, parameter.name));
     return positive_if_log(parameter, at);
+  }
+
+  /// Integers beyond 2^53 are kept exactly.
+  static void whole_ends(Parameter& parameter, int64_t low, int64_t high) {
+    constexpr int64_t exact_max = int64_t{1} << 53;
+    parameter.most = high;
+    if ((low >= -exact_max && high <= exact_max) || low > high) return;
+    parameter.origin = low;
+    parameter.low = 0;
+    parameter.high = static_cast<double>(static_cast<uint64_t>(high) - static_cast<uint64_t>(low));
   }
 
   bool positive_if_log(const Parameter& parameter, const LocatedJson& at) {
@@ -148,7 +159,11 @@ class SpaceReader {
     }
     if (name == "step") parameter.step = value;
     if (name == "points") parameter.points = value;
-    if (name == "log") parameter.log = value;
+    if (name == "log" && value == true) {  // logarithms are of values, not of distances
+      parameter.log = true;
+      parameter.low += static_cast<double>(parameter.origin);
+      parameter.high += static_cast<double>(std::exchange(parameter.origin, 0));
+    }
     return name != "log" || positive_if_log(parameter, at);
   }
 
@@ -183,7 +198,8 @@ class SpaceReader {
       if (!finite)
         diagnostic.other_message = fmt::format("`{}` is a continuous range: give it a `step` or a list", parent->name);
       else if (parent->choices.empty() && !near)
-        diagnostic.other_message = fmt::format("its values are from {} to {}", parent->low, parent->high);
+        diagnostic.other_message = fmt::format("its values are from {} to {}", word(parent->value_at(parent->low)),
+                                               word(parent->value_at(parent->high)));
       problems_.add(diagnostic);
     }
   }
@@ -200,11 +216,11 @@ class SpaceReader {
       return parent.choices[static_cast<size_t>(std::find(words.begin(), words.end(), *near) - words.begin())];
     }
     if (!value.is_number()) return std::nullopt;
-    const double number = value;
+    const double number = parent.distance(value);
     if (!grid_) return parent.rounded(number);
     auto values = parent.grid();
     return *std::min_element(values.begin(), values.end(), [&](const json& a, const json& b) {
-      return std::abs(a.get<double>() - number) < std::abs(b.get<double>() - number);
+      return std::abs(parent.distance(a) - number) < std::abs(parent.distance(b) - number);
     });
   }
 
@@ -212,7 +228,7 @@ class SpaceReader {
 
   /// Whether two values are equal up to rounding: 0.3 equals the third step of 0.1.
   static bool same(const json& a, const json& b) {
-    if (!a.is_number() || !b.is_number()) return a == b;
+    if (!a.is_number() || !b.is_number() || (a.is_number_integer() && b.is_number_integer())) return a == b;
     return std::abs(a.get<double>() - b.get<double>()) <= 1e-9 * std::abs(a.get<double>());
   }
 
@@ -227,9 +243,8 @@ class SpaceReader {
       return false;
     }
     std::vector<json> values = parameter.choices;
-    bool whole = parameter.kind == Parameter::Kind::integer;
     for (double end : {parameter.low, parameter.high})
-      if (parameter.choices.empty()) values.push_back(whole ? json(static_cast<int64_t>(end)) : json(end));
+      if (parameter.choices.empty()) values.push_back(parameter.value_at(end));
     for (auto value : values)
       if (auto diagnostic = check_value(*key, value)) {
         diagnostic->place = place;

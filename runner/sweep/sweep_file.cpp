@@ -11,7 +11,7 @@
 #include "runner/config/sweep_keys.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "runner/sweep/lua_method.hpp"
+#include "runner/sweep/lua_script.hpp"
 #include "runner/sweep/lua_sweep.hpp"
 #include "runner/sweep/methods.hpp"
 #include "runner/sweep/space_reader.hpp"
@@ -281,7 +281,7 @@ class SweepReader {
 bool SweepFile::uses_reports() const { return in_lua() ? reports : find_method(method)->uses_reports; }
 
 std::unique_ptr<Method> SweepFile::make_method() const {
-  if (in_lua()) return make_lua_method(*this);
+  if (in_lua()) return std::make_unique<LuaScript>(*this);
   return sweep::make_method(method, space, seed, method_options);
 }
 

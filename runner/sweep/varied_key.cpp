@@ -56,7 +56,7 @@ std::optional<Diagnostic> unknown_key(const std::string& name) {
   const Section* section = find_section(name);
   diagnostic.suggestion = section && !section->main_key.empty() ? name + "." + section->main_key : nearest(name, all);
   std::string last = dot == std::string::npos ? name : name.substr(name.rfind('.') + 1);
-  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(last, foreign_names());
+  if (!diagnostic.suggestion) diagnostic.suggestion = key_meant_by(last, find_argument);
   const std::string whole = name.substr(0, name.rfind('.'));
   if (find_key(whole)) diagnostic.suggestion = whole;  // for example a part of a table
   if (!diagnostic.suggestion) diagnostic.other_message = "`runner help recipe` lists all keys";

@@ -145,10 +145,34 @@ TEST_CASE("what a hook asks of its context must exist, also in a branch that nev
       ContainsSubstring("hook.lua:1:66: error: a context has no `stpe`") && ContainsSubstring("did you mean `step`?"));
   CHECK_THAT(said("return {on_train_end = function(ctx) if ctx.step > 99 then ctx.lr = 1 end end}"),
              ContainsSubstring("hook.lua:1:64: error: `lr`: the fields of a context cannot be set"));
+  CHECK_THAT(said("return {on_train_end = function(ctx) if ctx.step > 99 then ctx.world:all_redcue(1) end end}"),
+             ContainsSubstring("hook.lua:1:70: error: a world has no `all_redcue`") &&
+                 ContainsSubstring("did you mean `all_reduce`?"));
   // A variable of the same name that is not the context.
   CHECK_THAT(said("local function show(ctx) return ctx.title end\n"
                   "return {on_train_end = function(ctx) if ctx.step > 99 then show({title = 'x'}) end end}"),
              !ContainsSubstring("error"));
+}
+
+TEST_CASE("runner lua check tries a loss over the rows of all ranks with the loss_chunk_tokens of the recipe",
+          "[e2e][lua]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("whole.toml", "extends = \"tiny.toml\"\nmodel.loss_chunk_tokens = 0\n");
+  place.write("rows.lua", R"lua(
+return {
+  loss = function(ctx, logits, targets)
+    local mean = ctx.world:all_gather(logits:softmax(), true):mean(1)
+    return (logits:logsumexp() - logits:gather(targets)) * (mean * mean):sum()
+  end,
+}
+)lua");
+  auto result = place.run({"lua", "check", "rows.lua"});
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, ContainsSubstring("it is the same with model.loss_chunk_tokens = 0"));
+  result = place.run({"lua", "check", "rows.lua", "--recipe", "whole.toml"});
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err, ContainsSubstring("rows.lua is fine: every line of it ran"));
 }
 
 TEST_CASE("runner lua check refuses a wrong option of the hook in the recipe", "[e2e][lua]") {

@@ -106,7 +106,11 @@ TEST_CASE("mistakes in a Lua store are reported before it is used") {
   CHECK_THAT(Stored(store_whose_save_does("return true"), {}, /*trusted=*/false).mistake(),
              ContainsSubstring("hooks.trusted = true"));
   CHECK_THAT(Stored(store_whose_save_does("return true"), {{"tries", "many"}}).mistake(), ContainsSubstring("tries"));
-  CHECK_THAT(Stored("return { save = print }").mistake(), ContainsSubstring("has no function `load`"));
+  Stored lacks("return { save = print }");
+  CHECK_THAT(lacks.mistake(), ContainsSubstring("has no function `load`"));
+  REQUIRE(lacks.diagnostics.size() == 3);
+  CHECK_THAT(lacks.diagnostics.back().message, ContainsSubstring("has no function `names`"));
+  CHECK(lacks.diagnostics.back().code == "checkpoint-store-file");
   CHECK_THAT(Stored("return { saves = print }").mistake(), ContainsSubstring("is not part of a checkpoint store"));
   CHECK_THAT(Stored("return 3").mistake(), ContainsSubstring("a checkpoint store file returns a table"));
   Stored wrong("return { save = print, load = print, remove = print, names = function() return { 3 } end }");

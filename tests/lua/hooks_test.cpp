@@ -7,15 +7,16 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/lua/dry_run.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/known_metrics.hpp"
 #include "runner/lua/shipped.hpp"
+#include "tests/lua/pretended_training.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using namespace runner::lua;
 using nlohmann::json;
+using runner::lua::testing::PretendedTraining;
 
 namespace {
 
@@ -29,15 +30,15 @@ std::string said_about(const std::string& file) {
 }
 
 /// Records what hooks log, and their stop.
-struct Recorder : DryRun {
+struct Recorder : PretendedTraining {
   std::vector<std::string> lines;
-  using DryRun::DryRun;
+  using PretendedTraining::PretendedTraining;
   void log(const std::string& name, double value, const std::string& sync) override {
-    DryRun::log(name, value, sync);
+    PretendedTraining::log(name, value, sync);
     lines.push_back(fmt::format("log {} = {}{}", name, value, sync == "none" ? "" : " (" + sync + ")"));
   }
   void stop(const std::string& reason) override {
-    DryRun::stop(reason);
+    PretendedTraining::stop(reason);
     lines.push_back("stop: " + reason);
   }
 };
@@ -53,7 +54,7 @@ struct Hooks {
       recipe.hooks.files.push_back(path.string());
     }
   }
-  /// What the hooks do in a dry run, followed by a checkpoint and a resume from it, one per line; errors are last.
+  /// What the hooks do in a pretended training, followed by a checkpoint and a resume from it, one per line; errors are last.
   std::vector<std::string> run() {
     std::vector<std::string> lines;
     try {
@@ -225,12 +226,13 @@ TEST_CASE("two hooks with a loss are refused") {
         std::string::npos);
 }
 
-TEST_CASE("a dry run rejects the same metric names as a run") {
+TEST_CASE("names of metrics that hooks must not log are refused, and known without a training") {
   for (const auto& name : trainer_metrics()) {
     Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('" + name + "', 1) end}"});
     INFO(name);
-    CHECK(hooks.run().back().find("log: the trainer itself records a metric named \"" + name + "\"") !=
-          std::string::npos);
+    const auto refusal = "log: the trainer itself records a metric named \"" + name + "\"";
+    CHECK(hooks.run().back().find(refusal) != std::string::npos);
+    CHECK(hooks.without_folder(known_metrics(hooks.recipe).mistake).starts_with("hook0.lua:1: " + refusal));
   }
   for (const std::string name : {"step", "run", "name", "run_id", "run_name"}) {
     Hooks hooks({"return {on_train_batch_end = function(ctx) ctx:log('" + name + "', 1) end}"});
@@ -243,58 +245,13 @@ TEST_CASE("a dry run rejects the same metric names as a run") {
             .find("log: the name is empty") != std::string::npos);
 }
 
-TEST_CASE("in a dry run val_loss also rises, so that early stopping stops it") {
+TEST_CASE("early stopping stops when val_loss rises") {
   Recipe stopping;
   stopping.train.early_stopping = Recipe::Train::EarlyStopping();
   HookSet set(stopping);
-  DryRun training(set.state(), stopping);
+  PretendedTraining training(set.state(), stopping);
   training.run(set);
   CHECK(training.stopped() == "val_loss has not improved on 1.5 for 3 validations");
-}
-
-TEST_CASE("a hook that generates text is a known mistake if the data are tokens") {
-  Hooks hooks({"return {on_validation_end = function(ctx) ctx:generate{prompt = 'The'} end}"});
-  CHECK(known_metrics(hooks.recipe).mistake.empty());
-  hooks.recipe.data.format = "bin";
-  CHECK(known_metrics(hooks.recipe).mistake.find("data.format = \"bin\" has no tokenizer") != std::string::npos);
-}
-
-TEST_CASE("the metrics that a recipe can record are known without training") {
-  using enum KnownMetrics::Recorded;
-  Recipe recipe;
-  recipe.data.validation_fraction = 0.1;
-  CHECK(known_metrics(recipe).recorded("val_loss") == yes);
-  CHECK(known_metrics(recipe).recorded("grad_norm") == yes);
-  CHECK(known_metrics(recipe).recorded("accuracy") == no);
-  recipe.data.validation_fraction.reset();
-  CHECK(known_metrics(recipe).recorded("val_loss") == no);
-
-  Hooks hooks(
-      {"return {on_train_batch_end = function(ctx) ctx:log('norm/' .. ctx.step, 1)"
-       " if ctx.step > 99 then ctx:log('late', 1) end end}"});
-  auto known = known_metrics(hooks.recipe);
-  for (const char* name : {"norm/1", "norm/blocks.7", "late", "loss"}) CHECK(known.recorded(name) == yes);
-  for (const char* name : {"norms", "early"}) CHECK(known.recorded(name) == maybe);
-  CHECK(known.recorded("val_loss") == no);  // a hook cannot log it
-  Hooks plain({"return {on_train_batch_end = function(ctx) if ctx.step > 99 then ctx:log('late', 1) end end}"});
-  CHECK(known_metrics(plain.recipe).recorded("late") == yes);
-  CHECK(known_metrics(plain.recipe).recorded("early") == no);
-  Hooks failing({"return {on_train_start = function(ctx) error('no') end}"});
-  CHECK(known_metrics(failing.recipe).recorded("anything") == maybe);
-}
-
-TEST_CASE("a hook that may compute names of metrics is recognised by its text") {
-  for (const char* text : {"ctx:log('a', 1)", "ctx : log ( \"a/b\" , 1)", "local x = math.log(2)", "logs = catalog(2)",
-                           "", "log", "self.log_every = 1"}) {
-    INFO(text);
-    CHECK_FALSE(computes_names(text));
-  }
-  for (const char* text : {"ctx:log('a' .. i, 1)", "ctx:log(name, 1)", "ctx:log(('%d'):format(i), 1)", "ctx:log [[a]]",
-                           "ctx.log(ctx, name, 1)", "ctx['log'](ctx, name, 1)", "require 'names'",
-                           "ctx:log('a\\x62', 1)", "ctx:log('a', 1) ctx:log(b, 1)"}) {
-    INFO(text);
-    CHECK(computes_names(text));
-  }
 }
 
 TEST_CASE("checkpoints restore states, and states without a hook are reported") {
@@ -305,7 +262,7 @@ TEST_CASE("checkpoints restore states, and states without a hook are reported") 
   HookSet::Talk talk;
   talk.report = [&](const std::string& text) { reports.push_back(text); };
   HookSet set(hooks.recipe, talk);
-  DryRun training(set.state(), hooks.recipe);
+  PretendedTraining training(set.state(), hooks.recipe);
   const auto& context = training.context();
   set.load({{"counter", {{"n", 41}}}, {"gone", {{"x", 1}}}}, Value(context));
   set.call(Moment::on_train_start, Value(context));
@@ -325,7 +282,7 @@ TEST_CASE("the random numbers of a call are the same in a run that was resumed")
     HookSet::Talk talk;
     talk.step = [&] { return step; };
     HookSet set(hooks.recipe, talk);
-    DryRun training(set.state(), hooks.recipe);
+    PretendedTraining training(set.state(), hooks.recipe);
     const auto& context = training.context();
     std::vector<int64_t> numbers;
     for (; step < 6; ++step)
@@ -347,8 +304,8 @@ TEST_CASE("train.early_stopping is the shipped hook") {
   recipe.train.early_stopping = Recipe::Train::EarlyStopping{"val_loss", 2, 0.1, "min"};
   HookSet hooks(recipe);
   REQUIRE(hooks.hooks().size() == 1);
-  struct Falling : DryRun {
-    using DryRun::DryRun;
+  struct Falling : PretendedTraining {
+    using PretendedTraining::PretendedTraining;
     json metrics() override { return {{"val_loss", value}}; }
     double value = 0;
   } training(hooks.state(), recipe);
@@ -416,7 +373,7 @@ TEST_CASE("every shipped hook loads and runs") {
     HookSet hooks(recipe);
     CHECK(hooks.hooks().front().file.name == name);
     CHECK_FALSE(hooks.hooks().front().file.about.empty());
-    DryRun training(hooks.state(), recipe);
+    PretendedTraining training(hooks.state(), recipe);
     CHECK_NOTHROW(training.run(hooks));
   }
 }
@@ -424,7 +381,7 @@ TEST_CASE("every shipped hook loads and runs") {
 TEST_CASE("the editor's type definitions contain everything that a hook can use") {
   Recipe recipe;
   State state;
-  DryRun training(state, recipe);
+  PretendedTraining training(state, recipe);
   std::string stubs = stubs_text;
   const auto& context = training.context();
   auto check = [&](const Class& kind) {

@@ -5,16 +5,17 @@
 #include <vector>
 
 #include "runner/base/clock.hpp"
-#include "runner/lua/dry_run.hpp"
+#include "tests/lua/pretended_training.hpp"
 
 using namespace runner;
 using namespace runner::lua;
+using runner::lua::testing::PretendedTraining;
 
 namespace {
 
 /// Ignores logged scalars.
-struct Silent : DryRun {
-  using DryRun::DryRun;
+struct Silent : PretendedTraining {
+  using PretendedTraining::PretendedTraining;
   void log(const std::string&, double value, const std::string&) override { sum += value; }
   double sum = 0;
 };

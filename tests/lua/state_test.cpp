@@ -72,6 +72,14 @@ TEST_CASE("every call has full budgets, and errors of budgets contain the place"
   CHECK(state.memory_bytes() < 1 << 20);
 }
 
+TEST_CASE("to open a state takes nothing from the budgets of its scripts") {
+  StateOptions options;
+  options.limits.instructions = 1000;  // the least value of hooks.instruction_limit
+  State state(options);
+  CHECK(value_of(state, "return 6 * 7") == 42);
+  CHECK(said_of(state, "while true do end") == "a.lua:1: took more than 1000 Lua instructions");
+}
+
 TEST_CASE("the clock stops a script that needs few instructions") {
   StateOptions options;
   options.limits.seconds = 0.05;
@@ -88,6 +96,18 @@ TEST_CASE("each file has separate globals, and libraries are read-only") {
   CHECK(value_of(state, "local n = 0; for name in pairs(math) do n = n + 1 end; return n > 20") == true);
   CHECK(value_of(state, "return load('x = 5; return x')() + x") == 10);
   CHECK(value_of(state, "return ('x'):rep(3, '-') .. #'abc' .. select('#', table.unpack({1, 2, 3}))") == "x-x-x33");
+}
+
+TEST_CASE("functions of the sandbox name themselves and the place in errors about their arguments") {
+  State state;
+  CHECK(said_of(state, "\nsetmetatable(1, {})") ==
+        "a.lua:2: bad argument #1 to 'setmetatable' (table expected, got number)");
+  CHECK(value_of(state, "return select(2, pcall(function() setmetatable({}) end))") ==
+        "a.lua:1: bad argument #2 to 'setmetatable' (nil or table expected, got no value)");
+  CHECK(said_of(state, "rawset({}, 1)") == "a.lua:1: bad argument #3 to 'rawset' (value expected, got no value)");
+  CHECK(said_of(state, "math.randomseed(1.5)") ==
+        "a.lua:1: bad argument #1 to 'randomseed' (integer expected, got number)");
+  CHECK(value_of(state, "math.randomseed('7', 2.0) return getmetatable(setmetatable({}, nil)) == nil") == true);
 }
 
 TEST_CASE("random numbers depend on the seed") {

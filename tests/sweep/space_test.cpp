@@ -45,6 +45,19 @@ TEST_CASE("values of finite parameters are equally likely, including both ends")
   CHECK(histogram(stepped, 300) == std::map<std::string, int>{{"0.0", 100}, {"0.25", 100}, {"0.5", 100}});
 }
 
+TEST_CASE("integers beyond 2^53 are exact") {
+  constexpr int64_t first = int64_t{1} << 53;
+  auto n = integer("n", 0, 7);
+  n.origin = first;
+  std::vector<json> values;
+  for (int i = 0; i < 8; ++i) values.push_back(first + i);
+  CHECK(n.grid() == values);
+  for (int i = 0; i < 8; ++i) {
+    CHECK(n.at((i + 0.5) / 8) == first + i);
+    CHECK(n.at(n.unit(first + i)) == first + i);
+  }
+}
+
 TEST_CASE("logarithmic ranges are uniform in the logarithm") {
   auto lr = real("lr", 1e-5, 1e-1, true);
   CHECK(std::abs(lr.at(0.5).get<double>() - 1e-3) < 1e-12);
@@ -131,8 +144,7 @@ TEST_CASE("an impossible space is refused with the name of the parameter") {
 
 TEST_CASE("a grid contains both ends of a range and evenly spaced values between") {
   auto lr = real("lr", 1e-4, 1e-2, true);
-  CHECK(error_of([&] { lr.grid(); }) ==
-        "a grid needs the number of values of `lr`: add points = N to its range");
+  CHECK(error_of([&] { lr.grid(); }) == "a grid needs the number of values of `lr`: add points = N to its range");
   lr.points = 3;
   auto values = lr.grid();
   REQUIRE(values.size() == 3);

@@ -1,8 +1,11 @@
 // Sweep files: their meaning, and the exact text of every mistake, all in one pass.
 #include "runner/sweep/sweep_file.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <limits>
+#include <set>
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
@@ -321,6 +324,36 @@ TEST_CASE("a mistake of a range is reported once, at the parameter that causes i
   CHECK(said.find("error:", said.find("error:") + 1) == std::string::npos);
 }
 
+TEST_CASE("integers beyond 2^53 stay exact and in their range") {
+  Place place;
+  const auto reads = [&](const std::string& method, const std::string& range) {
+    return place.read("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"" + method +
+                      "\"\nbudget = { trials = 60 }\n[sweep.space]\n\"run.seed\" = { integer = " + range + " }\n");
+  };
+  const auto values_of = [](SweepFile sweep) {
+    std::set<int64_t> values;
+    for (auto search = sweep.make_search(); true;) {
+      const auto next = search.propose();
+      if (next.kind != Proposal::Kind::trial) return values;
+      values.insert(next.trial.parameters.at("run.seed").get<int64_t>());
+      search.end(next.trial.number, "finished", 0, 1, "");
+    }
+  };
+  constexpr int64_t first = int64_t{1} << 53;
+  std::set<int64_t> all;
+  for (int i = 0; i < 8; ++i) all.insert(first + i);
+  for (const char* method : {"random", "grid", "sobol", "tpe"}) {
+    INFO(method);
+    const auto values = values_of(reads(method, "[9007199254740992, 9007199254740999]"));
+    CHECK(std::ranges::includes(all, values));
+    CHECK(values.size() > 4);  // doubles hold every second one
+    if (std::string(method) != "grid") CHECK(*values_of(reads(method, "[0, 9223372036854775807]")).begin() >= 0);
+  }
+  const auto wide = values_of(reads("grid", "[0, 9223372036854775807], points = 3"));
+  CHECK(*wide.begin() == 0);
+  CHECK(*wide.rbegin() == std::numeric_limits<int64_t>::max());
+}
+
 TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") {
   Place place;
   const std::string tail = "budget = { trials = 1 }\n[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
@@ -348,7 +381,8 @@ TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") 
   CHECK(hooked("lots") == "");
   const SweepFile sweep = place.read("[sweep]\nrecipe = \"base.toml\"\nmetric = \"lots\"\n" + tail);
   auto with_hook = load_whole_recipe(sweep.recipe, {"hooks.files=[\"" + (place.path / "h.lua").string() + "\"]"});
-  CHECK(metric_note(sweep, with_hook).starts_with("metric = \"lots\": no hook logged it in a simulated training"));
+  CHECK(
+      metric_note(sweep, with_hook).starts_with("metric = \"lots\": this name is in no hook, but hooks compute names"));
 }
 
 TEST_CASE("requirements of method and metric on the recipe are checked before anything runs") {

@@ -149,6 +149,7 @@ local world = {}
 ---@param operation? "sum"|"mean"|"min"|"max" # "sum"
 ---@return number
 function world:all_reduce(value, operation) end
+---@overload fun(self: runner.World, rows: runner.Tensor, sync_grads?: boolean): runner.Tensor # in `loss`: [rows, columns] -> the rows of all ranks; with sync_grads = true gradients of the result reach the ranks that the rows are from, and every rank must use the result in its loss
 ---@param value number
 ---@return number[] # by rank
 function world:all_gather(value) end
@@ -230,7 +231,7 @@ function context:generate(wanted) end
 ---@field parameters integer # of the model
 ---@field world_size integer
 ---@field micro_batch_size integer
----@field optimizer_states integer # tensors of parameter size in the optimizer state: Adam 2, momentum 1, SGD 0
+---@field optimizer_states integer # tensors of parameter size in the optimizer state: Adam 2, momentum 1, SGD 0; the most of any group
 ---@field element_bytes integer # of an element of a hook's tensors: 8 in 64-true, else 4
 
 ---The table that a hook file returns.
@@ -454,7 +455,7 @@ function strategy_context:zeros(numel, dtype) end
 ---@field micro_batch_size integer
 ---@field accumulation integer # micro-batches of a rank in one step
 ---@field element_bytes integer # of an element of the parameters
----@field optimizer_states integer # tensors of parameter size in the optimizer state: Adam 2, momentum 1, SGD 0
+---@field optimizer_states integer # tensors of parameter size in the optimizer state: Adam 2, momentum 1, SGD 0; the most of any group
 ---@field buckets {numel: integer, sharded: boolean}[]
 ---@field options runner.Options
 
@@ -469,6 +470,16 @@ function strategy_context:zeros(numel, dtype) end
 ---@field lr? number
 ---@field lr_factor? number # of the rate of other parameters, instead of lr
 ---@field weight_decay? number
+---@field name? string # of an optimizer of the group's own; only a recipe sets name, momentum and ns_steps
+---@field betas? number[] # this and the following: options of the group's optimizer, as in [optimizer]
+---@field eps? number
+---@field momentum? number
+---@field nesterov? boolean
+---@field ns_steps? integer
+---@field adjust_lr? "match_rms_adamw"|"original"
+---@field decay_rate? number
+---@field clip_threshold? number
+---@field scale_parameter? boolean
 
 ---@class runner.Strategy
 ---@field name? string

@@ -1,4 +1,4 @@
-#include "runner/lua/dry_run.hpp"
+#include "tests/lua/pretended_training.hpp"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include "runner/lua/error.hpp"
 #include "runner/lua/known_metrics.hpp"
 
-namespace runner::lua {
+namespace runner::lua::testing {
 
 using nlohmann::json;
 
@@ -36,15 +36,14 @@ struct NoSnapshot : Snapshot {
 
 }  // namespace
 
-DryRun::DryRun(State& state, const Recipe& recipe)
+PretendedTraining::PretendedTraining(State& state, const Recipe& recipe)
     : recipe_(state.read_only(recipe_to_json(recipe))),
       tensor_(state.load_text(any_tensor, "tensor").reference),
       context_(make_context(*this)),
       lr_(recipe.optimizer.lr),
       has_tokenizer_(!recipe.data.has_token_ids()) {}
 
-void DryRun::run(HookSet& hooks) {
-  hooks.state().note_lines(false);  // what runs here may never run in a training
+void PretendedTraining::run(HookSet& hooks) {
   auto call = [&](Moment moment) { hooks.call(moment, Value(context_)); };
   call(Moment::setup);
   call(Moment::on_train_start);
@@ -69,7 +68,7 @@ void DryRun::run(HookSet& hooks) {
   call(Moment::teardown);
 }
 
-void DryRun::batch(HookSet& hooks) {
+void PretendedTraining::batch(HookSet& hooks) {
   for (auto moment : {Moment::on_train_batch_start, Moment::on_before_backward, Moment::on_after_backward,
                       Moment::on_before_optimizer_step})
     hooks.call(moment, Value(context_));
@@ -78,24 +77,24 @@ void DryRun::batch(HookSet& hooks) {
   hooks.call(Moment::on_train_batch_end, Value(context_));
 }
 
-std::optional<int64_t> DryRun::max_steps() { return int64_t{epochs} * steps_of_epoch; }
-double DryRun::loss() { return step_ == 0 ? std::nan("") : 4.0 / static_cast<double>(step_); }
+std::optional<int64_t> PretendedTraining::max_steps() { return int64_t{epochs} * steps_of_epoch; }
+double PretendedTraining::loss() { return step_ == 0 ? std::nan("") : 4.0 / static_cast<double>(step_); }
 
-void DryRun::log(const std::string& name, double value, const std::string&) {
+void PretendedTraining::log(const std::string& name, double value, const std::string&) {
   check_metric_name(name);
   metrics_[name] = value;
 }
 
-std::vector<std::string> DryRun::parameter_names() {
+std::vector<std::string> PretendedTraining::parameter_names() {
   return {"embedding.tokens.weight", "blocks.0.attention.out.weight", "head.weight"};
 }
 
-std::shared_ptr<Snapshot> DryRun::snapshot() { return std::make_shared<NoSnapshot>(); }
+std::shared_ptr<Snapshot> PretendedTraining::snapshot() { return std::make_shared<NoSnapshot>(); }
 
-json DryRun::generate(const Generation& wanted) {
+json PretendedTraining::generate(const Generation& wanted) {
   if (!wanted.text) return wanted.tokens;
   if (!has_tokenizer_) throw ScriptMistake(no_tokenizer);
   return *wanted.text;
 }
 
-}  // namespace runner::lua
+}  // namespace runner::lua::testing

@@ -1,4 +1,4 @@
-// Calls hooks without a training, to learn which metrics they log. It needs no LibTorch and takes milliseconds.
+// Calls hooks without a training. It needs no LibTorch and takes milliseconds.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,14 +7,14 @@
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/training.hpp"
 
-namespace runner::lua {
+namespace runner::lua::testing {
 
 /// Two epochs of five steps, with a loss that falls and a val_loss that falls and then rises. Parameters and gradients
 /// are one object, which has any method and operator; the result is a constant. Requests have no effect, except stop().
-class DryRun : public Training, private HookWorld {
+class PretendedTraining : public Training, private HookWorld {
  public:
-  DryRun(State& state, const Recipe& recipe);
-  ~DryRun() override { context_->invalidate("the training is over"); }
+  PretendedTraining(State& state, const Recipe& recipe);
+  ~PretendedTraining() override { context_->invalidate("the training is over"); }
 
   /// Calls every moment, also those of checkpoints and exceptions, but not `loss`. Ends early if a hook stops it. Throws
   /// what HookSet throws.
@@ -50,6 +50,7 @@ class DryRun : public Training, private HookWorld {
   int size() override { return 1; }
   double all_reduce(double value, const std::string&) override { return value; }
   std::vector<double> all_gather(double value) override { return {value}; }
+  Value all_gather(const Value& rows, bool) override { return rows; }
   double broadcast(double value, int) override { return value; }
   void barrier() override {}
 
@@ -65,4 +66,4 @@ class DryRun : public Training, private HookWorld {
   std::string exception_, stopped_;
 };
 
-}  // namespace runner::lua
+}  // namespace runner::lua::testing
