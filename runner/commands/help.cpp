@@ -6,7 +6,7 @@
 #include "runner/commands/command.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/report/pager.hpp"
+#include "runner/report/terminal.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/catalog.hpp"
 
@@ -32,7 +32,7 @@ std::string help_text(const std::string& subject, const std::string& topic) {
     const std::string strategy =
         find_strategy(topic) ? fmt::format("`{0}` is a strategy: `runner strategies {0}` describes it\n", topic) : "";
     try {
-      return strategy + recipe_help(topic, foreign_names());
+      return strategy + recipe_help(topic, find_argument);
     } catch (const Error&) {
       if (strategy.empty()) throw;
       return strategy;
@@ -40,8 +40,8 @@ std::string help_text(const std::string& subject, const std::string& topic) {
   }
   if (!topic.empty())
     throw usage_error("`runner help` takes one topic, or `recipe` and one: `runner help recipe {}`", topic);
-  if (find_section(subject) || find_key(subject) || key_meant_by(subject, foreign_names()))
-    return recipe_help(subject, foreign_names());
+  if (find_section(subject) || find_key(subject) || key_meant_by(subject, find_argument))
+    return recipe_help(subject, find_argument);
   if (find_strategy(subject))
     throw usage_error("`{}` is a strategy: `runner strategies {}` describes it", subject, subject);
   std::vector<std::string> names{"recipe"};

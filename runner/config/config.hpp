@@ -14,9 +14,9 @@
 namespace runner {
 
 struct ReaderHelp {
-  RecipeEvaluator evaluate = {};        ///< evaluates files that end in ".lua"; without it, such a file is a mistake
-  const Importer* importer = nullptr;   ///< of the configurations in strategy.config
-  const ForeignNames* names = nullptr;  ///< what strategies and importers know in addition to find_foreign_name()
+  RecipeEvaluator evaluate = {};       ///< evaluates files that end in ".lua"; without it, such a file is a mistake
+  const Importer* importer = nullptr;  ///< of the configurations in strategy.config
+  FindName names = nullptr;            ///< what strategies and importers know in addition to find_foreign_name()
 };
 
 /// Reads `file` and the recipes that it extends, removes the keys in `unset`, applies `overrides`
@@ -62,6 +62,6 @@ nlohmann::json origins_to_json(const Recipe& recipe);
 /// JSON Schema (valid alike for draft 4 and 2020-12) of the key table.
 std::string recipe_schema();
 /// `runner help recipe`: every key with type, default, bounds and help; or one section or key. `names`: see key_meant_by().
-std::string recipe_help(const std::string& topic = "", const ForeignNames& names = {});
+std::string recipe_help(const std::string& topic = "", FindName names = nullptr);
 
 }  // namespace runner

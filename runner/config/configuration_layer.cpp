@@ -56,8 +56,8 @@ void leave_out(const std::set<std::string>& unset, Layer& values, bool has_globa
   for (const auto& [key, located] : defaults) values.erase(key);
 }
 
-/// Of global batch, micro-batch and accumulation, one follows from the others. Removes from `values` those that would contradict
-/// a batch size in `upper`.
+/// Removes from `values` the keys that would contradict a batch size in `upper`: of global batch, micro-batch and accumulation, one follows
+/// from the others.
 void give_way(Layer& values, const Layer& upper) {
   const auto sets = [&](const std::string& key) {
     const auto found = upper.find(key);

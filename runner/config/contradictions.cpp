@@ -8,16 +8,14 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/divisors.hpp"
+#include "runner/config/group_optimizer.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/config/node_conflicts.hpp"
-#include "runner/config/plugin_conflicts.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
-#include "runner/config/streaming_conflicts.hpp"
+#include "runner/config/section_conflicts.hpp"
 #include "runner/config/validation_metrics.hpp"
-#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -181,7 +179,7 @@ class Finder {
     const auto& train = recipe_.train;
     const bool tokens = predicts_tokens(recipe_);
     const bool has_rows = recipe_.data.has_rows() || recipe_.data.labels_texts();
-    // What a plug-in gives is known when its library has been asked.
+    // The kind of data that a plug-in gives is known when its library has been asked.
     const bool open = recipe_.data.is_plugin() && recipe_.data.plugin_gives == "auto";
     if (tokens && recipe_.data.is_table())
       report("data.objective",
@@ -259,6 +257,10 @@ class Finder {
              fmt::format("{} needs a first value of betas above 0: it is the share of the average in the point at "
                          "which gradients are computed",
                          optimizer.name));
+    for (const auto& group : optimizer.groups)
+      for (const auto& [why, allowed] : group_conflicts(optimizer, group))
+        report("optimizer.groups", fmt::format("the group `{}` {}", join(group.patterns(), ", "), why), "", "",
+               allowed);
   }
 
   void train() {

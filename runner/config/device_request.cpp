@@ -1,7 +1,6 @@
 #include "runner/config/device_request.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
@@ -10,14 +9,6 @@
 namespace runner {
 
 namespace {
-
-std::optional<int> number(std::string_view text) {
-  text = trim(text);
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::optional<DeviceRequest> count_of(int count, std::string& problem) {
   if (count == 0) problem = "0 devices cannot train anything";
@@ -41,16 +32,16 @@ std::optional<DeviceRequest> parse_text(std::string_view text, std::string& prob
   text = trim(text);
   if (text == "auto") return DeviceRequest{};
   if (text.starts_with("free:")) {
-    auto count = number(text.substr(5));
+    auto count = parse_number<int>(trim(text.substr(5)));
     if (count && *count > 0) return DeviceRequest{DeviceRequest::Kind::free_count, *count, {}};
     problem = "\"free:N\" needs a positive number of devices";
     return std::nullopt;
   }
-  if (auto count = number(text)) return count_of(*count, problem);
+  if (auto count = parse_number<int>(text)) return count_of(*count, problem);
   std::vector<int> indices;
   for (const auto& part : split(text, ',')) {
     if (trim(part).empty() && !indices.empty()) continue;  // "1," is the one with index 1
-    auto index = number(part);
+    auto index = parse_number<int>(trim(part));
     if (!index) {
       problem = fmt::format("\"{}\" is not a device string", text);
       return std::nullopt;
@@ -65,7 +56,7 @@ std::optional<DeviceRequest> parse_text(std::string_view text, std::string& prob
 std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::string& problem) {
   problem.clear();
   if (value.is_number_integer()) {
-    auto count = number(value.dump());
+    auto count = parse_number<int>(value.dump());
     if (!count) problem = fmt::format("there are no {} devices", value.dump());
     return count ? count_of(*count, problem) : std::nullopt;
   }
@@ -73,7 +64,7 @@ std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::str
   if (value.is_array()) {
     std::vector<int> indices;
     for (const auto& item : value) {
-      auto index = item.is_number_integer() ? number(item.dump()) : std::nullopt;
+      auto index = item.is_number_integer() ? parse_number<int>(item.dump()) : std::nullopt;
       if (!index) {
         problem = fmt::format("{} is not a device index", item.dump());
         return std::nullopt;

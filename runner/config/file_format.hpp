@@ -6,8 +6,8 @@ namespace runner {
 
 enum class FileFormat { toml, json, lua, yaml };
 
-/// What the file seems to be instead of `wanted`, and which command reads it. Empty if it may be what is wanted. The
-/// first character of `text` counts more than the suffix of `file`.
+/// A sentence about the format that the file seems to have instead of `wanted`, and the command that reads it. Empty if it may be what is
+/// wanted. The first character of `text` counts more than the suffix of `file`.
 std::string wrong_format(FileFormat wanted, const std::string& file, const std::string& text);
 
 /// A line for Origin::excerpt. Each value of a file has one, so a very long line is left out.

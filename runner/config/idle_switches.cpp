@@ -29,8 +29,7 @@ void note_logging(const Recipe& recipe, std::vector<std::string>& notes) {
     if (target.webhook && target.webhook->find("${env:") == std::string::npos)
       notes.push_back(
           "logging.notify has the URL of a webhook, which whoever reads the recipe can use: put it into a variable, "
-          "and "
-          "write webhook = \"${env:NAME}\"");
+          "and write webhook = \"${env:NAME}\"");
 }
 
 }  // namespace

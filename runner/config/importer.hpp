@@ -1,4 +1,4 @@
-// What the reader of recipes needs from an importer of another tool's configurations. The importers are in runner/import, which
+// The interface between the reader of recipes and the importers of other tools' configurations. The importers are in runner/import, which
 // depends on this library, and are therefore passed in.
 #pragma once
 #include <functional>

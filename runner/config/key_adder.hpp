@@ -10,7 +10,7 @@ namespace runner::keys {
 
 using T = Option::Type;
 
-/// What a key has in addition to an option.
+/// The properties of a key in addition to those of an option.
 struct Facts {
   std::string family = "";
   bool quiet = false;
@@ -30,6 +30,7 @@ class Adder {
   /// A key that sets `member`.
   template <typename Value>
   void operator()(Option option, Value Owner::*member, Facts facts = {}) {
+    if (option.type == T::boolean) option.type = MemberType<Value>::value;
     add(
         std::move(option), std::move(facts),
         [member](Owner& owner, const nlohmann::json& value) { assign(owner.*member, value); },

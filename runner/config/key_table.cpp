@@ -14,8 +14,7 @@ const std::vector<Key>& key_table() {
     for (auto add : {keys::add_run, keys::add_model, keys::add_decoder, keys::add_data, keys::add_fine_tune,
                      keys::add_strategy, keys::add_precision, keys::add_devices, keys::add_optimizer,
                      keys::add_lr_scheduler, keys::add_train, keys::add_checkpoint, keys::add_logging, keys::add_health,
-                     keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks,
-                     keys::add_plugins})
+                     keys::add_activation_checkpointing, keys::add_selection, keys::add_hooks, keys::add_plugins})
       add(list);
     const Recipe defaults;
     for (auto& key : list) key.default_value = key.get(defaults);

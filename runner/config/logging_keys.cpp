@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What is wrong with a list that may have each of the `known` names once.
+/// The mistake in a list that may have each of the `known` names once.
 std::optional<std::string> check_names(const std::string& key, const json& names, const std::vector<std::string>& known) {
   const auto list = join({known.begin(), known.end() - 1}, ", ") + " and " + known.back();
   std::set<std::string> seen;

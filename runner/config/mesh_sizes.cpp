@@ -19,7 +19,7 @@ struct Size {
   std::string key() const { return fmt::format("{}_parallel_size", name_of(axis)); }
 };
 using Keys = Recipe::Strategy;
-/// Of the axes whose ranks read the same data.
+/// The sizes of the axes whose ranks read the same data.
 constexpr Size model_sizes[] = {
     {.axis = Axis::tensor, .in_mesh = &MeshSizes::tensor, .in_strategy = &Keys::tensor_parallel_size},
     {.axis = Axis::pipeline, .in_mesh = &MeshSizes::pipeline, .in_strategy = &Keys::pipeline_parallel_size},

@@ -7,7 +7,6 @@
 #include "runner/base/option_table.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
-#include "strategies/mesh/context_form.hpp"
 #include "strategies/mesh/mesh.hpp"
 #include "strategies/pipeline/schedule.hpp"
 
@@ -37,7 +36,7 @@ std::string key_of_size(const Recipe& recipe, Axis axis);
 std::string key_of_mesh(const Recipe& recipe);
 /// Removes the sizes that [strategy] gives, after devices.mesh has all of them.
 void forget_size_keys(Recipe& recipe);
-/// What the recipe sets: "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
+/// The sizes that the recipe sets: "mesh = { shard = 2, tensor = 2 }", "tensor_parallel_size = 2".
 std::string text_of_mesh(const Recipe& recipe);
 
 /// Reports sizes that contradict each other.

@@ -11,11 +11,11 @@ namespace runner {
 /// The values of model.name, without "plugin", whose models are described by a library (runner/models/plugin).
 const std::vector<std::string>& model_family_names();
 
-/// Those of language models.
+/// The values of model.name for language models.
 std::vector<std::string> language_model_names();
 
-/// What has the same options: "gpt", "decoder", "encoder", "mlp", "vit", "resnet" or "plugin". A name that is not a family is a
-/// decoder's.
+/// The kind of a family: "gpt", "decoder", "encoder", "mlp", "vit", "resnet" or "plugin". Families of a kind have the same options. A
+/// name that is not a family is a decoder's.
 std::string family_kind(const std::string& name);
 
 /// Whether the model reads tokens. The others have a label or numbers as the target of each row.

@@ -58,7 +58,17 @@ std::string refused_schedule(const json& value) {
   return "";
 }
 
-/// Of a list of groups. Wrong types are found elsewhere.
+/// Adds `name` and the options of optimizers, which are in `keys`, to those of a group.
+void add_own_optimizer(OptionTable<Recipe::Optimizer::Group>& groups, const std::vector<Key>& keys) {
+  for (const auto& key : keys) {
+    const auto reads = [&](const OptimizerSpec& spec) { return std::ranges::find(spec.keys, key.name) != spec.keys.end(); };
+    if (key.section != "optimizer" || (key.name != "name" && std::ranges::none_of(optimizers(), reads))) continue;
+    groups.add(key, [name = key.name](auto& group, const json& value) { group.own[name] = value; },
+               [name = key.name](const auto& group) { return group.own.value(name, json()); });
+  }
+}
+
+/// The mistake in a list of groups. Wrong types are found elsewhere.
 std::optional<std::string> group_problem(const json& list) {
   for (const auto& group : list) {
     const bool several = group.contains("params"), one = group.contains("pattern");
@@ -68,8 +78,8 @@ std::optional<std::string> group_problem(const json& list) {
     if (several && group["params"].empty()) return "a group of `groups` has no params";
     if (group.contains("lr") && group.contains("lr_factor"))
       return fmt::format("the group {} has lr and lr_factor: use one of them", name);
-    if (!group.contains("lr") && !group.contains("lr_factor") && !group.contains("weight_decay"))
-      return fmt::format("the group {} sets none of lr, lr_factor and weight_decay", name);
+    if (group.size() == 1)
+      return fmt::format("the group {} sets none of lr, lr_factor, weight_decay, name and the options of an optimizer", name);
   }
   return std::nullopt;
 }
@@ -120,9 +130,10 @@ void add_optimizer(std::vector<Key>& keys) {
       .add({.name = "lr", .type = T::number, .minimum = 0}, &Group::lr)
       .add({.name = "lr_factor", .type = T::number, .minimum = 0}, &Group::lr_factor)
       .add({.name = "weight_decay", .type = T::number, .minimum = 0}, &Group::weight_decay);
+  add_own_optimizer(groups, keys);
   add({.name = "groups", .type = T::tables,
        .help = "[[optimizer.groups]] params (globs over parameter names, or `pattern` for a single one), lr or lr_factor (of optimizer.lr), "
-               "weight_decay. The first group that matches a parameter applies.",
+               "weight_decay, and `name` and options of an optimizer of its own. The first group that matches a parameter applies.",
        .wanted = "a list of tables with params or a pattern", .fits = group_problem}, &O::groups, groups);
   add({.name = "layer_decay", .type = T::number,
        .help = "The learning rate of each layer, relative to that of the layer above it: the head has lr, the last layer lr * "

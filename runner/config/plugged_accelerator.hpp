@@ -1,4 +1,4 @@
-// What the devices of plugins.accelerator can do, for the planner and for the worker.
+// The abilities of the devices of plugins.accelerator, for the planner and for the worker.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -73,7 +73,7 @@ bool shown(const Key& key, const Recipe& recipe, const json& value) {
     defaults.model = family_defaults(recipe.model.name);
     return value != key.get(defaults);
   }
-  // What a plug-in gives may not be known yet.
+  // The kind of data that a plug-in gives may not be known yet.
   const bool open = recipe.data.is_plugin() && recipe.data.plugin_gives == "auto";
   if (key.tokens && recipe.data.has_rows()) return given && value != key.get(Recipe());
   if (key.name == "tokenizer") return (!recipe.data.has_token_ids() && !open) || given;
@@ -275,7 +275,7 @@ std::string keys_about(const std::string& word) {
 
 }  // namespace
 
-std::string recipe_help(const std::string& asked, const ForeignNames& names) {
+std::string recipe_help(const std::string& asked, FindName names) {
   std::string text, topic = asked;
   const bool known = asked.empty() || find_section(asked) || find_key(asked);
   if (auto meant = known ? std::nullopt : key_meant_by(asked, names)) {

@@ -19,18 +19,13 @@ namespace {
 
 using nlohmann::json;
 
-const ForeignNames& names_of(const ReaderHelp& help) {
-  static const ForeignNames none;
-  return help.names ? *help.names : none;
-}
-
 class Reader {
  public:
   Reader(std::vector<Diagnostic>& diagnostics, const ReaderHelp& help)
       : diagnostics_(diagnostics),
         help_(help),
-        translation_(names_of(help), diagnostics),
-        tables_(names_of(help), translation_, diagnostics),
+        translation_(help.names, diagnostics),
+        tables_(help.names, translation_, diagnostics),
         configuration_(diagnostics, help.importer) {}
 
   /// The layer of a file, merged over those that it extends. `chain`: the files being read, outermost first.
@@ -215,7 +210,7 @@ class Reader {
     const auto& [name, place] = removal;
     const bool open = name.starts_with("strategy.") || name.starts_with("hooks.");  // options may have any name
     if (!open && !find_section(name) && !find_key(name)) {
-      diagnostics_.push_back(unknown_removal(name, place, names_of(help_)));
+      diagnostics_.push_back(unknown_removal(name, place, help_.names));
       return;
     }
     if (name.starts_with("strategy.config."))

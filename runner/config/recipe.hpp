@@ -103,7 +103,7 @@ struct Recipe {
     bool gated_mlp = true;
     std::optional<double> attention_scale;      ///< factor of scores; default 1 / sqrt(head_dim)
     double attention_softcap = 0;               ///< scores s become cap * tanh(s / cap); 0: no cap
-    double logits_softcap = 0;                  ///< the same for logits
+    double logits_softcap = 0;                  ///< cap of logits, as for scores; 0: no cap
     int64_t sliding_window = 0;                 ///< keys that a query of a windowed layer sees; 0: all before it
     std::vector<std::string> layer_types = {};  ///< sliding_attention or full_attention, repeated over the layers
     double rope_theta = 10000.0;
@@ -253,8 +253,8 @@ struct Recipe {
   /// `[strategy]` as written. This library knows no strategies; runner/selection resolves the name and the options.
   struct Strategy {
     std::string name = "auto";
-    /// The same as tensor, pipeline, context and data in devices.mesh. Two can be `automatic`: tensor the devices of a node, and data what
-    /// is left over.
+    /// The sizes of tensor, pipeline, context and data, as in devices.mesh. Two can be `automatic`: tensor the devices of a node, and data
+    /// what is left over.
     std::optional<int64_t> tensor_parallel_size = {}, pipeline_parallel_size = {}, context_parallel_size = {},
                            data_parallel_size = {};
     /// Ranks of the tensor axis also divide the rows between the products; default true.
@@ -310,8 +310,7 @@ struct Recipe {
 
   struct Optimizer {
     std::string name = "adamw";
-    double lr = 1e-3;
-    double weight_decay = 0.01;
+    double lr = 1e-3, weight_decay = 0.01;
     std::vector<double> betas = {0.9, 0.999};  ///< of adamw; the reader sets the default of the optimizer
     double eps = 1e-8;
     double momentum = 0.0;
@@ -321,6 +320,7 @@ struct Recipe {
       std::optional<double> lr, weight_decay;
       std::optional<std::vector<std::string>> params;  ///< several globs, instead of `pattern`
       std::optional<double> lr_factor = {};            ///< of optimizer.lr, instead of `lr`
+      nlohmann::json own = nlohmann::json::object();   ///< `name` and options, if set (config/group_optimizer.hpp)
       std::vector<std::string> patterns() const {
         return pattern ? std::vector{*pattern} : params.value_or(std::vector<std::string>());
       }

@@ -1,10 +1,10 @@
 #include "runner/config/recipe_builder.hpp"
 
 #include "runner/base/text.hpp"
+#include "runner/config/group_optimizer.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/value_check.hpp"
-#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -163,11 +163,12 @@ Recipe build_recipe(const Layer& layer, const std::string& file, std::vector<Dia
     json value = dotted == "strategy.name" ? script_at(located) : located.value;
     if (convert(*key, value, located, diagnostics)) key->set(recipe, value);
   }
-  const auto* optimizer = find_optimizer(recipe.optimizer.name);
-  if (optimizer && !value_of(layer, "optimizer.betas"))
-    recipe.optimizer.betas = {optimizer->betas.begin(), optimizer->betas.end()};
-  if (optimizer && !value_of(layer, "optimizer.momentum")) recipe.optimizer.momentum = optimizer->momentum;
-  if (optimizer && !value_of(layer, "optimizer.nesterov")) recipe.optimizer.nesterov = optimizer->nesterov;
+  if (const auto* optimizer = find_optimizer(recipe.optimizer.name)) {
+    const auto defaults = defaults_of(*optimizer);
+    if (!value_of(layer, "optimizer.betas")) recipe.optimizer.betas = defaults.betas;
+    if (!value_of(layer, "optimizer.momentum")) recipe.optimizer.momentum = defaults.momentum;
+    if (!value_of(layer, "optimizer.nesterov")) recipe.optimizer.nesterov = defaults.nesterov;
+  }
   if (recipe.devices.elastic() && !value_of(layer, "devices.num_nodes"))
     recipe.devices.num_nodes = recipe.devices.least_nodes();
   if (recipe.train.loss && recipe.data.target_type == "auto")

@@ -1,7 +1,7 @@
 // The keys of [run], [strategy], [selection] and [hooks].
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
-#include "strategies/mesh/context_form.hpp"
+#include "strategies/mesh/mesh.hpp"
 #include "strategies/pipeline/schedule.hpp"
 
 // The rows of the tables are wrapped by hand.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/toml_source.hpp"
@@ -24,7 +25,7 @@ size_t offset_of(const std::string& text, const toml::source_position& position)
   for (auto line = position.line; line > 1 && at < text.size(); --line) at = text.find('\n', at) + 1;
   for (auto column = position.column; column > 1 && at < text.size(); --column) {
     ++at;
-    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) ++at;
+    while (at < text.size() && unicode::continues(text[at])) ++at;
   }
   return at;
 }

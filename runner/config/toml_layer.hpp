@@ -2,16 +2,39 @@
 #pragma once
 #include <vector>
 
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/foreign_names.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/layer.hpp"
 #include "runner/config/toml_source.hpp"
-#include "runner/config/translation.hpp"
 
 namespace runner {
+
+/// Names of other tools in a layer: replaced by the keys that they mean, accepted with a note, or refused.
+class Translation {
+ public:
+  /// `names`: see find_foreign_name(). Mistakes go to `diagnostics`.
+  Translation(FindName names, std::vector<Diagnostic>& diagnostics) : names_(names), diagnostics_(diagnostics) {}
+
+  /// Whether translate() handles "section.name", or ".name" outside the sections.
+  bool knows(const std::string& dotted) const { return find(dotted) != nullptr; }
+
+  /// Translates the names in `own`. `below`: the layers below it.
+  void translate(Layer& own, const Layer& below);
+
+ private:
+  const ForeignName* find(const std::string& dotted) const;
+  /// `family`: model.name.
+  void translate(Layer& own, const std::string& dotted, const ForeignName& foreign, const std::string& family);
+
+  FindName names_;
+  std::vector<Diagnostic>& diagnostics_;
+};
 
 class TomlLayer {
  public:
   /// `names`: of other tools, see find_foreign_name(). Mistakes go to `diagnostics`: unknown names, unset variables.
-  TomlLayer(const ForeignNames& names, const Translation& translation, std::vector<Diagnostic>& diagnostics)
+  TomlLayer(FindName names, const Translation& translation, std::vector<Diagnostic>& diagnostics)
       : names_(names), translation_(translation), diagnostics_(diagnostics) {}
 
   /// Expands ${env:NAME}. Names of other tools stay as they are, those outside the sections as ".name". `folder`: relative paths in
@@ -26,7 +49,7 @@ class TomlLayer {
   std::string expand(const std::string& text, const Origin& place, const std::string& section);
   void problem(const Origin& place, const std::string& code, const std::string& message, const std::string& section);
 
-  const ForeignNames& names_;
+  FindName names_;
   const Translation& translation_;
   std::vector<Diagnostic>& diagnostics_;
 };

@@ -102,6 +102,10 @@ json resolved(const json& row, const json& rows, const json& base) {
 
 }  // namespace
 
+json parse_names(std::string_view text, std::string_view name) {
+  return to_json(toml::parse(text, fmt::format("schemas/names/{}.toml", name)));
+}
+
 const ToolName* ToolNames::find(const std::string& name) const {
   if (const auto found = names.find(name); found != names.end()) return &found->second;
   for (const auto& other : tool_names())
@@ -113,8 +117,7 @@ const std::vector<ToolNames>& tool_names() {
   static const std::vector<ToolNames> all = [] {
     std::vector<ToolNames> tools;
     std::map<std::string, json> rows;
-    for (const auto& [tool, text] : names_files)
-      rows[std::string(tool)] = to_json(toml::parse(text, fmt::format("schemas/names/{}.toml", tool)));
+    for (const auto& [tool, text] : names_files) rows[std::string(tool)] = parse_names(text, tool);
     for (const auto& [tool, text] : names_files) {
       const json& file = rows[std::string(tool)];
       ToolNames names{.tool = std::string(tool),
@@ -139,11 +142,14 @@ const ToolNames* tool_with_section(const std::string& name) {
   return nullptr;
 }
 
-const ForeignName* find_tool_name(const std::string& name) {
+bool has_row(std::string_view text, const std::string& name) {
   const bool plain = name.find('.') == std::string::npos;
-  const std::string row = plain ? "\n" + name + " = {" : "\n\"" + name + "\" = {";
+  return text.find(plain ? "\n" + name + " = {" : "\n\"" + name + "\" = {") != std::string_view::npos;
+}
+
+const ForeignName* find_tool_name(const std::string& name) {
   for (size_t at = 0; at < names_files.size(); ++at) {
-    if (names_files[at].text.find(row) == std::string_view::npos) continue;
+    if (!has_row(names_files[at].text, name)) continue;
     const auto& names = tool_names()[at].names;
     if (const auto found = names.find(name); found != names.end() && !found->second.file_only)
       return &found->second.name;

@@ -1,4 +1,4 @@
-// The names of other tools, from schemas/names: one file for each tool. schemas/names/README.md describes the rows.
+// The names in other tools' files, from schemas/names: one file for each tool. schemas/names/README.md describes the rows.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,6 +14,13 @@ struct NamesFile {
   std::string_view tool, text;
 };
 extern const std::vector<NamesFile> names_files;
+/// Files with rows of other kinds: arguments.toml, strategies.toml and deepspeed.toml (generated).
+extern const std::string_view arguments_text, strategies_text, deepspeed_text;
+
+/// Whether a text of schemas/names has a row of this name. Parses nothing.
+bool has_row(std::string_view text, const std::string& name);
+/// The content of a file of schemas/names. `name`: of the file, without its end.
+nlohmann::json parse_names(std::string_view text, std::string_view name);
 
 /// How a value becomes the value of the recipe's key. The last four need more than the value.
 enum class NameConversion { same, positive, whole, list, first, second, hint, steps, decay, datasets };

@@ -70,14 +70,12 @@ void add_train(std::vector<Key>& keys) {
   Adder add(keys, "train", &Recipe::train);
   using R = Recipe::Train;
   add({.name = "max_steps",
-       .type = T::integer,
        .help = "Optimizer steps. The first limit that is reached ends the training: max_steps, max_epochs or max_time.",
        .minimum = 1},
       &R::max_steps);
   add({.name = "max_epochs", .type = T::integer, .help = "Passes over the training data.",
        .minimum = 1}, &R::max_epochs);
   add({.name = "max_time",
-       .type = T::duration,
        .help = "Limit on the training time, for example \"1d12h\" or \"01:12:00:00\"."},
       &R::max_time);
   add({.name = "global_batch_size", .type = T::integer, .help = "Sequences in one optimizer step, over all ranks.",

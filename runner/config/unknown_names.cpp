@@ -52,7 +52,7 @@ std::string line_for(const ForeignName& foreign, const nlohmann::json& value) {
 }  // namespace
 
 void answer_unknown(Diagnostic& diagnostic, const std::string& name, const nlohmann::json& value,
-                    const std::vector<std::string>& known, const std::string& in_help, const ForeignNames& names) {
+                    const std::vector<std::string>& known, const std::string& in_help, FindName names) {
   diagnostic.allowed = known;
   const auto* own = find_foreign_name(diagnostic.section + "." + name, names);
   const auto* foreign = own ? own : find_foreign_name(name, names);
@@ -66,7 +66,7 @@ void answer_unknown(Diagnostic& diagnostic, const std::string& name, const nlohm
 }
 
 Diagnostic unknown_section(const std::string& name, bool table, const nlohmann::json& value, const Origin& place,
-                           const ForeignNames& names) {
+                           FindName names) {
   Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name)};
   const auto* tool = table ? tool_with_section(name) : nullptr;
   if (tool) {
@@ -86,7 +86,7 @@ Diagnostic unknown_section(const std::string& name, bool table, const nlohmann::
 }
 
 Diagnostic unknown_key(const std::string& section, const std::string& name, const nlohmann::json& value,
-                       const Origin& place, const ForeignNames& names) {
+                       const Origin& place, FindName names) {
   std::vector<std::string> here;
   for (const auto& key : key_table())
     if (key.section == section) here.push_back(key.name);
@@ -99,7 +99,7 @@ Diagnostic unknown_key(const std::string& section, const std::string& name, cons
   return diagnostic;
 }
 
-Diagnostic unknown_removal(const std::string& name, const Origin& place, const ForeignNames& names) {
+Diagnostic unknown_removal(const std::string& name, const Origin& place, FindName names) {
   auto all = section_names();
   for (const auto& key : key_table()) all.push_back(key.dotted());
   Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", name)};

@@ -7,9 +7,9 @@
 
 namespace runner {
 
-/// Of every task: val_accuracy, val_top5_accuracy, val_f1, val_auc, val_mae, val_r2.
+/// The metrics of all tasks: val_accuracy, val_top5_accuracy, val_f1, val_auc, val_mae, val_r2.
 const std::vector<std::string>& all_validation_metrics();
-/// Those of train.loss and model.num_labels; of language models none. All that are possible while these are not known.
+/// The metrics for train.loss and model.num_labels; none for language models. All that are possible while these are not known.
 std::vector<std::string> validation_metrics(const Recipe& recipe);
 
 }  // namespace runner

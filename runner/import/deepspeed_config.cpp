@@ -153,7 +153,7 @@ void DeepSpeedTranslator::note_automatic() {
   const LocatedJson* first = nullptr;
   for (const auto& [key, node] : automatic_) {
     const auto* own = find_key(key->target);
-    // Of the global batch and the number of micro-batches, one follows from the other.
+    // The global batch follows from the number of micro-batches, or the number from the global batch.
     auto known_batch = [&](const char* path, const char* target) { return at(path) || given_(target); };
     const bool follows =
         (key->target == "train.global_batch_size" &&

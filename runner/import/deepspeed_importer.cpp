@@ -1,7 +1,10 @@
 // DeepSpeed's part in reading a recipe: strategies with a configuration, options that are "auto", and DeepSpeed's keys that are
 // written as keys of a recipe.
+#include <algorithm>
+
 #include "runner/base/text.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/tool_names.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
 
@@ -12,7 +15,7 @@ namespace {
 /// The meaning of a DeepSpeed key that is ignored, refused, or has only one supported value.
 ForeignName name_of(const std::string& name, const DeepSpeedKey& key) {
   if (key.fate == DeepSpeedKey::Fate::ignored) return ForeignName::accepted(name, "nothing to do: " + key.note);
-  if (key.fate == DeepSpeedKey::Fate::refused) return ForeignName::refused(name, key.note);
+  if (key.fate == DeepSpeedKey::Fate::refused) return {.name = name, .refusal = key.note};
   return {.name = name,
           .meaning = ForeignName::one_of({key.default_value}),
           .note = "already the case here: " + key.note,
@@ -23,6 +26,9 @@ ForeignName name_of(const std::string& name, const DeepSpeedKey& key) {
 ForeignName without_effect(const std::string& name, const std::string& key) {
   return ForeignName::accepted(name, "nothing to do: " + find_deepspeed_key(key)->note);
 }
+
+/// The names below that are not in schemas/names/deepspeed.toml.
+constexpr std::string_view own_names[] = {"logging_batch_size_per_gpu", "sparse_as_dense", "drop_last"};
 
 ForeignNames make_names() {
   std::vector<ForeignName> names = {
@@ -80,9 +86,13 @@ class DeepSpeedImporter final : public Importer {
 
 const char* const deepspeed_needed = "`config` needs a strategy with a name of DeepSpeed: name = \"deepspeed\"";
 
-const ForeignNames& deepspeed_names() {
+const ForeignName* find_deepspeed_name(const std::string& name) {
+  const bool is_own = std::ranges::find(own_names, name) != std::end(own_names);
+  if (!is_own && deepspeed_text.find(name + "\"") == std::string_view::npos)
+    return nullptr;  // nothing is parsed for it
   static const ForeignNames names = make_names();
-  return names;
+  const auto found = names.find(name);
+  return found == names.end() ? nullptr : &found->second;
 }
 
 const Importer& deepspeed_importer() {

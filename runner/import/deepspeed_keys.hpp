@@ -23,7 +23,7 @@ struct DeepSpeedKey : Option {
   };
   Fate fate = Fate::handled;
   std::string path = "";  ///< "zero_optimization.stage"
-  /// Of `handled`: the recipe's key that sets the value if it is "auto". Empty: it is `default_value`.
+  /// The recipe's key that sets the value of a `handled` key if it is "auto". Empty: it is `default_value`.
   std::string target = "";
   std::string old_name_of = "";  ///< deprecated: the path of the key that replaces it
   bool open = false;             ///< a block whose keys are not checked

@@ -3,7 +3,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/import/deepspeed_translator.hpp"
-#include "strategies/mesh/context_form.hpp"
+#include "strategies/mesh/mesh.hpp"
 
 namespace runner {
 

@@ -11,7 +11,7 @@
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
 #include "runner/import/recipe_sections.hpp"
-#include "strategies/mesh/context_form.hpp"
+#include "strategies/mesh/mesh.hpp"
 
 namespace runner {
 

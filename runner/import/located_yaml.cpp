@@ -4,7 +4,6 @@
 #include <yaml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 
@@ -27,15 +26,11 @@ json plain_scalar(const std::string& text) {
   if (word.empty() || word == "~" || word == "null") return nullptr;
   if (word == "true" || word == "yes" || word == "on") return true;
   if (word == "false" || word == "no" || word == "off") return false;
-  const char* begin = text.data() + (text.front() == '+' ? 1 : 0);
-  const char* end = text.data() + text.size();
-  int64_t whole = 0;
-  if (const auto [at, error] = std::from_chars(begin, end, whole); error == std::errc() && at == end) return whole;
+  const auto written = std::string_view(text).substr(text.front() == '+' ? 1 : 0);
+  if (const auto whole = parse_number<int64_t>(written)) return *whole;
   const bool digits =
       text.find_first_of("0123456789") != std::string::npos && text.find_first_of("nN") == std::string::npos;
-  double number = 0;
-  if (const auto [at, error] = std::from_chars(begin, end, number); digits && error == std::errc() && at == end)
-    return number;
+  if (const auto number = parse_number<double>(written); digits && number) return *number;
   return text;
 }
 

@@ -157,7 +157,7 @@ class ToolTranslator {
     static const std::map<std::string, const char*> layouts = {
         {"alpaca", "alpaca"}, {"sharegpt", "sharegpt"}, {"chat_template", "messages"}, {"completion", "text"}};
     json files = json::array();
-    std::set<std::string> format, layout;
+    std::set<std::string> format, layout, types;
     for (const auto& entry : node.value.is_array() ? node.value : json::array({node.value})) {
       const std::string file = entry.is_string() ? entry.get<std::string>()
                                : entry.is_object() && entry.contains("path") && entry["path"].is_string()
@@ -175,6 +175,8 @@ class ToolTranslator {
       format.insert(suffix->second);
       const std::string type =
           entry.is_object() && entry.contains("type") && entry["type"].is_string() ? entry["type"] : "";
+      types.insert(type);
+      list_untranslated(entry, file, node, path);
       if (const auto found = layouts.find(type); found != layouts.end())
         layout.insert(found->second);
       else if (!type.empty())
@@ -186,8 +188,20 @@ class ToolTranslator {
     if (files.empty()) return false;
     set(key, files, node, path);
     if (format.size() == 1) set("data.format", *format.begin(), node, path);
-    if (layout.size() == 1) set("data.layout", *layout.begin(), node, path);
+    if (format.size() > 1) note(node, path, "not translated: data.format is the same for all files");
+    if (types.size() > 1) note(node, path, "not translated: `type`: data.layout is the same for all files");
+    if (types.size() == 1 && layout.size() == 1) set("data.layout", *layout.begin(), node, path);
     return true;
+  }
+
+  /// Notes what read_datasets() does not read of an entry.
+  void list_untranslated(const json& entry, const std::string& file, const LocatedJson& node, const std::string& path) {
+    std::vector<std::string> names;
+    if (!entry.is_object()) return;
+    for (const auto& [name, value] : entry.items())
+      if (name != "path" && (name != "type" || !value.is_string()) && !has_no_value(value))
+        names.push_back(fmt::format("`{}`", name));
+    if (!names.empty()) note(node, path, fmt::format("{}: not translated: {}", file, runner::join(names, ", ")));
   }
 
   /// Values that depend on others.
@@ -200,7 +214,11 @@ class ToolTranslator {
         note(*node, path, fmt::format("not translated: {}", row->name.refusal));
         continue;
       }
-      set(row->name.key, std::llround(node->value.get<double>() * all), *node, path);
+      const double share = node->value.get<double>() * all;
+      const double count = row->as == NameConversion::decay ? std::round(share)
+                           : tool_.tool == "axolotl"        ? std::trunc(share)
+                                                            : std::ceil(share);  // each as its tool does
+      set(row->name.key, static_cast<int64_t>(count), *node, path);
       if (row->as == NameConversion::decay) set("lr_scheduler.name", "wsd", *node, path);
     }
     if (epochs && steps && tool_.tool != "lightning") {

@@ -89,7 +89,7 @@ void Arrivals::hear(std::vector<Arrival>& arrivals) {
   std::erase_if(strangers_, [](const Stranger& stranger) { return !stranger.socket.is_open(); });
 }
 
-/// One address with many connections does not push out those of others.
+/// Closes the oldest stranger of the address that has most of them, so that it does not push out those of other addresses.
 void Arrivals::close_one() {
   std::map<std::string, size_t> counts;
   for (const auto& stranger : strangers_) ++counts[stranger.address];

@@ -22,7 +22,7 @@ struct Arrival {
 /// closed. A supervisor that is closed this way connects again.
 class Arrivals {
  public:
-  /// What take() does if this process has no free descriptors or memory for another connection, and no stranger that it can close.
+  /// The behaviour of take() if this process has no free descriptors or memory for another connection, and no stranger that it can close.
   enum class WhenFull {
     fail,  ///< throws, because otherwise the other supervisors would be reported as missing
     warn   ///< warns once, while a run trains

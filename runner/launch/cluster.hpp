@@ -1,5 +1,5 @@
-// Cluster environments: which launcher started this process, and which ranks it supervises. Each environment has one file
-// (torchrun.cpp, slurm.cpp, ...) and is either detected or selected by name.
+// Cluster environments: which launcher started this process, and which ranks it supervises. An environment
+// (launchers.cpp, slurm.cpp, lsf.cpp) is either detected or selected by name.
 #pragma once
 #include <functional>
 #include <optional>
@@ -62,8 +62,9 @@ struct NodeOptions {
 /// plug-in has set the nodes.
 void apply_node_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
-/// The same for an elastic run that starts with `num_nodes` nodes. `--node-rank 0` makes this node the leader; the leader numbers the
-/// others, which have the place of node 1 until then. Throws Error(usage) under a launcher, with a plug-in, or without --master-addr.
+/// Completes the placement of an elastic run that starts with `num_nodes` nodes, with `devices_per_node` local ranks on each.
+/// `--node-rank 0` makes this node the leader; the leader numbers the others, which have the place of node 1 until then. Throws
+/// Error(usage) under a launcher, with a plug-in, or without --master-addr.
 void apply_elastic_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
 /// Checks that the placement of a launcher or a plug-in agrees with the recipe (tasks per node = devices, WORLD_SIZE = nodes x devices, ...)

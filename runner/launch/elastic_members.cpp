@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/log.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/first_cause.hpp"
 #include "runner/launch/member.hpp"

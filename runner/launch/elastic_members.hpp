@@ -40,7 +40,7 @@ class ElasticMembers : public Members {
   std::vector<std::string> take_part(int nodes);
   /// SupervisorHooks::end_newcomer.
   bool end_newcomer(int rank, const Outcome& failure);
-  /// As in Members, also for those that wait.
+  /// Sends the run's outcome to all members, and to those that wait, which then end with the same outcome.
   void end(const Outcome& outcome);
 
  private:

@@ -1,8 +1,6 @@
 // A parser for Slurm's bracket notation.
 #include "runner/launch/hostlist.hpp"
 
-#include <charconv>
-
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 
@@ -12,9 +10,9 @@ namespace {
 
 constexpr int hosts_max = 1 << 20;  ///< a larger range is an error; the limit bounds the memory used
 
-bool parse_number(std::string_view text, int& number) {
-  auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && stop == text.data() + text.size() && number >= 0;
+bool read_count(std::string_view text, int& number) {
+  number = parse_number<int>(text).value_or(-1);
+  return number >= 0;
 }
 
 /// "host[5-9,12],other" -> "host[5-9,12]" and "other": commas inside brackets do not separate.
@@ -39,7 +37,7 @@ bool expand_ranges(std::string_view ranges, std::vector<std::string>& numbers) {
     size_t dash = range.find('-');
     std::string first = range.substr(0, dash), last = dash == std::string::npos ? first : range.substr(dash + 1);
     int from = 0, to = 0;
-    if (!parse_number(first, from) || !parse_number(last, to) || to < from || to - from >= hosts_max) return false;
+    if (!read_count(first, from) || !read_count(last, to) || to < from || to - from >= hosts_max) return false;
     for (int i = from; i <= to; ++i) numbers.push_back(fmt::format("{:0{}}", i, first.size()));
   }
   return true;
@@ -75,9 +73,9 @@ std::vector<int> expand_counts(std::string_view text) {
   for (const std::string& part : split(text, ',')) {
     size_t open = part.find("(x");
     int count = 0, times = 1;
-    bool ok = parse_number(std::string_view(part).substr(0, open), count);
+    bool ok = read_count(std::string_view(part).substr(0, open), count);
     if (ok && open != std::string::npos)
-      ok = part.back() == ')' && parse_number(std::string_view(part).substr(open + 2, part.size() - open - 3), times);
+      ok = part.back() == ')' && read_count(std::string_view(part).substr(open + 2, part.size() - open - 3), times);
     if (!ok || times > hosts_max)
       throw environment_error("cannot read the counts \"{}\": expected numbers such as 2(x3),1", text);
     counts.insert(counts.end(), static_cast<size_t>(times), count);

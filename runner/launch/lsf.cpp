@@ -12,7 +12,7 @@ namespace runner {
 
 namespace {
 
-constexpr const char* title = "LSF's jsrun";
+constexpr const char* lsf_title = "LSF's jsrun";
 
 bool detect_lsf(const Environment& environment) {
   return environment("LSB_JOBID") && environment("LSB_DJOB_RANKFILE") && environment("JSM_NAMESPACE_SIZE");
@@ -22,7 +22,8 @@ bool detect_lsf(const Environment& environment) {
 /// line is the launch node, which is skipped.
 std::vector<std::string> compute_hosts(const Variables& variables) {
   auto path = variables.text({"LSB_DJOB_RANKFILE"});
-  if (!path) throw environment_error("LSB_DJOB_RANKFILE is not set; {} sets it: is this process started by it?", title);
+  if (!path)
+    throw environment_error("LSB_DJOB_RANKFILE is not set; {} sets it: is this process started by it?", lsf_title);
   std::ifstream file(*path);
   std::vector<std::string> hosts;
   bool launch_node = true;
@@ -51,7 +52,7 @@ int own_index(const std::vector<std::string>& hosts, const Variables& variables)
 }
 
 Placement read_lsf(const Environment& environment) {
-  Variables variables(environment, title);
+  Variables variables(environment, lsf_title);
   Placement placement;
   placement.cluster = "lsf";
   placement.launched = true;
@@ -72,7 +73,7 @@ Placement read_lsf(const Environment& environment) {
 
 const ClusterEnvironment lsf_environment{
     .name = "lsf",
-    .title = title,
+    .title = lsf_title,
     .nodes_option = "jsrun --nrs={}",
     .ranks_option = "jsrun --tasks_per_rs={}",
     .block_option = "jsrun --tasks_per_rs={} --launch_distribution=packed",

@@ -1,4 +1,4 @@
-// What the leader knows of another supervisor, and the workers that it controls through it. members.hpp describes the protocol.
+// The leader's knowledge of another supervisor, and the workers that it controls through it. members.hpp describes the protocol.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,9 +17,9 @@ namespace runner {
 /// One supervisor with its unread messages, sorted by rank. What one of them sends is bounded, so that it can neither keep the leader from
 /// the others nor fill its memory: the rest waits at the sender, and whoever fills an inbox is lost.
 struct Member {
-  /// Of one call of receive(). The message that reaches the bytes is still taken.
+  /// The most that one call of receive() reads. The message that reaches the bytes is still taken.
   static constexpr size_t messages_at_once = 1000, bytes_at_once = 1 << 20;
-  /// Of events that no worker reads: of a node that waits, or of a worker that has ended.
+  /// The most that an inbox holds of events that no worker reads: of a node that waits, or of a worker that has ended.
   static constexpr size_t events_of_inbox = 10'000, bytes_of_inbox = 8 << 20;
   static constexpr size_t signals_kept = 16;  ///< further ones say nothing new
 

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/loopback.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/arrivals.hpp"
 #include "runner/launch/member.hpp"

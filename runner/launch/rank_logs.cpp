@@ -1,6 +1,5 @@
 #include "runner/launch/rank_logs.hpp"
 
-#include <charconv>
 #include <fstream>
 
 #include "runner/base/log_heading.hpp"
@@ -27,10 +26,9 @@ std::map<int, fs::path> rank_logs(const fs::path& run_dir) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(run_dir / "logs", error)) {
     const std::string name = entry.path().filename().string(), begin = "rank-", end = ".log";
-    int rank = 0;
     if (!name.starts_with(begin) || !name.ends_with(end)) continue;
-    const auto [last, failed] = std::from_chars(name.data() + begin.size(), name.data() + name.size(), rank);
-    if (failed == std::errc() && last == name.data() + name.size() - end.size()) logs[rank] = entry.path();
+    const auto digits = std::string_view(name).substr(begin.size(), name.size() - begin.size() - end.size());
+    if (const auto rank = parse_number<int>(digits)) logs[*rank] = entry.path();
   }
   return logs;
 }

@@ -1,4 +1,4 @@
-// What a node checks before it runs what the leader's run folder names, if no secret says who the leader is.
+// The checks of a node before it runs what the leader's run folder names, if no secret says who the leader is.
 #pragma once
 #include <sys/types.h>
 

@@ -18,7 +18,7 @@ namespace runner {
 
 namespace {
 
-constexpr const char* title = "Slurm";
+constexpr const char* slurm_title = "Slurm";
 
 /// Whether a step id is not from srun: extern, batch and interactive steps (slurm.h counts down from 0xfffffffe).
 bool special_step(const std::string& step) { return step.size() == 10 && step.starts_with("42949672"); }
@@ -48,7 +48,7 @@ int allocated_nodes(const Variables& variables) {
 }
 
 bool started_by_slurm(const Environment& environment) {
-  Variables variables(environment, title);
+  Variables variables(environment, slurm_title);
   if (!variables.text({"SLURM_JOB_ID", "SLURM_JOBID"})) return false;
   if (in_srun_step(variables)) {
     int tasks = variables.optional_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or(1);
@@ -60,7 +60,7 @@ bool started_by_slurm(const Environment& environment) {
 /// Whether mpirun or horovodrun, if one is detected, started this process inside the job: the process is in no step of srun, or in a step
 /// with fewer tasks than there are ranks. Such a step starts mpirun's daemons, one on each node.
 bool started_inside_job(const Environment& environment) {
-  Variables variables(environment, title);
+  Variables variables(environment, slurm_title);
   if (!in_srun_step(variables)) return true;
   const int tasks = variables.optional_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or(1);
   const auto ranks = variables.optional_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE"});
@@ -88,7 +88,7 @@ void check_consistent(const Variables& variables, const Placement& placement, co
 }
 
 Placement slurm_placement(const Environment& environment) {
-  Variables variables(environment, title);
+  Variables variables(environment, slurm_title);
   Placement placement;
   placement.cluster = "slurm";
   placement.launched = true;
@@ -123,7 +123,7 @@ Placement slurm_placement(const Environment& environment) {
 
 const ClusterEnvironment slurm_environment{
     .name = "slurm",
-    .title = title,
+    .title = slurm_title,
     .nodes_option = "--nodes={}",
     .ranks_option = "srun --ntasks-per-node={}",
     .block_option = "srun --ntasks-per-node={} --distribution=block",

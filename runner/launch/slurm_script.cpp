@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "runner/base/error.hpp"
 #include "runner/base/quoting.hpp"
@@ -156,11 +155,8 @@ std::string resuming_lines(const SlurmJob& job) {
 
 /// A number without sign, or nothing.
 std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t number = 0;
-  const auto end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (text.empty() || text.size() > 9 || error != std::errc() || stop != end || number < 0) return std::nullopt;
-  return number;
+  const auto number = text.size() > 9 ? std::nullopt : parse_number<int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
-
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
@@ -21,10 +19,8 @@ std::optional<int> Variables::optional_number(std::initializer_list<const char*>
   for (const char* name : names) {
     auto value = environment_(name);
     if (!value || value->empty()) continue;
-    int number = 0;
-    const char* end = value->data() + value->size();
-    auto [stop, error] = std::from_chars(value->data(), end, number);
-    if (error != std::errc() || stop != end || number < 0)
+    const auto number = parse_number<int>(*value);
+    if (!number || *number < 0)
       throw environment_error("{}=\"{}\" is not a whole number >= 0 ({} sets it)", name, *value, title_);
     return number;
   }

@@ -14,7 +14,7 @@ class Variables {
 
   /// The value of the first of `names` that is set and not empty.
   std::optional<std::string> text(std::initializer_list<const char*> names) const;
-  /// The same as an integer >= 0. Throws Error(environment) if none is set or the value is invalid.
+  /// The value of the first of `names` that is set, as an integer >= 0. Throws Error(environment) if none is set or the value is invalid.
   int number(std::initializer_list<const char*> names) const;
   std::optional<int> optional_number(std::initializer_list<const char*> names) const;
 

@@ -37,7 +37,7 @@ void answer_option(Diagnostic& diagnostic, const std::string& name, const Recipe
   diagnostic.allowed = known;
   diagnostic.suggestion = nearest(name, known);
   if (!diagnostic.suggestion)
-    answer_unknown(diagnostic, name, recipe.strategy.options.at(name), known, in_help, foreign_names());
+    answer_unknown(diagnostic, name, recipe.strategy.options.at(name), known, in_help, find_argument);
 }
 
 Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::string& name) {
@@ -62,7 +62,7 @@ Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::s
 void name_owners(std::vector<Diagnostic>& diagnostics) {
   for (auto& diagnostic : diagnostics) {
     const auto strategies = owners(diagnostic.name);
-    if (strategies.empty() || key_meant_by(diagnostic.name, foreign_names())) continue;
+    if (strategies.empty() || key_meant_by(diagnostic.name, find_argument)) continue;
     diagnostic.message += fmt::format(": it is an option of {}", join_or(strategies));
     diagnostic.suggestion = "strategy." + diagnostic.name;
     diagnostic.section = "strategy";
@@ -240,19 +240,13 @@ bool takes(const Entry& entry, const std::string& option) {
   return find_option(entry.options, option) || (entry.distributed && find_option(common_options(), option));
 }
 
-const ForeignNames& foreign_names() {
-  static const ForeignNames all = [] {
-    ForeignNames names;
-    for (const auto& entry : catalog())
-      for (const auto& name : entry.foreign_names) names.emplace(name.name, name);
-    names.insert(deepspeed_names().begin(), deepspeed_names().end());
-    return names;
-  }();
-  return all;
+const ForeignName* find_argument(const std::string& name) {
+  const auto* argument = find_strategy_argument(name);
+  return argument ? argument : find_deepspeed_name(name);
 }
 
 ReaderHelp reader_help() {
-  return {.evaluate = lua::evaluate_recipe, .importer = &deepspeed_importer(), .names = &foreign_names()};
+  return {.evaluate = lua::evaluate_recipe, .importer = &deepspeed_importer(), .names = find_argument};
 }
 
 const std::vector<StrategyOption>& common_options() {
@@ -353,19 +347,6 @@ std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& 
   return notes;
 }
 
-namespace {
-
-/// Also calls the functions of a strategy in Lua. Trusted scripts are not called without need: they could write files.
-void check_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  const size_t before = diagnostics.size();
-  const auto resolved = resolve_strategy(recipe, diagnostics);
-  const bool scripted = lua::names_script(recipe.strategy.name) || recipe.strategy.options.contains("registry");
-  if (!scripted || !resolved.entry || diagnostics.size() > before || recipe.hooks.trusted) return;
-  check_script_calls(recipe, with_defaults(resolved.entry->options, resolved.options), diagnostics);
-}
-
-}  // namespace
-
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further) {
   return load_whole_layered_recipe(file, {overrides}, further);
@@ -375,7 +356,7 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
   auto check = [&](const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
     name_owners(diagnostics);
     if (lengths_are_sound(diagnostics)) check_lengths(recipe, diagnostics);
-    check_strategy(recipe, diagnostics);
+    resolve_strategy(recipe, diagnostics);
     if (lengths_are_sound(diagnostics)) check_division(recipe, given_mesh(recipe), diagnostics);
     lua::check_hooks(recipe, diagnostics);
     if (further) further(recipe, diagnostics);

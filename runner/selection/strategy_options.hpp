@@ -27,16 +27,16 @@ bool takes(const Entry& entry, const std::string& option);
 /// wrong type, value that is not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// The names of other tools that strategies and DeepSpeed's importer know.
-const ForeignNames& foreign_names();
-/// What the reader needs to read a recipe as load_whole_recipe() does.
+/// Finds a name among those of other tools that strategies and DeepSpeed's importer know.
+const ForeignName* find_argument(const std::string& name);
+/// The help that the reader needs to read a recipe as load_whole_recipe() does.
 ReaderHelp reader_help();
 
 /// load_recipe() that also reports mistakes in [strategy], in hooks, those of lengths.hpp, and those that `further` finds.
 /// `file` may end in ".lua": see runner/lua/recipe_file.hpp.
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further = {});
-/// The same with overrides of several commands.
+/// load_whole_recipe() with overrides of several commands.
 Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& overrides,
                                  const RecipeCheck& further = {});
 

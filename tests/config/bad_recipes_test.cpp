@@ -13,7 +13,7 @@ namespace {
 
 std::string said_about(const std::string& file) {
   try {
-    load_recipe(file, {}, {}, {.names = &foreign_names()});
+    load_recipe(file, {}, {}, {.names = find_argument});
   } catch (const RecipeError& error) {
     return std::string(error.what()) + "\n";
   }

@@ -175,7 +175,7 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\", lr=\"x\"}]"}) ==
         "`lr` of the group \"*\" must be a number, not \"x\"");
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\"}]"}) ==
-        "the group \"*\" sets none of lr, lr_factor and weight_decay");
+        "the group \"*\" sets none of lr, lr_factor, weight_decay, name and the options of an optimizer");
 }
 
 TEST_CASE("a new strategy name drops the values that options of the old one set") {
@@ -427,7 +427,7 @@ TEST_CASE("every foreign name gives a note or an error, and every key that it st
                            "learning_rate",
                            "d_model"}) {
     INFO(name);
-    const auto* foreign = find_foreign_name(name, foreign_names());
+    const auto* foreign = find_foreign_name(name, find_argument);
     REQUIRE(foreign);
     CHECK((foreign->only_suggested || !foreign->note.empty() || !foreign->refusal.empty() || foreign->meaning));
     bool option = foreign->key.starts_with("strategy.");

@@ -3,6 +3,7 @@
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/group_optimizer.hpp"
 #include "runner/config/idle_switches.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -85,9 +86,33 @@ TEST_CASE("optimizers have the names of other tools, and defaults of their own")
         std::string::npos);
   CHECK(message("groups = [{ params = [\"a\"], lr = 1.0, lr_factor = 2.0 }]\n").find("has lr and lr_factor") !=
         std::string::npos);
+  CHECK(message("groups = [{ pattern = \"a\", name = \"sdg\" }]\n").find("did you mean `sgd`") != std::string::npos);
+  CHECK(message("groups = [{ pattern = \"a\", momentum = 0.5 }]\n")
+            .find("the group `a` sets momentum, which adamw does not read") != std::string::npos);
+  CHECK(message("groups = [{ pattern = \"a\", name = \"sgd\", nesterov = true }]\n").find("needs momentum above 0") !=
+        std::string::npos);
+  CHECK(message("groups = [{ pattern = \"a\", name = \"schedule_free_adamw\" }]\n").find("it averages weights") !=
+        std::string::npos);
   CHECK(read("[[optimizer.groups]]\nparams = [\"*.bias\", \"*norm*\"]\nweight_decay = 0.0\n")
             .optimizer.groups.front()
             .patterns() == std::vector<std::string>{"*.bias", "*norm*"});
+}
+
+TEST_CASE("a group has the options of [optimizer] or, for another optimizer, its defaults") {
+  const auto given = read(
+                         "[optimizer]\nname = \"adamw\"\nlr = 0.25\nbetas = [0.7, 0.8]\neps = 1e-5\ngroups = [{ "
+                         "pattern = \"a*\", eps = 1e-4 }, "
+                         "{ pattern = \"b\", lr = 1.0 }, { pattern = \"*\", name = \"muon\", ns_steps = 3 }]\n")
+                         .optimizer;
+  const auto same = optimizer_of(given, "ab"), common = optimizer_of(given, "b"), other = optimizer_of(given, "c");
+  CHECK(same.eps == 1e-4);
+  CHECK(same.betas == given.betas);
+  CHECK(common.eps == 1e-5);
+  CHECK(other.name == "muon");
+  CHECK(other.ns_steps == 3);
+  CHECK(other.momentum == 0.95);
+  CHECK(other.betas == std::vector{0.9, 0.999});
+  CHECK(other.lr == 0.25);
 }
 
 TEST_CASE("strategy.nvme_path is relative to the file that contains it") {
