@@ -14,20 +14,30 @@ std::string reducer_of(const ParallelPlan& plan) {
   return plan.reducer.name.empty() ? "a comm hook or a strategy in Lua" : "`" + plan.reducer.name + "`";
 }
 
+/// Where the recipe names the optimizer: `optimizer.name = "muon"`, or the group with its patterns.
+std::string setting_of(const Job& job, size_t optimizer) {
+  const std::string name = job.optimizer_at(optimizer).spec->name;
+  if (optimizer == 0) return fmt::format("optimizer.name = \"{}\"", name);
+  std::vector<std::string> patterns;
+  for (const auto& [pattern, number] : job.optimizer_patterns)
+    if (number == optimizer) patterns.push_back(pattern);
+  return fmt::format("optimizer.groups with name = \"{}\" for `{}`", name, join(patterns, ", "));
+}
+
 std::optional<std::string> refuse_tensor_axis(const Job& job, const ParallelPlan& plan) {
   if (job.mesh.size(Axis::tensor) == 1) return std::nullopt;
   if (plan.own_reducer)
     return reducer_of(plan) +
            " reduces gradients of complete parameters, so it cannot be combined with a tensor axis "
            "(tensor_parallel_size above 1): use ddp without ddp_comm_hook, fsdp or zero";
-  if (job.optimizer->reach != OptimizerSpec::Reach::element)
-    return fmt::format(
-        "optimizer.name = \"{}\" needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): "
-        "take {}",
-        job.optimizer->name,
-        job.optimizer->reach == OptimizerSpec::Reach::block ? "blocks of complete parameters" : "complete parameters",
-        join_or(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; })));
-  return std::nullopt;
+  const auto optimizer =
+      job.optimizer_that([](const auto& spec) { return spec.reach != OptimizerSpec::Reach::element; });
+  if (!optimizer) return std::nullopt;
+  const bool in_blocks = job.optimizer_at(*optimizer).spec->reach == OptimizerSpec::Reach::block;
+  return fmt::format(
+      "{} needs {}, so it cannot be combined with a tensor axis (tensor_parallel_size above 1): take {}",
+      setting_of(job, *optimizer), in_blocks ? "blocks of complete parameters" : "complete parameters",
+      join_or(optimizer_names([](const auto& spec) { return spec.reach == OptimizerSpec::Reach::element; })));
 }
 
 std::optional<std::string> refuse_context_axis(const Job& job, const ParallelPlan& plan) {
@@ -76,11 +86,27 @@ std::optional<std::string> refuse_conversion(const Job& job, const ParallelPlan&
 
 /// An update that overlaps with the next forward runs in another thread, which calls no collectives.
 std::optional<std::string> refuse_matrices(const Job& job, const ParallelPlan& plan) {
-  if (!job.optimizer->needs_matrix || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
+  const auto optimizer = job.optimizer_that([](const auto& spec) { return spec.needs_matrix != nullptr; });
+  if (!optimizer || plan.shards() == 1 || !plan.updates_beside()) return std::nullopt;
   return fmt::format(
-      "optimizer.name = \"{}\" needs sums over the ranks that share a parameter, which an update in host memory does "
-      "not make: use it without offload, or take \"{}\"",
-      job.optimizer->name, join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
+      "{} needs sums over the ranks that share a parameter, which an update in host memory does not make: use it "
+      "without offload, or take \"{}\"",
+      setting_of(job, *optimizer),
+      join(optimizer_names([](const auto& spec) { return !spec.needs_matrix; }), "\" or \""));
+}
+
+/// Refuses optimizers of groups if the plan has one rule for all elements of a buffer.
+std::optional<std::string> refuse_group_optimizers(const Job& job, const ParallelPlan& plan) {
+  const char* const form = plan.compiled                     ? "a compiled step updates"
+                           : plan.swap_use().state           ? "an update of state on NVMe streams"
+                           : plan.reducer.qadam_warmup       ? "algorithm = \"qadam\" reduces moments of"
+                           : plan.reducer.name == "hivemind" ? "peers of hivemind exchange"
+                                                             : nullptr;
+  if (job.group_optimizers.empty() || !form) return std::nullopt;
+  return fmt::format(
+      "{} all parameters by one rule, so groups of optimizer.groups cannot have an optimizer or options of their own: "
+      "remove `name` and the options, or use ddp, fsdp, or zero with state in memory",
+      form);
 }
 
 /// Replicas exchange parameters. The average of an optimizer follows from states that they do not exchange.
@@ -116,7 +142,7 @@ std::optional<std::string> refuse_adascale(const Job& job, const ParallelPlan& p
 
 std::optional<std::string> refuse_plan(const Job& job, const ParallelPlan& plan) {
   for (const auto& refuse : {refuse_tensor_axis, refuse_context_axis, refuse_pipeline_axis, refuse_averages,
-                             refuse_adascale, refuse_matrices, refuse_conversion})
+                             refuse_group_optimizers, refuse_adascale, refuse_matrices, refuse_conversion})
     if (auto why = refuse(job, plan)) return why;
   return std::nullopt;
 }

@@ -1,14 +1,15 @@
 #include "runner/checkpoint/fit.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/group_optimizer.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/models.hpp"
-#include "strategies/optimizer/optimizer_spec.hpp"
 
 namespace runner {
 
@@ -16,10 +17,20 @@ namespace {
 
 using nlohmann::json;
 
-/// The kinds of state tensors that an optimizer keeps for each parameter.
-std::vector<std::string> state_kinds(const json& settings) {
-  const auto* optimizer = find_optimizer(settings.at("optimizer.name"));
-  return optimizer ? optimizer->state_names(settings.value("optimizer.momentum", 0.0)) : std::vector<std::string>();
+/// The key of a list of all groups if one has an optimizer of its own. Only such a group has `name` and `momentum`.
+constexpr const char* groups_key = "optimizer.groups";
+
+/// The kinds of state tensors that optimizers keep for parameters.
+std::set<std::string> state_kinds(const json& settings) {
+  std::set<std::string> kinds;
+  const auto add = [&](const json& name, double momentum) {
+    if (const auto* optimizer = find_optimizer(name))
+      for (const auto& kind : optimizer->state_names(momentum)) kinds.insert(kind);
+  };
+  add(settings.at("optimizer.name"), settings.value("optimizer.momentum", 0.0));
+  for (const auto& group : settings.at(groups_key))
+    if (group.contains("name")) add(group["name"], group.value("momentum", 0.0));
+  return kinds;
 }
 
 json settings_in(const Checkpoint& checkpoint) { return checkpoint.state().value("settings", json::object()); }
@@ -63,10 +74,12 @@ WantedOf wanted_values() {
 }
 
 /// The state of this name, of parameters that have it.
-WantedOf wanted_states(const json& settings, const std::string& name) {
-  const auto* optimizer = find_optimizer(settings.at("optimizer.name"));
+WantedOf wanted_states(const Recipe::Optimizer& optimizer, const std::string& name) {
   return [=](const ParameterSpec& parameter) -> std::optional<Wanted> {
-    for (const auto& state : optimizer->states_for(parameter.shape, parameter.of_layer))
+    const auto own = optimizer_of(optimizer, parameter.name);
+    const auto& spec = *find_optimizer(own.name);
+    for (const auto& state :
+         spec.states_for(parameter.shape, parameter.of_layer, !spec.state_names(own.momentum).empty()))
       if (state.name == name) return Wanted{state.shape(parameter.shape), parameter.trainable};
     return std::nullopt;
   };
@@ -129,9 +142,19 @@ constexpr const char* other_optimizer_advice =
 
 json settings_of_tensors(const Recipe& resolved) {
   json settings = model_settings(resolved.model, outputs_of(resolved.model).value());
-  settings["optimizer.name"] = resolved.optimizer.name;
-  if (find_optimizer(resolved.optimizer.name)->states_need_momentum)
-    settings["optimizer.momentum"] = resolved.optimizer.momentum;
+  const auto add_optimizer = [](const Recipe::Optimizer& optimizer, const std::string& prefix, json& to) {
+    to[prefix + "name"] = optimizer.name;
+    if (find_optimizer(optimizer.name)->states_need_momentum) to[prefix + "momentum"] = optimizer.momentum;
+  };
+  add_optimizer(resolved.optimizer, "optimizer.", settings);
+  const auto& groups = resolved.optimizer.groups;
+  const auto has_own = [](const Recipe::Optimizer::Group& group) { return !group.own.empty(); };
+  // The others decide, too, which parameters belong to such a group: the first one that matches applies.
+  if (std::ranges::any_of(groups, has_own))
+    for (const auto& group : groups) {
+      json& made = settings[groups_key].emplace_back(json{{"params", group.patterns()}});
+      if (has_own(group)) add_optimizer(optimizer_of(resolved.optimizer, group), "", made);
+    }
   const auto& fine_tune = resolved.fine_tune;
   settings["fine_tune.method"] =
       fine_tune.adapts() ? fine_tune.method : "full";  // frozen parameters are compared one by one
@@ -154,7 +177,9 @@ std::vector<std::string> other_model(const Checkpoint& checkpoint, const Recipe:
 }
 
 std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& resolved, const ModelSpec& spec) {
-  const json before = settings_in(checkpoint), now = settings_of_tensors(resolved);
+  json before = settings_in(checkpoint), now = settings_of_tensors(resolved);
+  for (json* settings : {&before, &now}) settings->emplace(groups_key, json::array());
+  const bool same_groups = before[groups_key] == now[groups_key];
   auto problems = differences(before, now, "model.");
   for (const char* section : {"fine_tune.", "the weights", "the seed"})
     for (const auto& text : differences(before, now, section)) problems.push_back(text);
@@ -164,19 +189,23 @@ std::vector<std::string> check_fit(const Checkpoint& checkpoint, const Recipe& r
 
   compare_tensors(checkpoint, spec, "param/", wanted_values(), problems);
   if (!problems.empty()) refuse(checkpoint, problems, other_model_advice);
-  for (const auto& kind : state_kinds(now)) {
-    for (const auto& name : frozen_before(checkpoint, spec, "optimizer/" + kind + "/", wanted_states(now, kind)))
+  for (const auto& kind : same_groups ? state_kinds(now) : std::set<std::string>()) {
+    for (const auto& name :
+         frozen_before(checkpoint, spec, "optimizer/" + kind + "/", wanted_states(resolved.optimizer, kind)))
       problems.push_back(
           fmt::format("`{}` was frozen (model.frozen), so the checkpoint has no optimizer state of it", name));
     if (!problems.empty()) refuse(checkpoint, problems, frozen_advice);
   }
+  if (!same_groups) problems.push_back(difference(groups_key, now[groups_key], before[groups_key]));
+  const auto differing = problems.size();
   for (const auto& kind : state_kinds(now))
-    compare_tensors(checkpoint, spec, "optimizer/" + kind + "/", wanted_states(now, kind), problems);
-  if (!problems.empty()) refuse(checkpoint, problems, other_optimizer_advice);
+    compare_tensors(checkpoint, spec, "optimizer/" + kind + "/", wanted_states(resolved.optimizer, kind), problems);
+  if (problems.size() > differing) refuse(checkpoint, problems, other_optimizer_advice);
 
-  if (!before.contains("optimizer.name") || before["optimizer.name"] == now["optimizer.name"]) return {};
-  return {difference("optimizer.name", now["optimizer.name"], before["optimizer.name"]) +
-          "; it continues with the same moments"};
+  if (before.contains("optimizer.name") && before["optimizer.name"] != now["optimizer.name"])
+    problems.push_back(difference("optimizer.name", now["optimizer.name"], before["optimizer.name"]));
+  for (auto& note : problems) note += "; it continues with the same moments";
+  return problems;
 }
 
 }  // namespace runner

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "runner/base/text.hpp"
-#include "runner/selection/hook_memory.hpp"
+#include "runner/config/group_optimizer.hpp"
+#include "runner/lua/hook_set.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/pipeline_plan.hpp"
 #include "runner/selection/recompute.hpp"
@@ -17,6 +19,42 @@
 namespace runner {
 
 namespace {
+
+struct HookClaims {
+  explicit HookClaims(const Recipe& recipe) : hooks(recipe) {}
+  std::mutex mutex;
+  lua::HookSet hooks;
+};
+
+/// Tells the planner about the hooks of a recipe: the memory that they keep, from `memory` in their files.
+/// Sets `hooks` and `own_loss` of the job. Loads the hook files into a Lua state that `hooks` owns; several threads may call it. It
+/// is empty if no hook has `memory`. Throws RecipeError; `hooks` throws Error(usage).
+void describe_hooks(const Recipe& recipe, Job& described) {
+  if (lua::hook_sources(recipe).empty()) return;
+  auto claims = std::make_shared<HookClaims>(recipe);
+  described.own_loss = claims->hooks.has_loss();
+  if (described.own_loss && recipe.train.loss.value_or("cross_entropy") != "cross_entropy") {
+    Diagnostic diagnostic{
+        recipe.origin("hooks.files"), "contradiction",
+        fmt::format("the function `loss` of a hook replaces cross entropy, and the loss is {}", *recipe.train.loss)};
+    diagnostic.section = "hooks";
+    throw RecipeError({diagnostic});
+  }
+  described.hooks_in_backward =
+      claims->hooks.wants(lua::Moment::on_before_backward) || claims->hooks.wants(lua::Moment::on_after_backward);
+  if (!claims->hooks.says_memory()) return;
+  described.hooks = [claims](const Job& job, const MemoryParts& parts) -> HookBytes {
+    std::lock_guard lock(claims->mutex);
+    auto kept = claims->hooks.memory({{"held", parts.stored},
+                                      {"trained", parts.held},
+                                      {"parameters", job.model->parameter_count()},
+                                      {"world_size", job.world_size()},
+                                      {"micro_batch_size", job.micro_batch_size},
+                                      {"optimizer_states", job.most_states()},
+                                      {"element_bytes", std::max<int64_t>(4, bytes_of(job.precision.parameter))}});
+    return HookBytes{kept.device, kept.host};
+  };
+}
 
 /// Factors by which the memory may exceed the prediction (scripts/bench/planner). A plan must fit with this factor.
 constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
@@ -47,6 +85,31 @@ std::string largest_part(const Candidate& candidate) {
   return fmt::format("{} of {}", format_bytes(memory.*largest.bytes), largest.label);
 }
 
+namespace {
+
+OptimizerUse use_of(const Recipe::Optimizer& optimizer) {
+  const auto* spec = find_optimizer(optimizer.name);
+  return {.spec = spec,
+          .states = static_cast<int>(spec->state_names(optimizer.momentum).size()),
+          .ns_steps = optimizer.ns_steps};
+}
+
+}  // namespace
+
+void set_optimizers(const Recipe::Optimizer& optimizer, Job& job) {
+  job.group_optimizers.clear();
+  job.optimizer_patterns.clear();
+  const auto [spec, states, ns_steps] = use_of(optimizer);
+  job.optimizer = spec;
+  job.optimizer_states = states;
+  job.ns_steps = ns_steps;
+  for (const auto& group : optimizer.groups) {
+    if (!group.own.empty()) job.group_optimizers.push_back(use_of(optimizer_of(optimizer, group)));
+    for (const auto& pattern : group.patterns())
+      job.optimizer_patterns.emplace_back(pattern, group.own.empty() ? 0 : job.group_optimizers.size());
+  }
+}
+
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology) {
   Job job;
   job.model = &model;
@@ -57,9 +120,7 @@ Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topol
   job.pipeline = pipeline_of(recipe, job.mesh);
   job.local_size = topology.devices_per_node;
   job.num_nodes = topology.num_nodes;
-  job.optimizer = find_optimizer(recipe.optimizer.name);
-  job.optimizer_states = static_cast<int>(job.optimizer->state_names(recipe.optimizer.momentum).size());
-  job.ns_steps = recipe.optimizer.ns_steps;
+  set_optimizers(recipe.optimizer, job);
   job.adascale = recipe.optimizer.adascale;
   job.validates = recipe.data.validates() || !recipe.hooks.files.empty();
   describe_hooks(recipe, job);

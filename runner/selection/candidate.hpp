@@ -14,7 +14,7 @@
 
 namespace runner {
 
-/// What the communication along an axis of the mesh adds to a step.
+/// The cost that the communication along an axis of the mesh adds to a step.
 struct AxisTime {
   Axis axis = Axis::data;  ///< `data` means all ranks that share the state of a part of the model
   int64_t wire_bytes = 0;  ///< that a rank sends in a step
@@ -66,6 +66,9 @@ std::string largest_part(const Candidate& candidate);
 
 /// A job with the fields that depend on neither strategy nor batch, and the largest factor of accumulate_grad_batches.
 Job base_job(const Recipe& recipe, const ModelSpec& model, const Topology& topology);
+
+/// Sets the optimizers of the job to those of [optimizer] and its groups.
+void set_optimizers(const Recipe::Optimizer& optimizer, Job& job);
 
 /// Sets Accelerator::platform if the devices are those of a PJRT plug-in.
 void set_engine(const Entry& entry, Job& job);

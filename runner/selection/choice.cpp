@@ -199,7 +199,7 @@ class Chooser {
     return true;
   }
 
-  /// Of a large model: takes the best mesh if it is predicted to be faster by more than the error.
+  /// Takes the best mesh, for a large model, if it is predicted to be faster by more than the error.
   void take_faster_mesh() {
     const int best = best_mesh();
     if (best < 0 || !choice_.fits() || choice_.plan().mesh || !choice_.plan().step_seconds) return;

@@ -23,7 +23,7 @@ struct SelectionRequest {
 
 /// Predicts the time of a step.
 struct StepClock {
-  /// Of a step; nullopt: not known.
+  /// The time of a step; nullopt: not known.
   std::function<std::optional<StepTime>(const Candidate&)> step_time = [](const Candidate&) { return std::nullopt; };
   /// Relative standard deviation of measured times from the prediction.
   std::function<double(const Job&, const StepTime&)> error = [](const Job&, const StepTime&) { return 0.1; };

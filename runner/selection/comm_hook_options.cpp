@@ -45,7 +45,7 @@ std::string key_in(const Recipe& recipe) {
   return state ? "ddp_comm_state" : options_option;
 }
 
-/// What is wrong with the value as a whole; empty: nothing.
+/// The mistake in the value as a whole; empty: none.
 std::string mistake(const Hook& hook, const json& given, const std::string& key) {
   if (hook.name.empty()) return fmt::format("`{}` needs a `ddp_comm_hook`", key);
   if (hook.options.empty()) return fmt::format("the comm hook {} has no options: remove `{}`", hook.name, key);

@@ -14,7 +14,7 @@
 
 namespace runner {
 
-/// What the time of a step depends on besides its load.
+/// The facts that the time of a step depends on besides its load.
 struct Circumstances {
   std::string machine;  ///< host name, CPU, cores
   std::string device;   ///< "cpu", "cpu over Gloo", "cpu with XLA", "XLA, libtpu.so", or the kind of the CUDA devices

@@ -253,7 +253,7 @@ std::optional<double> MeshEstimate::seconds(const MeshTrial& trial, const Rates&
   for (auto& amount : load.work) amount *= passes * load.stretch;
   load.work[static_cast<size_t>(Work::steps)] = 1;
   load.work[static_cast<size_t>(Work::updates)] =
-      static_cast<double>(elements(trial)) / trial.sharing() * static_cast<double>(job_.optimizer->passes);
+      static_cast<double>(elements(trial)) / trial.sharing() * job_.update_passes();
   for (auto& part : load.traffic) {
     part.calls = std::llround(static_cast<double>(part.calls) * passes);
     part.payload_bytes = std::llround(static_cast<double>(part.payload_bytes) * passes);

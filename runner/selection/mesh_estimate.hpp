@@ -32,7 +32,7 @@ class MeshEstimate {
   /// outlive this object.
   MeshEstimate(const SelectionRequest& request, const Form& form, int tensor, int context);
 
-  /// What a rank has of the matrices and of the rows, of all blocks.
+  /// The part of the matrices and of the rows that a rank has, of all blocks.
   const std::shared_ptr<const ModelSpec>& part() const { return part_; }
   /// A job of this kind, for StepClock::rates.
   const Job& job() const { return job_; }
@@ -47,12 +47,12 @@ class MeshEstimate {
     int64_t layers = 0, first = 0, last = 0;  ///< bytes kept for backward: by the layers, the embedding, and the head
     int64_t working = 0;                      ///< and those that exist in addition while a block runs, at most
   };
-  /// The same without layers, or with one layer.
+  /// A micro-batch that goes through a model without layers, or with one layer.
   struct ShortPass {
     StepLoad load = {};
     int64_t layer = 0, first = 0, last = 0, working = 0;
   };
-  /// Of the parameters of the layers, of the embedding, or of the head.
+  /// The states of the parameters of the layers, of the embedding, or of the head.
   struct States {
     StateBytes bytes = {};
     int64_t elements = 0, largest_each = 0;  ///< largest_each: of a layer

@@ -43,7 +43,7 @@ std::vector<std::string> sizes_that_work(const Recipe& recipe, const MeshSizes& 
     if (name == "tensor" && size > 1 && refuse_division(recipe, static_cast<int>(size))) return;
     list.push_back(fmt::format("{} = {}", name, size));
   };
-  // Of all sizes, where the data axis takes the rest.
+  // Adds all sizes that are possible where the data axis takes the rest.
   const auto add_divisors = [&](const char* name, int64_t rest) {
     if (ranks % rest == 0)
       for (const int64_t size : divisors(ranks / rest, ranks)) add_size(name, size);

@@ -22,7 +22,7 @@ Recipe::Devices devices_of(const Recipe& recipe, std::optional<size_t> accelerat
 /// to the number of ranks, with sizes that do; the topology then has no mesh that can be used, and the result is false.
 bool resolve_mesh(Recipe& recipe, Topology& topology, std::vector<Diagnostic>& diagnostics);
 
-/// What a rank of the mesh has of a model, and of the tokens of each row.
+/// The part of a model that a rank of the mesh has, and its part of the tokens of each row.
 TensorDivision division_of(const Recipe& resolved, const Mesh& mesh, int rank);
 ContextDivision context_of(const Recipe& resolved, const Mesh& mesh, int rank);
 

@@ -22,7 +22,7 @@ bool has_long_rows(const Recipe& recipe, const ModelSpec& model);
 std::vector<Candidate> search_meshes(const SelectionRequest& request, const StepClock& clock,
                                      const std::vector<Form>& forms, size_t most);
 
-/// What a mesh costs: "; ranks of the pipeline wait for each other in 9 % of a step; exposed traffic takes 11.0 % (tensor 8.0 %, data
+/// The costs of a mesh: "; ranks of the pipeline wait for each other in 9 % of a step; exposed traffic takes 11.0 % (tensor 8.0 %, data
 /// 3.0 %)".
 std::string costs_of_mesh(const Candidate& candidate);
 

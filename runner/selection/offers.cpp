@@ -64,7 +64,7 @@ void adapters(const SelectionRequest& request, bool quantized, std::vector<Propo
   list.push_back(std::move(proposal));
 }
 
-/// The same with a base in 16 bits, for mixed precision, which stores it in 32.
+/// The proposal with a base in 16 bits, for mixed precision, which stores it in 32.
 std::optional<Proposal> in_16_bits(const Proposal& proposal) {
   const auto& mode = proposal.request.recipe.precision.mode;
   const bool mixed = mode == "bf16-mixed" || mode == "16-mixed";

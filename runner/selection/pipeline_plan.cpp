@@ -9,7 +9,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/selection/script_strategy.hpp"
-#include "strategies/pipeline/step_length.hpp"
+#include "strategies/pipeline/simulation.hpp"
 #include "strategies/pipeline/transfers.hpp"
 #include "strategies/program/block_memory.hpp"
 #include "strategies/program/parallel_plan.hpp"
@@ -68,7 +68,7 @@ double exposed_transfers(const PipelineShape& step, const std::vector<StageTime>
   return transfers == 0 ? 0 : (late.end - plain.end) / latency / static_cast<double>(transfers);
 }
 
-/// What each virtual stage may hold.
+/// The memory that each virtual stage may hold.
 std::vector<StageMemory> limits_of(const PipelineShape& shape, const MemoryLimit& limit) {
   const auto held = played(settled(shape), {}).stage_peak;
   std::vector<StageMemory> stages(static_cast<size_t>(shape.stages()));

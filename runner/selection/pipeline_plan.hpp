@@ -82,7 +82,7 @@ struct PipelinePlan {
 
 /// The pipeline of a job. `job`: of all blocks, for which `entry` has no objection. Blocks are divided as the recipe says, or so that the
 /// slowest stage is fastest. If a rank would need more than the limit then, so that the slowest stage is fastest among divisions that fit.
-/// Of divisions whose memory would be above the limit, it takes one only if there is no other.
+/// A division whose memory would be above the limit is taken only if there is no other.
 PipelinePlan plan_pipeline(const Recipe& recipe, const Job& job, const Entry& entry, const MemoryLimit& limit);
 
 /// {schedule, micro_batches, virtual_stages, stages: [blocks], wait_share, ranks: [{blocks, memory_bytes, work_share}]}. work_share: of the

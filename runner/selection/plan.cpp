@@ -399,7 +399,11 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
         {recipe.origin("plugins.precision"), "refused",
          fmt::format("XLA compiles the step of `{}`, which cannot call a plug-in: use ddp or fsdp", plan.entry->name)});
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
-  with_script_optimizer(plan.recipe, *plan.entry, plan.job.options, *plan.model);  // reports mistakes before a run
+  if (plan.entry->setup_optimizer) {  // a run makes the same changes
+    set_optimizers(with_script_optimizer(plan.recipe, *plan.entry, plan.job.options, *plan.model).optimizer, plan.job);
+    if (const auto refusal = plan.entry->refuse(plan.job))
+      throw RecipeError({{refused_at(recipe, *refusal), "refused", *refusal}});
+  }
   if (plan.job.pipeline.ranks > 1) resolve_stages(plan, plan.recipe, topology);
   add_notes(plan, recipe, topology, /*named=*/resolved.entry != nullptr);
   set_engine(*plan.entry, plan.job);

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "runner/base/text.hpp"
-#include "runner/lua/script_error.hpp"
 #include "strategies/program/program.hpp"
 
 namespace runner {
@@ -46,7 +45,7 @@ json job_for_script(const Job& job, const ParallelPlan& plan) {
           {"micro_batch_size", job.micro_batch_size},
           {"accumulation", job.accumulation},
           {"element_bytes", bytes_of(plan.own_reducer ? plan.gradient : job.precision.parameter)},
-          {"optimizer_states", job.optimizer_states},
+          {"optimizer_states", job.most_states()},
           {"buckets", list},
           {"options", job.options}};
 }

@@ -1,4 +1,4 @@
-// What the library of plugins.precision decides about a run, before it starts.
+// The decisions of the library of plugins.precision about a run, before it starts.
 #pragma once
 #include <optional>
 #include <set>

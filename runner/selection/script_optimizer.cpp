@@ -1,9 +1,11 @@
 #include "runner/selection/script_optimizer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "runner/base/text.hpp"
 #include "runner/config/contradictions.hpp"
+#include "runner/config/group_optimizer.hpp"
 #include "runner/config/value_check.hpp"
 #include "runner/selection/parameter_patterns.hpp"
 
@@ -86,6 +88,33 @@ void add_contradictions(const Recipe& before, const Recipe& changed, Mistakes& m
     if (std::ranges::find(old, one.message, &Diagnostic::message) == old.end()) mistakes.add(one.message);
 }
 
+/// The options of an optimizer that the planner has counted on.
+std::vector<std::pair<std::string, json>> planned_options(const Recipe::Optimizer& optimizer) {
+  std::vector<std::pair<std::string, json>> options;
+  options.emplace_back("name", optimizer.name);
+  options.emplace_back("momentum", optimizer.momentum);
+  options.emplace_back("ns_steps", optimizer.ns_steps);
+  return options;
+}
+
+/// Reports the first parameter for which the script has changed an option that the planner has counted on.
+void keep_optimizers(const Recipe& before, const Recipe& changed, const ModelSpec& model, Mistakes& mistakes) {
+  for (const auto* parameter : model.parameters()) {
+    const auto old = planned_options(optimizer_of(before.optimizer, parameter->name)),
+               own = planned_options(optimizer_of(changed.optimizer, parameter->name));
+    for (size_t i = 0; i < old.size(); ++i) {
+      const auto& [option, was] = old[i];
+      const json& became = own[i].second;
+      if (was == became) continue;
+      mistakes.add(
+          fmt::format("`{}` of `{}`'s optimizer was {}, and became {}: a recipe sets name, momentum and ns_steps of a "
+                      "group's optimizer, because the planner needs them",
+                      option, parameter->name, was.dump(), became.dump()));
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 Recipe with_script_optimizer(const Recipe& given, const Entry& entry, const json& options, const ModelSpec& model) {
@@ -108,6 +137,7 @@ Recipe with_script_optimizer(const Recipe& given, const Entry& entry, const json
     mistakes.add(problem->message, problem->allowed, problem->suggestion);
   mistakes.throw_any();
   groups_key().set(recipe, groups);
+  keep_optimizers(given, recipe, model, mistakes);
   std::vector<Diagnostic> unmatched;
   check_parameter_patterns(recipe, model, unmatched);
   for (const auto& one : unmatched) mistakes.add(one.message, one.allowed, one.suggestion);

@@ -1,8 +1,9 @@
 // The function `setup_optimizer` of a strategy in Lua, which changes [optimizer] before the optimizer is made.
 //
-// Its argument is a list of groups. First those of optimizer.groups: {params, lr or lr_factor, weight_decay}. The last one has no `params`
-// and is for all other parameters: {lr, weight_decay}, and the keys of [optimizer] that this optimizer reads, such as betas and eps, but not
-// those that change what a step costs (momentum, ns_steps). The function changes the list, or returns another one.
+// The argument is a list of groups. First those of optimizer.groups: {params, lr or lr_factor, weight_decay}, and `name` and options of an
+// optimizer of their own where the recipe sets them. The last one has no `params` and is for all other parameters: {lr, weight_decay}, and
+// the keys of [optimizer] that this optimizer reads, such as betas and eps. The function changes the list, or returns another one. It
+// cannot change what a step of a parameter costs (name, momentum, ns_steps).
 #pragma once
 #include "runner/config/recipe.hpp"
 #include "strategies/contract/entry.hpp"

@@ -1,6 +1,5 @@
 #include "runner/selection/script_strategy.hpp"
 
-#include "runner/lua/strategy_dry_run.hpp"
 #include "runner/selection/extended_strategy.hpp"
 #include "runner/selection/planner_script.hpp"
 #include "strategies/contract/gradient_buckets.hpp"
@@ -85,13 +84,6 @@ const Entry* script_entry(const Recipe& recipe) {
   const Entry* entry = learn_script_strategy(recipe, diagnostics);
   if (!diagnostics.empty()) throw RecipeError(diagnostics);
   return entry;
-}
-
-void check_script_calls(const Recipe& recipe, const json& options, std::vector<Diagnostic>& diagnostics) {
-  lua::State state(lua::script_state_options(recipe));
-  std::vector<Diagnostic> known;  // reported when the file was read for its plan
-  const auto file = lua::load_strategy_file(state, lua::strategy_request(recipe, built_in_strategies()), known);
-  if (file && known.empty()) lua::check_strategy_calls(state, *file, options, diagnostics);
 }
 
 const Entry* learn_script_strategy(const std::string& name) {

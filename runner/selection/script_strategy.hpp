@@ -16,16 +16,13 @@ namespace runner {
 /// Mistakes in the file go to `diagnostics`. nullptr: there is a mistake, or no such file. `names`: receives those of the registry.
 const Entry* learn_script_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics,
                                    lua::RegisteredNames* names = nullptr);
-/// The same; null only if the recipe's strategy is in no Lua file. Throws RecipeError.
+/// The entry of the recipe's strategy; null only if the strategy is in no Lua file. Throws RecipeError.
 const Entry* script_entry(const Recipe& recipe);
 /// The strategies that files can extend, and their aliases.
 std::vector<lua::BuiltInStrategy> built_in_strategies();
 
-/// The same for a name "lua:FILE.lua" without a recipe. Throws RecipeError.
+/// The entry of a strategy "lua:FILE.lua" without a recipe. Throws RecipeError.
 const Entry* learn_script_strategy(const std::string& name);
-/// Calls the functions of the recipe's strategy in Lua, if it has one, without a training, and reports names that do not exist
-/// (lua/strategy_dry_run.hpp). `options`: complete.
-void check_script_calls(const Recipe& recipe, const nlohmann::json& options, std::vector<Diagnostic>& diagnostics);
 /// All strategies that a file (strategy.registry) registers, ordered by name. `removed`: receives the names of built-in strategies that it
 /// removes. Throws RecipeError.
 std::vector<const Entry*> learn_registered_strategies(const std::string& registry,

@@ -129,7 +129,7 @@ StepWork step_work(const Job& job, const ParallelPlan* plan, const MemoryParts& 
       at(work, Work::copied_bytes) +=
           micro_batches * static_cast<double>(block.parameter_count()) * copied_bytes(job, plan, again);
   }
-  if (!memory.held_on_host) at(work, Work::updates) = static_cast<double>(memory.held) * job.optimizer->passes;
+  if (!memory.held_on_host) at(work, Work::updates) = static_cast<double>(memory.held) * job.update_passes();
   for (const auto& part : traffic) {
     at(work, Work::collective_calls) += static_cast<double>(part.calls);
     at(work, Work::collective_bytes) += static_cast<double>(part.payload_bytes);
@@ -325,7 +325,8 @@ std::optional<StepLoad> step_load(const Candidate& candidate) {
     load.exposed_transfers = pipeline->exposed_transfers;
     for (const Work kind : work_of_blocks) at(load.work, kind) *= load.stretch;
   }
-  if (plan && job.optimizer->needs_matrix) add_iterations(load.work, matrices_of_update(job, *plan), job.ns_steps);
+  for (size_t number = 0; plan && number < job.optimizer_count(); ++number)
+    add_iterations(load.work, matrices_of_update(job, *plan, number), job.optimizer_at(number).ns_steps);
   load.local_size = job.local_size;
   if (entry.host_work) load.host = entry.host_work(job);
   if (plan && job.accelerator.streams && job.world_size() > 1) load.exposed = exposed_communication(job, *plan);
@@ -362,7 +363,7 @@ double attention_seconds(const StepLoad& load, const Rates& rates) {
   return load.work[kind] * rates.seconds[kind];
 }
 
-/// Of `seconds` of communication along an axis, those in which the rank does not compute. `compute`: seconds of all computation.
+/// The part of `seconds` of communication along an axis in which the rank does not compute. `compute`: seconds of all computation.
 double exposed_seconds(Axis axis, double seconds, const StepLoad& load, const Rates& rates, double compute) {
   switch (axis) {
     case Axis::tensor:  // blocks wait for it
@@ -377,7 +378,7 @@ double exposed_seconds(Axis axis, double seconds, const StepLoad& load, const Ra
   }
 }
 
-/// What each axis adds.
+/// The time that each axis adds.
 std::vector<AxisTime> axis_times(const StepLoad& load, const Rates& rates, double compute) {
   std::vector<AxisTime> axes;
   for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {

@@ -92,8 +92,8 @@ struct StepLoad {
   /// nullopt if the kinds of work have other names: another build wrote it.
   static std::optional<StepLoad> from_json(const nlohmann::json& json);
 };
-/// Of a pipeline: the load of its slowest rank, where the time in which it waits for the others counts as more work of blocks.
-/// nullopt if something is not known: the cost of state on NVMe, or the traffic of a script.
+/// The load of a step; for a pipeline, that of its slowest rank, where the time in which it waits for the others counts as more work of
+/// blocks. nullopt if something is not known: the cost of state on NVMe, or the traffic of a script.
 std::optional<StepLoad> step_load(const Candidate& candidate);
 
 /// Seconds of all calls together, without overlap; nullopt if a bandwidth is not known.

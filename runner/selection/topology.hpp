@@ -35,7 +35,7 @@ struct Topology {
   const DeviceKind* kind = nullptr;   ///< of the devices; nullptr: not in the table, or the CPU
   /// Ranks compute on devices with memory of their own, not on the CPU.
   bool on_devices() const { return accelerator.own_memory; }
-  /// One of the devices, in messages.
+  /// The noun for one of the devices, in messages.
   std::string noun() const { return pjrt_devices ? pjrt_accelerator().noun() : accelerator.noun(); }
   int world_size() const { return devices_per_node * num_nodes; }  ///< all ranks of the run
   /// All ranks. A plan splits its axis `data`. Throws Error(usage) if the sizes do not multiply to their number.

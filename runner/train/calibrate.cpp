@@ -6,7 +6,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/contention.hpp"
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/launch/events.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"

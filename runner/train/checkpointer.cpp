@@ -265,7 +265,7 @@ void load(const StateView& view, const Checkpoint& checkpoint) {
   }
 }
 
-/// What is added to the steps of a plan, and has state of its own in checkpoints.
+/// An addition to the steps of a plan, which has state of its own in checkpoints.
 struct Addition {
   std::string own;                    ///< the field of the strategy's scalars with its scalars
   std::vector<std::string> prefixes;  ///< of the names of its tensors

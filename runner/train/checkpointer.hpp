@@ -40,7 +40,7 @@ class Checkpointer {
   /// Training continues from `step`: later checkpoints of earlier attempts are given up. Without this call it is 0.
   void continue_from(int64_t step);
 
-  /// What a checkpoint contains in addition to the engine's state.
+  /// The content of a checkpoint in addition to the engine's state.
   struct More {
     std::vector<StateView> tensors;  ///< this rank's pieces of tensors outside the engine
     std::vector<fs::path> files;     ///< on rank 0: files that must be on disk before the checkpoint is published

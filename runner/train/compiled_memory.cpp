@@ -34,6 +34,7 @@ json account(const json& request) {
   const Entry& entry = script ? *script : *find_strategy(recipe.strategy.name)->entry;
   set_program_cache(job, entry, request.at("cache_dir"));
   recipe = with_script_optimizer(recipe, entry, job.options, spec);
+  set_optimizers(recipe.optimizer, job);
   const bool by_norm = recipe.train.gradient_clip_algorithm == "norm";
   const auto& clip = recipe.train.gradient_clip_val;
   const auto found = account_of_step(*model, job, entry.plan(job), optimizer_config(recipe),

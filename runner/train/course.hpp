@@ -1,4 +1,4 @@
-// What a checkpoint's state says about the course of its run: where it was, how the training was to end, and what had
+// The course of a run in the state of its checkpoint: where it was, how the training was to end, and what had
 // been decided. Checkpoints of earlier versions lack some of it.
 #pragma once
 #include <optional>
@@ -20,7 +20,7 @@ std::string standing_stop(const TrainerState& state, const Recipe& recipe);
 /// The epochs up to a position, with the part of the last one. Null: the size of the epoch is not known yet.
 nlohmann::json epochs_trained(const DataPosition& position, const Dataset& data);
 
-/// What was left of the checkpoint's step when a stop request ended the run: its validation, and the end of its epoch.
+/// The part of the checkpoint's step that was left when a stop request ended the run: its validation, and the end of its epoch.
 struct UnfinishedStep {
   int64_t epoch = 0;  ///< in which the step was
   bool epoch_end = false;

@@ -4,10 +4,105 @@
 #include <bit>
 #include <cmath>
 
-#include "runner/base/metric_text.hpp"
+#include "runner/base/blocked_signals.hpp"
+#include "runner/base/clock.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
+
+StallWatch::StallWatch(Options options, std::function<void(const Stall&)> report)
+    : options_(options), report_(std::move(report)) {
+  if (options_.factor <= 0) return;
+  BlockedSignals blocked;
+  thread_ = std::thread([this] { loop(); });
+}
+
+StallWatch::~StallWatch() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StallWatch::step_begins(int64_t step) {
+  std::lock_guard lock(mutex_);
+  step_ = step;
+  begun_ = steady_seconds();
+  reported_ = false;
+}
+
+void StallWatch::step_ends() {
+  constexpr size_t window = 64;
+  std::lock_guard lock(mutex_);
+  if (begun_ > 0) seconds_.push_back(steady_seconds() - begun_);
+  if (seconds_.size() > window) seconds_.pop_front();
+  begun_ = 0;
+}
+
+double StallWatch::median() const {
+  std::vector<double> values(seconds_.begin(), seconds_.end());
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void StallWatch::loop() {
+  constexpr size_t enough = 3;  // steps; the first one may take long
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, options_.look_every, [this] { return stop_; })) {
+    if (begun_ == 0 || reported_ || seconds_.size() < enough) continue;
+    const double expected = median(), seconds = steady_seconds() - begun_;
+    if (seconds < std::max(options_.factor * expected, options_.least.count())) continue;
+    reported_ = true;
+    const Stall stall{.step = step_, .seconds = seconds, .expected = expected};
+    lock.unlock();
+    report_(stall);
+    lock.lock();
+  }
+}
+
+namespace {
+
+double upper_median(std::vector<double>& values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+std::optional<LossWatch::Spike> LossWatch::take(double loss) {
+  if (deviations_ <= 0 || !std::isfinite(loss)) return std::nullopt;
+  constexpr int64_t enough = 8;            // earlier steps
+  constexpr double normal_scale = 1.4826;  // median absolute deviation -> standard deviation of normal noise
+  constexpr double least_rise = 0.1;       // of the median
+  std::optional<Spike> spike;
+  if (std::ssize(losses_) >= enough) {
+    std::vector<double> values(losses_.begin(), losses_.end());
+    const double median = upper_median(values);
+    for (double& value : values) value = std::abs(value - median);
+    const double deviation = normal_scale * upper_median(values);
+    const double rise = loss - median;
+    const bool up = rise > deviations_ * deviation && rise > least_rise * std::abs(median);
+    if (up && !up_) spike = Spike{.expected = median, .deviations = deviation > 0 ? rise / deviation : INFINITY};
+    up_ = up;
+  }
+  losses_.push_back(loss);
+  if (std::ssize(losses_) > window_) losses_.pop_front();
+  return spike;
+}
+
+nlohmann::json LossWatch::state() const { return {{"losses", losses_}, {"up", up_}}; }
+
+void LossWatch::restore(const nlohmann::json& state) {
+  losses_.clear();
+  for (const auto& loss : state.value("losses", nlohmann::json::array())) losses_.push_back(loss.get<double>());
+  while (std::ssize(losses_) > window_) losses_.pop_front();
+  up_ = state.value("up", false);
+}
 
 using nlohmann::json;
 

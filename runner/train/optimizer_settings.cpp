@@ -1,11 +1,14 @@
 #include "runner/train/optimizer_settings.hpp"
 
 #include "runner/base/text.hpp"
+#include "runner/config/group_optimizer.hpp"
 
 namespace runner {
 
-OptimizerConfig optimizer_config(const Recipe& recipe) {
-  const auto& optimizer = recipe.optimizer;
+namespace {
+
+/// The settings of one optimizer, without groups.
+OptimizerConfig own_config(const Recipe::Optimizer& optimizer) {
   OptimizerConfig config;
   config.kind = find_optimizer(optimizer.name)->kind;
   config.lr = optimizer.lr;
@@ -20,17 +23,28 @@ OptimizerConfig optimizer_config(const Recipe& recipe) {
   config.scale_parameter = optimizer.scale_parameter;
   config.match_rms = optimizer.adjust_lr == "match_rms_adamw";
   config.ns_steps = optimizer.ns_steps;
+  return config;
+}
+
+}  // namespace
+
+OptimizerConfig optimizer_config(const Recipe& recipe) {
+  const auto& optimizer = recipe.optimizer;
+  auto config = own_config(optimizer);
   if (optimizer.adascale)
     config.adascale = {.scale = optimizer.adascale_scale, .smoothing = optimizer.adascale_smoothing};
   config.decay_norms_and_biases = optimizer.decay_norms_and_biases;
   config.layer_decay = optimizer.layer_decay;
-  for (const auto& group : optimizer.groups)
+  for (const auto& group : optimizer.groups) {
+    if (!group.own.empty()) config.others.push_back(own_config(optimizer_of(optimizer, group)));
     for (const auto& pattern : group.patterns())
       config.groups.push_back({.pattern = pattern,
                                .lr = group.lr,
                                .weight_decay = group.weight_decay,
                                .lr_factor = group.lr_factor.value_or(1),
-                               .label = join(group.patterns(), " ")});
+                               .label = join(group.patterns(), " "),
+                               .optimizer = group.own.empty() ? 0 : config.others.size()});
+  }
   // LoRA+ (Hayou et al. 2024, arXiv:2402.12354). A group of the recipe comes first.
   if (const auto ratio = recipe.fine_tune.lora_plus_ratio; ratio && recipe.fine_tune.adapts())
     config.groups.push_back(

@@ -21,7 +21,7 @@ struct TrainingStart {
 /// until the end of the last epoch; an epoch has `samples`. With max_steps: that number. With both, the smaller one.
 /// INT64_MAX with neither. fast_dev_run takes precedence, and counts from the start.
 int64_t planned_steps(const Recipe& resolved, int data_ranks, int64_t samples, const TrainingStart& start = {});
-/// The same for a data set, whose size is asked for only if it counts.
+/// The number of the last step with a data set, whose size is asked for only if it counts.
 inline int64_t planned_steps(const Recipe& resolved, int data_ranks, const Dataset& data, const TrainingStart& start) {
   return planned_steps(resolved, data_ranks, resolved.train.max_epochs ? data.size() : 0, start);
 }

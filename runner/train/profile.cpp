@@ -3,18 +3,132 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <set>
 
-#include "runner/train/trace_file.hpp"
+#include "runner/base/files.hpp"
+#include "runner/base/json_text.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 
 namespace {
 
+namespace impl = torch::profiler::impl;
+namespace kineto = torch::autograd::profiler;
 using nlohmann::json;
+
+// Writes a trace in Chrome's format, which Perfetto and chrome://tracing show.
+// Source: Trace Event Format (Google, 2016): complete events ("X"), with times in microseconds, and metadata ("M").
+
+struct TraceEvent {
+  std::string name, category;
+  std::string track;           ///< events of one track nest
+  int64_t begin, nanoseconds;  ///< begin: Unix time in nanoseconds
+  nlohmann::json arguments = nlohmann::json::object();
+};
+
+json metadata(const char* name, int rank, size_t track, const json& arguments) {
+  return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", track}, {"args", arguments}};
+}
+
+/// Events of a track in the order of their beginning, and a containing event before the events in it. Rounding to the clock's resolution
+/// must not make an event end after the one that contains it.
+void make_nest(std::vector<TraceEvent>& events) {
+  std::ranges::stable_sort(events, [](const TraceEvent& a, const TraceEvent& b) {
+    if (a.track != b.track) return a.track < b.track;
+    return a.begin != b.begin ? a.begin < b.begin : a.nanoseconds > b.nanoseconds;
+  });
+  std::vector<int64_t> ends;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (i == 0 || events[i].track != events[i - 1].track) ends.clear();
+    while (!ends.empty() && ends.back() <= events[i].begin) ends.pop_back();
+    int64_t end = events[i].begin + events[i].nanoseconds;
+    if (!ends.empty()) end = std::min(end, ends.back());
+    events[i].nanoseconds = end - events[i].begin;
+    ends.push_back(end);
+  }
+}
+
+/// The process of the trace is `rank`. Times begin at midnight (UTC), because readers take them as doubles. Each event is one line.
+/// All files have the same first and last line, so that files of several ranks can be joined line by line
+/// (report/joined_traces.hpp).
+void write_trace_file(const std::filesystem::path& file, int rank, std::vector<TraceEvent> events) {
+  make_nest(events);
+  std::map<std::string, size_t> tracks;
+  for (const auto& event : events) tracks.try_emplace(event.track, tracks.size());
+  std::vector<std::string> lines;
+  lines.push_back(metadata("process_name", rank, 0, {{"name", fmt::format("rank {}", rank)}}).dump());
+  lines.push_back(metadata("process_sort_index", rank, 0, {{"sort_index", rank}}).dump());
+  for (const auto& [name, track] : tracks)
+    lines.push_back(metadata("thread_name", rank, track, {{"name", name}}).dump());
+  constexpr int64_t day = int64_t{24} * 3600 * 1'000'000'000;
+  int64_t midnight = events.empty() ? 0 : events.front().begin;
+  for (const auto& event : events) midnight = std::min(midnight, event.begin);
+  midnight -= midnight % day;
+  const auto microseconds = [](int64_t nanoseconds) {
+    return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+  };
+  for (const auto& event : events)
+    lines.push_back(fmt::format(R"({{"ph":"X","name":{},"cat":{},"ts":{},"dur":{},"pid":{},"tid":{},"args":{}}})",
+                                json_text(json(event.name)), json(event.category).dump(),
+                                microseconds(event.begin - midnight), microseconds(event.nanoseconds), rank,
+                                tracks.at(event.track), event.arguments.dump()));
+  write_file_atomic(file, fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", join(lines, ",\n")));
+}
+
+std::set<impl::ActivityType> activities(bool device) {
+  std::set<impl::ActivityType> set{impl::ActivityType::CPU};
+  if (device) set.insert(impl::ActivityType::CUDA);
+  return set;
+}
+
+std::string shapes_of(const kineto::KinetoEvent& event) {
+  std::string text;
+  if (!event.hasShapes()) return text;
+  for (const auto& shape : event.shapes())
+    if (!shape.empty()) text += fmt::format("{}[{}]", text.empty() ? "" : " ", fmt::join(shape, ", "));
+  return text;
+}
+
+}  // namespace
+
+OperatorTrace::~OperatorTrace() {
+  if (running_) kineto::disableProfiler();
+}
+
+void OperatorTrace::start() {
+  if (running_) return;
+  // Without this, the profiler writes to stderr that there is no GPU.
+  ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
+  const impl::ProfilerConfig config(impl::ProfilerState::KINETO, /*report_input_shapes=*/true);
+  kineto::prepareProfiler(config, activities(device_));
+  kineto::enableProfiler(config, activities(device_));
+  running_ = true;
+}
+
+void OperatorTrace::stop() {
+  if (!running_) return;
+  running_ = false;
+  const auto result = kineto::disableProfiler();
+  for (const auto& event : result->events()) {
+    if (event.isHiddenEvent()) continue;
+    const bool host = event.deviceType() == c10::DeviceType::CPU;
+    events_.push_back({.name = event.name(),
+                       .track = host ? fmt::format("operators, thread {}", event.startThreadId())
+                                     : fmt::format("device stream {}", event.deviceResourceId()),
+                       .begin = static_cast<int64_t>(event.startNs()),
+                       .nanoseconds = static_cast<int64_t>(event.durationNs()),
+                       .shapes = shapes_of(event)});
+  }
+}
+
+namespace {
 
 /// Waits for the current stream of a device with streams; empty for others.
 std::function<void()> wait_for_device(const World& world) {

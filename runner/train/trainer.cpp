@@ -99,7 +99,7 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   loss_ = state_number(state.at("loss"));
   saved_step_ = step_;
   restore_validation(state);
-  // Of another run's checkpoint (--checkpoint), only weights, optimizer state, step and data position matter.
+  // Only weights, optimizer state, step and data position of another run's checkpoint (--checkpoint) matter.
   if (written_by(checkpoint, setup_.run_dir)) continue_course(state);
   progress_.step = step_;
   progress_.epoch = position_.epoch;

@@ -112,7 +112,7 @@ class Trainer {
   /// False if a stop request ended the validation. There is no value then.
   bool validate();
   bool measure_validation();
-  /// What validation measured beside the loss, from its sums.
+  /// Takes the metrics that validation measured beside the loss, from its sums.
   void take_metrics(std::span<const double> sums);
   void restore_validation(const TrainerState& state);
   bool stop_agreed();

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 
-#include "runner/base/metric_text.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {

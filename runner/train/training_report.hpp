@@ -1,4 +1,4 @@
-// What a training tells the supervisor about its steps and its end. Rank 0 emits the events.
+// The reports of a training to the supervisor about its steps and its end. Rank 0 emits the events.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

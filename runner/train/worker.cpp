@@ -10,7 +10,7 @@
 #include "runner/base/contention.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hang_limit.hpp"
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/fit.hpp"
@@ -176,7 +176,9 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   if (!job.accelerator.own_memory && keeps_state_on_disk(entry, job)) return_large_blocks();
   scale_rates(recipe, entry, job);
   set_program_cache(job, entry, options.cache_dir);
-  recipe = with_script_optimizer(recipe, entry, job.options, spec);
+  const Recipe given = recipe;  // without changes of the script, as a recipe that a checkpoint is compared with
+  recipe = with_script_optimizer(given, entry, job.options, spec);
+  set_optimizers(recipe.optimizer, job);
   const auto& clip = recipe.train;
   bool by_norm = clip.gradient_clip_algorithm == "norm";
   // The profiler of operators is one for the process, so that of ranks which are threads records the first one.
@@ -233,7 +235,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   if (world.rank == 0) {
     training_setup.data_meaning =
         data_meaning(recipe, global_batch_size(recipe, strategy->data_ranks(), 0), options.cache_dir);
-    training_setup.settings = settings_of_tensors(recipe);
+    training_setup.settings = settings_of_tensors(given);
     const auto& base = recipe.model.init_from;  // a run that resumes may have lost it
     events.emit("inputs", {{"data", short_meaning(training_setup.data_meaning)},
                            {"init_from",
@@ -254,7 +256,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   });
 }
 
-/// One rank of this process.
+/// Runs one rank of this process.
 ExitCode run_rank(const WorkerOptions& options, const WorldOptions& place, EventSink& events) {
   World world;
   FailureReport failures(events, world);

@@ -1,4 +1,4 @@
-// What a rank computes on, described by what it can do. Torch-free.
+// The device that a rank computes on, described by what it can do. Torch-free.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ struct Accelerator {
 
   /// Only for what a user calls by CUDA's names (variables, NVML), and for the kernels that CUDA's libraries choose.
   bool is_cuda() const { return type == "cuda"; }
-  /// One of the devices, in messages.
+  /// A noun for one of the devices, in messages.
   std::string noun() const { return is_cuda() ? "CUDA device" : type == "cpu" ? "CPU rank" : type + " device"; }
 };
 

@@ -39,7 +39,7 @@ constexpr int64_t ring_bytes(Collective kind, int64_t payload, int ranks) {
   return passes * payload * (ranks - 1) / ranks;
 }
 
-/// One call, which must be equal on all ranks of a group. `kind` and `dtype` (of c10) are numbers because ranks compare bytes.
+/// One call of a collective; equal on all ranks of a group. `kind` and `dtype` (of c10) are numbers because ranks compare bytes.
 struct Operation {
   uint64_t sequence = 0;  ///< number of the call within its group, from 1; 0: no call yet
   uint64_t bytes = 0;     ///< payload

@@ -265,8 +265,7 @@ std::unique_ptr<SegmentGroup> SegmentAreas::next(const std::vector<int>& ranks, 
   if (offset + size > segment_->bytes())
     throw usage_error(
         "process_group_backend \"shm\" has room for {} process groups of all ranks of a host, or for more smaller "
-        "ones; "
-        "the group \"{}\" does not fit any more; take \"gloo\"",
+        "ones; the group \"{}\" does not fit any more; take \"gloo\"",
         shm_groups, name);
   used_ += size;
   auto where = std::find(ranks.begin(), ranks.end(), rank_);

@@ -102,7 +102,7 @@ class SegmentGroup {
   /// The operation, and the group if it is a transfer.
   std::string text_of(const Operation& operation) const;
   std::string who_is_late() const;
-  /// What a rank of the world waits for in other groups; empty if it does not, or not for long.
+  /// A clause on what a rank of the world waits for in other groups; empty if it does not, or not for long.
   std::string waits_of(int rank) const;
 
   std::shared_ptr<SharedSegment> segment_;

@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/divergence_watch.hpp"

@@ -1,6 +1,6 @@
 // AdaScale: a learning rate that grows with the number of gradients in an update, as far as these gradients differ.
 //
-// Of `count` gradients with mean G, let L be the sum of their squared norms. Their variance and the squared norm of the true gradient are
+// Let L be the sum of the squared norms of `count` gradients with mean G. Their variance and the squared norm of the true gradient are
 // estimated, smoothed over steps, and give the gain of an update: from 1 (equal gradients) to the scale (gradients that have nothing in
 // common). The learning rate is multiplied by the gain, and an update counts as that many steps of the schedule.
 // Source: Johnson et al., AdaScale SGD (ICML 2020), section 3; defaults and bounds of fairscale/optim/adascale.py.
@@ -17,7 +17,7 @@ struct AdaScaleOptions {
       {};  ///< weight of the past, at least 0 and below 1; unset: 1 - count / 1000, at least 0
 };
 
-/// Of one rank's gradients before they are reduced over ranks.
+/// The squares of one rank's gradients before they are reduced over ranks.
 struct OwnSquares {
   double sum = 0;         ///< of the squares of all of them
   int64_t gradients = 0;  ///< of each parameter

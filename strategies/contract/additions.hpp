@@ -48,7 +48,7 @@ struct Additions {
     if (extension) add("extension", *extension);
     return all;
   }
-  /// Those of an addition with another name are left out: they mean something else.
+  /// Scalars of an addition with another name are left out: they mean something else.
   void load_scalars(const nlohmann::json& scalars) const {
     const auto load = [&](const char* kind, Extension& addition) {
       const auto own = scalars.find(kind);

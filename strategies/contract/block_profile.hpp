@@ -46,8 +46,8 @@ struct Job;
 class BlockProfiler {
  public:
   virtual ~BlockProfiler() = default;
-  /// Of each block of job.model. `leaf`: the dtype of parameters in the model's slots. Thread-safe. Throws Error(environment) if the blocks
-  /// cannot be recorded here.
+  /// The profile of each block of job.model. `leaf`: the dtype of parameters in the model's slots. Thread-safe. Throws Error(environment)
+  /// if the blocks cannot be recorded here.
   virtual std::shared_ptr<const BlockProfiles> profiles(const Job& job, DType leaf) const = 0;
 };
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "runner/base/round_up.hpp"
-#include "strategies/mesh/context_form.hpp"
+#include "strategies/mesh/mesh.hpp"
 
 namespace runner {
 

@@ -1,5 +1,5 @@
-// What the computation gets instead of parameters, and what is done to gradients before they are clipped: a precision plug-in as
-// strategies see it (runner/train/parts/torch_parts.hpp). ParameterSpec::converted says which parameters it is asked for.
+// The conversion of parameters for the computation, and of gradients before they are clipped: a precision plug-in as strategies see it
+// (runner/train/parts/torch_parts.hpp). ParameterSpec::converted says which parameters it is asked for.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ struct GradientRange {
 class Conversion {
  public:
   virtual ~Conversion() = default;
-  /// Of the parameter `name`, with the shape, dtype and device of `value`; differentiable with respect to it. Called for each block that
-  /// uses the parameter, each time that it runs, with the same result for the same values. Must not change `value`.
+  /// The converted parameter `name`, with the shape, dtype and device of `value`; differentiable with respect to it. Called for each block
+  /// that uses the parameter, each time that it runs, with the same result for the same values. Must not change `value`.
   virtual torch::Tensor parameter(const torch::Tensor& value, const std::string& name) = 0;
   /// Changes a gradient, 1-d, in place. It was summed over the ranks.
   virtual void gradient(const torch::Tensor& gradient, const GradientRange& range) = 0;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/base/foreign_name.hpp"
+#include "runner/base/glob.hpp"
 #include "runner/base/option.hpp"
 #include "strategies/collective/accelerator.hpp"
 #include "strategies/collective/operation.hpp"
@@ -61,9 +61,19 @@ struct MemoryParts;
 /// `parts`: of the strategy, for the elements that the rank has.
 using HookMemory = std::function<HookBytes(const Job& job, const MemoryParts& parts)>;
 
+/// An optimizer, and what its memory and work depend on.
+struct OptimizerUse {
+  const OptimizerSpec* spec = nullptr;
+  int states = 2;        ///< kinds of state tensors that it keeps (Adam 2, momentum 1, SGD 0)
+  int64_t ns_steps = 5;  ///< iterations of muon
+  bool needs_matrix(const ParameterSpec& parameter) const {
+    return spec->needs_matrix && spec->needs_matrix(parameter.shape, parameter.of_layer);
+  }
+};
+
 /// A run as strategies describe it. Requirements and costs are computed from this.
 struct Job {
-  /// Of the rank of the tensor axis with the largest part (its first one), so that all ranks make the same plan.
+  /// The model of the rank of the tensor axis with the largest part (its first one), so that all ranks make the same plan.
   const ModelSpec* model = nullptr;
   PrecisionPolicy precision;
   Accelerator accelerator;
@@ -73,8 +83,12 @@ struct Job {
   int64_t micro_batch_size = 1, accumulation = 1;
   int64_t accumulation_most = 1;  ///< the largest factor, if a schedule changes it by epoch
   const OptimizerSpec* optimizer = &optimizers().front();
-  int optimizer_states = 2;        ///< kinds of state tensors that the optimizer keeps (Adam 2, momentum 1, SGD 0)
-  int64_t ns_steps = 5;            ///< iterations of muon
+  int optimizer_states = 2;  ///< OptimizerUse::states of it
+  int64_t ns_steps = 5;
+  /// The optimizers of groups of parameters. By pattern, the number of a parameter's optimizer: n for group_optimizers[n - 1], 0 for
+  /// `optimizer`. The first pattern that matches applies.
+  std::vector<OptimizerUse> group_optimizers = {};
+  std::vector<std::pair<std::string, size_t>> optimizer_patterns = {};
   bool adascale = false;           ///< optimizer.adascale
   bool validates = false;          ///< the run validates, or its hooks use the model, between steps
   std::vector<bool> recompute;     ///< one per block: activation checkpointing
@@ -86,11 +100,24 @@ struct Job {
   /// For each parameter of the model the number of its unit, from 0 (Lua's function `units`). Empty: the strategy makes its own units.
   std::vector<size_t> unit_of_parameter = {};
 
-  /// What the optimizer keeps for a parameter.
-  std::vector<OptimizerState> states_of(const ParameterSpec& parameter) const {
-    return optimizer->states_for(parameter.shape, parameter.of_layer,
-                                 !optimizer->states_need_momentum || optimizer_states > 0);
+  size_t optimizer_count() const { return 1 + group_optimizers.size(); }
+  OptimizerUse optimizer_at(size_t number) const {
+    return number > 0 ? group_optimizers[number - 1]
+                      : OptimizerUse{.spec = optimizer, .states = optimizer_states, .ns_steps = ns_steps};
   }
+  /// The number of the parameter's optimizer.
+  size_t optimizer_of(const ParameterSpec& parameter) const;
+  /// The number of the first optimizer of the run for which `has` is true.
+  template <typename Has>
+  std::optional<size_t> optimizer_that(Has&& has) const {
+    for (size_t number = 0; number < optimizer_count(); ++number)
+      if (has(*optimizer_at(number).spec)) return number;
+    return std::nullopt;
+  }
+  /// The most kinds of state tensors that an optimizer of the run keeps.
+  int most_states() const;
+  /// The mean of OptimizerSpec::passes over the trained elements.
+  double update_passes() const;
   /// Bytes of these states for `elements` elements of the parameter.
   int64_t state_bytes(const ParameterSpec& parameter, int64_t elements, int64_t master_bytes) const;
   /// Bytes of all parameters, and of the states of those that are trained.
@@ -107,11 +134,33 @@ struct Job {
   bool begins_recomputation(size_t block) const { return runner::begins_recomputation(*model, recompute, block); }
 };
 
+inline size_t Job::optimizer_of(const ParameterSpec& parameter) const {
+  if (group_optimizers.empty()) return 0;
+  for (const auto& [pattern, number] : optimizer_patterns)
+    if (glob_matches(pattern, parameter.name)) return number;
+  return 0;
+}
+inline int Job::most_states() const {
+  int most = optimizer_states;
+  for (const auto& use : group_optimizers) most = std::max(most, use.states);
+  return most;
+}
+inline double Job::update_passes() const {
+  if (group_optimizers.empty()) return optimizer->passes;
+  double passes = 0, elements = 0;
+  for (const auto* parameter : model->parameters()) {
+    if (!parameter->trainable) continue;
+    passes += static_cast<double>(parameter->numel()) * optimizer_at(optimizer_of(*parameter)).spec->passes;
+    elements += static_cast<double>(parameter->numel());
+  }
+  return elements > 0 ? passes / elements : optimizer->passes;
+}
 inline int64_t Job::state_bytes(const ParameterSpec& parameter, int64_t elements, int64_t master_bytes) const {
-  const bool kept = !optimizer->states_need_momentum || optimizer_states > 0;
-  if (kept && !optimizer->states_of) return std::ssize(optimizer->states) * elements * master_bytes;
+  const auto use = optimizer_at(optimizer_of(parameter));
+  const bool kept = !use.spec->states_need_momentum || use.states > 0;
+  if (kept && !use.spec->states_of) return std::ssize(use.spec->states) * elements * master_bytes;
   int64_t bytes = 0;
-  for (const auto& state : states_of(parameter))
+  for (const auto& state : use.spec->states_for(parameter.shape, parameter.of_layer, kept))
     bytes += state.values(elements, parameter.shape) * state.bytes_each(master_bytes);
   return bytes;
 }
@@ -224,7 +273,6 @@ struct Entry {
   std::string summary;
   std::vector<Alias> aliases;
   std::vector<StrategyOption> options;
-  std::vector<ForeignName> foreign_names = {};  ///< arguments of such strategies in other tools
   /// Options with which gradients of several micro-batches are reduced once a step instead of after each; null: none.
   nlohmann::json reduced_once = nullptr;
   /// The options with which `shard` ranks have one copy of the state, and there are `replicate` copies. Empty: it has no such options.
@@ -244,9 +292,9 @@ struct Entry {
   std::function<std::string(const Job&)> label = {};
   /// Values for options that say "auto", in the order in which they are tried until a step fits the memory. Empty: there are no such options.
   std::function<std::vector<nlohmann::json>(const nlohmann::json& options)> variants = {};
-  /// What the recipe's learning rates are multiplied by. Empty: 1.
+  /// The factor on the recipe's learning rates. Empty: 1.
   std::function<double(const Job&)> rate_factor = {};
-  /// What the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
+  /// The plan of what the ranks store and when they communicate. The strategy executes the program of this plan, and the catalog computes
   /// `memory`, `traffic` and `host_work` from it. For a strategy in Lua, the results of its functions
   /// `memory` and `traffic` are added.
   std::function<ParallelPlan(const Job&)> plan = {};

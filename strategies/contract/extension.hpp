@@ -1,4 +1,4 @@
-// What is added to the steps of a plan: work before the first step and after each update, with state in checkpoints.
+// Additions to the steps of a plan: work before the first step and after each update, with state in checkpoints.
 #pragma once
 #include <functional>
 #include <map>

@@ -1,4 +1,4 @@
-// What an exception means for a process that computes with LibTorch: its kind, its message and its exit code.
+// The meaning of an exception for a process that computes with LibTorch: its kind, its message and its exit code.
 #pragma once
 #include <exception>
 #include <string>

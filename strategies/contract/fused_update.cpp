@@ -11,7 +11,7 @@ namespace runner {
 
 namespace {
 
-/// What the kernels divide gradients by. They take it in float32, so it would round the divisor of float64 gradients: those are divided
+/// The divisor of gradients for the kernels. They take it in float32, which would round the divisor of float64 gradients: those are divided
 /// here.
 std::optional<torch::Tensor> divisor_for_kernel(double divisor, std::vector<torch::Tensor>& gradients) {
   if (divisor == 1.0) return std::nullopt;

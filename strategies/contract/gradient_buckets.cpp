@@ -15,7 +15,6 @@ struct BucketOptions {
 const OptionTable<BucketOptions>& bucket_options() {
   static const auto table = OptionTable<BucketOptions>().add(
       {.name = "bucket_cap_mb",
-       .type = Option::Type::number,
        .help = "A bucket of gradients has whole blocks, with at least this number of MiB (the first: 1 MiB).",
        .minimum = 0.001,
        .maximum = 1e9},
@@ -28,20 +27,16 @@ const OptionTable<BucketOptions>& bucket_options() {
 const Option& bucket_cap_option() { return bucket_options().options().front(); }
 
 const std::vector<Option>& options_without_effect() {
-  using Type = Option::Type;
   static const std::vector<Option> options = {
       {.name = "find_unused_parameters",
-       .type = Type::boolean,
        .default_value = false,
        .help = "Find the parameters that a step did not use.",
        .note = "no effect: gradients that a step did not compute count as zeros in any case"},
       {.name = "gradient_as_bucket_view",
-       .type = Type::boolean,
        .default_value = true,
        .help = "Gradients are views of the buckets, which saves the memory of one copy of the gradients.",
        .note = "no effect: gradients are views of the buckets in any case"},
       {.name = "static_graph",
-       .type = Type::boolean,
        .default_value = false,
        .help = "The autograd graph is the same in every step.",
        .note = "no effect: the order of reductions is known before the first step"}};

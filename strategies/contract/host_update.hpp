@@ -8,7 +8,7 @@
 
 namespace runner {
 
-/// What an update does to the moments of Adam.
+/// The effect of an update on the moments of Adam.
 enum class Moments {
   from_gradient,  ///< takes the gradient into both
   kept,           ///< changes none; the gradient is not used

@@ -72,28 +72,25 @@ torch::Tensor direction(const MatrixPart& part, double divisor) {
 /// Tensors of zeros on the device of the parts, cut out of one buffer for the shared parts, so that one sum adds all of them.
 class SumBuffer {
  public:
-  SumBuffer(const std::vector<MatrixPart>& parts, int64_t (*sizes)(const MatrixPart&)) {
+  SumBuffer(const std::vector<MatrixPart>& parts, int64_t (*sizes)(const MatrixPart&), torch::ScalarType of_shared) {
     int64_t shared = 0;
-    if (!parts.empty()) options_ = options_.device(parts.front().device);
-    for (const auto& part : parts) {
-      if (part.parameter.defined()) options_ = part.parameter.options().dtype(wide_type(part.parameter));
-      if (part.shared) shared += sizes(part);
-    }
-    if (shared > 0) buffer_ = torch::zeros({shared}, options_);
+    for (const auto& part : parts) shared += part.shared ? sizes(part) : 0;
+    if (shared > 0) buffer_ = torch::zeros({shared}, torch::dtype(of_shared).device(parts.front().device));
     int64_t at = 0;
     for (const auto& part : parts) {
       const int64_t size = sizes(part);
-      slices_.push_back(part.shared ? buffer_.narrow(0, at, size) : torch::zeros({size}, options_));
+      const auto own = part.parameter.defined() ? wide_type(part.parameter) : of_shared;
+      slices_.push_back(part.shared ? buffer_.narrow(0, at, size)
+                                    : torch::zeros({size}, torch::dtype(own).device(part.device)));
       if (part.shared) at += size;
     }
   }
   const torch::Tensor& operator[](size_t part) const { return slices_[part]; }
-  void sum(const SumOverShards& sum) {
-    if (buffer_.defined()) sum(buffer_);
+  void sum(const ShardGroup& group) {
+    if (buffer_.defined()) group.sum(buffer_);
   }
 
  private:
-  torch::TensorOptions options_ = torch::dtype(torch::kFloat32);
   torch::Tensor buffer_;
   std::vector<torch::Tensor> slices_;
 };
@@ -110,9 +107,9 @@ Sums cut(const MatrixPart& part, const torch::Tensor& slice) {
 }  // namespace
 
 void adafactor_update(const OptimizerConfig& config, const Optimizer::Update& update, std::vector<MatrixPart>& parts,
-                      const SumOverShards& sum) {
+                      const ShardGroup& group) {
   const double past = 1 - std::pow(static_cast<double>(update.step), -config.decay_rate);
-  SumBuffer first(parts, first_sums), second(parts, second_sums);
+  SumBuffer first(parts, first_sums, group.sums), second(parts, second_sums, group.sums);
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto& part = parts[i];
     if (!part.parameter.defined()) continue;
@@ -120,7 +117,7 @@ void adafactor_update(const OptimizerConfig& config, const Optimizer::Update& up
     if (is_factored(part)) add_squares(part, update.gradient_divisor, sums);
     if (config.scale_parameter) sums.parameter.add_(part.parameter.to(first[i].scalar_type()).square().sum());
   }
-  first.sum(sum);
+  first.sum(group);
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto& part = parts[i];
     if (!part.parameter.defined()) continue;
@@ -134,7 +131,7 @@ void adafactor_update(const OptimizerConfig& config, const Optimizer::Update& up
     }
     second[i].add_(direction(part, update.gradient_divisor).square_().sum());
   }
-  second.sum(sum);
+  second.sum(group);
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto& part = parts[i];
     if (!part.parameter.defined()) continue;

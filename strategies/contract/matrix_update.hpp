@@ -22,13 +22,11 @@ struct MatrixPart {
   int64_t numel() const { return c10::multiply_integers(shape); }
 };
 
-using SumOverShards = ShardGroup::Collective;
-
 /// Factored second moments without a first one; parameters that are not matrices have an unfactored one. Two sums over the ranks, for
 /// all shared parameters together: of rows and columns, and of the squares of updates (adafactor_sums()).
 /// Source: Shazeer and Stern, Adafactor (ICML 2018); Transformers (optimization.py) with relative_step = False.
 void adafactor_update(const OptimizerConfig& config, const Optimizer::Update& update, std::vector<MatrixPart>& parts,
-                      const SumOverShards& sum);
+                      const ShardGroup& group);
 
 /// Momentum whose matrix is made nearly orthogonal by Newton-Schulz iterations in bfloat16. Of the matrices that are shared, each is
 /// computed by one rank (matrix_rounds.hpp): it gets the matrix by a sum of bytes, in which every rank has zeros outside of its part,

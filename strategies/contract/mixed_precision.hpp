@@ -12,7 +12,7 @@ namespace runner {
 std::optional<DType> mixed_dtype(const nlohmann::json& mixed, const char* part);
 /// Why the option cannot have this value; nullopt if it can.
 std::optional<std::string> refuse_mixed_precision(const nlohmann::json& mixed);
-/// What the user should know of a part that has no effect.
+/// A note for the user on a part that has no effect.
 std::optional<std::string> note_on_mixed_precision(const nlohmann::json& mixed);
 
 }  // namespace runner

@@ -25,7 +25,7 @@ struct Init {
   std::string of = {};  ///< for row_norms: the matrix
 };
 
-/// What the computation gets instead of a parameter (conversion.hpp): bytes for each element.
+/// Bytes, for each element of a parameter, of what the computation gets instead of it (conversion.hpp).
 struct ConvertedBytes {
   /// From the block's forward to its backward; nullopt: one copy in the compute dtype.
   std::optional<double> kept = {};
@@ -45,7 +45,7 @@ struct ParameterSpec {
   bool of_layer = false;
   /// Layers between this parameter's and the loss, with the head: 0 for the head, 1 for the last transformer layer.
   int64_t layers_above = 0;
-  /// Its value is that of the folder that training started from. Checkpoints do not contain it.
+  /// The parameter's value is that of the folder that training started from. Checkpoints do not contain it.
   bool of_base = false;
   /// Stored in NF4 (ModelSpec::quantization). Only for frozen parameters.
   bool quantized = false;
@@ -85,7 +85,7 @@ struct BlockCollective {
   bool operator==(const BlockCollective&) const = default;
 };
 
-/// What a block calls over the ranks of one axis for a micro-batch, in order. Empty if they do not divide the model.
+/// The collectives that a block calls over the ranks of one axis for a micro-batch, in order. Empty if they do not divide the model.
 struct BlockCollectives {
   std::vector<BlockCollective> forward = {}, backward = {};
 };

@@ -20,10 +20,10 @@ namespace runner {
 struct MicroBatch {
   int64_t rows = 0;
   bool padding = false;  ///< the only row stands for no sample (BatchField::padding)
-  /// One for each of ModelSpec::batch, in that order: [rows, shape of a row]. A block asks for the index of a field once, when it is
+  /// The fields of ModelSpec::batch, in that order: [rows, shape of a row]. A block asks for the index of a field once, when it is
   /// made (ModelSpec::batch_field()).
   std::vector<torch::Tensor> fields = {};
-  /// The same in host memory, for what a block decides on the host. On CPUs they are the same tensors.
+  /// The fields in host memory, for what a block decides on the host. On CPUs they are the same tensors.
   std::vector<torch::Tensor> host_fields = {};
   /// If several ranks divide the tokens of the rows (ContextAxis), `fields` have this rank's tokens [rows, own], and always
   /// token_field::positions. This is then the length of the rows with their padding, and if the rows are packed, the positions of all
@@ -76,8 +76,8 @@ class Block {
   virtual torch::Tensor forward(const torch::Tensor& x, const ForwardContext& context) = 0;
 };
 
-/// What the forward passes of a step hand over for ModelSpec::buffers: values, of which the mean over all micro-batches and ranks
-/// moves the buffers.
+/// The values that the forward passes of a step hand over for ModelSpec::buffers. Their mean over all micro-batches and ranks moves the
+/// buffers.
 class StepStatistics {
  public:
   void add(size_t buffer, const torch::Tensor& value) {
@@ -104,21 +104,21 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   const ModelSpec spec;
-  /// One for each of spec.parameters(), in that order; undefined until a strategy sets them.
+  /// The tensors of spec.parameters(), in that order; undefined until a strategy sets them.
   std::vector<torch::Tensor> slots;
-  /// Of a stage of a pipeline: the complete model, whose blocks and slots this one uses.
+  /// The complete model, whose blocks and slots this one uses, if this one is a stage of a pipeline.
   std::unique_ptr<Model> whole;
   /// Puts a parameter into its slot.
   void place(size_t slot, const torch::Tensor& value) {
     slots[slot] = value;
     if (whole) whole->slots[spec.stage->slot_of[slot]] = value;
   }
-  /// One for each of spec.buffers, in that order, fp32. The strategy makes and changes them.
+  /// The tensors of spec.buffers, in that order, fp32. The strategy makes and changes them.
   std::vector<torch::Tensor> buffers;
   StepStatistics statistics;
   /// Adds a tensor of the same shape of all ranks in place. The strategy sets it. Every rank must call it equally often.
   std::function<void(torch::Tensor&)> sum_over_ranks = {};
-  /// One for each of spec.blocks, in that order. Blocks have references to elements of `slots`.
+  /// The blocks of spec.blocks, in that order. They have references to elements of `slots`.
   std::vector<std::unique_ptr<Block>> blocks;
 };
 

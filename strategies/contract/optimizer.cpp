@@ -44,6 +44,7 @@ GroupSettings group_of(const ParameterSpec& parameter, const OptimizerConfig& co
   if (const auto* group = matching_group(parameter, config)) {
     settings.lr = group->lr.value_or(settings.lr * group->lr_factor);
     settings.weight_decay = group->weight_decay.value_or(settings.weight_decay);
+    settings.optimizer = group->optimizer;
   }
   return settings;
 }
@@ -53,7 +54,8 @@ Optimizer::Optimizer(OptimizerConfig config) : config_(std::move(config)) {}
 size_t Optimizer::add(const torch::Tensor& parameter, const GroupSettings& group, const torch::Tensor& copy,
                       PartOf part) {
   if (part.shape.empty()) part.shape = parameter.sizes().vec();
-  auto states = config_.spec().states_for(part.shape, part.of_layer, config_.states() > 0);
+  const auto& config = config_.at(group.optimizer);
+  auto states = config.spec().states_for(part.shape, part.of_layer, config.states() > 0);
   slots_.push_back(
       {.parameter = parameter, .copy = copy, .group = group, .part = std::move(part), .states = std::move(states)});
   groups_[group].push_back(slots_.size() - 1);
@@ -136,18 +138,24 @@ void Optimizer::step_part(const Update& update, size_t first, const std::vector<
       if (path == Path::operators) step_by_operators(update, group, members, part);
     }
   }
-  if (config_.spec().needs_matrix) step_matrices(update, part);
+  for (size_t number = 0; number < config_.count(); ++number)
+    if (config_.at(number).spec().needs_matrix) step_matrices(update, part, number);
+}
+
+bool Optimizer::needs_matrix() const {
+  const auto needs = [](const OptimizerConfig& config) { return config.spec().needs_matrix != nullptr; };
+  return needs(config_) || std::ranges::any_of(config_.others, needs);
 }
 
 Optimizer::Path Optimizer::path_of(const Slot& slot) const {
-  const auto& spec = config_.spec();
+  const auto& spec = config_.at(slot.group.optimizer).spec();
   if (spec.needs_matrix && spec.needs_matrix(slot.part.shape, slot.part.of_layer)) return Path::matrix;
   const bool host = slot.parameter.is_cpu() && slot.parameter.scalar_type() == torch::kFloat32;
   const bool quantised = std::ranges::any_of(
       slot.states, [](const OptimizerState& state) { return state.type == OptimizerState::Type::code; });
   if (quantised) return host ? Path::blocks : Path::operators;
   if (host && spec.has_host_kernel()) return Path::host;
-  if (!fused_kernel_stores(config_.kind, slot.parameter)) return Path::operators;
+  if (!fused_kernel_stores(spec.kind, slot.parameter)) return Path::operators;
   return spec.has_fused_kernel && !config_.qadam_warmup ? Path::fused : Path::operators;
 }
 
@@ -156,7 +164,11 @@ void Optimizer::share(std::vector<SharedParameter> shared, ShardGroup group) {
   shard_group_ = std::move(group);
 }
 
-void Optimizer::step_matrices(const Update& update, const Part& part) {
+void Optimizer::step_matrices(const Update& update, const Part& part, size_t number) {
+  const auto& config = config_.at(number);
+  const auto is_its = [&](size_t index) {
+    return slots_[index].group.optimizer == number && path_of(slots_[index]) == Path::matrix;
+  };
   const auto begin = part.first, end = part.first + part.gradients.size();
   RUNNER_CHECK(shared_.empty() || end - begin == slots_.size(), "a part of an update that needs all ranks");
   const auto made_of = [&](size_t index, bool shared) {
@@ -175,20 +187,19 @@ void Optimizer::step_matrices(const Update& update, const Part& part) {
   std::vector<bool> listed(slots_.size());
   std::vector<MatrixPart> parts;
   for (const auto& shared : shared_) {
-    if (!config_.spec().needs_matrix(shared.shape, shared.of_layer)) continue;
+    if (shared.optimizer != number || !config.spec().needs_matrix(shared.shape, shared.of_layer)) continue;
     parts.push_back(shared.index ? made_of(*shared.index, true)
                                  : MatrixPart{.shape = shared.shape, .shared = true, .device = device});
     if (shared.index) listed[*shared.index] = true;
   }
   for (size_t index = begin; index < end; ++index)
-    if (!listed[index] && path_of(slots_[index]) == Path::matrix) parts.push_back(made_of(index, false));
-  if (config_.kind == OptimizerKind::adafactor)
-    adafactor_update(config_, update, parts, shard_group_.sum);
+    if (!listed[index] && is_its(index)) parts.push_back(made_of(index, false));
+  if (config.kind == OptimizerKind::adafactor)
+    adafactor_update(config, update, parts, shard_group_);
   else
-    muon_update(config_, update, parts, shard_group_);
+    muon_update(config, update, parts, shard_group_);
   for (size_t index = begin; index < end; ++index)
-    if (slots_[index].copy.defined() && path_of(slots_[index]) == Path::matrix)
-      slots_[index].copy.copy_(slots_[index].parameter);
+    if (slots_[index].copy.defined() && is_its(index)) slots_[index].copy.copy_(slots_[index].parameter);
 }
 
 torch::Tensor Optimizer::average(size_t index) {
@@ -202,15 +213,16 @@ Moments Optimizer::moments_at(int64_t step) const {
 }
 
 UpdateSettings Optimizer::settings_of(const Update& update, const GroupSettings& group) const {
+  const auto& config = config_.at(group.optimizer);
   return {.lr = group.lr * update.lr_factor,
-          .beta1 = config_.beta1,
-          .beta2 = config_.beta2,
-          .eps = config_.eps,
+          .beta1 = config.beta1,
+          .beta2 = config.beta2,
+          .eps = config.eps,
           .weight_decay = group.weight_decay,
-          .decoupled = config_.spec().decays_apart_from_gradient,
+          .decoupled = config.spec().decays_apart_from_gradient,
           .gradient_divisor = update.gradient_divisor,
           .step = update.step,
-          .rule = config_.spec().rule,
+          .rule = config.spec().rule,
           .moments = moments_at(update.step),
           .average_share = update.average_share};
 }
@@ -333,8 +345,8 @@ void Optimizer::step_group(const Update& update, const GroupSettings& group, Mem
       auto cut = [&](const torch::Tensor& tensor) { return count == numel ? tensor : tensor.narrow(0, begin, count); };
       batch.parameters.push_back(cut(slot.parameter));
       batch.gradients.push_back(cut(part.gradient(index)).to(slot.parameter.scalar_type()));
-      if (config_.states() > 0) batch.first.push_back(cut(slot.state[0]));
-      if (config_.states() > 1) batch.second.push_back(cut(slot.state[1]));
+      if (slot.state.size() > 0) batch.first.push_back(cut(slot.state[0]));
+      if (slot.state.size() > 1) batch.second.push_back(cut(slot.state[1]));
       batch.elements += count;
     }
   }
@@ -357,8 +369,8 @@ void Optimizer::step_by_operators(const Update& update, const GroupSettings& gro
         one.states.push_back(slot.state[k].view(-1).narrow(0, scales ? begin / state_block : begin,
                                                            slot.states[k].values(count, slot.part.shape)));
       }
-      if (config_.kind == OptimizerKind::sgd)
-        widened_sgd(config_, one);
+      if (const auto& config = config_.at(group.optimizer); config.kind == OptimizerKind::sgd)
+        widened_sgd(config, one);
       else
         tensor_update(one);
     }
@@ -367,7 +379,8 @@ void Optimizer::step_by_operators(const Update& update, const GroupSettings& gro
 }
 
 void Optimizer::step_batch(const Update& update, const GroupSettings& group, const Batch& batch) {
-  fused_update(config_, settings_of(update, group), {batch.parameters, batch.gradients, batch.first, batch.second});
+  fused_update(config_.at(group.optimizer), settings_of(update, group),
+               {batch.parameters, batch.gradients, batch.first, batch.second});
 }
 
 }  // namespace runner

@@ -40,10 +40,15 @@ struct OptimizerConfig {
     std::optional<double> lr, weight_decay;
     double lr_factor = 1;    ///< of the rate that the parameter has without the group; not of `lr`
     std::string label = "";  ///< for logs; empty: the pattern
+    size_t optimizer = 0;    ///< the n-th of `others`, or this one
   };
   std::vector<Group> groups;
   double layer_decay =
       1;  ///< rate of a layer, relative to that of the layer above it (BEiT, arXiv:2106.08254, appendix)
+
+  std::vector<OptimizerConfig> others = {};  ///< the optimizers of groups
+  const OptimizerConfig& at(size_t number) const { return number == 0 ? *this : others.at(number - 1); }
+  size_t count() const { return 1 + others.size(); }
 
   const OptimizerSpec& spec() const { return optimizer_spec(kind); }
   /// The state tensors of a parameter, and their number.
@@ -55,6 +60,7 @@ struct OptimizerConfig {
 struct GroupSettings {
   double lr = 1e-3;
   double weight_decay = 0.0;
+  size_t optimizer = 0;  ///< OptimizerConfig::at()
   auto operator<=>(const GroupSettings&) const = default;
 };
 /// The first group that matches; nullptr if there is none.
@@ -79,6 +85,7 @@ struct OptimizerSwap {
 struct SharedParameter {
   std::vector<int64_t> shape;
   bool of_layer = true;
+  size_t optimizer = 0;              ///< GroupSettings::optimizer
   std::optional<size_t> index = {};  ///< of this rank's part; nullopt: it has none
 };
 
@@ -87,8 +94,9 @@ struct ShardGroup {
   using Collective = std::function<void(torch::Tensor& values)>;
   using WithRoot = std::function<void(torch::Tensor& values, int root)>;
   int rank = 0, size = 1;
-  Collective sum = {};      ///< over the ranks
-  WithRoot sum_at = {};     ///< the same on rank `root`; on other ranks the values are undefined afterwards
+  torch::ScalarType sums = torch::kFloat32;  ///< dtype of the values that `sum` gets, also of a rank without a part
+  Collective sum = {};                       ///< over the ranks
+  WithRoot sum_at = {};     ///< the sum on rank `root`; on other ranks the values are undefined afterwards
   WithRoot send_from = {};  ///< the values of rank `root` to all others
 };
 
@@ -139,7 +147,7 @@ class Optimizer {
 
   /// For optimizers that average (OptimizerSpec::averages): the average of parameter `index`, in a new tensor.
   torch::Tensor average(size_t index);
-  /// What an average depends on besides tensors: the sum of the weights of all updates, and the largest factor on the rate.
+  /// The values that an average depends on besides tensors: the sum of the weights of all updates, and the largest factor on the rate.
   struct AverageState {
     double weight_sum = 0, largest_factor = 0;
   };
@@ -148,7 +156,7 @@ class Optimizer {
 
   void set_copied_elements(int64_t elements) { copied_elements_ = elements; }
 
-  /// What the optimizer keeps for parameter `index`.
+  /// The states that the optimizer keeps for parameter `index`.
   const std::vector<OptimizerState>& states_of(size_t index) const { return slots_.at(index).states; }
   /// The tensors of states_of(index), 1-d. Allocates them if they do not exist yet. Empty if they are in a file.
   std::vector<torch::Tensor> state(size_t index);
@@ -158,6 +166,8 @@ class Optimizer {
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
   const OptimizerConfig& config() const { return config_; }
+  /// Whether OptimizerSpec::needs_matrix is set for an optimizer.
+  bool needs_matrix() const;
 
  private:
   struct Slot {
@@ -197,7 +207,8 @@ class Optimizer {
   enum class Path { host, blocks, fused, operators, matrix };
   Path path_of(const Slot& slot) const;
   void step_blocks(const Update& update, const GroupSettings& group, Members members, const Part& part);
-  void step_matrices(const Update& update, const Part& part);
+  /// Updates the matrices of the optimizer `number`.
+  void step_matrices(const Update& update, const Part& part, size_t number);
 
   OptimizerConfig config_;
   std::optional<OptimizerSwap> swap_;

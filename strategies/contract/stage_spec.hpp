@@ -19,7 +19,7 @@ struct StagePart {
   std::vector<size_t> block_of;                 ///< of each block: its index in the whole model
   std::vector<size_t> slot_of;                  ///< of each parameter
   std::vector<double> input_elements;  ///< of each block: elements per token of its input, in the compute dtype
-  /// Of each block: whether blocks before it in the whole model have trained parameters.
+  /// For each block: whether blocks before it in the whole model have trained parameters.
   std::vector<bool> trained_before;
   bool has_first = false, has_last = false;  ///< the first and the last block of the model
   /// The parameter of the first rank that a block of the last rank also uses: each has a copy of it, and their gradients are added.

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
-#include "strategies/contract/control_words.hpp"
+#include "strategies/collective/divergence.hpp"
 #include "strategies/contract/dtype.hpp"
 #include "strategies/contract/nonfinite.hpp"
 #include "strategies/contract/piece_norms.hpp"
@@ -13,6 +13,36 @@
 namespace runner {
 
 namespace {
+
+// The control words of a step: what all ranks sum at its end, in one all_reduce whose size does not depend on their number.
+
+/// Votes are the lowest bits of a number.
+constexpr int vote_bits = 8;
+
+struct ControlSums {
+  double loss = 0, squared_norm = 0;  ///< equal bits on all ranks; summed as in reduction.hpp
+  uint32_t votes = 0;                 ///< bitwise OR
+};
+
+/// A collective call. The arguments are those of this rank. Throws Error(run_failed) on all ranks if ranks of a group have made different
+/// calls before.
+ControlSums sum_control_words(const World& world, double loss, double squared_norm, uint32_t votes) {
+  RUNNER_CHECK(votes >> vote_bits == 0, "votes have {} bits, not those of {}", vote_bits, votes);
+  if (world.size == 1) return {.loss = loss, .squared_norm = squared_norm, .votes = votes};
+  struct Words {
+    double loss, squared_norm;
+    std::array<double, vote_bits> votes;  ///< ranks that set a bit
+    AgreementWords agreement;
+  } words{.loss = loss, .squared_norm = squared_norm, .votes = {}, .agreement = agreement_words(*world.trace)};
+  for (int bit = 0; bit < vote_bits; ++bit) words.votes[static_cast<size_t>(bit)] = votes >> bit & 1;
+  std::vector<at::Tensor> sums{torch::from_blob(&words, {sizeof words / sizeof(double)}, torch::kFloat64)};
+  world.control->allreduce(sums, {c10d::ReduceOp::SUM})->wait();
+  require_agreement(world, words.agreement);
+  ControlSums result{.loss = words.loss, .squared_norm = words.squared_norm};
+  for (int bit = 0; bit < vote_bits; ++bit)
+    if (words.votes[static_cast<size_t>(bit)] > 0) result.votes |= 1u << bit;
+  return result;
+}
 
 /// Skips float16 gradients if float16 cannot represent the bound: all finite values are below it.
 void clip_by_value(std::vector<torch::Tensor>& gradients, double bound) {

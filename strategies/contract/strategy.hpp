@@ -155,12 +155,12 @@ class Strategy : public Engine {
   /// Registers a local tensor with the optimizer. `copy` (optional) is a tensor of another dtype to which each update
   /// also writes the new values. Call this in the order of finish_gradients().
   void add_local(size_t slot, int64_t offset, const torch::Tensor& value, const torch::Tensor& copy = {});
-  /// The same if the optimizer state is in a file, at element `begin` of its arrays. `value` is undefined if it is in
-  /// the file too.
+  /// Registers a local tensor as add_local() does, but with its optimizer state in a file, at element `begin` of the file's arrays.
+  /// `value` is undefined if it is in the file too.
   void add_swapped(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value,
                    const torch::Tensor& copy);
-  /// The same for a frozen parameter, after all others. It is a part of the training state, without gradient and optimizer state.
-  /// `begin`: of its range in the file, if `value` is undefined.
+  /// Registers a local tensor of a frozen parameter, after all others. It is a part of the training state, without gradient and optimizer
+  /// state. `begin`: of its range in the file, if `value` is undefined.
   void add_frozen(size_t slot, int64_t offset, int64_t begin, int64_t count, const torch::Tensor& value);
   /// Sets the ranks that share the model's matrices with this one. Call it before any forward if ModelSpec::division divides.
   void use_tensor_axis(ProcessGroup group) { tensor_.emplace(std::move(group), model_.spec.division); }
@@ -192,7 +192,7 @@ class Strategy : public Engine {
   bool has_loss() const { return !model_.spec.stage || model_.spec.stage->has_last; }
   // ---- parts of step(), for an engine that has one of its own
   std::vector<TrainedBatch> micro_batches_of(const StepInput& input) const;
-  /// Sums the control words of all ranks (control_words.hpp).
+  /// Sums the control words of all ranks.
   struct Control {
     double loss = 0, squared_norm = 0;
     uint32_t votes = 0;
@@ -201,7 +201,7 @@ class Strategy : public Engine {
   Control exchange(double loss, double squared_norm, uint32_t votes);
   /// The observer's decision; without an observer, an update with `lr_factor`.
   StepObserver::Decision ask_observer(const std::vector<torch::Tensor>& gradients, double lr_factor) const;
-  /// What additions can use, without `to_momentum` and `shapes`.
+  /// The values that additions can read, without `to_momentum` and `shapes`.
   Extension::Host host_of_additions();
 
   World& world_;
@@ -253,7 +253,7 @@ class Strategy : public Engine {
   const ContextAxis* context_axis() const { return context_ ? &*context_ : nullptr; }
   /// Lets the conversion change the gradients in place.
   void convert_gradients(const std::vector<torch::Tensor>& gradients);
-  /// Of each row of a batch: all tokens, or those that this rank of the context axis has.
+  /// The tokens of each row of a batch: all, or those that this rank of the context axis has.
   enum class Tokens { all, own };
   /// Copies the fields that the model needs to the device. An empty micro-batch is replaced by one row of BatchField::padding, so that this
   /// rank calls every collective of the step. Throws Error(run_failed) if a field is missing or has another element type.
@@ -268,7 +268,7 @@ class Strategy : public Engine {
   /// Without `takes`, drops it.
   void move_buffers(bool takes);
   std::vector<StateTensor> buffer_state() const;
-  /// Of the additions, and with differing replicas all of this rank's replica.
+  /// The state of the additions, and with differing replicas all of this rank's replica.
   std::vector<StateTensor> own_state();
   /// Collective. Throws NonFiniteError naming the first parameter whose gradient is not finite.
   void fail_at_floor(const std::vector<torch::Tensor>& gradients);

@@ -22,7 +22,7 @@ std::vector<Strategy::Piece> Strategy::pieces_of(const LocalParameter& local) co
   return pieces;
 }
 
-/// Of replicas on the tensor axis, the first one writes: the others may have other shards of the same parameter.
+/// The first one of the replicas on the tensor axis writes: the others may have other shards of the same parameter.
 std::pair<int64_t, int64_t> Strategy::write_range(size_t local, int64_t n) const {
   const auto [number, of] = writer(local);
   if (of == 0 || !is_first_replica(locals_[local].slot)) return {};
@@ -114,7 +114,7 @@ std::vector<StateTensor> Strategy::state() {
 
 std::vector<StateView> Strategy::views_to_save() {
   auto mine = state();
-  // What checkpoints do not contain is not of this training.
+  // Parameters `of_base` are not of this training, so checkpoints do not contain them.
   std::set<std::string> of_base;
   for (const auto* spec : model_.spec.parameters())
     if (spec->of_base) of_base.insert("param/" + spec->name);
@@ -146,7 +146,8 @@ std::vector<StateView> Strategy::views_to_save() {
     const auto& shape = spec->whole_shape();
     if (!spec->of_base) add("param/" + spec->name, shape, master);
     if (!spec->trainable) continue;
-    for (const auto& state : optimizer.spec().states_for(shape, spec->of_layer, optimizer.states() > 0))
+    const auto& own = optimizer.at(group_of(*spec, optimizer).optimizer);
+    for (const auto& state : own.spec().states_for(shape, spec->of_layer, own.states() > 0))
       add("optimizer/" + state.name + "/" + spec->name, state.shape(shape),
           state.type == OptimizerState::Type::master    ? master
           : state.type == OptimizerState::Type::float32 ? torch::kFloat32

@@ -1,4 +1,4 @@
-// What a model that does not predict tokens is trained for: the loss over the labels or numbers of a row.
+// The task of a model that does not predict tokens: the loss over the labels or numbers of a row.
 #pragma once
 #include <cstdint>
 

@@ -28,9 +28,9 @@ class TensorAxis {
 
   /// The stream [stream_rows(n), d] -> all rows [n, d], the input of column-parallel products. Backward adds the gradients of all ranks.
   torch::Tensor enter(const torch::Tensor& stream, int64_t n) const;
-  /// What the backward of enter() computes while the ranks add the gradients: a product with `entered`, which is a result of enter(), can
-  /// leave the gradient of its weight to it. Of several products this is only the first, whose backward is the last one. Null for later
-  /// calls, for other tensors, and without gradients.
+  /// The weight gradients that the backward of enter() computes while the ranks add the gradients: a product with `entered`, which is a
+  /// result of enter(), can leave the gradient of its weight to it. Of several products this is only the first, whose backward is the last
+  /// one. Null for later calls, for other tensors, and without gradients.
   static WeightGradients::Pointer during_sum(const torch::Tensor& entered);
   /// The products of row-parallel matrices [n, d], each of this rank's columns -> their sum over the ranks, as the stream. May
   /// overwrite `products`, which must be a temporary. `unused`: nothing reads the values, so forward does not communicate.

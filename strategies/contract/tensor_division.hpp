@@ -24,7 +24,7 @@ struct TensorSplit {
   bool operator==(const TensorSplit&) const = default;
 };
 
-/// What a parameter without a TensorSplit is used for.
+/// The use of a parameter without a TensorSplit.
 enum class WholeUse {
   rows,     ///< for the rows between the products: norms, positions, biases of row-parallel matrices
   columns,  ///< for each rank's own columns: norms of heads. Its gradient is a part of the sum on each rank

@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// One parameter, or a part of it. All tensors are 1-d.
+/// The update of one parameter, or of a part of it. All tensors are 1-d.
 struct TensorUpdate {
   UpdateSettings settings;
   torch::Tensor parameter;

@@ -68,7 +68,7 @@ class Transfers {
   /// target.copy_(source). Returns the point at which the copy has ended. Until then the caller must not access the tensor in
   /// host memory. The tensor on the device may be freed at once.
   StreamMark copy(const torch::Tensor& target, const torch::Tensor& source);
-  /// The same, but the caller keeps both tensors until its current stream has waited for the returned point. So the copy need not
+  /// Copies as copy(), but the caller keeps both tensors until its current stream has waited for the returned point. So the copy need not
   /// be registered with the device's allocator (record_stream), and the memory can be reused as soon as the stream has reached
   /// the point.
   StreamMark copy_kept(const torch::Tensor& target, const torch::Tensor& source);

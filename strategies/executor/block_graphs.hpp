@@ -37,7 +37,7 @@ class BlockGraphs {
   /// Receives the gradient of the parameter in `slot`. It is called in the thread that executes backward on the device, while
   /// backward() waits, so it must not call a collective.
   using Take = std::function<void(size_t slot, torch::Tensor gradient)>;
-  /// The same for a gradient as in RowGradients::add_rows().
+  /// Receives a gradient like Take, but in the form of RowGradients::add_rows().
   using TakeRows = std::function<void(size_t slot, const torch::Tensor& ids, const torch::Tensor& rows)>;
   /// The model and the conversion, which may be null, must outlive this object.
   BlockGraphs(Model& model, const Job& job, torch::Device device, Conversion* conversion, Take take,
@@ -70,7 +70,7 @@ class BlockGraphs {
   /// A new tensor for one of them.
   torch::Tensor empty_stream() const;
 
-  /// What the last block returned: the summed loss, or logits. Taking it twice is a mistake.
+  /// The output of the last block: the summed loss, or logits. Taking it twice is a mistake.
   torch::Tensor take_output();
 
  private:

@@ -68,7 +68,7 @@ class Executor : public Strategy {
     make_buffers();
     source_ = {};  // frees the files of initial values
     for (size_t u = 0; u < store_->size(); ++u) layouts.push_back((*store_)[u].layout);
-    if (optimizer_.config().spec().needs_matrix && plan_.shards() > 1) share_matrices();
+    if (optimizer_.needs_matrix() && plan_.shards() > 1) share_matrices();
     reduction_.emplace(model_.spec, plan_, mesh_, layouts, world_.device, additions_.reducer);
     if (optimizer_.config().adascale) reduction_->measure_own();
     spread(false);
@@ -239,7 +239,9 @@ class Executor : public Strategy {
     for (size_t u : trained_units(plan_)) {
       if (!is_sharded(plan_, plan_.units[u])) continue;
       for (const auto& item : (*store_)[u].layout.items) {
-        SharedParameter one{.shape = specs[item.slot]->shape, .of_layer = specs[item.slot]->of_layer};
+        const auto& spec = *specs[item.slot];
+        SharedParameter one{
+            .shape = spec.shape, .of_layer = spec.of_layer, .optimizer = group_of(spec, optimizer_.config()).optimizer};
         for (size_t i = 0; i < trained_; ++i)
           if (locals_[i].slot == item.slot) one.index = i;
         shared.push_back(std::move(one));
@@ -257,6 +259,7 @@ class Executor : public Strategy {
         std::move(shared),
         {.rank = rank,
          .size = plan_.shards(),
+         .sums = plan_.master == DType::float64 ? torch::kFloat64 : torch::kFloat32,
          .sum =
              [=, &group](torch::Tensor& values) {
                on_device(values, true, [&](auto& list) { return group.allreduce(list, {c10d::ReduceOp::SUM}); });

@@ -36,7 +36,7 @@ torch::Tensor pairs_of_levels(torch::Device device) {
   return pairs.to(device);
 }
 
-/// The same on a device, in parts.
+/// Unpacks blocks of NF4 on a device, in parts.
 void unpack_on_device(const torch::Tensor& codes, const torch::Tensor& factors, const torch::Tensor& out) {
   const auto pairs = pairs_of_levels(out.device());
   for (int64_t begin = 0; begin < out.numel(); begin += nf4_elements_at_once) {

@@ -45,7 +45,6 @@ std::string refused_switch(const nlohmann::json& value) {
 void add_fairscale_options(OptionTable<FsdpOptions>& options) {
   using Type = Option::Type;
   options.add({.name = "gradient_predivide_factor",
-               .type = Type::number,
                .help = "Gradients are divided by this before they are summed and multiplied by it after.",
                .minimum = 0,
                .above_minimum = true},
@@ -55,7 +54,6 @@ void add_fairscale_options(OptionTable<FsdpOptions>& options) {
                .help = "Accepted for compatibility.",
                .note = "no effect: gradients of a unit are reduced together; auto_wrap_policy makes larger units"});
   options.add({.name = "verbose",
-               .type = Type::boolean,
                .default_value = false,
                .help = "Accepted for compatibility.",
                .note = "no effect: `runner show` prints the plan of a run"});
@@ -73,7 +71,6 @@ const OptionTable<FsdpOptions>& option_table() {
          .choices = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"}},
         &FsdpOptions::sharding_strategy);
     options.add({.name = "hybrid_group_size",
-                 .type = Type::integer,
                  .help = "HYBRID_SHARD: number of ranks in a group; default: the ranks of a node.",
                  .minimum = 1},
                 &FsdpOptions::hybrid_group_size);
@@ -85,7 +82,6 @@ const OptionTable<FsdpOptions>& option_table() {
                  "transformer_auto_wrap_policy mean \"block\"."},
         &FsdpOptions::auto_wrap_policy);
     options.add({.name = "min_num_params",
-                 .type = Type::integer,
                  .help = "auto_wrap_policy = \"size\": minimum number of parameters in a unit.",
                  .minimum = 1},
                 &FsdpOptions::min_num_params);
@@ -96,19 +92,16 @@ const OptionTable<FsdpOptions>& option_table() {
                  .choices = {"BACKWARD_PRE", "BACKWARD_POST", "NONE"}},
                 &FsdpOptions::backward_prefetch);
     options.add({.name = "forward_prefetch",
-                 .type = Type::boolean,
                  .default_value = false,
                  .help = "Start the next unit's gather before this unit's forward.",
                  .note = "always on with CUDA: the gather of the next unit overlaps with this unit's forward. Always "
                          "off on CPU, where gathers do not overlap with computation"});
     options.add({.name = "limit_all_gathers",
-                 .type = Type::boolean,
                  .default_value = true,
                  .help = "At most two units are gathered at the same time, to bound memory.",
                  .note = "no effect: at most one unit is gathered in advance"});
-    options.add(
-        {.name = "cpu_offload", .type = Type::boolean, .help = "Keep shards and optimizer state in host memory."},
-        &FsdpOptions::cpu_offload);
+    options.add({.name = "cpu_offload", .help = "Keep shards and optimizer state in host memory."},
+                &FsdpOptions::cpu_offload);
     options.add(
         {.name = "mixed_precision",
          .type = Type::table_or_text,
@@ -124,18 +117,15 @@ const OptionTable<FsdpOptions>& option_table() {
                  .spellings = {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
                 &FsdpOptions::state_dict_type);
     options.add({.name = "reduce_every_micro_batch",
-                 .type = Type::boolean,
                  .help = "With accumulation. true: reduce after each micro-batch, so that accumulated gradients are "
                          "sharded (as with Lightning's Trainer and PyTorch without no_sync); false: reduce once a "
                          "step, and keep unsharded gradients on every rank. Default: true, but false for NO_SHARD."},
                 &FsdpOptions::reduce_every_micro_batch);
     options.add({.name = "use_orig_params",
-                 .type = Type::boolean,
                  .default_value = true,
                  .help = "Accepted for compatibility.",
                  .note = no_wrapping_needed});
     options.add({.name = "sync_module_states",
-                 .type = Type::boolean,
                  .default_value = false,
                  .help = "Accepted for compatibility.",
                  .note = no_sync_needed});
@@ -153,7 +143,7 @@ struct WrapPolicy {
   std::vector<std::string> names = {};
 };
 
-/// Also accepts the names of PyTorch's policies, and classes of layers.
+/// The policy of the options, which may also be the name of one of PyTorch's policies, or classes of layers.
 WrapPolicy wrap_policy(const FsdpOptions& options) {
   const auto& policy = options.auto_wrap_policy;
   if (policy.is_string()) {
@@ -310,7 +300,6 @@ Entry fsdp_entry() {
   need(entry.options, {"backward_prefetch"}, only_with_streams());  // the note of forward_prefetch has its condition
   need(entry.options, {"reduce_every_micro_batch"},
        {"several micro-batches a step", [](const Job& job) { return job.most_micro_batches() > 1; }});
-  entry.foreign_names = fsdp_foreign_names();
   entry.refuse = with_options(option_table, refuse_fsdp);
   entry.notes = with_options(option_table, fsdp_notes);
   entry.label = with_options(option_table, fsdp_label);

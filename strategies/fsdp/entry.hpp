@@ -8,7 +8,6 @@
 namespace runner {
 
 Entry fsdp_entry();
-std::vector<ForeignName> fsdp_foreign_names();
 /// Lightning's ModelParallelStrategy: the same on the data axis of a mesh with a tensor axis.
 Entry model_parallel_entry();
 

@@ -14,7 +14,6 @@ struct ModelParallelOptions {
 const OptionTable<ModelParallelOptions>& model_parallel_options() {
   static const auto table = OptionTable<ModelParallelOptions>().add(
       {.name = "save_distributed_checkpoint",
-       .type = Option::Type::boolean,
        .help = "true: each rank writes what it has to checkpoints; false: rank 0 writes everything. Both can be loaded "
                "with any strategy and number of ranks."},
       &ModelParallelOptions::save_distributed_checkpoint);
@@ -35,15 +34,9 @@ Entry model_parallel_entry() {
   entry.name = "model_parallel";
   entry.summary =
       "The ranks of a node divide the matrices of the model (tensor parallelism), and the nodes divide the data as "
-      "fsdp "
-      "does.";
+      "fsdp does.";
   entry.aliases = {{"ModelParallelStrategy"}, {"tensor_parallel"}, {"tp"}};
   entry.options = strategy_options(model_parallel_options().options());
-  entry.foreign_names = {
-      {.name = "parallelize_fn",
-       .refusal = "the models here know how ranks divide them; tensor_parallel_size sets the number of ranks",
-       .sections = {"", "train", "strategy"}},
-  };
   entry.own_axis = Axis::tensor;
   entry.plan = with_options(model_parallel_options, model_parallel_plan);
   return entry;

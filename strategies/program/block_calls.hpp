@@ -16,7 +16,7 @@ struct BlockCalls {
   int64_t bytes;  ///< payload of all calls together
 };
 
-/// Of one micro-batch; none for instructions that are not about a block, and without such axes.
+/// The calls of one micro-batch; none for instructions that are not about a block, and without such axes.
 std::vector<BlockCalls> block_calls(const Job& job, const ParallelPlan& plan, const Instruction& instruction);
 
 }  // namespace runner

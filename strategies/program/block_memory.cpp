@@ -15,7 +15,7 @@ bool passes_field(const Job& job, size_t block) {
   return field && job.model->batch.at(*field).type == ElementType::float32 && job.precision.compute == DType::float32;
 }
 
-/// Of a tensor between two blocks.
+/// Bytes of a tensor between two blocks.
 int64_t stream_bytes(const Job& job, double elements_per_token) {
   return static_cast<int64_t>(static_cast<double>(job.micro_batch_size * job.model->seq_len) * elements_per_token *
                               static_cast<double>(bytes_of(job.precision.compute)));

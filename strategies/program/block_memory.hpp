@@ -39,9 +39,9 @@ class BlockMemory {
 
   int64_t input(size_t block) const { return profile(block).input; }
   int64_t output(size_t block) const { return profile(block).output; }
-  /// What the block keeps for its backward, with its input. Of a recomputed block: from its recomputation on.
+  /// Bytes that the block keeps for its backward, with its input. A recomputed block keeps them from its recomputation on.
   int64_t saved(size_t block) const { return pass(block).saved; }
-  /// The same for a block that is not recomputed, without copies of parameters and without gradients of parameters.
+  /// Bytes as of saved() for a block that is not recomputed, without copies of parameters and without gradients of parameters.
   int64_t saved_activations(size_t block) const;
   /// Bytes of the part of a tied weight's gradient that the head computes. It exists until the embedding's part exists.
   int64_t waiting(size_t block) const { return pass(block).waiting; }

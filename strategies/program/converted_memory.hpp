@@ -11,7 +11,7 @@ namespace runner {
 
 class ConvertedMemory {
  public:
-  /// Both must outlive this object.
+  /// `blocks` and `peak` must outlive this object.
   ConvertedMemory(const BlockMemory& blocks, MemoryPeak& peak) : blocks_(blocks), peak_(peak) {}
 
   /// Before the block runs.

@@ -271,7 +271,7 @@ class Replay {
     if (before > 0) hold(before, blocks_.input(before));
   }
 
-  /// Of a part of the backward of a block: the same in all micro-batches but the first, whose gradients can become the strategy's.
+  /// The events in a part of a block's backward: the same in all micro-batches but the first, whose gradients can become the strategy's.
   const std::vector<BackwardEvent>& events_of(Op part, size_t block) {
     const bool takes = gradients_.takes() && micro_batch_ == 0;
     const auto [found, fresh] = events_.try_emplace({part, block, takes});

@@ -56,7 +56,8 @@ Entry simulated_entry(std::string name, std::string summary, const std::string& 
 }
 
 int64_t alignment_of(const Job& job) {
-  return job.optimizer->reach == OptimizerSpec::Reach::block ? state_block : slot_alignment;
+  const auto in_blocks = [](const OptimizerSpec& spec) { return spec.reach == OptimizerSpec::Reach::block; };
+  return job.optimizer_that(in_blocks) ? state_block : slot_alignment;
 }
 
 Mesh mesh_with_shards(const Job& job, int shards) {

@@ -1,5 +1,5 @@
-// What the ranks of a strategy store and communicate: which parameters share a flat buffer, which ranks keep which shard, and the
-// dtypes. Every strategy makes a plan from its options. step_program() writes the step of a plan. This header is torch-free.
+// The plan of what the ranks of a strategy store and communicate: which parameters share a flat buffer, which ranks keep which shard, and
+// the dtypes. Every strategy makes a plan from its options. step_program() writes the step of a plan. This header is torch-free.
 #pragma once
 #include "strategies/contract/entry.hpp"
 #include "strategies/contract/flat_layout.hpp"
@@ -122,7 +122,7 @@ struct ParallelPlan {
 ParallelPlan replicated_plan(const Job& job, int64_t first_bytes, int64_t unit_bytes,
                              const std::function<bool(const ParameterSpec&)>& shard = {});
 
-/// The same with units of the size of DistributedDataParallel's buckets (gradient_buckets.hpp), which are reduced during backward.
+/// A replicated_plan() with units of the size of DistributedDataParallel's buckets (gradient_buckets.hpp), which are reduced in backward.
 ParallelPlan bucketed_plan(const Job& job);
 
 /// An entry for devices that this program cannot use. Under devices.simulate, CPU processes with bucketed_plan() take their place. `needs`:
@@ -156,7 +156,7 @@ std::optional<std::string> refuse_groups(const Job& job, const std::string& form
 inline bool is_sharded(const ParallelPlan& plan, const Unit& unit) { return plan.shards() > 1 && !unit.replicated; }
 /// The layout of a unit's flat buffers.
 FlatLayout layout_of(const ModelSpec& model, const ParallelPlan& plan, const Unit& unit);
-/// The same for one of many units. `parameters`: of the model.
+/// The layout of one of many units. `parameters`: of the model.
 FlatLayout layout_of(const Parameters& parameters, const ParallelPlan& plan, const Unit& unit);
 /// The units that are not frozen, ascending. Their gradients are reduced in the opposite order, as backward computes them.
 std::vector<size_t> trained_units(const ParallelPlan& plan);

@@ -85,7 +85,7 @@ class UnitCollectives {
   /// nullopt: none. A Reducer's collectives are not known.
   std::optional<Call> of(const Instruction& instruction) const;
   const FlatLayout& layout(size_t unit) const { return layouts_[unit]; }
-  /// Of a quantized unit.
+  /// The bytes of a quantized unit.
   const QuantizedBytes& packed(size_t unit) const { return packed_[unit]; }
 
  private:

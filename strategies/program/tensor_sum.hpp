@@ -22,7 +22,7 @@ struct TensorSum {
   bool empty() const { return parts.empty(); }
 };
 
-/// Of this rank (ModelSpec::division).
+/// The sum of this rank (ModelSpec::division).
 TensorSum tensor_sum(const ModelSpec& model, const FlatLayout& layout);
 
 }  // namespace runner

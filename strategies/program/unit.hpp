@@ -19,7 +19,7 @@ struct Unit {
   bool resident = false;
   /// Every rank updates all of the unit, although other units are sharded. Only with ParallelPlan::own_reducer.
   bool replicated = false;
-  /// Its parameters are not trained (ParameterSpec::trainable): no gradients, no optimizer state, no update.
+  /// The unit's parameters are not trained (ParameterSpec::trainable): no gradients, no optimizer state, no update.
   bool frozen = false;
   /// Stored in NF4, in shards without masters. A gather sends the packed bytes, and the unit is dequantized when a block waits for it.
   /// Every rank has all of it if `replicated` or if nothing is sharded. Frozen and not resident.

@@ -80,24 +80,25 @@ int64_t operator_update_bytes(const Job& job, const ParallelPlan& plan, int64_t 
 }
 
 /// Whether SGD needs copies in float32 (contract/fused_update.hpp).
-bool widens_sgd(const Job& job, const ParallelPlan& plan) {
-  return job.optimizer->kind == OptimizerKind::sgd && bytes_of(plan.master) < 4 && updates_by_cpu(job, plan);
+bool widens_sgd(const Job& job, const ParallelPlan& plan, const OptimizerSpec& optimizer) {
+  return optimizer.kind == OptimizerKind::sgd && bytes_of(plan.master) < 4 && updates_by_cpu(job, plan);
 }
 
 /// Whether the kernel in host_update.hpp updates the parameters.
-bool has_host_kernel(const Job& job, const ParallelPlan& plan) {
-  return updates_on_host(job, plan) && plan.master == DType::float32 && job.optimizer->has_host_kernel();
+bool has_host_kernel(const Job& job, const ParallelPlan& plan, const OptimizerSpec& optimizer) {
+  return updates_on_host(job, plan) && plan.master == DType::float32 && optimizer.has_host_kernel();
 }
 
 /// Copies of gradients in the dtype of the masters, in a fused update of `elements`.
-int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, int64_t elements) {
-  if (has_host_kernel(job, plan) || plan.gradient == plan.master) return 0;
+int64_t cast_gradient_bytes(const Job& job, const ParallelPlan& plan, const OptimizerSpec& optimizer,
+                            int64_t elements) {
+  if (has_host_kernel(job, plan, optimizer) || plan.gradient == plan.master) return 0;
   return (plan.update_elements > 0 ? std::min(elements, plan.update_elements) : elements) * bytes_of(plan.master);
 }
 
 /// Sums, copies of gradients and whole matrices in an update that reaches over whole parameters (contract/matrix_update.hpp).
-int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t largest_part) {
-  const auto& optimizer = *job.optimizer;
+int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, size_t number, int64_t largest_part) {
+  const auto& optimizer = *job.optimizer_at(number).spec;
   const auto parameters = job.model->parameters();
   const bool adafactor = optimizer.kind == OptimizerKind::adafactor;
   int64_t sums = 0, most = adafactor ? largest_part * wide_bytes(plan) * wide_copies(plan) : 0;
@@ -108,6 +109,7 @@ int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t la
     for (const auto& item : layout.items) {
       const auto& shape = parameters[item.slot]->shape;
       const int64_t own = std::min(item.numel, layout.shard);
+      if (job.optimizer_of(*parameters[item.slot]) != number) continue;
       if (!optimizer.needs_matrix(shape, parameters[item.slot]->of_layer)) {
         others += own;
         continue;
@@ -123,7 +125,7 @@ int64_t matrix_update_bytes(const Job& job, const ParallelPlan& plan, int64_t la
     }
   }
   if (adafactor) return sums + most;
-  return std::max({most, muon_round_bytes(plan, shared), cast_gradient_bytes(job, plan, others)});
+  return std::max({most, muon_round_bytes(plan, shared), cast_gradient_bytes(job, plan, optimizer, others)});
 }
 
 /// Tiles of the arrays in a rank's file; 0 if no state is in the file.
@@ -142,24 +144,51 @@ int64_t tile_bytes(const Job& job, const ParallelPlan& plan, const std::vector<i
   return stream_buffer_bytes(plan.swap.tile, arrays, plan.swap.update_buffers, elements);
 }
 
-}  // namespace
+/// An upper bound of the elements that the optimizer `number` updates.
+UpdatedElements elements_of(const Job& job, const ParallelPlan& plan, size_t number, const UpdatedElements& elements) {
+  if (job.optimizer_count() == 1) return elements;
+  UpdatedElements own{.shards = std::vector<int64_t>(plan.units.size())};
+  const auto parameters = job.model->parameters();
+  for (size_t u : trained_units(plan)) {
+    const auto layout = layout_of(parameters, plan, plan.units[u]);
+    for (const auto& item : layout.items) {
+      if (job.optimizer_of(*parameters[item.slot]) != number) continue;
+      const int64_t part = std::min(item.numel, layout.shard);
+      own.largest_part = std::max(own.largest_part, part);
+      own.shards[u] = std::min(own.shards[u] + part, layout.shard);
+    }
+    own.all = std::min(own.all + own.shards[u], elements.all);
+  }
+  return own;
+}
 
-/// Casts are made in parts of update_elements. The kernel in host_update.hpp needs none.
-int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElements& elements) {
-  if (job.optimizer->needs_matrix) return matrix_update_bytes(job, plan, elements.largest_part);
+/// Temporary bytes of the update by the optimizer `number`. Casts are made in parts of update_elements. The kernel in host_update.hpp needs none.
+int64_t bytes_of_one(const Job& job, const ParallelPlan& plan, size_t number, const UpdatedElements& elements) {
+  const auto use = job.optimizer_at(number);
+  const auto& optimizer = *use.spec;
+  if (optimizer.needs_matrix) return matrix_update_bytes(job, plan, number, elements.largest_part);
   const int64_t tiles = tile_bytes(job, plan, elements.shards);
-  if (has_host_kernel(job, plan)) return tiles;
-  if (!job.optimizer->has_fused_kernel || plan.reducer.qadam_warmup ||
-      job.optimizer->reach == OptimizerSpec::Reach::block)
-    return operator_update_bytes(job, plan, elements.largest_part, job.optimizer->operator_copies);
-  if (widens_sgd(job, plan))  // the parameter, its gradient and its states
-    return operator_update_bytes(job, plan, elements.largest_part, 2 + job.optimizer_states);
+  if (has_host_kernel(job, plan, optimizer)) return tiles;
+  if (!optimizer.has_fused_kernel || plan.reducer.qadam_warmup || optimizer.reach == OptimizerSpec::Reach::block)
+    return operator_update_bytes(job, plan, elements.largest_part, optimizer.operator_copies);
+  if (widens_sgd(job, plan, optimizer))  // the parameter, its gradient and its states
+    return operator_update_bytes(job, plan, elements.largest_part, 2 + use.states);
   int64_t cast = elements.all;
   if (plan.updates_beside()) {  // the update casts one unit at a time
     cast = 0;
     for (size_t u : trained_units(plan)) cast = std::max(cast, elements.shards[u]);
   }
-  return tiles + cast_gradient_bytes(job, plan, cast);
+  return tiles + cast_gradient_bytes(job, plan, optimizer, cast);
+}
+
+}  // namespace
+
+/// The most bytes over the optimizers, which update their parameters one after the other.
+int64_t update_bytes(const Job& job, const ParallelPlan& plan, const UpdatedElements& elements) {
+  int64_t most = 0;
+  for (size_t number = 0; number < job.optimizer_count(); ++number)
+    most = std::max(most, bytes_of_one(job, plan, number, elements_of(job, plan, number, elements)));
+  return most;
 }
 
 }  // namespace runner

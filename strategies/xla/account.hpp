@@ -1,4 +1,4 @@
-// What XLA says about the memory of a step, before anything is trained: its programs are compiled, and not run.
+// XLA's account of the memory of a step, before anything is trained: its programs are compiled, and not run.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace runner {
 
-/// Of the program of a step that needs most memory.
+/// The memory of the program of a step that needs most.
 struct StepAccount {
   std::string program;    ///< what it does: "step", "micro-batch"
   int64_t bytes = 0;      ///< on each device: all arrays, and what the program uses while it runs

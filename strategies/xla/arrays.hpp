@@ -40,7 +40,7 @@ struct Arrays {
   }
 };
 
-/// As the plan says. `optimizer` gives the settings of each parameter.
+/// The arrays that the plan describes. `optimizer` gives the settings of each parameter.
 Arrays arrays_of(const ModelSpec& model, const ParallelPlan& plan, const OptimizerConfig& optimizer);
 
 }  // namespace runner::xla

@@ -41,7 +41,7 @@ class Devices {
   std::vector<pjrt::Buffer> run(World& world, const std::string& name, const std::function<std::string()>& write,
                                 const std::vector<const pjrt::Buffer*>& arguments);
 
-  /// Of the program called `name`, which is compiled if that was not done before, and not run. Not collective.
+  /// The memory of the program called `name`, which is compiled if that was not done before, and not run. Not collective.
   pjrt::ProgramMemory memory_of(const std::string& name, const std::function<std::string()>& write);
 
  private:

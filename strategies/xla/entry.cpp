@@ -49,24 +49,20 @@ std::string refused_policy(const nlohmann::json& policy) {
 
 void add_common(OptionTable<CompiledOptions>& options) {
   options.add({.name = "debug",
-               .type = Type::boolean,
                .help = "Print a note about each program: its compile time and memory. Otherwise only about those that "
                        "take more than 2 seconds."},
               &CompiledOptions::debug);
   options.add(
       {.name = "plugin",
-       .type = Type::text,
        .help = "Path of a PJRT plug-in, such as ./libtpu.so; a name without a folder is looked up by the system. "
                "Default: the plug-in for CPUs from scripts/setup --xla, which divides the machine into as many devices "
                "as the recipe asks for."},
       &CompiledOptions::plugin);
   options.add(
       {.name = "compilation_cache",
-       .type = Type::text,
        .help = "Folder for compiled programs; \"none\": they are not kept. Default: the folder of cached data."},
       &CompiledOptions::compilation_cache);
   options.add({.name = "sync_module_states",
-               .type = Type::boolean,
                .default_value = true,
                .help = "Accepted for compatibility.",
                .note = "no effect: initial values depend only on the seed and the parameter's name, so all devices "
@@ -93,7 +89,6 @@ const OptionTable<CompiledOptions>& sharded_options() {
          .refuses = refused_policy},
         &CompiledOptions::auto_wrap_policy);
     options.add({.name = "min_num_params",
-                 .type = Type::integer,
                  .help = "auto_wrap_policy = \"size\": minimum number of parameters in a unit.",
                  .minimum = 1},
                 &CompiledOptions::min_num_params);
@@ -116,7 +111,6 @@ const OptionTable<CompiledOptions>& sharded_options() {
                  .spellings = {{"sharded_state_dict", "sharded"}, {"full_state_dict", "full"}}},
                 &CompiledOptions::state_dict_type);
     options.add({.name = "sequential_save",
-                 .type = Type::boolean,
                  .default_value = false,
                  .help = "Accepted for compatibility.",
                  .note = "no effect: each rank writes its own shards, which need no additional memory"});
@@ -219,24 +213,12 @@ std::vector<std::string> compiled_notes(const Job& job, const CompiledOptions& o
   return notes;
 }
 
-/// Names of PyTorch/XLA that have no effect with any of these strategies.
-std::vector<ForeignName> names_of_lazy_steps() {
-  const std::string whole = "one program is the whole step; there is nothing to mark";
-  return {ForeignName::accepted("mark_step", whole), ForeignName::accepted("mark_step_on_finalization", whole)};
-}
-
-void only_in_strategy(std::vector<ForeignName>& names) {
-  for (auto& name : names) name.sections = {"strategy"};
-}
-
 Entry entry_with(std::string name, std::string summary, const OptionTable<CompiledOptions>& (*table)(),
                  ParallelPlan (*plan)(const Job&, const CompiledOptions&)) {
   Entry entry;
   entry.name = std::move(name);
   entry.summary = std::move(summary);
   entry.options = strategy_options(table().options());
-  entry.foreign_names = names_of_lazy_steps();
-  only_in_strategy(entry.foreign_names);
   entry.ranks_are_threads = true;
   entry.refuse = refuse_compiled;
   entry.plan = with_options(table, plan);
@@ -300,16 +282,6 @@ Entry xla_fsdp_entry() {
           return wrap_word(options.auto_wrap_policy) == "size";
         })});
   need(entry.options, {"sharding_strategy"}, only_among_ranks());
-  const std::string one_program = "nothing to do: the whole step is one program";
-  // Other names are those of fsdp.
-  const std::vector<ForeignName> names = {
-      ForeignName::accepted("execute_sharding_on_init", one_program),
-      ForeignName::accepted("optimization_barrier_in_forward", one_program),
-      ForeignName::accepted("optimization_barrier_in_backward", "nothing to do: sharding_strategy has its barriers"),
-      ForeignName::accepted("pin_layout_in_collective_ops", one_program),
-      ForeignName::accepted("shard_param_on_dim_0", "nothing to do: flattened parameters are sharded")};
-  entry.foreign_names.insert(entry.foreign_names.end(), names.begin(), names.end());
-  only_in_strategy(entry.foreign_names);
   entry.refuse = with_options(sharded_options, [](const Job& job, const CompiledOptions& options) {
     const auto why = refuse_mixed_precision(options.mixed_precision);
     return why ? why : refuse_compiled(job);

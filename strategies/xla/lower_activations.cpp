@@ -13,7 +13,7 @@ void relu(Call& call) {
   call.give(call.text.binary(Binary::maximum, a, call.text.splat(0, a.type)));
 }
 
-/// What is not a number passes its gradient.
+/// An element that is not a number passes its gradient.
 void threshold_backward(Call& call) {
   auto& text = call.text;
   const Type type = call.result_type();

@@ -17,7 +17,7 @@ void binary(Call& call) {
   call.give(call.text.binary(kind, call.value("self", type), other));
 }
 
-/// What LibTorch promotes both operands to.
+/// The type to which LibTorch promotes both operands.
 torch::ScalarType common_type(const Call& call) {
   const auto &self = call.argument("self"), &other = call.argument("other");
   if (!self.isTensor()) return at::result_type(self.toScalar(), other.toTensor());

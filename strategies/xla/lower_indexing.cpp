@@ -184,7 +184,7 @@ std::optional<Value> only_mask(Call& call) {
   return call.value_of(indices[0].toTensor());
 }
 
-/// One value for all elements where the mask is true.
+/// Puts one value into all elements where the mask is true.
 void put_by_mask(Call& call, const Value& self, const Value& mask) {
   auto& text = call.text;
   if (call.tensor("values").numel() != 1)

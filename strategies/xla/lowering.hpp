@@ -1,4 +1,4 @@
-// What operators of LibTorch are in StableHLO. Variants that write to an argument (add_, mm.out) have the lowering of the plain form.
+// The operators of LibTorch in StableHLO. Variants that write to an argument (add_, mm.out) have the lowering of the plain form.
 #pragma once
 #include <string>
 #include <unordered_map>

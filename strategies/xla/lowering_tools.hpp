@@ -1,4 +1,4 @@
-// What several lowerings have in common.
+// Functions that several lowerings use.
 #pragma once
 #include <algorithm>
 

@@ -43,8 +43,8 @@ std::string flags_in(const char* variable) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// What the compiled program depends on. A plug-in that reads a program of another plug-in may end the process, and not all say which
-/// version they have, so the library itself is part of it.
+/// The key of a compiled program: a hash of all that it depends on. A plug-in that reads a program of another plug-in may end the process,
+/// and not all say which version they have, so the library itself is part of it.
 std::string key_of(const pjrt::Client& client, const std::string& module, const pjrt::CompileOptions& options) {
   const std::string host = client.platform() == "cpu" ? instructions_of_host() + "\n" + threads_of_host() : "";
   return xxh3_hex(fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", client.platform(), client.identity(), host,

@@ -11,7 +11,7 @@
 
 namespace runner::xla {
 
-/// What a program does. A step with one micro-batch is one program; with several, one for each micro-batch, of which the last one updates.
+/// The form of a program. A step with one micro-batch is one program; with several, one for each of them, of which the last one updates.
 struct ProgramForm {
   bool differentiates =
       true;  ///< forward and backward of a micro-batch; false with `updates`: the gradients are arguments
@@ -20,7 +20,7 @@ struct ProgramForm {
   bool reduces = true;                  ///< the gradients are summed over the devices
   std::vector<pjrt::Type> fields = {};  ///< of the micro-batch on one device
 
-  /// Of one of the micro-batches of a step. Without `updates`, the update is a program of its own.
+  /// The form for one of the micro-batches of a step. Without `updates`, the update is a program of its own.
   static ProgramForm of_micro_batch(bool first, bool last, bool updates) {
     return {.differentiates = true, .updates = updates && last, .accumulates = !first, .reduces = last};
   }
@@ -49,7 +49,7 @@ struct Clipping {
 ///   with an update: parameters (trained ones), states; without: gradients;
 ///   with a backward: the summed loss of all devices; with an update: the squared norm of the gradients. Both have the type float64 or
 ///   float32, [] .
-/// Of a validation: the sums that the model returns, of this device.
+/// The results of a validation are the sums that the model returns, of this device.
 class ProgramWriter {
  public:
   /// All must outlive the writer. `job` says which blocks are recomputed.

@@ -157,7 +157,7 @@ class CompiledStrategy : public Strategy {
       add_frozen(parameter.slot, begin, 0, count, value);
   }
 
-  /// What is before the zeros at the end of an array.
+  /// The part of an array before the zeros at its end.
   torch::Tensor own_part(size_t slot, const torch::Tensor& array) const {
     return array.reshape(-1).narrow(0, 0, range(arrays_.parameters[slot]).second);
   }

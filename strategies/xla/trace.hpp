@@ -47,19 +47,19 @@ struct StepNumbers {
 
 class Trace {
  public:
-  /// Both must outlive the trace.
+  /// `text` and `constants` must outlive the trace.
   Trace(pjrt::ModuleText& text, Constants& constants) : text_(text), constants_(constants) {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
   pjrt::ModuleText& text() { return text_; }
-  /// Of the step whose forward and backward are recorded. Without them, a mask of dropout cannot be drawn (std::logic_error).
+  /// Sets the numbers of the step that is recorded. Without them, a mask of dropout cannot be drawn (std::logic_error).
   void use(const StepNumbers& numbers) { step_numbers_ = numbers; }
   const StepNumbers& step_numbers() const;
   /// A new tensor that stands for the value.
   torch::Tensor tensor(const pjrt::Value& value);
-  /// What a tensor stands for now. A tensor with values is a constant of the program. Throws Error(run_failed) if nothing was written to
-  /// the tensor, or if it was made outside of this trace.
+  /// The value that a tensor stands for now. A tensor with values is a constant of the program. Throws Error(run_failed) if nothing was
+  /// written to the tensor, or if it was made outside of this trace.
   pjrt::Value read(const torch::Tensor& tensor);
   /// The value, which has the tensor's type, is what the tensor and others of its storage stand for from now on.
   void write(const torch::Tensor& tensor, const pjrt::Value& value);

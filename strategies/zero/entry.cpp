@@ -100,8 +100,7 @@ void note_offload(const Job& job, const ZeroOptions& options, std::vector<std::s
   if (std::ranges::all_of(plan.units, &Unit::resident))
     notes.push_back(
         "`offload_params_device`: no effect, because all parameters are below stage3_param_persistence_threshold and "
-        "stay "
-        "gathered");
+        "stay gathered");
   else if (std::ranges::none_of(plan.units, [](const auto& unit) { return unit.tier == Tier::nvme; }))
     notes.push_back(
         fmt::format("`offload_params_device`: all shards stay in host memory, because max_in_cpu = {}; max_in_cpu = 0 "
@@ -205,7 +204,6 @@ Entry zero_entry() {
        {"ddp_sharded_spawn", "ddp_sharded_spawn_find_unused_parameters_false", "DDPSpawnShardedStrategy"})
     entry.aliases.push_back({name, {{"stage", 2}}, spawned});
   entry.options = options_with_needs();
-  entry.foreign_names = zero_foreign_names();
   entry.refuse = with_options(zero_option_table, refuse);
   entry.notes = with_options(zero_option_table, notes);
   entry.label = with_options(zero_option_table, label);

@@ -12,7 +12,6 @@
 namespace runner {
 
 Entry zero_entry();
-std::vector<ForeignName> zero_foreign_names();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
 ParallelPlan zero_plan(const Job& job);

@@ -110,9 +110,7 @@ TEST_CASE("settings that leave the tensors usable may change") {
            [](Recipe& r) {
              r.optimizer.lr = 1, r.optimizer.weight_decay = 0.3, r.optimizer.betas = {0.5, 0.6};
            },
-           [](Recipe& r) {
-             r.optimizer.groups = {{.pattern = "head.*", .lr = 0.1, .weight_decay = {}, .params = {}}};
-           },
+           [](Recipe& r) { r.optimizer.groups = {{.pattern = "head.*", .lr = 0.1, .weight_decay = {}, .params = {}}}; },
            [](Recipe& r) { r.precision.mode = "bf16-true", r.strategy.name = "ddp", r.train.max_steps = 9; }}) {
     Recipe now = llama;
     change(now);
@@ -142,6 +140,35 @@ TEST_CASE("an optimizer with other state is refused, in both directions") {
   momentum.optimizer.momentum = 0.5;
   CHECK(of_momentum.refusal(momentum) == none);
   CHECK(of_sgd.refusal(sgd) == none);
+}
+
+TEST_CASE("a group with an optimizer of its own continues with the states of that optimizer only") {
+  const auto with_group = [](const char* params, const nlohmann::json& own) {
+    Recipe recipe = recipe_of(tiny_gpt());
+    recipe.optimizer.groups = {{.pattern = params, .lr = {}, .weight_decay = {}, .params = {}, .own = own}};
+    return recipe;
+  };
+  const Recipe common = recipe_of(tiny_gpt()), same = with_group("head.*", {{"name", "adam"}}),
+               other = with_group("head.*", {{"name", "sgd"}});
+  const Saved saved(common, adam_kinds);
+  CHECK(saved.refusal(same) == none);
+  CHECK(
+      check_fit(Checkpoint(saved.path), same, spec_of(same)) ==
+      std::vector<std::string>{
+          "optimizer.groups = [{ name = \"adam\", params = [\"head.*\"] }], the checkpoint's is []; it continues with "
+          "the same moments"});
+  CHECK_THAT(
+      saved.refusal(other),
+      ContainsSubstring("the checkpoint's is []\n  the recipe's model has no `optimizer/exp_avg/head.norm.bias`, "
+                        "which the checkpoint has"));
+  const Saved grouped(with_group("head.*", {{"name", "sgd"}, {"momentum", 0.9}}), adam_kinds);
+  CHECK_THAT(grouped.refusal(common), ContainsSubstring("optimizer.groups = [], the checkpoint's is [{"));
+  // A group without an optimizer decides, too, which parameters have that of a later group.
+  Recipe earlier = other;
+  earlier.optimizer.groups.insert(earlier.optimizer.groups.begin(),
+                                  with_group("head.norm.*", nlohmann::json::object()).optimizer.groups.front());
+  CHECK_THAT(Saved(earlier, adam_kinds).refusal(other),
+             ContainsSubstring("params = [\"head.*\"] }], the checkpoint's is [{ params = [\"head.norm.*\"] }, {"));
 }
 
 TEST_CASE("parameters may be frozen when a run continues, but not trained again without their optimizer state") {

@@ -298,6 +298,8 @@ TEST_CASE("`setup_optimizer` changes groups, which are checked like those of a r
   refused("groups[2].lr = -1", "in the group of all other parameters, `lr` must be at least 0, not -1");
   refused("groups[1].lrr = 1", "");
   refused("groups[1].params = {'nothing.*'}", "no parameter matches the pattern `nothing.*` of optimizer.groups");
+  refused("groups[1].name = 'sgd'",
+          "`name` of `blocks.0.attention_norm.bias`'s optimizer was \"adamw\", and became \"sgd\": a recipe sets");
   refused("return 7",
           "the result must be a list of groups, one of them without `params`, for all other parameters; "
           "not 7");
@@ -307,6 +309,22 @@ TEST_CASE("`setup_optimizer` changes groups, which are checked like those of a r
                        "[optimizer]\nname = \"sgd\"\nmomentum = 0.0\n")
                  .refused(),
              ContainsSubstring("error: `setup_optimizer`: nesterov = true needs momentum above 0"));
+  CHECK_THAT(Extension("base = 'ddp', setup_optimizer = function(groups) groups[1].momentum = 0.5 end", "",
+                       "[optimizer]\nname = \"sgd\"\nmomentum = 0.9\n[[optimizer.groups]]\npattern = \"*.bias\"\nlr = "
+                       "0.1\n")
+                 .refused(),
+             ContainsSubstring("error: `setup_optimizer`: `momentum` of `blocks.0.attention_norm.bias`'s optimizer was "
+                               "0.9, and became 0.5: a recipe sets"));
+  const auto with_betas = [&](const std::string& base) {
+    return Extension(base + ", setup_optimizer = function(groups) groups[1].betas = {0.8, 0.9} end", "", recipe);
+  };
+  CHECK(with_betas("base = 'fsdp'").plan().job.group_optimizers.size() == 1);
+  CHECK_THAT(with_betas("base = 'bagua', options = {algorithm = 'qadam', warmup_steps = 2}")
+                 .refused(2, {"optimizer.name=adam"}),
+             ContainsSubstring("algorithm = \"qadam\" reduces moments of all parameters by one rule"));
+  if (find_strategy("xla_fsdp")->entry->unavailable.empty())
+    CHECK_THAT(with_betas("base = 'xla_fsdp'").refused(),
+               ContainsSubstring("a compiled step updates all parameters by one rule"));
 }
 
 TEST_CASE("a registry can replace and remove built-in names, for its recipe only", "[lua]") {

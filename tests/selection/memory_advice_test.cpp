@@ -2,6 +2,7 @@
 #include "runner/selection/memory_advice.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <regex>
 
 #include "runner/selection/plan.hpp"
 
@@ -37,8 +38,10 @@ std::vector<std::string> changes(const Plan& plan) {
 
 TEST_CASE("the advice names the parts, the largest first, and the changes, the cheapest first") {
   auto ddp = plan("ddp", 2, 8);
+  // The kernels for bfloat16, and so the memory that they need, depend on the processor.
+  const std::regex bf16("(bf16-mixed\"  \\(saves )6[0-9]\\.[0-9]");
   CHECK(
-      memory_advice(*ddp.entry, ddp.job) ==
+      std::regex_replace(memory_advice(*ddp.entry, ddp.job), bf16, "$1NN") ==
       "a step of this recipe needs 179.2 MiB a rank: activations 139.5 MiB, optimizer state 25.1 MiB, parameters 12.6 "
       "MiB, gradients "
       "2.01 MiB\n"
@@ -48,7 +51,7 @@ TEST_CASE("the advice names the parts, the largest first, and the changes, the c
       "  activation_checkpointing = \"all\"  (saves 81.6 MiB; one more forward pass for each backward pass, about a "
       "third more "
       "compute)\n"
-      "  precision = \"bf16-mixed\"  (saves 63.5 MiB; products are rounded to bfloat16, so the losses differ a "
+      "  precision = \"bf16-mixed\"  (saves NN MiB; products are rounded to bfloat16, so the losses differ a "
       "little)\n"
       "  strategy = {name = \"deepspeed_stage_3_offload_nvme\", max_in_cpu = 0, nvme_path = "
       "\"FOLDER\", stage3_param_persistence_threshold = 0}  (saves 17.6 MiB; parameters and optimizer state pass "

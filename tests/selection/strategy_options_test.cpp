@@ -171,7 +171,7 @@ TEST_CASE("a name of another tool is not also an option of a strategy") {
   for (const auto& entry : catalog())
     for (const auto& option : entry.options) {
       INFO(option.name);
-      const auto* foreign = find_foreign_name(option.name, foreign_names());
+      const auto* foreign = find_foreign_name(option.name, find_argument);
       CHECK((!foreign || foreign->only_suggested || !foreign->in_strategy));
     }
 }

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runner/base/error.hpp"
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/base/quantile.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"

@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
+#include "strategies/collective/gathered_rows.hpp"
 #include "tests/axes/meshed_runs.hpp"
 #include "tests/support/every_nth.hpp"
 #include "tests/support/strategy_forms.hpp"
@@ -54,6 +55,34 @@ Case changed(Case made, const std::string& label, const std::function<void(TinyR
 torch::Tensor focal_loss(const torch::Tensor& logits, const torch::Tensor& targets) {
   const auto likely = at::log_softmax(logits, 1).gather(1, targets.unsqueeze(1)).squeeze(1);
   return -(1 - likely.exp()).square() * likely;
+}
+
+thread_local World* world_of_thread = nullptr;
+
+/// Cross entropy, multiplied by a number that depends on the rows of all ranks.
+torch::Tensor joint_loss(const torch::Tensor& logits, const torch::Tensor& targets) {
+  World& world = *world_of_thread;
+  std::vector<int64_t> counts{logits.size(0)};
+  if (world.size > 1) {
+    auto own = torch::full({1}, static_cast<double>(logits.size(0)), torch::kFloat64);
+    auto all = torch::empty({world.size}, torch::kFloat64);
+    world.control->_allgather_base(all, own)->wait();
+    counts.clear();
+    for (int64_t rank = 0; rank < world.size; ++rank) counts.push_back(all[rank].item().toLong());
+  }
+  const auto shares = gathered_rows(at::softmax(logits, 1), world.group, counts).sum(0) / 64;
+  const auto losses = logits.logsumexp(1) - logits.gather(1, targets.unsqueeze(1)).squeeze(1);
+  return losses * (1 + shares.square().sum());
+}
+
+/// train_tiny() with world_of_thread.
+TinyResult train_jointly(const TinyRun& run) {
+  return train_tiny(run, [](int world_size, const std::function<void(World&)>& body) {
+    run_ranks(world_size, [&](World& world) {
+      world_of_thread = &world;
+      body(world);
+    });
+  });
 }
 
 /// Models that predict tokens.
@@ -188,6 +217,20 @@ TEST_CASE("fp64: ranks without rows or without targets that count do not change 
     put_on_mesh(other, mesh);
     check(other, fmt::format("{}, {}", to_text(tiny_mesh(other)), mesh.strategy));
   }
+}
+
+TEST_CASE("fp64: a loss over the rows of all ranks is called on ranks without rows, too", "[parity][empty]") {
+  auto run = small_run("gpt");
+  run.loss_chunk_tokens = 0;
+  run.token_loss = joint_loss;
+  const auto single = train_jointly(run);
+  for (const char* strategy : {"ddp", "fsdp", "zero"})
+    for (const int ranks : {2, 4}) {
+      INFO(strategy << ", " << ranks << " ranks");
+      run.strategy = strategy;
+      run.world_size = ranks;
+      check_same_training(train_jointly(run), single);
+    }
 }
 
 TEST_CASE("fp64: batch norm with the statistics of each rank takes none of a rank without rows", "[parity][empty]") {

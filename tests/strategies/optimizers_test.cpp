@@ -129,6 +129,120 @@ TEST_CASE("memory of every optimizer is as predicted", "[optimizers][memory]") {
         if (form.ranks <= 2) check_memory(sized_run(spec, form, precision), text_of(spec, form));
 }
 
+namespace {
+
+using Groups = std::vector<std::pair<const char*, OptimizerKind>>;
+
+/// Groups that differ in the states of an element, groups whose updates reach over blocks and whole parameters, and a parameter that one
+/// rank has if parameters are sharded, with sums of all ranks.
+const Groups of_elements = {
+    {"*.bias", OptimizerKind::lion}, {"*.mlp*", OptimizerKind::sgd}, {"head*", OptimizerKind::adam}};
+const Groups of_matrices = {{"embedding*", OptimizerKind::adamw_8bit},
+                            {"*.attention.w[qk]*", OptimizerKind::muon},
+                            {"*.attention*", OptimizerKind::adafactor},
+                            {"*.w2*", OptimizerKind::sgd},
+                            {"*.mlp*", OptimizerKind::muon}};
+const Groups of_one_rank = {{"head.norm.weight", OptimizerKind::adafactor}};
+const Groups of_muon = {{"*.mlp*", OptimizerKind::muon}};
+
+/// The parameters of each group have another optimizer than the rest, which has AdamW.
+TinyRun grouped(TinyRun run, const Groups& groups, const Form& form) {
+  run.family = &groups == &of_matrices ? "llama" : "gpt";
+  for (const auto& [pattern, kind] : groups) {
+    run.optimizer.others.push_back(run_with(optimizer_spec(kind), form).optimizer);
+    run.optimizer.groups.push_back({.pattern = pattern,
+                                    .lr = run.optimizer.others.back().lr,
+                                    .weight_decay = {},
+                                    .optimizer = run.optimizer.others.size()});
+  }
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("groups with optimizers of their own train the same under every strategy", "[optimizers][parity][groups]") {
+  const auto& adamw = optimizer_spec(OptimizerKind::adamw);
+  for (const auto* groups : {&of_elements, &of_matrices, &of_one_rank}) {
+    const auto train = [&](const Form& form) {
+      TinyRun run = grouped(run_with(adamw, form), *groups, form);
+      if (groups == &of_one_rank) run.precision = "64-true";  // the dtype of sums follows from it on all ranks
+      return train_tiny(run);
+    };
+    const auto single = train({"single", nlohmann::json::object(), 1});
+    for (const auto& form : forms()) {
+      INFO(text_of(adamw, form));
+      const auto result = train(form);
+      for (size_t i = 0; i < single.losses.size(); ++i)
+        CHECK_THAT(result.losses[i], Catch::Matchers::WithinRel(single.losses[i], 2e-5));
+      if (groups == &of_elements) check_equal(result, train({"ddp", nlohmann::json::object(), form.ranks}));
+    }
+  }
+}
+
+TEST_CASE("memory, collectives and resumes of groups with optimizers of their own are as predicted",
+          "[optimizers][memory][traffic][resume][groups]") {
+  const auto& adamw = optimizer_spec(OptimizerKind::adamw);
+  for (const auto* groups : {&of_elements, &of_matrices})
+    for (const auto& form : forms()) {
+      if (form.ranks > 2) continue;
+      const auto text = text_of(adamw, form);
+      for (const std::string precision : {"32-true", "bf16-true", "bf16-mixed"})
+        check_memory(grouped(sized_run(adamw, form, precision), *groups, form), text);
+      TinyRun run = grouped(run_with(adamw, form), *groups, form),
+              ddp = grouped(run_with(adamw, forms()[0]), *groups, form);
+      INFO(text);
+      const auto through = train_tiny(run);
+      CHECK(train_resumed(run, run, 3).state == through.state);
+      const auto moved = train_resumed(run, ddp, 3);
+      for (size_t k = 0; k < moved.losses.size(); ++k)
+        CHECK_THAT(moved.losses[k], Catch::Matchers::WithinRel(through.losses[3 + k], 2e-5));
+      run.steps = 2;
+      const auto claimed = claimed_traffic(run, {});
+      for (const auto& steps : record_traffic(run, launch_threads))
+        for (const auto& step : steps) CHECK(step.strategy == claimed);
+    }
+}
+
+namespace {
+
+/// Why a run of Adam with these groups is refused; empty: it is not.
+std::string refused(const std::string& strategy, const nlohmann::json& options, const Groups& groups, int ranks = 2,
+                    int tensor = 1, const Accelerator& accelerator = {}) {
+  const Form form{strategy, options, ranks};
+  auto run = grouped(run_with(optimizer_spec(OptimizerKind::adam), form), groups, form);
+  run.tensor = tensor;
+  const ModelSpec model = tiny_divided_spec(run, 0);
+  Job job = tiny_job(run, model);
+  job.accelerator = accelerator;
+  return find_strategy(strategy)->entry->refuse(job).value_or("");
+}
+
+}  // namespace
+
+TEST_CASE("groups with optimizers of their own are refused where one rule updates all parameters", "[groups]") {
+  TemporaryFolder folder;
+  const nlohmann::json nvme = {
+      {"offload_optimizer", true}, {"offload_optimizer_device", "nvme"}, {"nvme_path", folder.path.string()}};
+  CHECK(
+      refused("zero", nvme, of_elements).starts_with("an update of state on NVMe streams all parameters by one rule"));
+  CHECK(refused("bagua", {{"algorithm", "qadam"}, {"warmup_steps", 2}}, of_elements)
+            .starts_with("algorithm = \"qadam\" reduces moments of all parameters"));
+  CHECK(refused("hivemind", {{"target_batch_size", 64}}, of_elements, 1)
+            .starts_with("peers of hivemind exchange all parameters by one rule"));
+  if (find_strategy("xla_fsdp")->entry->unavailable.empty())
+    CHECK(refused("xla_fsdp", nlohmann::json::object(), of_elements)
+              .starts_with("a compiled step updates all parameters by one rule"));
+  CHECK(refused("zero", {{"offload_optimizer", true}}, of_elements).empty());
+}
+
+TEST_CASE("an optimizer that a group has is refused like that of all parameters, with the group's name", "[groups]") {
+  const std::string setting = "optimizer.groups with name = \"muon\" for `*.mlp*` needs ";
+  CHECK(refused("ddp", nlohmann::json::object(), of_muon, 4, 2)
+            .starts_with(setting + "complete parameters, so it cannot be combined with a tensor axis"));
+  CHECK(refused("zero", {{"offload_optimizer", true}}, of_muon, 2, 1, cuda_accelerator())
+            .starts_with(setting + "sums over the ranks that share a parameter, which an update in host memory"));
+}
+
 TEST_CASE("the memory of Muon's update is as predicted where it is the most of a step", "[optimizers][memory]") {
   const auto& spec = optimizer_spec(OptimizerKind::muon);
   for (const std::string precision : {"32-true", "bf16-true", "bf16-mixed"})

@@ -5,8 +5,7 @@
 #include <random>
 
 #include "runner/base/clock.hpp"
-#include "runner/train/loss_watch.hpp"
-#include "runner/train/stall_watch.hpp"
+#include "runner/train/health_watch.hpp"
 #include "tests/support/wait_until.hpp"
 
 using namespace runner;

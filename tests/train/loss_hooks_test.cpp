@@ -9,6 +9,7 @@
 #include "runner/models/cross_entropy.hpp"
 #include "runner/models/token_loss.hpp"
 #include "runner/train/hooks/loss.hpp"
+#include "strategies/collective/gathered_rows.hpp"
 #include "tests/support/equal_training.hpp"
 #include "tests/support/hooked_run.hpp"
 
@@ -80,6 +81,13 @@ void check_loss(const LuaLoss& in_lua, const std::function<torch::Tensor(const P
     torch::NoGradGuard no_grad;  // as in a recomputed block's forward
     auto again = chunked_token_loss(p.hidden, p.weight, p.targets, chunk, in_lua.loss);
     CHECK_THAT(again.item<double>(), WithinAbs(expected.item<double>(), 1e-10));
+  }
+  p.targets.fill_(-100);
+  for (int64_t chunk : {0, 7}) {  // with 0, the loss is called for no tokens
+    CAPTURE(chunk);
+    auto loss = chunked_token_loss(p.hidden, p.weight, p.targets, chunk, in_lua.loss);
+    CHECK(loss.item<double>() == 0);
+    for (const auto& gradient : p.gradients(loss)) CHECK(gradient.count_nonzero().item<int64_t>() == 0);
   }
 }
 
@@ -181,6 +189,45 @@ TEST_CASE("label_smoothing: training is equal under all strategies; validation u
   CHECK(validation < run.of_steps("loss")[3] - 0.1);  // the training loss includes the smoothing term
 }
 
+TEST_CASE("a loss over the rows of all ranks trains like one over all rows on one rank") {
+  const auto losses = [](int ranks, const std::string& sync_grads) {
+    HookedRun run({ranks, ranks > 1 ? "fsdp" : "single"}, R"(return {
+      loss = function(ctx, logits, targets)
+        local mean = ctx.world:all_gather(logits:softmax(), )" +
+                                                              sync_grads + R"():mean(1)
+        return (logits:logsumexp() - logits:gather(targets)) * (mean:log() * mean):sum()
+      end})");
+    run.tiny.precision = "64-true";
+    run.tiny.loss_chunk_tokens = 0;
+    run.tiny.accumulation = 1;
+    run.recipe.train.micro_batch_size = run.tiny.global_batch / ranks;
+    run.go();
+    CHECK(run.failures == std::vector<std::string>(static_cast<size_t>(ranks)));
+    return run.of_steps("loss");
+  };
+  const auto single = losses(1, "true");
+  for (const int ranks : {2, 3}) {
+    const auto synced = losses(ranks, "true"), plain = losses(ranks, "false");
+    for (size_t i = 0; i < single.size(); ++i) CHECK_THAT(synced[i], WithinAbs(single[i], 1e-12));
+    CHECK_THAT(plain.front(), WithinAbs(single.front(), 1e-12));
+    CHECK(std::abs(plain.back() - single.back()) > 1e-6);
+  }
+}
+
+TEST_CASE("gathered rows may differ in number between ranks, and one rank may have none") {
+  std::vector<torch::Tensor> gathered(3), gradients(3);
+  run_ranks(3, [&](World& world) {
+    const auto rank = static_cast<size_t>(world.rank);
+    auto rows = torch::full({world.rank, 2}, world.rank, torch::kFloat64).requires_grad_(true);
+    gathered[rank] = gathered_rows(rows, world.group, {0, 1, 2});
+    const auto factors = (world.rank + 1) * torch::arange(6, torch::kFloat64).view({3, 2});
+    gradients[rank] = torch::autograd::grad({(gathered[rank] * factors).sum()}, {rows})[0];
+  });
+  const auto expected = 6 * torch::arange(6, torch::kFloat64).view({3, 2});
+  for (const auto& all : gathered) CHECK(all.equal(torch::tensor({{1., 1.}, {2., 2.}, {2., 2.}}, torch::kFloat64)));
+  CHECK(torch::cat(gradients).equal(expected));
+}
+
 TEST_CASE("a loss can read ctx, but cannot use collectives or change anything") {
   HookedRun run({2, "fsdp"}, R"(return {
     options = {weight = {type = "number", default = 1}},
@@ -215,4 +262,12 @@ TEST_CASE("a loss can read ctx, but cannot use collectives or change anything") 
   CHECK_THAT(said("return logits:max():detach()"), ContainsSubstring("does not depend on its logits"));
   CHECK_THAT(said("return logits:gather(targets + 1000)"), ContainsSubstring("gather"));
   CHECK_THAT(said("while true do end"), ContainsSubstring("Lua instructions"));
+  CHECK_THAT(said("return ctx.world:all_gather(1, true)"),
+             ContainsSubstring("all_gather: sync_grads is for tensors of `loss`; a number has no second argument"));
+  run.tiny.loss_chunk_tokens = 0;
+  CHECK_THAT(
+      said("local rows = ctx.world.rank == 0 and logits or logits:detach() "
+           "return logits:max() + ctx.world:all_gather(rows, true):mean(1):mean(2)"),
+      ContainsSubstring("rank 0 is at all_gather of [rows, 61] of Float with sync_grads, rank 1 at all_gather of "
+                        "[rows, 61] of Float with sync_grads, of rows without a gradient"));
 }

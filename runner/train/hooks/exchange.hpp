@@ -19,6 +19,9 @@ double reduced(const std::vector<double>& values, const std::string& operation);
 /// 52 bits of FNV-1a, exact in a double. Ranks compare texts by it.
 double hash_of(const std::string& text);
 
+/// Collective. The first `bytes` of a text of each rank. The ranks of a group on a device exchange tensors of this device.
+std::vector<std::string> gather_texts(World& world, const std::string& mine, size_t bytes);
+
 class HookExchange : public lua::HookWorld {
  public:
   using Rows = std::vector<std::vector<double>>;  ///< by rank
@@ -35,7 +38,7 @@ class HookExchange : public lua::HookWorld {
   /// Collective. Returns the `values` of every rank. `what` describes the call ("all_reduce (sum)"). `what` and the
   /// number of values must be equal on all ranks. Otherwise throws lua::ScriptMistake on the ranks that called it.
   Rows meet(const std::string& what, const std::vector<double>& values = {});
-  /// The same for the end of a call. Every rank calls it, also after an error.
+  /// meet() for the end of a call. Every rank calls it, also after an error.
   Rows end(const std::vector<double>& values);
   /// Collective. Returns a text of every rank, cut at 2000 bytes. Ranks call it after end() has shown that one has a
   /// text.
@@ -46,12 +49,12 @@ class HookExchange : public lua::HookWorld {
   int size() override { return world_.size; }
   double all_reduce(double value, const std::string& operation) override;
   std::vector<double> all_gather(double value) override;
+  lua::Value all_gather(const lua::Value& rows, bool sync_grads) override;
   double broadcast(double value, int root) override;
   void barrier() override { meet("barrier"); }
 
  private:
   Rows gather(const std::vector<double>& values);
-  std::vector<std::string> gather_texts(const std::string& mine, size_t bytes);
   /// nullopt, on all ranks, if the ranks are at different calls.
   std::optional<Rows> try_meeting(const std::string& what, const std::vector<double>& values);
 

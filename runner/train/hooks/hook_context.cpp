@@ -1,9 +1,15 @@
 #include "runner/train/hooks/hook_context.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/fault_point.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/config/config.hpp"
@@ -12,7 +18,114 @@
 
 namespace runner {
 
+namespace {
+
+class StateSnapshot : public lua::Snapshot, public std::enable_shared_from_this<StateSnapshot> {
+ public:
+  explicit StateSnapshot(const SnapshotHost& host) : host_(host) { take(); }
+
+  int64_t step() override { return taken_; }
+
+  void take() override {
+    host_.require_allowed("snapshot");
+    torch::NoGradGuard no_grad;
+    auto pieces = host_.strategy.state();
+    values_.resize(pieces.size());
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      auto& kept = values_[i];
+      if (kept.defined() && !pieces[i].swapped)
+        kept.copy_(pieces[i].local);
+      else
+        kept = pieces[i].read(0, pieces[i].numel());
+    }
+    scalars_ = host_.strategy.scalars();
+    taken_ = host_.step();
+  }
+
+  void restore() override {
+    host_.require_allowed("restore");
+    host_.restore(taken_, [self = shared_from_this()] { self->apply(); });
+  }
+
+ private:
+  void apply() {
+    torch::NoGradGuard no_grad;
+    auto pieces = host_.strategy.state();
+    RUNNER_CHECK(pieces.size() == values_.size(), "the training state and its snapshot have different tensors");
+    for (size_t i = 0; i < pieces.size(); ++i)
+      if (values_[i].numel() > 0) pieces[i].write(0, values_[i]);
+    host_.strategy.load_scalars(scalars_);
+  }
+
+  const SnapshotHost& host_;
+  std::vector<torch::Tensor> values_;  ///< by piece of the state
+  nlohmann::json scalars_;
+  int64_t taken_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<lua::Snapshot> take_snapshot(const SnapshotHost& host) { return std::make_shared<StateSnapshot>(host); }
+
 using lua::ScriptMistake;
+
+bool Artifacts::create(const std::string& name) {
+  if (rank_ != 0 || bytes_.contains(name)) return false;
+  const auto file = path(name);
+  std::error_code error;
+  fs::create_directories(file.parent_path(), error);
+  if (error)
+    throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", file.parent_path().string(), error.message()));
+  // Creates the empty file directly. After a kill, a temporary file could remain.
+  int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) throw ScriptMistake(fmt::format("artifact: cannot make {}: {}", file.string(), std::strerror(errno)));
+  ::close(fd);
+  bytes_[name] = 0;
+  fault_point("artifact");
+  return true;
+}
+
+void Artifacts::append(const std::string& name, const std::string& text) {
+  if (rank_ != 0) return;
+  const auto file = path(name);
+  int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  size_t done = 0;
+  while (fd >= 0 && done < text.size()) {
+    ssize_t written = ::write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  int error = errno;
+  if (fd >= 0) ::close(fd);
+  bytes_[name] += static_cast<int64_t>(done);
+  written_.insert(name);
+  if (fd < 0 || done < text.size())
+    throw ScriptMistake(fmt::format("write: cannot write to {}: {}", file.string(), std::strerror(error)));
+}
+
+std::vector<fs::path> Artifacts::take_written() {
+  std::vector<fs::path> files;
+  for (const auto& name : std::exchange(written_, {})) files.push_back(path(name));
+  return files;
+}
+
+void Artifacts::restore(const nlohmann::json& sizes) {
+  if (rank_ != 0) return;
+  std::error_code ignored;
+  if (sizes.is_null())
+    for (fs::recursive_directory_iterator entry(folder_, ignored), end; entry != end; entry.increment(ignored))
+      if (entry->is_regular_file(ignored))
+        bytes_[entry->path().lexically_relative(folder_).string()] = static_cast<int64_t>(entry->file_size(ignored));
+  for (const auto& [name, bytes] : sizes.items()) {
+    auto size = static_cast<uintmax_t>(bytes.get<int64_t>());
+    const auto file = path(name);
+    if (!fs::is_regular_file(file, ignored)) continue;
+    if (fs::file_size(file) > size) fs::resize_file(file, size);
+    bytes_[name] = static_cast<int64_t>(fs::file_size(file));
+  }
+}
+
 using lua::Value;
 using nlohmann::json;
 

@@ -10,16 +10,53 @@
 #include "runner/launch/events.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/training.hpp"
-#include "runner/train/hooks/artifacts.hpp"
 #include "runner/train/hooks/exchange.hpp"
 #include "runner/train/hooks/hook_requests.hpp"
 #include "runner/train/hooks/hooks.hpp"
 #include "runner/train/hooks/metrics.hpp"
-#include "runner/train/hooks/snapshot.hpp"
 #include "runner/train/scripts/tensor.hpp"
 #include "strategies/contract/strategy.hpp"
 
 namespace runner {
+
+// A copy of this rank's training state in host memory, which a hook takes and restores.
+
+struct SnapshotHost {
+  Strategy& strategy;
+  std::function<int64_t()> step;
+  std::function<void(const char* what)> require_allowed;  ///< throws lua::ScriptMistake inside a step
+  /// Requests that the snapshot of step `taken` is restored. When all ranks have requested it, the host calls `apply`
+  /// and then state_loaded().
+  std::function<void(int64_t taken, std::function<void()> apply)> restore;
+};
+
+/// Takes a snapshot of the current state. `host` must outlive it.
+std::shared_ptr<lua::Snapshot> take_snapshot(const SnapshotHost& host);
+
+/// The files that hooks write in the run's folder. Rank 0 writes them; a resumed run continues them where its checkpoint
+/// was.
+class Artifacts {
+ public:
+  Artifacts(fs::path folder, int rank) : folder_(std::move(folder)), rank_(rank) {}
+
+  fs::path path(const std::string& name) const { return folder_ / name; }
+  /// Creates the empty file. Returns false if it is known, and on ranks above 0. Throws lua::ScriptMistake.
+  bool create(const std::string& name);
+  /// Throws lua::ScriptMistake if not all of the text could be written.
+  void append(const std::string& name, const std::string& text);
+  /// Files that were written to since the last call. They must be durable before a checkpoint with their sizes.
+  std::vector<fs::path> take_written();
+  /// {name: bytes}, for a checkpoint.
+  nlohmann::json sizes() const { return bytes_; }
+  /// Truncates the files to these sizes. null is from an older checkpoint without sizes: all files keep theirs.
+  void restore(const nlohmann::json& sizes);
+
+ private:
+  fs::path folder_;
+  int rank_;
+  std::map<std::string, int64_t> bytes_;  ///< of each artifact, by name
+  std::set<std::string> written_;         ///< since take_written()
+};
 
 struct TrainingHooksSetup {
   const Recipe& recipe;  ///< resolved

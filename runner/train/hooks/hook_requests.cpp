@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
-#include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -27,37 +28,17 @@ bool differs(const std::vector<CallEnd>& ends, Member member) {
 
 }  // namespace
 
+static_assert(std::is_trivially_copyable_v<CallEnd> && sizeof(CallEnd) == call_end_words * sizeof(double));
+
 std::vector<double> CallEnd::pack() const {
-  std::vector<double> row;
-  for (bool word : {failed, stop, checkpoint, skip, parameters_written, gradients_written, lr.has_value()})
-    row.push_back(word ? 1 : 0);
-  for (double word : {lr.value_or(0), static_cast<double>(synced), synced_names, restored ? 1.0 : 0.0,
-                      static_cast<double>(restored.value_or(0)), state_tensors, static_cast<double>(changes), changed})
-    row.push_back(word);
-  RUNNER_CHECK(row.size() == words);
+  std::vector<double> row(call_end_words);
+  std::memcpy(row.data(), this, sizeof *this);
   return row;
 }
 
 CallEnd CallEnd::unpack(const std::vector<double>& row) {
-  size_t next = 0;
-  auto number = [&] { return row.at(next++); };
-  auto integer = [&] { return static_cast<int64_t>(number()); };
-  auto flag = [&] { return number() != 0; };
   CallEnd end;
-  for (bool* word :
-       {&end.failed, &end.stop, &end.checkpoint, &end.skip, &end.parameters_written, &end.gradients_written})
-    *word = flag();
-  const bool sets_lr = flag();
-  const double lr = number();
-  if (sets_lr) end.lr = lr;
-  end.synced = integer();
-  end.synced_names = number();
-  const bool restores = flag();
-  const int64_t restored = integer();
-  if (restores) end.restored = restored;
-  end.state_tensors = number();
-  end.changes = integer();
-  end.changed = number();
+  std::memcpy(static_cast<void*>(&end), row.data(), sizeof end);
   return end;
 }
 

@@ -1,4 +1,4 @@
-// What a hook requests in one call, and how ranks agree on it at the end of the call.
+// The requests of a hook in one call, and how ranks agree on them at the end of the call.
 #pragma once
 #include <functional>
 #include <optional>
@@ -27,7 +27,7 @@ struct HookRequests {
   std::vector<Synced> synced = {};  ///< exchanged between ranks before they are logged
 };
 
-/// What a rank tells the others at the end of a call. Ranks compare lists of names by a hash (hash_of).
+/// The message of a rank to the others at the end of a call. Ranks compare lists of names by a hash (hash_of).
 struct CallEnd {
   bool failed = false;
   bool stop = false, checkpoint = false, skip = false;
@@ -40,10 +40,11 @@ struct CallEnd {
   int64_t changes = 0;       ///< of parameters and gradients
   double changed = 0;        ///< hash of their names
 
-  static constexpr size_t words = 15;  ///< numbers that pack() returns
+  /// The bytes of the message as numbers, which ranks exchange without looking at them.
   std::vector<double> pack() const;
   static CallEnd unpack(const std::vector<double>& row);
 };
+inline constexpr size_t call_end_words = sizeof(CallEnd) / sizeof(double);  ///< numbers that pack() returns
 
 /// Describes how the requests of ranks contradict each other; empty if they do not. `ends` is by rank.
 std::string contradiction(const std::vector<CallEnd>& ends);

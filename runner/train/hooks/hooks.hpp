@@ -1,4 +1,4 @@
-// What the trainer tells hooks, and what it asks of them.
+// The messages of the trainer to hooks, and its requests to them.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace runner {
 
-/// What hooks read about the progress of the training.
+/// The progress of the training, as hooks read it.
 struct TrainingProgress {
   int64_t step = 0;                       ///< optimizer steps done
   int64_t epoch = 0;                      ///< from 0

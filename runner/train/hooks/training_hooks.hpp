@@ -4,8 +4,8 @@
 // checkpoint, skip_step, set_lr, restore) and whether the call failed. Reasons, failures and values that were logged with
 // a sync need a further exchange. So a request of one rank takes effect on all ranks at the same point, and
 // on_error = "disable" disables a hook on all ranks. With one rank, nothing is exchanged. A hook's `loss` is an exception:
-// the number of its calls differs between ranks, because it is called for each chunk of tokens. So it cannot exchange or
-// request anything.
+// it can request nothing, and its calls do not end with an exchange, because it is called for each chunk of tokens, whose
+// number differs between ranks. Its script can exchange values only if each rank calls it once per micro-batch.
 #pragma once
 #include <map>
 #include <memory>

@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/config/plugged_accelerator.hpp"
 #include "runner/cuda/module.hpp"
 #include "runner/plugins/given_options.hpp"

@@ -1,4 +1,4 @@
-// What a worker needs of the devices of its recipe: the CPU, CUDA, or the devices of plugins.accelerator.
+// The services that a worker needs of the devices of its recipe: the CPU, CUDA, or the devices of plugins.accelerator.
 #pragma once
 #include <functional>
 
@@ -22,8 +22,8 @@ struct OpenDevices {
 /// that cannot be used, Error(environment) without a CUDA module.
 OpenDevices open_devices(const Recipe& recipe);
 
-/// What the library of plugins.accelerator states. `request`: {"plugin", "options"}. Returns the fields of torch_parts::AcceleratorFacts and
-/// "asked", the names of its options. Throws Error(usage).
+/// The facts that the library of plugins.accelerator states. `request`: {"plugin", "options"}. Returns the fields of
+/// torch_parts::AcceleratorFacts and "asked", the names of its options. Throws Error(usage).
 nlohmann::json describe_accelerator(const nlohmann::json& request);
 
 }  // namespace runner

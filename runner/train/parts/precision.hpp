@@ -11,8 +11,9 @@ namespace runner {
 /// part, was built with another version of the interface or of LibTorch, or if it raises an exception.
 std::shared_ptr<Conversion> open_precision(Recipe& recipe);
 
-/// What the library says about itself. `request`: {"plugin", "options"}. Returns {"mode", "asked", "parameters", "matrices_only", "kept_bytes",
-/// "working_bytes"}; `asked` are the names of the options that it has; of the last two, null: by default. Throws Error(usage).
+/// The facts that the library states about itself. `request`: {"plugin", "options"}. Returns {"mode", "asked", "parameters",
+/// "matrices_only", "kept_bytes", "working_bytes"}; `asked` are the names of the options that it has; of the last two, null: by
+/// default. Throws Error(usage).
 nlohmann::json describe_precision(const nlohmann::json& request);
 
 }  // namespace runner

@@ -28,7 +28,7 @@ inline constexpr uint32_t version = 2;
 
 using plugin::Options;
 
-/// What a Precision states about itself.
+/// The facts that a Precision states about itself.
 struct PrecisionFacts {
   /// A value of precision.mode: the dtype of parameters and of the computation, and whether the loss is scaled (16-mixed). "auto": as in a
   /// recipe, the devices decide.
@@ -40,7 +40,7 @@ struct PrecisionFacts {
   /// For the prediction of memory, in bytes for each element of such a parameter: what exists from the forward of a block to its backward;
   /// by default the result, in the dtype of the computation.
   std::optional<double> kept_bytes = {};
-  /// What parameter() needs in addition while it runs; by default two tensors of the size of the result.
+  /// The bytes that parameter() needs in addition while it runs, for each element; by default two tensors of the size of the result.
   std::optional<double> working_bytes = {};
 };
 
@@ -56,12 +56,12 @@ struct GradientPart {
 class Precision {
  public:
   virtual ~Precision() = default;
-  /// The same in every call.
+  /// The facts are the same in every call.
   virtual PrecisionFacts facts() const = 0;
-  /// What blocks compute with instead of a parameter: a tensor with the shape, dtype and device of `value`, which is the complete parameter
-  /// in the dtype of the computation. Gradients pass through its graph to the parameter. It must not change `value`, and must return the
-  /// same for the same values: it is called for each block that uses the parameter, and again when a block is recomputed. Without gradients
-  /// (validation) GradMode is off.
+  /// The tensor that blocks compute with instead of a parameter. It has the shape, dtype and device of `value`, which is the complete
+  /// parameter in the dtype of the computation. Gradients pass through its graph to the parameter. The function must not change `value`,
+  /// and must return the same for the same values: it is called for each block that uses the parameter, and again when a block is
+  /// recomputed. Without gradients (validation) GradMode is off.
   virtual torch::Tensor parameter(const torch::Tensor& value, const std::string& name) = 0;
   /// Changes a gradient in place, after it was summed over the ranks, and before hooks, clipping and the update see it. It is 1-d. With
   /// sharding, a rank has only a part of a parameter's gradient, and how it is cut depends on the strategy: the change of an element must
@@ -77,7 +77,7 @@ struct DeviceFacts {
   bool bf16 = true;                        ///< precision.mode = "auto" then is bf16-mixed
 };
 
-/// What an Accelerator states about the devices of this machine.
+/// The facts that an Accelerator states about the devices of this machine.
 struct AcceleratorFacts {
   /// LibTorch's name of the device type. For a device that LibTorch does not know, the library registers PrivateUse1 under a name of its
   /// own (c10::register_privateuse1_backend), with an allocator, a device guard and operators (PyTorch documentation, "Accelerator
@@ -100,7 +100,7 @@ struct AcceleratorFacts {
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
-  /// The same in every call while a run trains. Also called before a run, in a process of its own that computes nothing.
+  /// The facts are the same in every call while a run trains. Also called before a run, in a process of its own that computes nothing.
   virtual AcceleratorFacts facts() const = 0;
   /// Makes a device the current one of the calling thread. Each rank calls it once, before it makes tensors. `device`: from 0 on.
   virtual void set_device(int device) = 0;
@@ -115,7 +115,7 @@ class Accelerator {
   }
 };
 
-/// What a library exports. The first member never changes its place. A part that a library does not have is null.
+/// The exports of a library. The first member never changes its place. A part that a library does not have is null.
 /// The options that a function gets end with the call: copy what is needed later.
 struct Library {
   uint32_t version = torch_parts::version;

@@ -162,18 +162,13 @@ void add_statistics(Class& made) {
   made.property("numel", [](Object& object) { return Value(json(numel(object.as<ScriptTensor>()))); });
   made.property("shape", [](Object& object) { return Value(json(shape(object.as<ScriptTensor>()))); });
   auto add = [&](const char* name, auto of) {
-    made.method(name, [of](const Arguments& arguments) {
-      arguments.at_most(0);
-      return Value(json(of(self(arguments))));
-    });
+    made.method(name, 0, [of](const Arguments& arguments) { return Value(json(of(self(arguments)))); });
   };
   add("norm", norm);
   add("min", [](const ScriptTensor& tensor) { return range(tensor, "min").low; });
   add("is_finite", is_finite);
-  made.method("histogram", [](const Arguments& arguments) {
-    arguments.at_most(1);
-    return Value(histogram(self(arguments), arguments.integer(1, 10)));
-  });
+  made.method("histogram", 1,
+              [](const Arguments& arguments) { return Value(histogram(self(arguments), arguments.integer(1, 10))); });
   add_reduction(
       made, "sum", [](const torch::Tensor& values, int64_t dim) { return values.sum({dim}, /*keepdim=*/true); },
       [](const ScriptTensor& tensor) { return sum(tensor, "sum"); });
@@ -243,10 +238,7 @@ void add_operators(Class& made) {
   add("__mul", [](const torch::Tensor& a, const torch::Tensor& b) { return a * b; });
   add("__div", [](const torch::Tensor& a, const torch::Tensor& b) { return a / b; });
   add("__pow", power);
-  made.method("pow", [power](const Arguments& arguments) {
-    arguments.at_most(1);
-    return combined(arguments, power, 0, 1);
-  });
+  made.method("pow", 1, [power](const Arguments& arguments) { return combined(arguments, power, 0, 1); });
   made.operation("__unm", [](const Arguments& arguments) {
     const auto& tensor = tensor_at(arguments, 1);
     return made_tensor(tensor, -tensor.read());
@@ -258,8 +250,7 @@ void add_operators(Class& made) {
 void add_maps(Class& made) {
   using Map = torch::Tensor (*)(const torch::Tensor&);
   auto add = [&](const char* name, Map map) {
-    made.method(name, [map](const Arguments& arguments) {
-      arguments.at_most(0);
+    made.method(name, 0, [map](const Arguments& arguments) {
       const auto& tensor = self(arguments);
       return made_tensor(tensor, map(tensor.read()));
     });
@@ -271,8 +262,7 @@ void add_maps(Class& made) {
   add("sqrt", [](const torch::Tensor& values) { return values.sqrt(); });
   add("tanh", [](const torch::Tensor& values) { return values.tanh(); });
   add("sigmoid", [](const torch::Tensor& values) { return values.sigmoid(); });
-  made.method("to", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("to", 1, [](const Arguments& arguments) {
     const auto& tensor = self(arguments);
     const auto dtype = script_dtype(arguments, 1);
     if (tensor.part && dtype != torch::kFloat32 && dtype != torch::kFloat64)
@@ -288,16 +278,14 @@ void add_matrix_methods(Class& made) {
   made.property("columns",
                 [](Object& object) { return Value(json(matrix_of(object.as<ScriptTensor>(), "columns").size(1))); });
   auto add = [&](const char* name, auto map) {
-    made.method(name, [map](const Arguments& arguments) {
-      arguments.at_most(0);
+    made.method(name, 0, [map](const Arguments& arguments) {
       return made_tensor(self(arguments), map(matrix_at(arguments, 0)));
     });
   };
   add("softmax", [](const torch::Tensor& values) { return at::softmax(values, 1); });
   add("log_softmax", [](const torch::Tensor& values) { return at::log_softmax(values, 1); });
   add("detach", [](const torch::Tensor& values) { return values.detach(); });
-  made.method("gather", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("gather", 1, [](const Arguments& arguments) {
     const auto &values = matrix_at(arguments, 0), &index = matrix_at(arguments, 1);
     if (index.is_floating_point() || index.size(1) != 1 || index.size(0) != values.size(0))
       throw ScriptMistake(fmt::format("gather: argument 1 must be targets [{}, 1], a column for each row, not {}",
@@ -316,8 +304,7 @@ torch::Tensor indices_at(const Arguments& arguments, int index) {
 
 /// For tensors whose elements have the same index on each rank.
 void add_selections(Class& made) {
-  made.method("narrow", [](const Arguments& arguments) {
-    arguments.at_most(2);
+  made.method("narrow", 2, [](const Arguments& arguments) {
     const auto& values = elements_at(arguments, 0);
     int64_t offset = arguments.integer(1), count = arguments.integer(2);
     if (offset < 0 || count < 0 || offset > values.numel() - count)
@@ -326,16 +313,14 @@ void add_selections(Class& made) {
     const auto& tensor = self(arguments);
     return tensor_handle(*tensor.host, values.narrow(0, offset, count), tensor.kind);
   });
-  made.method("largest", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("largest", 1, [](const Arguments& arguments) {
     const auto& values = elements_at(arguments, 0);
     int64_t count = arguments.integer(1);
     if (count < 1 || count > values.numel())
       throw ScriptMistake(fmt::format("largest: cannot return {} of {} elements", count, values.numel()));
     return made_tensor(self(arguments), std::get<1>(values.abs().topk(count, 0, true, /*sorted=*/false)));
   });
-  made.method("take", [](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("take", 1, [](const Arguments& arguments) {
     const auto& values = elements_at(arguments, 0);
     return made_tensor(self(arguments), values.index_select(0, indices_at(arguments, 1)));
   });

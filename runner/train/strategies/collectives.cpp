@@ -1,7 +1,6 @@
 #include "runner/train/strategies/collectives.hpp"
 
 #include "runner/lua/error.hpp"
-#include "runner/lua/strategy_dry_run.hpp"
 #include "runner/train/strategies/script_groups.hpp"
 
 namespace runner {
@@ -31,11 +30,14 @@ struct Operation {
 };
 
 Operation operation_at(const Arguments& arguments, int index, const World& world, const torch::Tensor& reduced) {
-  const auto name = lua::reduction_at(arguments, index);
+  const auto name = arguments.text(index, "sum");
   if (name == "product") return {.reduce = c10d::ReduceOp::PRODUCT};
   if (name == "min") return {.reduce = c10d::ReduceOp::MIN};
   if (name == "max") return {.reduce = c10d::ReduceOp::MAX};
   if (name == "sum") return {};
+  if (name != "mean")
+    throw ScriptMistake(fmt::format(R"({}: argument {} must be "sum", "mean", "product", "min" or "max", not "{}")",
+                                    arguments.function_name(), index, name));
   if (!reduced.is_floating_point())
     throw ScriptMistake(fmt::format("{}: a mean is one of floating-point numbers, and the tensor has the dtype {}",
                                     arguments.function_name(), c10::toString(reduced.scalar_type())));
@@ -161,10 +163,8 @@ void add_common(Class& made, Kind kind) {
   add(made, kind, "reduce_scatter", reduce_scatter);
   add(made, kind, "broadcast", broadcast);
   add(made, kind, "shift", shift);
-  made.method("barrier", [kind](const Arguments& arguments) {
-    arguments.at_most(1);
+  made.method("barrier", 1, [kind](const Arguments& arguments) {
     named_barrier(*ranks_of(arguments, kind).world, arguments.text(1, ""));
-    return Value();
   });
 }
 
@@ -225,11 +225,7 @@ void ScriptWork::wait() {
 const Class& script_work_class() {
   static const Class kind = [] {
     Class made("work");
-    made.method("wait", [](const Arguments& arguments) {
-      arguments.at_most(0);
-      arguments.as<ScriptWork>(0, script_work_class()).wait();
-      return Value();
-    });
+    made.method("wait", 0, [](const Arguments& arguments) { arguments.as<ScriptWork>(0, script_work_class()).wait(); });
     return made;
   }();
   return kind;

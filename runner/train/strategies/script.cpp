@@ -5,7 +5,6 @@
 
 #include "runner/base/text.hpp"
 #include "runner/lua/hook_set.hpp"
-#include "runner/lua/script_error.hpp"
 #include "runner/selection/script_strategy.hpp"
 #include "runner/train/torch_mistake.hpp"
 
@@ -68,12 +67,10 @@ struct ModelHandle {
 const Class& model_class() {
   static const Class kind = [] {
     Class made("model");
-    made.method("parameter_names", [](const Arguments& arguments) {
-      arguments.at_most(0);
+    made.method("parameter_names", 0, [](const Arguments& arguments) {
       return Value(json(arguments.as<ModelHandle>(0, model_class()).script->parameter_names()));
     });
-    made.method("parameter", [](const Arguments& arguments) {
-      arguments.at_most(1);
+    made.method("parameter", 1, [](const Arguments& arguments) {
       return arguments.as<ModelHandle>(0, model_class()).script->parameter(arguments.text(1));
     });
     return made;
@@ -104,14 +101,12 @@ const Class& context_class() {
     property("model", [](StrategyScript& script) { return script.model(); });
     property("world", [](StrategyScript& script) { return script.world(); });
     property("buckets", [](StrategyScript& script) { return script.bucket_list(); });
-    made.method("kept", [](const Arguments& arguments) {
-      arguments.at_most(2);
+    made.method("kept", 2, [](const Arguments& arguments) {
       std::optional<int64_t> numel;
       if (arguments.has(2)) numel = arguments.integer(2);
       return script_of(arguments).kept(arguments.text(1), numel);
     });
-    made.method("zeros", [](const Arguments& arguments) {
-      arguments.at_most(2);
+    made.method("zeros", 2, [](const Arguments& arguments) {
       auto& script = script_of(arguments);
       int64_t numel = arguments.integer(1);
       if (numel < 0) throw ScriptMistake(fmt::format("zeros: cannot make {} elements", numel));

@@ -27,7 +27,7 @@
 
 namespace runner {
 
-/// The classes of the objects that the functions get. Tests compare their names with those of a dry run (dry_run_classes()).
+/// The classes of the objects that the functions get. Tests compare their names with lua::strategy_arguments().
 std::vector<const lua::Class*> strategy_classes();
 
 /// The functions of a strategy with a `base` that does not replace the reduction are called as those of an Extension only.

@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"
+#include "runner/train/hooks/exchange.hpp"
 
 namespace runner {
 
@@ -17,31 +17,13 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int64_t text_bytes = 200;
+constexpr size_t text_bytes = 200;
 
 /// At most text_bytes: of a longer text the beginning, and a hash of all of it.
 std::string shortened(const std::string& text) {
-  if (std::ssize(text) <= text_bytes) return text;
+  if (text.size() <= text_bytes) return text;
   const auto end = fmt::format("... (hash {:016x})", fnv1a(text));
-  return text.substr(0, static_cast<size_t>(text_bytes) - end.size()) + end;
-}
-
-/// Collective. A text of each rank, shortened. The ranks of a group on a device exchange tensors of this device.
-std::vector<std::string> texts_of_ranks(World& world, const std::string& whole) {
-  const auto mine = shortened(whole);
-  const bool on_device = world.control == world.group;
-  auto row = torch::zeros({text_bytes}, torch::kUInt8);
-  std::memcpy(row.data_ptr(), mine.data(), mine.size());
-  if (on_device) row = row.to(world.device);
-  auto rows = torch::empty({world.size * text_bytes}, row.options());
-  world.control->_allgather_base(rows, row)->wait();
-  rows = rows.to(torch::kCPU);
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < world.size; ++rank) {
-    const auto* from = static_cast<const char*>(rows.data_ptr()) + rank * text_bytes;
-    texts.emplace_back(from, ::strnlen(from, static_cast<size_t>(text_bytes)));
-  }
-  return texts;
+  return text.substr(0, text_bytes - end.size()) + end;
 }
 
 /// "rank 0 in `a`, ranks 1, 2 in `b`".
@@ -64,7 +46,7 @@ void named_barrier(World& world, const std::string& name) {
   if (world.size == 1) return;
   // Ranks that are in another collective get an error that says "barrier". Not every backend of devices has one.
   if (world.control != world.group || world.device.is_cpu()) barrier(world.control);
-  const auto texts = texts_of_ranks(world, name);
+  const auto texts = gather_texts(world, shortened(name), text_bytes);
   if (differ(texts))
     throw ScriptMistake("barrier: ranks wait in different barriers: " +
                         describe_texts(texts, "a barrier without a name"));
@@ -103,7 +85,7 @@ std::vector<std::vector<int>> rank_lists(const World& world, const std::string& 
 
 ScriptGroup make_script_group(World& world, const std::string& name, const std::vector<std::vector<int>>& lists) {
   if (world.size > 1) {
-    const auto texts = texts_of_ranks(world, fmt::format("{} {}", name, lists));
+    const auto texts = gather_texts(world, shortened(fmt::format("{} {}", name, lists)), text_bytes);
     if (differ(texts))
       throw ScriptMistake("group: every rank must make the same groups, in the same order: " +
                           describe_texts(texts, ""));
