@@ -14,7 +14,6 @@
 #include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
 #include "runner/base/private_file.hpp"
-#include "runner/base/publish_file.hpp"
 
 namespace runner {
 
@@ -115,7 +114,7 @@ std::string literal_pattern(const fs::path& path) {
   return pattern;
 }
 
-/// What a pattern without ** matches.
+/// The paths that a pattern without ** matches.
 std::vector<std::string> glob(const std::string& pattern) {
   glob_t found{};
   std::vector<std::string> paths;
@@ -212,6 +211,55 @@ fs::path real_path(const fs::path& path) {
   std::error_code error;
   fs::path real = fs::weakly_canonical(path, error);
   return error ? fs::absolute(path).lexically_normal() : real;
+}
+
+int64_t bytes_below(const fs::path& path) {
+  std::set<std::pair<dev_t, ino_t>> seen;
+  int64_t bytes = 0;
+  const auto add = [&](const fs::path& file) {
+    struct stat info {};
+    if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+    if (info.st_nlink > 1 && !seen.emplace(info.st_dev, info.st_ino).second) return;
+    bytes += info.st_size;
+  };
+  add(path);
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(path, error))) return bytes;
+  constexpr auto options = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator entry(path, options, error), end; !error && entry != end;
+       entry.increment(error))
+    add(entry->path());
+  return bytes;
+}
+
+Descriptor create_temporary(const fs::path& path, mode_t mode, fs::path& temporary) {
+  const std::string end = "." + std::to_string(::getpid()) + ".tmp";
+  for (int number = 1;; ++number) {
+    temporary = path.string() + (number > 1 ? "." + std::to_string(number) : "") + end;
+    Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+    if (file.is_open()) return file;
+    if (errno != EEXIST) throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
+  }
+}
+
+fs::path new_temporary_file(const fs::path& path) {
+  fs::path temporary;
+  (void)create_temporary(path, 0666, temporary);
+  return temporary;
+}
+
+void publish_file(const fs::path& path, const std::function<void(const fs::path& temporary)>& fill) {
+  const fs::path temporary = new_temporary_file(path);
+  try {
+    fill(temporary);
+    sync_path(temporary);
+    if (::rename(temporary.c_str(), path.c_str()) != 0)
+      throw environment_error("cannot write {}: {}", path.string(), std::strerror(errno));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
 }  // namespace runner

@@ -1,10 +1,16 @@
 // Files: whole reads, atomic publishing (temporary name, fsync, rename), and memory maps. No half-written file remains.
 #pragma once
+#include <sys/types.h>
+
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "runner/base/descriptor.hpp"
 
 namespace runner {
 
@@ -25,7 +31,7 @@ void sync_path(const fs::path& path);
 /// Whether a path has one of the characters * ? [ of a pattern. Folders at its beginning that exist as they are written
 /// stand for themselves.
 bool is_pattern(const fs::path& path);
-/// What a pattern matches, in the order of the paths' bytes; empty: nothing. Patterns are those of glob(7), and ** as a
+/// The paths that a pattern matches, in the order of the paths' bytes; empty: nothing. Patterns are those of glob(7), and ** as a
 /// part of the path matches the folder and all folders below it. A path that exists as it is written stands for itself.
 std::vector<std::string> paths_like(const std::string& pattern);
 
@@ -47,5 +53,21 @@ class MappedFile {
 
 /// The absolute path without links, "." and ".."; parts that do not exist stay as they are.
 fs::path real_path(const fs::path& path);
+
+/// Bytes of a file, or of all files below a folder. Files with several names in it count once; links are not followed. What cannot
+/// be read, or disappears meanwhile, counts as 0.
+int64_t bytes_below(const fs::path& path);
+
+// Files that are written in portions or by other libraries, and exist completely or not at all.
+
+/// Makes a new empty file in the folder of `path`. Its name has the id of this process (PATH.PID.tmp or PATH.N.PID.tmp), so no other
+/// process uses it; a file or link that has the name already is left alone. Throws Error(environment).
+fs::path new_temporary_file(const fs::path& path);
+/// A new file with these permissions, less the umask, and open to be written. `temporary` is set to its name.
+Descriptor create_temporary(const fs::path& path, mode_t mode, fs::path& temporary);
+
+/// Calls `fill` with the name of a new_temporary_file(). Then syncs that file and renames it to `path`. Throws Error(environment), and
+/// what `fill` throws. After an exception, `path` is unchanged.
+void publish_file(const fs::path& path, const std::function<void(const fs::path& temporary)>& fill);
 
 }  // namespace runner

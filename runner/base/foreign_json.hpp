@@ -2,12 +2,15 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runner/base/limits.hpp"
+#include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 
 namespace runner {
 
@@ -95,6 +98,24 @@ Json foreign_json(std::string_view text, JsonFault* fault = nullptr, bool all_di
   const bool good = Json::sax_parse(text.begin(), text.end(), &reader);
   if (fault) *fault = std::move(reader.fault);
   return good ? std::move(reader.root) : Json(Json::value_t::discarded);
+}
+
+/// The first 80 bytes or so of a text, for messages.
+inline std::string shortened_text(const std::string& text) {
+  size_t end = 80;
+  if (text.size() <= end) return text;
+  while (end > 0 && unicode::continues(text[end])) --end;
+  return text.substr(0, end) + "...";
+}
+/// A value as JSON, shortened.
+inline std::string shortened_json(const nlohmann::json& value) {
+  return shortened_text(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+/// "a, b and 3 more": the first ten of the names.
+inline std::string first_ten(std::vector<std::string> names) {
+  const size_t listed = std::min<size_t>(names.size(), 10), others = names.size() - listed;
+  names.resize(listed);
+  return join(names, ", ") + (others > 0 ? fmt::format(" and {} more", others) : "");
 }
 
 }  // namespace runner

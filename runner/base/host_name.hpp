@@ -6,7 +6,7 @@
 
 namespace runner {
 
-/// As gethostname(2) gives it; empty if it fails.
+/// The name that gethostname(2) gives; empty if it fails.
 inline std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";

@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// What such a line begins with.
+/// The beginning of each line that separates attempts.
 inline constexpr std::string_view log_heading_begin = "---- runner: attempt ";
 
 /// The line of a log before the output of an attempt, without a line break.

@@ -1,6 +1,9 @@
 #include "runner/base/metric_names.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
 
 #include "runner/base/text.hpp"
 
@@ -100,5 +103,15 @@ const char* rate_metric(std::string_view unit) {
 }
 
 const char* total_metric(std::string_view unit) { return unit == "samples" ? metric::samples : metric::tokens; }
+
+std::string metric_text(double value) {
+  if (!std::isfinite(value)) return nonfinite_word(value);
+  const double size = std::abs(value);
+  return size == 0 || (size >= 1e-3 && size < 1e5) ? fmt::format("{:.4f}", value) : fmt::format("{:.3e}", value);
+}
+
+std::string exact_metric_text(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : nonfinite_word(value);
+}
 
 }  // namespace runner

@@ -59,4 +59,11 @@ const char* rate_metric(std::string_view unit);
 /// How much it has been trained on so far.
 const char* total_metric(std::string_view unit);
 
+// Values of metrics as text for people. NaN has no sign there.
+
+/// "2.5000", or "2.250e-06" where four decimals would not show the value.
+std::string metric_text(double value);
+/// All digits: "2.25e-06".
+std::string exact_metric_text(double value);
+
 }  // namespace runner

@@ -1,5 +1,5 @@
-// One record for every setting that a user can give: keys of recipes, options of strategies, search methods and Lua scripts.
-// One checker for their values.
+// The one record for all settings that a user can give (keys of recipes, options of strategies, search methods and Lua scripts), and
+// the one checker of their values.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +22,7 @@ struct Option {
     choice,
     path,
     texts,  ///< strings; one string becomes a list
-    paths,  ///< the same for paths
+    paths,  ///< paths; one path becomes a list
     names,  ///< one string, which stays a string, or a list of one or more
     list,   ///< any list
     duration,
@@ -34,7 +34,7 @@ struct Option {
   };
 
   std::string name = "";
-  Type type = Type::boolean;
+  Type type = Type::boolean;  ///< a row that binds a member has the member's type, unless it gives another one
   nlohmann::json default_value = nullptr;  ///< null: unset
   std::string help = "";
   std::vector<std::string> choices = {};

@@ -40,15 +40,37 @@ inline nlohmann::json obtain(const std::optional<std::chrono::seconds>& value) {
   return value ? obtain(*value) : nlohmann::json();
 }
 
+/// The type of the options that a member of type V holds, if their rows do not give one.
+template <typename V>
+struct MemberType {
+  static constexpr auto value = std::is_same_v<V, bool>                       ? Option::Type::boolean
+                                : std::is_integral_v<V>                       ? Option::Type::integer
+                                : std::is_floating_point_v<V>                 ? Option::Type::number
+                                : std::is_same_v<V, std::string>              ? Option::Type::text
+                                : std::is_same_v<V, std::vector<std::string>> ? Option::Type::texts
+                                : std::is_same_v<V, std::chrono::seconds>     ? Option::Type::duration
+                                                                              : Option::Type::boolean;
+};
+template <typename V>
+struct MemberType<std::optional<V>> : MemberType<V> {};
+
 /// The options that a `Target` holds.
 template <typename Target>
 class OptionTable {
  public:
   template <typename Value>
   OptionTable& add(Option option, Value Target::*member) {
+    if (option.type == Option::Type::boolean) option.type = MemberType<Value>::value;
     if (!option.required) option.default_value = as_default(obtain(Target().*member));
     rows_.push_back({[member](Target& target, const nlohmann::json& value) { assign(target.*member, value); },
                      [member](const Target& target) { return obtain(target.*member); }});
+    options_.push_back(std::move(option));
+    return *this;
+  }
+  /// An option with its own conversion.
+  OptionTable& add(Option option, std::function<void(Target&, const nlohmann::json&)> set,
+                   std::function<nlohmann::json(const Target&)> get) {
+    rows_.push_back({std::move(set), std::move(get)});
     options_.push_back(std::move(option));
     return *this;
   }

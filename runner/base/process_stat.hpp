@@ -1,4 +1,4 @@
-// What /proc/PID/stat says about a process.
+// Facts about processes from /proc, and limits and memory of this one.
 #pragma once
 #include <sys/types.h>
 
@@ -21,5 +21,21 @@ struct ProcessStat {
 
 /// Empty if there is no such process, or if it is hidden from this user (hidepid).
 std::optional<ProcessStat> read_process_stat(int64_t pid);
+
+// The memory of this process: its peak, and what glibc does with freed blocks.
+
+/// VmHWM of this process: the peak of its resident memory.
+int64_t peak_resident_bytes();
+
+/// Makes glibc keep freed blocks instead of returning them to the system. A training step frees and allocates the same
+/// sizes again, and each return would cost page faults. Call this before threads start.
+void tune_malloc();
+/// Makes glibc return freed blocks of 4 MiB and more to the system. This is slower, but avoids fragmentation. It is for
+/// runs that offload because memory is short.
+void return_large_blocks();
+
+/// If the limit is below `needed`, raises it to that or to 65,536, whichever is higher, as far as this user may (the hard limit). Throws
+/// Error(environment) that names `purpose`, both numbers and a remedy if that does not suffice. `purpose`: "rank 0 of 1,024 over Gloo".
+void raise_descriptor_limit(int64_t needed, const std::string& purpose);
 
 }  // namespace runner

@@ -1,4 +1,4 @@
-// What the name of a value says about it: whether it is a password, a key or a token.
+// The secrecy of a value, judged by its name: whether it is a password, a key or a token.
 #pragma once
 #include <string_view>
 
@@ -17,8 +17,8 @@ Secrecy secrecy_of_name(std::string_view name);
 /// other kinds (text_key, public_key).
 inline bool is_secret_name(std::string_view name) { return secrecy_of_name(name) != Secrecy::none; }
 
-/// The same for environment variables, which other programs name: auth and credential count only as the last word. So
-/// CREDENTIAL_HELPER and APP_AUTH_MODE are no secrets.
+/// Whether an environment variable with this name is a secret: as is_secret_name(), but auth and credential count only as the last word,
+/// because other programs name variables. So CREDENTIAL_HELPER and APP_AUTH_MODE are no secrets.
 bool is_secret_variable(std::string_view name);
 
 }  // namespace runner

@@ -10,7 +10,7 @@
 
 namespace runner {
 
-/// What stands for a secret value in records.
+/// The replacement of a secret value in records.
 inline constexpr const char* redacted = "***";
 
 /// The values that must not be recorded, and texts without them. Only texts of six characters or more are searched for, because
@@ -20,7 +20,7 @@ class Secrets {
   /// Adds the values of this process's environment variables with secret names, except paths and plain words (lower-case letters, _
   /// and .), which are also words of recipes.
   void add_environment();
-  /// Also as JSON and TOML escape it.
+  /// Adds a value, also as JSON and TOML escape it.
   void add(const std::string& value);
 
   /// Replaces texts and numbers with secret names in an object and below it, except those with ${env:NAME}, and adds them. A list or
@@ -30,7 +30,7 @@ class Secrets {
   /// Replaces values in a command line, as in --api-key=V, --api-key V, --set hooks.mail.password=V and NAME_TOKEN=V, and adds
   /// them.
   std::vector<std::string> take_from(std::vector<std::string> words);
-  /// Replaces what commands and other texts mark as secret (secret_marks.hpp): Bearer V, NAME=V with secret names, and tokens of known
+  /// Replaces what commands and other texts mark as secret: Bearer V, NAME=V with secret names, and tokens of known
   /// forms. References to variables ($NAME, ${env:NAME}) stay.
   std::string take_from(std::string text);
 

@@ -69,7 +69,7 @@ void SpanRecorder::end() {
                       .collective = span.collective,
                       .bytes = span.bytes,
                       .step = step_});
-  // What validation and checkpoints contain is not added to the phases of a step.
+  // Time inside validation and checkpoints is not added to the phases of a step.
   const auto whole = [](const Open& open) { return outside_steps(open.name.phase); };
   const bool in_step = (thread.open.empty() ? span : thread.open.front()).name.phase == Phase::step;
   if (!mine_alone || std::ranges::any_of(thread.open, whole) || (!in_step && !whole(span))) return;

@@ -12,8 +12,8 @@
 
 namespace runner {
 
-/// What a span of time is spent on. A span of a step contains the others of that step. Validation and checkpoints are not parts of
-/// a step, and what they contain is theirs.
+/// The activity in a span of time. A span of a step contains the others of that step. Validation and checkpoints are not parts of a
+/// step, and what they contain is theirs.
 enum class Phase : uint8_t {
   step,
   data,
@@ -78,7 +78,7 @@ class SpanRecorder {
   void keep_spans(bool keep);
   /// Forgets the totals so far.
   void reset_totals();
-  /// Those of the rank's own thread, which made this object, in spans of steps, validation and checkpoints.
+  /// The totals of the rank's own thread, which made this object, in spans of steps, validation and checkpoints.
   std::map<SpanName, Total> totals() const;
   std::vector<Span> spans() const;
 

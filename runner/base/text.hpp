@@ -1,5 +1,6 @@
 // Text: splitting, joining, nearest names, and numbers as people write them.
 #pragma once
+#include <charconv>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
@@ -29,7 +30,7 @@ std::string format_bytes(double bytes);
 std::string format_bytes(std::integral auto bytes) { return format_bytes(static_cast<double>(bytes)); }
 /// "17.0 M", "1.2 k", "999". Decimal units.
 std::string format_count(double count);
-/// The same with B for 10^9, as is usual for model sizes: "7.62 B", "124.4 M".
+/// "7.62 B", "124.4 M". Decimal units with B for 10^9, as is usual for model sizes.
 std::string format_parameters(int64_t count);
 /// "1 step", "2 steps".
 std::string counted(int64_t count, std::string_view noun);
@@ -54,6 +55,15 @@ std::string name_ranks(const std::vector<int>& ranks, int world_size, int ranks_
 
 /// "nan", "inf" or "-inf", for a number that is not finite.
 std::string nonfinite_word(double number);
+
+/// The number that the whole text is, without a "+". Nothing if it is something else, or does not fit.
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const auto* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
 
 /// The offset of the first byte that is not valid UTF-8, if there is one.
 std::optional<size_t> first_invalid_utf8(std::string_view bytes);

@@ -102,8 +102,7 @@ ChatTemplate ChatTemplate::from_folder(const fs::path& folder, std::string_view 
   if (texts.empty())
     throw usage_error(
         "{} has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json. A built-in "
-        "one can be "
-        "named: {}",
+        "one can be named: {}",
         folder.string(), join_or(built_in_names()));
   result.name_ = name;
   auto wanted = name.empty() ? "default" : std::string(name);

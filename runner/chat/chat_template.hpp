@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 using jinja::ByteSpan;
 using jinja::Rendered;
 
-/// What a template may read besides the messages.
+/// The inputs of a template besides the messages.
 struct RenderRequest {
   Json tools = nullptr;      ///< a list of JSON schemas, or null
   Json documents = nullptr;  ///< a list of {title, text}, or null
@@ -28,11 +28,11 @@ struct RenderRequest {
 /// A template, or several under names ("default", "tool_use", "rag"), and the special tokens that they print.
 class ChatTemplate {
  public:
-  /// As transformers: FOLDER/chat_template.jinja and FOLDER/additional_chat_templates/NAME.jinja, otherwise `chat_template` of
-  /// tokenizer_config.json (a text, or a list of {name, template}), otherwise of chat_template.json. Special tokens are the keys
-  /// *_token of tokenizer_config.json and special_tokens_map.json, texts or objects {content}. `name` chooses one of several; if it
-  /// is empty, "tool_use" is used for messages with tools if it exists, and "default" otherwise. Raises Error without a template,
-  /// with an unknown name (and says the nearest), and TemplateError for a syntax error. A GGUF file is such a folder (model_files.hpp).
+  /// The template that transformers finds: FOLDER/chat_template.jinja and FOLDER/additional_chat_templates/NAME.jinja, otherwise
+  /// `chat_template` of tokenizer_config.json (a text, or a list of {name, template}), otherwise of chat_template.json. Special tokens are
+  /// the keys *_token of tokenizer_config.json and special_tokens_map.json, texts or objects {content}. `name` chooses one of several; if
+  /// it is empty, "tool_use" is used for messages with tools if it exists, and "default" otherwise. Raises Error without a template, with
+  /// an unknown name (and says the nearest), and TemplateError for a syntax error. A GGUF file is such a folder (model_files.hpp).
   static ChatTemplate from_folder(const std::filesystem::path& folder, std::string_view name = {});
   /// chatml, llama3, llama2, mistral, gemma, phi3, zephyr, alpaca, vicuna. `special_tokens` replaces its usual ones.
   static ChatTemplate built_in(std::string_view name, const Json& special_tokens = Json::object());

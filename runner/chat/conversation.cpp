@@ -90,11 +90,13 @@ Json checked_message(Json message, const std::string& pointer, Conversation& con
     }
     calls = !list.empty();
   }
-  if (calls && message.contains("content") && message["content"].is_null()) return message;
+  if (calls && message.value("content", Json()).is_null()) {  // Parquet files leave nulls out
+    message["content"] = nullptr;
+    return message;
+  }
   if (!message.contains("content") || message["content"].is_null()) {
-    if (!calls && role != "assistant") throw RecordError(pointer + "/content", "is missing");
-    if (!calls && !message.contains("reasoning_content") && !message.contains("thinking") &&
-        !message.contains("reasoning"))
+    if (role != "assistant") throw RecordError(pointer + "/content", "is missing");
+    if (!message.contains("reasoning_content") && !message.contains("thinking") && !message.contains("reasoning"))
       throw RecordError(pointer + "/content", "is missing, and the message has no tool_calls");
     message["content"] = "";  // templates add it to texts
     return message;

@@ -35,7 +35,7 @@ class Lexer {
   }
   void skip_space() {
     while (at_ < source_.size()) {
-      size_t bytes = bytes_of_point(source_[at_]);
+      size_t bytes = unicode::length_of(source_[at_]);
       if (!is_space(decode(source_.substr(at_, bytes)))) return;
       at_ += bytes;
     }
@@ -225,7 +225,7 @@ class Lexer {
   bool name() {
     size_t begin = at_;
     while (at_ < source_.size()) {
-      auto point = source_.substr(at_, bytes_of_point(source_[at_]));
+      auto point = source_.substr(at_, unicode::length_of(source_[at_]));
       if (!is_name_start(point) && !(at_ > begin && is_digit(point[0]))) break;
       at_ += point.size();
     }
@@ -250,7 +250,7 @@ class Lexer {
     return true;
   }
 
-  /// One escape sequence of Python. An unknown one stays as it is written.
+  /// Adds the text of an escape sequence of Python to `value`. An unknown one stays as it is written.
   void escape(std::string& value) {
     constexpr std::string_view letters = "nrtabfv\\'\"", meanings = "\n\r\t\a\b\f\v\\'\"";
     size_t begin = at_++;
@@ -268,12 +268,12 @@ class Lexer {
       char32_t point = 0;
       for (int i = 0; i < 3 && at_ < source_.size() && source_[at_] >= '0' && source_[at_] <= '7'; ++i)
         point = point * 8 + static_cast<char32_t>(source_[at_++] - '0');
-      append_code_point(value, point);
+      unicode::append(value, point);
     } else if (c == 'N') {
       fail(begin, "\\N{...} is not supported; write the character itself");
     } else if (static_cast<unsigned char>(c) >=
                0x80) {  // jinja2 writes the number of the character: "\é" is the text \xe9
-      auto point = source_.substr(at_, bytes_of_point(c));
+      auto point = source_.substr(at_, unicode::length_of(c));
       auto number = static_cast<uint32_t>(decode(point));
       at_ += point.size();
       value += number < 0x100     ? fmt::format("\\x{:02x}", number)
@@ -292,7 +292,7 @@ class Lexer {
       fail(begin, fmt::format("this escape needs {} hexadecimal digits", count));
     if (point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
       fail(begin, fmt::format("U+{:04X} is no character", point));
-    append_code_point(value, point);
+    unicode::append(value, point);
     at_ += count;
   }
 
@@ -308,7 +308,7 @@ class Lexer {
       }
     char c = source_[at_];
     if (one.find(c) == one.npos)
-      fail(begin, fmt::format("unexpected character '{}'", source_.substr(at_, bytes_of_point(c))));
+      fail(begin, fmt::format("unexpected character '{}'", source_.substr(at_, unicode::length_of(c))));
     if (begins.find(c) != begins.npos) open += c;
     if (auto i = ends.find(c); i != ends.npos) {
       if (open.empty()) fail(begin, fmt::format("unexpected '{}'", c));

@@ -8,7 +8,7 @@
 
 namespace runner::chat {
 
-/// What is supervised.
+/// The supervised parts of a sample.
 struct TrainOn {
   enum class What { assistant, last, all, roles };
   What what = What::assistant;

@@ -134,7 +134,7 @@ class PercentFormatter {
         if (value.is_text() && count_code_points(value.bytes()) == 1) return value.bytes();
         if (!value.is_whole()) throw Fault{"%c requires int or char"};
         if (value.integer() < 0 || value.integer() > 0x10FFFF) throw Fault{"%c arg not in range(0x110000)"};
-        append_code_point(body, static_cast<char32_t>(value.integer()));
+        unicode::append(body, static_cast<char32_t>(value.integer()));
         return body;
       default:
         throw Fault{fmt::format("unsupported format character '{}'", conversion.type)};

@@ -12,9 +12,9 @@
 //               text_methods.cpp, builtins.cpp. Those that jinja2 or Python has and this engine has not are refused by name.
 // Not supported: include, import, extends, block, autoescape, do; arithmetic with integers of more than 64 bits; \N{..} in strings; upper and lower
 // case outside the scripts that unicode.hpp names. Filters that give generators (map, select ..) run at once, not on demand.
-// One difference of scopes: if an outer scope assigns a name later, jinja2 finds that name undefined in inner scopes before; here it
+// A difference of scopes: if an outer scope assigns a name later, jinja2 finds that name undefined in inner scopes before; here it
 // is the variable given to the template.
-// What jinja2 prints as a memory address (functions, generators) is an error here.
+// Printing a function or generator, which jinja2 prints as a memory address, is an error here.
 //
 // A template is untrusted: it cannot change its data, and its size (template_bytes_max), its steps, output, nesting and the memory of
 // its values are bounded (Limits).

@@ -52,8 +52,8 @@ bool has_case(const Value& value, bool (*wanted)(char32_t), bool (*other)(char32
   });
   return found && !wrong;
 }
-bool is_lower_text(const Value& value) { return has_case(value, is_lower, is_upper); }
-bool is_upper_text(const Value& value) { return has_case(value, is_upper, is_lower); }
+bool is_lower_text(const Value& value) { return has_case(value, is_lower, is_no_lower); }
+bool is_upper_text(const Value& value) { return has_case(value, is_upper, is_no_upper); }
 
 Value rest_is(const Value& subject, int64_t divisor, int64_t rest) {
   return equal(binary(Op::modulo, subject, divisor), rest);

@@ -41,7 +41,7 @@ Value title(Interpreter&, const Value& subject, Arguments& arguments) {
   std::string result, word;
   auto flush = [&] {
     if (word.empty()) return;
-    size_t first = bytes_of_point(word[0]);
+    size_t first = unicode::length_of(word[0]);
     result += upper_case(word.substr(0, first)) + lower_case(word.substr(first));
     word.clear();
   };

@@ -99,7 +99,7 @@ Value replaced(Interpreter&, const Value& self, Arguments& arguments) {
     at = next + old.size();
     if (!old.empty()) continue;
     if (at >= text.size()) return like(self, result);
-    size_t bytes = bytes_of_point(text[at]);
+    size_t bytes = unicode::length_of(text[at]);
     result.append(text, at, bytes);
     at += bytes;
   }
@@ -111,8 +111,8 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t most) {
   for (text = strip(text, Side::left); !text.empty(); text = strip(text, Side::left)) {
     if (most-- == 0) return parts.push_back(text), parts;
     size_t end = 0;
-    while (end < text.size() && !is_space(decode(text.substr(end, bytes_of_point(text[end])))))
-      end += bytes_of_point(text[end]);
+    while (end < text.size() && !is_space(decode(text.substr(end, unicode::length_of(text[end])))))
+      end += unicode::length_of(text[end]);
     parts.push_back(text.substr(0, end));
     text.remove_prefix(end);
   }
@@ -224,8 +224,7 @@ Value zero_filled(Interpreter&, const Value& self, Arguments& arguments) {
   return like(self, text);
 }
 
-bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
-bool is_alnum(char32_t c) { return is_alpha(c) || is_digit(c); }
+bool is_alnum(char32_t c) { return is_alpha(c) || is_numeric(c); }
 
 template <bool (*test)(char32_t)>
 Value all_are(Interpreter&, const Value& self, Arguments& arguments) {
@@ -249,10 +248,10 @@ Value all_ascii(Interpreter&, const Value& self, Arguments& arguments) {
   return self.as_text().ascii;
 }
 
-Value is_title(Interpreter&, const Value& self, Arguments& arguments) {
+Value is_titled(Interpreter&, const Value& self, Arguments& arguments) {
   Bound bound(arguments, "istitle", {});
   bool cased = false;
-  for_each_code_point(self.bytes(), [&](std::string_view point) { cased |= is_upper(decode(point)); });
+  for_each_code_point(self.bytes(), [&](std::string_view point) { cased |= is_no_lower(decode(point)); });
   return cased && title_case(self.bytes()) == self.bytes();
 }
 
@@ -266,9 +265,9 @@ constexpr Builtin table[] = {
     {"partition", partitioned<false>}, {"rpartition", partitioned<true>}, {"splitlines", lines}, {"join", joined},
     {"removeprefix", without_affix<false>}, {"removesuffix", without_affix<true>}, {"ljust", justified<Align::left>},
     {"rjust", justified<Align::right>}, {"center", justified<Align::center>}, {"zfill", zero_filled},
-    {"isdigit", all_are<is_digit>}, {"isdecimal", all_are<is_digit>}, {"isnumeric", all_are<is_digit>}, {"isalpha", all_are<is_alpha>},
-    {"isalnum", all_are<is_alnum>}, {"isspace", all_are<is_space>}, {"isupper", has_case<is_upper, is_lower>},
-    {"islower", has_case<is_lower, is_upper>}, {"isascii", all_ascii}, {"istitle", is_title},
+    {"isdigit", all_are<is_digit>}, {"isdecimal", all_are<is_decimal>}, {"isnumeric", all_are<is_numeric>}, {"isalpha", all_are<is_alpha>},
+    {"isalnum", all_are<is_alnum>}, {"isspace", all_are<is_space>}, {"isupper", has_case<is_upper, is_no_upper>},
+    {"islower", has_case<is_lower, is_no_lower>}, {"isascii", all_ascii}, {"istitle", is_titled},
     {"casefold", nullptr}, {"encode", nullptr}, {"expandtabs", nullptr}, {"format", nullptr}, {"format_map", nullptr},
     {"isidentifier", nullptr}, {"isprintable", nullptr}, {"maketrans", nullptr}, {"translate", nullptr},
 };

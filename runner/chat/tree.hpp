@@ -75,7 +75,7 @@ struct Expr {
   ~Expr();  ///< does not recurse: a + b + c .. may be longer than the stack is deep
 };
 
-/// What an assignment writes to: a name, an attribute of a namespace, or a tuple of targets.
+/// The target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   size_t offset = 0;
   int name = -1;

@@ -1,83 +1,106 @@
 #include "runner/chat/unicode.hpp"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cstring>
 
 namespace runner::jinja {
 namespace {
-struct PairRange {  // neighbours: upper case, then lower case
+constexpr char32_t sigma = 0x3A3, final_sigma = 0x3C2, small_iota = 0x3B9, iota_below = 0x345;
+
+utf8proc_int32_t code(char32_t c) { return static_cast<utf8proc_int32_t>(c); }
+char32_t to_lower(char32_t c) { return static_cast<char32_t>(utf8proc_tolower(code(c))); }
+char32_t to_upper(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(code(c))); }
+char32_t to_title(char32_t c) { return static_cast<char32_t>(utf8proc_totitle(code(c))); }
+
+struct Range {
   char32_t first, last;
 };
-constexpr PairRange even_pairs[] = {{0x100, 0x12F}, {0x132, 0x137}, {0x14A, 0x177},   {0x460, 0x481},
-                                    {0x48A, 0x4BF}, {0x4D0, 0x52F}, {0x1E00, 0x1E95}, {0x1EA0, 0x1EFF},
-                                    {0x3D8, 0x3EF}, {0x222, 0x233}, {0x1F8, 0x21F}};
-constexpr PairRange odd_pairs[] = {{0x139, 0x148}, {0x179, 0x17E}, {0x4C1, 0x4CE}, {0x1CD, 0x1DC}};
-struct Shift {  // upper case + distance = lower case
-  char32_t first, last, distance;
-};
-constexpr Shift shifts[] = {{'A', 'Z', 32},     {0xC0, 0xD6, 32},    {0xD8, 0xDE, 32},   {0x391, 0x3A1, 32},
-                            {0x3A3, 0x3AB, 32}, {0x388, 0x38A, 37},  {0x386, 0x386, 38}, {0x38C, 0x38C, 64},
-                            {0x38E, 0x38F, 63}, {0x410, 0x42F, 32},  {0x400, 0x40F, 80}, {0x4C0, 0x4C0, 15},
-                            {0x531, 0x556, 48}, {0xFF21, 0xFF3A, 32}};
-constexpr char32_t sigma = 0x3A3, final_sigma = 0x3C2;
+template <size_t count>
+bool is_in(const Range (&ranges)[count], char32_t c) {
+  return std::ranges::any_of(ranges, [c](const Range& range) { return c >= range.first && c <= range.last; });
+}
+// Unicode's properties Other_Uppercase and Other_Lowercase, and numbers that are no numbers by their category.
+constexpr Range other_upper[] = {
+    {0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+constexpr Range other_lower[] = {
+    {0xAA, 0xAA},     {0xBA, 0xBA},     {0x2B0, 0x2B8},     {0x2C0, 0x2C1},     {0x2E0, 0x2E4},     {0x345, 0x345},
+    {0x37A, 0x37A},   {0x1D2C, 0x1D6A}, {0x1D78, 0x1D78},   {0x1D9B, 0x1DBF},   {0x2071, 0x2071},   {0x207F, 0x207F},
+    {0x2090, 0x209C}, {0x2170, 0x217F}, {0x24D0, 0x24E9},   {0x2C7C, 0x2C7D},   {0xA69C, 0xA69D},   {0xA770, 0xA770},
+    {0xA7F8, 0xA7F9}, {0xAB5C, 0xAB5F}, {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}};
+constexpr Range other_digits[] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+                                  {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+                                  {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+                                  {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+                                  {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+constexpr Range other_numbers[] = {
+    {0x3405, 0x3405},   {0x3483, 0x3483},   {0x382A, 0x382A},   {0x3B4D, 0x3B4D},   {0x4E00, 0x4E00},
+    {0x4E03, 0x4E03},   {0x4E07, 0x4E07},   {0x4E09, 0x4E09},   {0x4E5D, 0x4E5D},   {0x4E8C, 0x4E8C},
+    {0x4E94, 0x4E94},   {0x4E96, 0x4E96},   {0x4EBF, 0x4EC0},   {0x4EDF, 0x4EDF},   {0x4EE8, 0x4EE8},
+    {0x4F0D, 0x4F0D},   {0x4F70, 0x4F70},   {0x5104, 0x5104},   {0x5146, 0x5146},   {0x5169, 0x5169},
+    {0x516B, 0x516B},   {0x516D, 0x516D},   {0x5341, 0x5341},   {0x5343, 0x5345},   {0x534C, 0x534C},
+    {0x53C1, 0x53C4},   {0x56DB, 0x56DB},   {0x58F1, 0x58F1},   {0x58F9, 0x58F9},   {0x5E7A, 0x5E7A},
+    {0x5EFE, 0x5EFF},   {0x5F0C, 0x5F0E},   {0x5F10, 0x5F10},   {0x62FE, 0x62FE},   {0x634C, 0x634C},
+    {0x67D2, 0x67D2},   {0x6F06, 0x6F06},   {0x7396, 0x7396},   {0x767E, 0x767E},   {0x8086, 0x8086},
+    {0x842C, 0x842C},   {0x8CAE, 0x8CAE},   {0x8CB3, 0x8CB3},   {0x8D30, 0x8D30},   {0x9621, 0x9621},
+    {0x9646, 0x9646},   {0x964C, 0x964C},   {0x9678, 0x9678},   {0x96F6, 0x96F6},   {0xF96B, 0xF96B},
+    {0xF973, 0xF973},   {0xF978, 0xF978},   {0xF9B2, 0xF9B2},   {0xF9D1, 0xF9D1},   {0xF9D3, 0xF9D3},
+    {0xF9FD, 0xF9FD},   {0x20001, 0x20001}, {0x20064, 0x20064}, {0x200E2, 0x200E2}, {0x20121, 0x20121},
+    {0x2092A, 0x2092A}, {0x20983, 0x20983}, {0x2098C, 0x2098C}, {0x2099C, 0x2099C}, {0x20AEA, 0x20AEA},
+    {0x20AFD, 0x20AFD}, {0x20B19, 0x20B19}, {0x22390, 0x22390}, {0x22998, 0x22998}, {0x23B1B, 0x23B1B},
+    {0x2626D, 0x2626D}, {0x2F890, 0x2F890}};
+// Marks that may be inside a word, such as an apostrophe.
+constexpr Range marks_in_words[] = {{'\'', '\''},     {'.', '.'},       {':', ':'},       {0xB7, 0xB7},
+                                    {0x387, 0x387},   {0x55F, 0x55F},   {0x5F4, 0x5F4},   {0x2018, 0x2019},
+                                    {0x2024, 0x2024}, {0x2027, 0x2027}, {0xFE13, 0xFE13}, {0xFE52, 0xFE52},
+                                    {0xFE55, 0xFE55}, {0xFF07, 0xFF07}, {0xFF0E, 0xFF0E}, {0xFF1A, 0xFF1A}};
 
-char32_t to_lower(char32_t c) {
-  for (auto& shift : shifts)
-    if (c >= shift.first && c <= shift.last) return c + shift.distance;
-  for (auto& range : even_pairs)
-    if (c >= range.first && c <= range.last) return c % 2 == 0 ? c + 1 : c;
-  for (auto& range : odd_pairs)
-    if (c >= range.first && c <= range.last) return c % 2 == 1 ? c + 1 : c;
-  return c == 0x178 ? 0xFF : c == 0x1E9E ? 0xDF : c;
+/// The letters that stand for `c` without regard to case; several for ligatures and for letters that have no upper case themselves.
+std::u32string folded(char32_t c) {
+  utf8proc_int32_t parts[8];
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(code(c), parts, std::size(parts), UTF8PROC_CASEFOLD, &boundary);
+  return {parts, parts + std::clamp<utf8proc_ssize_t>(count, 0, std::size(parts))};
 }
 
-char32_t to_upper(char32_t c) {
-  for (auto& shift : shifts)
-    if (c >= shift.first + shift.distance && c <= shift.last + shift.distance && c != 0xF7) return c - shift.distance;
-  for (auto& range : even_pairs)
-    if (c >= range.first && c <= range.last) return c % 2 == 1 ? c - 1 : c;
-  for (auto& range : odd_pairs)
-    if (c >= range.first && c <= range.last) return c % 2 == 0 ? c - 1 : c;
-  switch (c) {
-    case 0xB5:
-      return 0x39C;
-    case 0xFF:
-      return 0x178;
-    case 0x131:
-      return 'I';
-    case 0x17F:
-      return 'S';
-    case final_sigma:
-      return sigma;
-    default:
-      return c;
-  }
-}
-
-/// The code points of `c` in upper case; of ß and ŉ two.
+/// The code points of `c` in upper case, or as the first letter of a word.
 void append_upper(std::string& text, char32_t c, bool title = false) {
-  if (c == 0xDF) {
-    text += title ? "Ss" : "SS";
-  } else if (c == 0x149) {
-    append_code_point(text, 0x2BC);
-    text += 'N';
-  } else {
-    append_code_point(text, to_upper(c));
+  const auto parts = c < 0xDF ? std::u32string() : folded(c);
+  const auto one = title ? to_title(c) : to_upper(c);
+  const bool several = parts.size() > 1 && !is_upper(c) && (!title || c == 0xDF || (one == c && !is_title(c)));
+  if (!several) return unicode::append(text, one);
+  bool raised = false;
+  for (const auto part : parts) {
+    const auto upper = to_upper(part);
+    unicode::append(text, title && raised ? part == small_iota ? iota_below : part : upper);
+    raised = raised || upper != part;
   }
 }
 
-bool is_cased(char32_t c) { return is_upper(c) || is_lower(c); }
+bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
+
+/// Unicode's property Case_Ignorable.
+bool is_ignorable(char32_t c) {
+  switch (utf8proc_category(code(c))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return is_in(marks_in_words, c);
+  }
+}
 
 /// Sigma ends a word if a cased letter is before it and none after it.
 bool ends_word(const std::vector<std::string_view>& points, size_t at) {
-  auto ignorable = [](char32_t c) {
-    return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x2019 || c == '^' || c == '`' || c == 0xAD;
-  };
   size_t before = at;
-  while (before > 0 && ignorable(decode(points[before - 1]))) --before;
+  while (before > 0 && is_ignorable(decode(points[before - 1]))) --before;
   if (before == 0 || !is_cased(decode(points[before - 1]))) return false;
   size_t after = at + 1;
-  while (after < points.size() && ignorable(decode(points[after]))) ++after;
+  while (after < points.size() && is_ignorable(decode(points[after]))) ++after;
   return after == points.size() || !is_cased(decode(points[after]));
 }
 
@@ -86,53 +109,18 @@ void append_lower(std::string& text, const std::vector<std::string_view>& points
   if (c == 0x130) {
     text += "i\xCC\x87";
   } else if (c == sigma && ends_word(points, at)) {
-    append_code_point(text, final_sigma);
+    unicode::append(text, final_sigma);
   } else {
-    append_code_point(text, to_lower(c));
+    unicode::append(text, to_lower(c));
   }
 }
 }  // namespace
-
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-int64_t count_code_points(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
 
 std::vector<std::string_view> code_points(std::string_view text) {
   std::vector<std::string_view> points;
   points.reserve(text.size());
   for_each_code_point(text, [&](std::string_view point) { points.push_back(point); });
   return points;
-}
-
-char32_t decode(std::string_view point) {
-  auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(point[i])); };
-  switch (point.size()) {
-    case 1:
-      return byte(0);
-    case 2:
-      return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
-    case 3:
-      return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-    default:
-      return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-  }
-}
-
-void append_code_point(std::string& text, char32_t c) {
-  auto add = [&](char32_t byte) { text += static_cast<char>(byte); };
-  if (c < 0x80) {
-    add(c);
-  } else if (c < 0x800) {
-    add(0xC0 | c >> 6), add(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    add(0xE0 | c >> 12), add(0x80 | (c >> 6 & 0x3F)), add(0x80 | (c & 0x3F));
-  } else {
-    add(0xF0 | c >> 18), add(0x80 | (c >> 12 & 0x3F)), add(0x80 | (c >> 6 & 0x3F)), add(0x80 | (c & 0x3F));
-  }
 }
 
 bool is_space(char32_t c) {
@@ -144,31 +132,25 @@ bool is_line_end(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-bool is_upper(char32_t c) { return to_lower(c) != c || c == 0x130; }
-bool is_lower(char32_t c) {
-  return (to_upper(c) != c && c != 0x345) || c == 0xDF || c == 0xAA || c == 0xBA || c == 0x138 || c == 0x149 ||
-         c == 0x390 || c == 0x3B0;
-}
+bool is_upper(char32_t c) { return utf8proc_category(code(c)) == UTF8PROC_CATEGORY_LU || is_in(other_upper, c); }
+bool is_lower(char32_t c) { return utf8proc_category(code(c)) == UTF8PROC_CATEGORY_LL || is_in(other_lower, c); }
+bool is_title(char32_t c) { return utf8proc_category(code(c)) == UTF8PROC_CATEGORY_LT; }
 
 bool is_alpha(char32_t c) {
-  if (c < 0x80) return (c | 32) >= 'a' && (c | 32) <= 'z';
-  if (c < 0x100) return c == 0xAA || c == 0xB5 || c == 0xBA || (c >= 0xC0 && c != 0xD7 && c != 0xF7);
-  return (c < 0x2C2) ||
-         (c >= 0x370 && c < 0x482 && c != 0x375 && c != 0x37E && c != 0x384 && c != 0x385 && c != 0x387) ||
-         (c >= 0x48A && c < 0x530) || (c >= 0x531 && c <= 0x556) || (c >= 0x561 && c <= 0x587) ||
-         (c >= 0x5D0 && c <= 0x5EA) || (c >= 0x620 && c <= 0x64A) || (c >= 0x904 && c <= 0x939) ||
-         (c >= 0xE01 && c <= 0xE30) || (c >= 0x10A0 && c <= 0x10FF) || (c >= 0x1E00 && c <= 0x1FBC) ||
-         (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) || (c >= 0x3400 && c <= 0x4DBF) ||
-         (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xFF21 && c <= 0xFF3A) ||
-         (c >= 0xFF41 && c <= 0xFF5A) || (c >= 0x20000 && c <= 0x2FA1F);
+  const auto category = utf8proc_category(code(c));
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool is_decimal(char32_t c) { return utf8proc_category(code(c)) == UTF8PROC_CATEGORY_ND; }
+bool is_digit(char32_t c) { return is_decimal(c) || is_in(other_digits, c); }
+bool is_numeric(char32_t c) {
+  const auto category = utf8proc_category(code(c));
+  return (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) || is_in(other_numbers, c);
 }
 
 bool is_printable(char32_t c) {
-  if (c == ' ') return true;
-  return !(c < 0x20 || (c >= 0x7F && c <= 0xA0) || c == 0xAD || is_space(c) || (c >= 0x200B && c <= 0x200F) ||
-           (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || (c >= 0xD800 && c <= 0xF8FF) ||
-           c == 0xFEFF || (c >= 0xFFF0 && c <= 0xFFFB) || c == 0x180E || c == 0xFFFE || c == 0xFFFF ||
-           (c >= 0xE0000 && c <= 0xE00FF) || c >= 0xF0000);
+  const auto category = utf8proc_category(code(c));
+  return c == ' ' || (category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS);
 }
 
 std::string upper_case(std::string_view text) {
@@ -218,8 +200,10 @@ std::string swapped_case(std::string_view text) {
     char32_t c = decode(points[i]);
     if (is_upper(c))
       append_lower(result, points, i);
-    else
+    else if (is_lower(c))
       append_upper(result, c);
+    else
+      unicode::append(result, c);
   }
   return result;
 }
@@ -235,10 +219,11 @@ std::string_view strip(std::string_view text, Side side, const std::string_view*
     return chars ? chars->find(point) != chars->npos : is_space(decode(point));
   };
   if (side != Side::right)
-    while (!text.empty() && gone(text.substr(0, bytes_of_point(text[0])))) text.remove_prefix(bytes_of_point(text[0]));
+    while (!text.empty() && gone(text.substr(0, unicode::length_of(text[0]))))
+      text.remove_prefix(unicode::length_of(text[0]));
   while (side != Side::left && !text.empty()) {
     size_t start = text.size() - 1;
-    while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
+    while (start > 0 && unicode::continues(text[start])) --start;
     if (!gone(text.substr(start))) break;
     text.remove_suffix(text.size() - start);
   }
@@ -249,7 +234,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   std::vector<std::string_view> lines;
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
-    size_t bytes = bytes_of_point(text[at]);
+    size_t bytes = unicode::length_of(text[at]);
     if (!is_line_end(decode(text.substr(at, bytes)))) {
       at += bytes;
       continue;

@@ -50,7 +50,7 @@ bool is_ordered_form(Form form) { return form == Form::list || form == Form::tup
 }  // namespace
 
 Value::Value(std::string text, bool safe) : kind_(Kind::text) {
-  bool ascii = is_ascii(text);
+  bool ascii = unicode::is_ascii(text);
   const size_t size = text.size();
   pointer_ = held(Text{.bytes = std::move(text), .ascii = ascii, .safe = safe}, size);
 }

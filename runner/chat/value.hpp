@@ -16,7 +16,7 @@ class Interpreter;
 class Value;
 struct Arguments;
 
-/// What went wrong in an operation. The interpreter adds the place in the template and throws a TemplateError.
+/// The failure of an operation. The interpreter adds the place in the template and throws a TemplateError.
 struct Fault {
   std::string message;
 };
@@ -143,7 +143,7 @@ class Value {
   int depth() const;
   /// Python's name of the type: "str", "int", "NoneType".
   std::string_view type_name() const;
-  /// Of an undefined value: why it is so.
+  /// The reason why an undefined value is undefined.
   std::string why_undefined() const;
 
  private:

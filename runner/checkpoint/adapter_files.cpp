@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_config.hpp"
 #include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/tied_head.hpp"
 #include "runner/models/adapters.hpp"
@@ -16,10 +17,10 @@ namespace {
 
 using nlohmann::json;
 
-/// One of our matrices in a module of transformers.
+/// The adapter of one of our matrices in a module of transformers.
 struct AdaptedPart {
   size_t a = 0, b = 0;                   ///< slots
-  std::optional<size_t> magnitude = {};  ///< the same
+  std::optional<size_t> magnitude = {};  ///< slot of the magnitudes
   std::optional<HfRows> rows = {};
 
   /// The row of the module's B that is row `row` of ours.
@@ -106,72 +107,6 @@ Product join_parts(const AdaptedModule& module, const ModelSpec& spec, const Par
 }
 
 // ---- reading
-
-struct AdapterConfig {
-  fs::path path;
-  json values;
-
-  explicit AdapterConfig(const fs::path& folder) : path(folder / "adapter_config.json") {
-    if (!fs::exists(path)) throw usage_error("fine_tune.adapter: {} has no adapter_config.json", folder.string());
-    values = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-    if (!values.is_object()) throw usage_error("{} is not a JSON object", path.string());
-  }
-  template <typename T>
-  T get(const char* key, T otherwise) const {
-    const auto found = values.find(key);
-    if (found == values.end() || found->is_null()) return otherwise;
-    try {
-      return found->get<T>();
-    } catch (const json::exception&) {
-      throw usage_error("{}: {} = {} has another type than PEFT writes", path.string(), key, found->dump());
-    }
-  }
-
-  /// The problem if rank_pattern and alpha_pattern give the module another factor than the recipe; otherwise empty. A pattern is the end
-  /// of a module's name; regular expressions of PEFT are not read.
-  std::string other_factor(const std::string& module, const Recipe::FineTune& fine_tune) const {
-    const auto of_module = [&](const char* key, double otherwise) {
-      const json patterns = get(key, json::object());
-      for (const auto& [name, value] : patterns.items())
-        if (module == name || module.ends_with("." + name)) return value.get<double>();
-      return otherwise;
-    };
-    const double rank = of_module("rank_pattern", static_cast<double>(fine_tune.rank));
-    const double alpha = of_module("alpha_pattern", fine_tune.alpha);
-    const double factor = alpha / (fine_tune.rslora ? std::sqrt(rank) : rank);
-    if (std::abs(factor - fine_tune.scale()) <= 1e-6 * fine_tune.scale()) return "";
-    return fmt::format("`{}` has rank {} and lora_alpha {}, so its factor is {} instead of {}", module, rank, alpha,
-                       factor, fine_tune.scale());
-  }
-
-  void check(const Recipe::FineTune& fine_tune) const {
-    for (const char* key : {"rank_pattern", "alpha_pattern"}) {
-      const json patterns = get(key, json::object());
-      for (const auto& [pattern, value] : patterns.items())
-        if (!value.is_number() || pattern.find_first_of("^$*+?()[]{}|\\") != std::string::npos)
-          throw usage_error("{}: {} has \"{}\", which is not the end of a module's name", path.string(), key, pattern);
-    }
-    if (const auto type = get<std::string>("peft_type", ""); type != "LORA")
-      throw usage_error("{}: peft_type is \"{}\"; only LORA is read", path.string(), type);
-    if (const bool dora = get("use_dora", false); dora != fine_tune.has_magnitudes())
-      throw usage_error("{}: use_dora is {}, and fine_tune.method is \"{}\"; set fine_tune.method = \"{}\"",
-                        path.string(), dora, fine_tune.method, dora ? "dora" : "lora");
-    const auto rank = get<int64_t>("r", 8);
-    if (rank != fine_tune.rank)
-      throw usage_error("{}: r is {}, and fine_tune.rank is {}; set fine_tune.rank = {}", path.string(), rank,
-                        fine_tune.rank, rank);
-    if (const auto init = values.value("init_lora_weights", json()); init.is_string() && init != "gaussian")
-      throw usage_error(
-          "{}: init_lora_weights is {}: the adapter belongs to changed base weights; save it with PEFT as a plain LoRA "
-          "(path_initial_model_for_weight_conversion)",
-          path.string(), init.dump());
-    const auto alpha = get<double>("lora_alpha", 8);
-    const bool rslora = get("use_rslora", false);
-    if (alpha != fine_tune.alpha || rslora != fine_tune.rslora)
-      throw usage_error("{}: lora_alpha is {} and use_rslora is {}; set fine_tune.alpha = {} and fine_tune.rslora = {}",
-                        path.string(), alpha, rslora, alpha, rslora);
-  }
-};
 
 /// The tensors of an adapter's file, each used once.
 class AdapterTensors {
@@ -303,8 +238,8 @@ AdapterFolder::AdapterFolder(const fs::path& folder, const Recipe& recipe, const
   if (problems.empty()) return;
   constexpr size_t listed = 8;
   if (problems.size() > listed) problems.resize(listed);
-  throw usage_error("fine_tune.adapter: {} does not fit fine_tune.targets and the model:\n  {}", path.string(),
-                    join(problems, "\n  "));
+  throw usage_error("fine_tune.adapter: {} does not fit fine_tune.targets and the model{}:\n  {}", path.string(),
+                    config.choices(), join(problems, "\n  "));
 }
 
 void AdapterFolder::read(size_t slot, int64_t offset, std::span<float> out) const {

@@ -34,7 +34,7 @@ struct Piece {
   int64_t size() const { return source ? bytes : static_cast<int64_t>(data.size()); }
 };
 
-/// What a run needs to continue besides its tensors: step, data position, loss scaler, schedule, RNG, recipe hash,
+/// The state that a run needs to continue besides its tensors: step, data position, loss scaler, schedule, RNG, recipe hash,
 /// strategy, world size. `runner export` reads {"model": {"vocab_size", "seq_len"}}. JSON has no NaN: a non-finite
 /// number is read back as null.
 using TrainerState = nlohmann::json;
@@ -128,7 +128,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints);
 /// to that step, and later checkpoints of older attempts are given up.
 using Attempts = std::map<int64_t, int64_t>;
 bool given_up(const Checkpoint& checkpoint, const Attempts& attempts);
-/// The same for a checkpoint of `step` that attempt `wrote` has written; 0: an earlier version of the program did, which is never given up.
+/// Whether a checkpoint of `step` that attempt `wrote` has written is given up. 0: an earlier version of the program has written it, and it
+/// is never given up.
 bool given_up(int64_t step, int64_t wrote, const Attempts& attempts);
 
 /// The most recently published checkpoint that opens, verifies and is not given up. Calls `note` for each damaged
@@ -164,7 +165,7 @@ struct Retention {
   Attempts attempts;    ///< the last attempt of the run suffices
   bool verify = false;  ///< read all bytes of the best ones; one that is damaged stays, and the next best counts
 };
-/// What the rule asks of a checkpoint.
+/// The facts about a checkpoint that the rule needs.
 struct KnownCheckpoint {
   fs::path path;
   int64_t step = 0;
@@ -187,7 +188,7 @@ void remove_checkpoint(const fs::path& path);
 /// Gives a checkpoint, or what is left of one (hidden_folders()), the hidden name of one that is being removed. Returns the new path;
 /// empty after a failure, which only logs a warning.
 fs::path hide_checkpoint(const fs::path& path);
-/// What writers and removals of checkpoints have left, if no process of the run is alive: temporary and hidden folders.
+/// The temporary and hidden folders. If no process of the run is alive, writers and removals of checkpoints have left them.
 std::vector<fs::path> hidden_folders(const fs::path& checkpoints);
 /// The publishing process calls this after publish(). Removes surplus_checkpoints(). Also removes what killed runs left behind:
 /// temporary folders of steps up to that of the most recently published checkpoint. Ranks may already write a later

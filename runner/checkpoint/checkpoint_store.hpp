@@ -48,7 +48,7 @@ class CheckpointStore {
   int64_t remove_all();
 
  private:
-  /// What RUN/stored.json has of a checkpoint.
+  /// The entry of a checkpoint in RUN/stored.json.
   struct Stored {
     std::string manifest;  ///< its hash
     int64_t step = 0, attempt = 0;

@@ -3,19 +3,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 
 #include "runner/base/error.hpp"
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/tied_head.hpp"
 #include "runner/pretrained/gguf_file.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
 namespace {
-
-constexpr size_t listed_max = 10;
 
 nlohmann::json read_json(const fs::path& path) {
   auto parsed = foreign_json(read_model_file(path));
@@ -80,12 +80,52 @@ std::vector<int64_t> stored_shape(const ParameterSpec& parameter, const HfTensor
   return name.transposed ? std::vector<int64_t>(parameter.shape.rbegin(), parameter.shape.rend()) : parameter.shape;
 }
 
+/// A tensor, and the file that it is in.
+struct StoredTensor {
+  const WeightFile& file;
+  const TensorInfo& tensor;
+
+  /// The dtypes that can be read from the file; empty if the tensor has one of them.
+  std::vector<std::string> needed_dtypes() const {
+    auto dtypes = file.readable_dtypes();
+    if (std::ranges::find(dtypes, tensor.dtype) != dtypes.end()) dtypes.clear();
+    return dtypes;
+  }
+};
+
+bool same_values(const StoredTensor& stored, const StoredTensor& other) {
+  const auto& tensor = stored.tensor;
+  if (tensor.shape != other.tensor.shape) return false;
+  std::vector<float> values(1 << 16), others(values.size());
+  for (int64_t offset = 0; offset < tensor.numel(); offset += std::ssize(values)) {
+    const auto count = static_cast<size_t>(std::min<int64_t>(std::ssize(values), tensor.numel() - offset));
+    stored.file.read(tensor, offset, std::span(values).first(count));
+    other.file.read(other.tensor, offset, std::span(others).first(count));
+    if (std::memcmp(values.data(), others.data(), count * sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+/// The output layers that hf_ignorable() lets a tied model have.
+constexpr const char* tied_heads[] = {"lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight",
+                                      "lm_head.decoder.weight"};
+
+/// Throws Error(usage) if the output layer `head` does not have the values of the embedding that it is tied to.
+void check_head(const fs::path& folder, const TiedHead& tied, const StoredTensor& embedding, const StoredTensor& head) {
+  if (const auto dtypes = head.needed_dtypes(); !dtypes.empty())
+    throw usage_error("{}: {} is {} instead of {}", folder.string(), head.tensor.name, head.tensor.dtype,
+                      join_or(dtypes));
+  if (same_values(embedding, head)) return;
+  throw usage_error(
+      "{}: `{}` differs from `{}`, and config.json says that they are one weight (tie_word_embeddings = true). {}",
+      folder.string(), head.tensor.name, embedding.tensor.name,
+      tied.head.empty() ? "This family always ties them, so the first one must be removed from the file"
+                        : "Set tie_word_embeddings = false there to use both, and model.tie_embeddings = false if the "
+                          "recipe has it; or remove the first one from the file");
+}
+
 void list(std::string& text, const char* title, const std::vector<std::string>& items) {
-  if (items.empty()) return;
-  auto first = std::vector<std::string>(items.begin(),
-                                        items.begin() + static_cast<ptrdiff_t>(std::min(items.size(), listed_max)));
-  text += fmt::format("\n  {}: {}", title, join(first, ", "));
-  if (items.size() > listed_max) text += fmt::format(" and {} more", items.size() - listed_max);
+  if (!items.empty()) text += fmt::format("\n  {}: {}", title, first_ten(items));
 }
 
 }  // namespace
@@ -172,10 +212,12 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   const bool no_head =
       std::ranges::none_of(names, [&](const HfTensor& tensor) { return tensor.replaceable && is_stored(tensor); });
   const bool bare = is_bare(read_hf_config(folder));
+  const auto tied = find_tied_head(model, spec);
   for (size_t slot = 0; slot < names.size(); ++slot) {
     auto found = stored.find(names[slot].name);
     for (const auto& alias : names[slot].aliases)
       if (found == stored.end()) found = stored.find(alias);
+    if (found == stored.end() && tied && tied->slot == slot && !tied->head.empty()) found = stored.find(tied->head);
     if (found == stored.end() && names[slot].replaceable && no_head) {
       sources_.emplace_back();
       continue;
@@ -196,7 +238,8 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
       sources_.emplace_back();
       continue;
     }
-    const auto& tensor = *found->second.tensor;
+    const StoredTensor there{*found->second.file, *found->second.tensor};
+    const auto& tensor = there.tensor;
     auto shape = stored_shape(*parameters[slot], names[slot]);
     if (of_task_head && tensor.shape.size() == shape.size() && tensor.shape[0] != shape[0]) {
       other_head_ = fmt::format("a head of {}", counted(tensor.shape[0], "output"));
@@ -207,8 +250,7 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     if (tensor.shape != shape)
       misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "),
                                       fmt::join(shape, ", ")));
-    else if (const auto dtypes = found->second.file->readable_dtypes();
-             std::ranges::find(dtypes, tensor.dtype) == dtypes.end())
+    else if (const auto dtypes = there.needed_dtypes(); !dtypes.empty())
       misshapen.push_back(fmt::format("{} is {} instead of {}", tensor.name, tensor.dtype, join_or(dtypes)));
     sources_.push_back({found->second.file, found->second.tensor, names[slot].transposed, names[slot].rows});
     used.insert(found->first);
@@ -224,6 +266,11 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
   list(problems, "wrong", misshapen);
   list(problems, "not in the model", unknown);
   if (!problems.empty()) throw usage_error("{}: its tensors are not those of the model:{}", folder.string(), problems);
+  if (!tied) return;
+  const auto& embedding = sources_[tied->slot];
+  for (const char* name : tied_heads)
+    if (const auto head = stored.find(name); head != stored.end() && !used.contains(name))
+      check_head(folder, *tied, {*embedding.file, *embedding.tensor}, {*head->second.file, *head->second.tensor});
 }
 
 void HfSource::read(size_t slot, int64_t offset, std::span<float> out) const {

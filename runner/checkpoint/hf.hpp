@@ -24,7 +24,7 @@ class HfSource {
   HfSource(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec);
   /// Whether the files have the parameter. They may lack a head (HfTensor::replaceable).
   bool has(size_t slot) const { return sources_.at(slot).tensor != nullptr; }
-  /// What the folder has instead of the model's head; empty: the same. "a head of 3 outputs", "no head".
+  /// The folder's head if it is not that of the model: "a head of 3 outputs", "no head". Otherwise empty.
   const std::string& other_head() const { return other_head_; }
   /// Reads elements [offset, offset + out.size()) of the flattened parameter in slot `slot` as float, in runner's
   /// layout: Conv1D weights of GPT-2 are transposed, and matrices that share a tensor are read from their rows. For a

@@ -40,7 +40,10 @@ json take_table(const fs::path& folder, const json& config, Recipe::Data& data) 
   data.format = "csv";
   data.target_type = config.value("target_type", "class");
   for (const auto& target : config.at("targets")) data.target.push_back(target.at("column").get<std::string>());
-  return {{"target_type", data.target_type}, {"features", config.at("features")}, {"targets", config.at("targets")}};
+  return {{"version", config.value("version", 1)},
+          {"target_type", data.target_type},
+          {"features", config.at("features")},
+          {"targets", config.at("targets")}};
 }
 
 /// For texts with labels or numbers. label_folder_config() wrote the names of the columns; other programs' folders have the usual names.

@@ -1,5 +1,5 @@
-// What a Hugging Face folder says about a model of labels or numbers in addition to [model]: its loss, its classes or columns, and how
-// its inputs are read.
+// The facts in a Hugging Face folder about a model of labels or numbers in addition to [model]: its loss, its classes or columns, and
+// how its inputs are read.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ namespace runner {
 /// (Dataset::learned()). Throws Error(usage) with the folder if it does not say how to read inputs.
 nlohmann::json take_label_folder(const fs::path& folder, const nlohmann::json& config, Recipe& recipe);
 
-/// The same in the other direction: entries of config.json. `learned`: of the training data.
+/// The entries of config.json that take_label_folder() reads. `learned`: of the training data.
 nlohmann::json label_folder_config(const Recipe& recipe, const nlohmann::json& learned);
 
 }  // namespace runner

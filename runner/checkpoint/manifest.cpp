@@ -383,7 +383,7 @@ Manifest parse_manifest(const fs::path& folder) {
   return manifest;
 }
 
-/// Of manifest.json, whose pieces have been read.
+/// Requires that the pieces of manifest.json, which have been read, cover its tensors.
 void require_coverage(const fs::path& folder, Manifest& manifest) {
   if (auto fault = coverage_fault(manifest.tensors))
     throw environment_error("{}: {}", (folder / manifest_name).string(), *fault);

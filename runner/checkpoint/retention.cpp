@@ -80,7 +80,7 @@ void remove_published(const fs::path& path) {
   if (!hidden.empty()) remove_folder(hidden);
 }
 
-/// The same for a damaged checkpoint, if at least its manifest can be read.
+/// Whether the run has given up a damaged checkpoint. False if its manifest cannot be read.
 bool damaged_is_given_up(const fs::path& path, const Attempts& attempts) {
   try {
     const Manifest manifest = read_manifest_only(path);
@@ -115,7 +115,7 @@ std::vector<KnownCheckpoint> sound_checkpoints(
   return sound;
 }
 
-/// Those with a value of the monitored metric, the best first. Of equal ones, the first that was published.
+/// Leaves the checkpoints with a value of the monitored metric, the best first. Of equal ones, the first that was published is first.
 void rank_by_value(std::vector<KnownCheckpoint>& published, bool higher) {
   std::erase_if(published, [](const auto& one) { return !one.monitored; });
   std::stable_sort(published.begin(), published.end(), [&](const auto& a, const auto& b) {

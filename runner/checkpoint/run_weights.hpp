@@ -14,8 +14,8 @@ ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint);
 ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& spec, const std::string& place,
                                  const ParameterReader& base);
 
-/// The same for the weights that the run's model has in evaluations: the parameters, or their average if the optimizer averages
-/// (OptimizerSpec::averages).
+/// Returns a parameter_reader() of the weights that the run's model has in evaluations: the parameters, or their average if the optimizer
+/// averages (OptimizerSpec::averages).
 ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint, const ModelSpec& spec,
                              const ParameterReader& base);
 

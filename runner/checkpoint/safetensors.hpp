@@ -16,7 +16,7 @@ namespace runner {
 
 /// Bytes of one element; empty if the name is unknown or its elements are smaller than a byte.
 std::optional<int64_t> find_dtype_bytes(const std::string& dtype);
-/// The same for a valid name: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL.
+/// Bytes of one element for a valid name: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL.
 int64_t dtype_bytes(const std::string& dtype);
 
 /// Number of elements of a shape ([] has one); empty if a size is negative or the product overflows.

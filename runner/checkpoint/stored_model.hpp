@@ -22,11 +22,11 @@ struct ModelPlace {
 struct StoredModel {
   /// [model] with vocab_size; [data] with the tokenizer. Of a run, its resolved recipe.
   Recipe recipe = {};
-  ModelSpec spec = {};     ///< without adapters; those of a checkpoint are merged into the parameters
-  std::string dtype = {};  ///< of most stored weights: F32, BF16, F16 or F64
+  ModelSpec spec = {};                ///< without adapters; those of a checkpoint are merged into the parameters
+  std::string dtype = {};             ///< of most stored weights: F32, BF16, F16 or F64
   std::string tokenizer_digest = {};  ///< Tokenizer::hash() of the training; empty: not known
-  fs::path folder = {};    ///< with the tokenizer, generation_config.json and chat template of the model; may be empty
-  /// Of models that predict labels or numbers, Dataset::learned() of their training data; otherwise null.
+  fs::path folder = {};  ///< with the tokenizer, generation_config.json and chat template of the model; may be empty
+  /// Dataset::learned() of the training data, if the model predicts labels or numbers; otherwise null.
   nlohmann::json learned = nullptr;
   ParameterReader read = {};  ///< by the index of a parameter in spec.stored()
   /// Whether there is such a parameter. Folders may lack a head: Hugging Face's bare models have none.

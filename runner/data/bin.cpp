@@ -50,8 +50,7 @@ class BinFile final : public TokenFile {
     auto bad = std::ranges::find_if(range, [&](Item id) { return id >= vocab_size_; });
     throw usage_error(
         "{}: token {} at position {} is not in the vocabulary of {} (ids 0 to {}); is model.vocab_size or "
-        "data.token_dtype = "
-        "\"{}\" wrong?",
+        "data.token_dtype = \"{}\" wrong?",
         path().string(), *bad, first + (bad - range.begin()), vocab_size_, vocab_size_ - 1, dtype_of(item_bytes()));
   }
 

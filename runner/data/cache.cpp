@@ -51,7 +51,7 @@ class LockedFile {
   int descriptor_;
 };
 
-/// One attempt. False if the locked file was renamed or removed before it was locked.
+/// Attempts once to make the file. False if the locked file was renamed or removed before it was locked.
 bool try_make(const fs::path& final_path, const fs::path& temporary, const std::function<void(CacheWriter&)>& fill,
               bool quiet) {
   LockedFile file(temporary, quiet);

@@ -82,7 +82,9 @@ void convert(TableColumn& column, size_t index, const std::vector<CsvFile>& file
   if (!column.numeric) column.numbers.clear();
   for (const auto& file : files)
     for (const auto& cell : file.columns[index])
-      column.texts.emplace_back(is_missing(cell) ? std::string_view() : column.numeric ? class_text(cell) : cell);
+      column.texts.emplace_back(is_missing(cell) ? std::string_view()
+                                : column.numeric ? class_text(cell, reading.decimal)
+                                                 : cell);
   if (column.numeric) drop_spare_texts(column);
 }
 

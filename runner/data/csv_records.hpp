@@ -21,7 +21,7 @@ class CsvRecords final : public Records {
   std::string place_of(size_t end) const override;
 
  private:
-  /// Of the beginning of a range of parts().
+  /// The number of the line where a range of parts() begins.
   int64_t line_of(size_t begin) const;
   MappedFile map_;
   CsvReader reader_;  ///< before the first record; copied, because each thread needs its own place

@@ -38,7 +38,7 @@ struct SampleOrderOptions {
   int64_t seed = 0;
 };
 
-/// What the random draws for a sample depend on, in addition to the sample itself.
+/// The numbers that determine the random draws for a sample, in addition to the sample itself.
 struct SampleDraw {
   int64_t epoch = 0, seed = 0;
   // The place in the global batch, which does not depend on ranks and micro-batches:
@@ -61,22 +61,22 @@ class Dataset {
   /// "8713 samples of 128 tokens".
   virtual std::string describe() const { return counted(size(), "sample"); }
   virtual std::vector<BatchField> fields() const = 0;
-  /// What the sample adds to the weight of its global batch (StepInput::weight): 1 for an image with a label, for tokens
+  /// The sample's part of the weight of its global batch (StepInput::weight): 1 for an image with a label, for tokens
   /// the number of targets that are not ignored. Every rank calls it for all samples of a global batch, so that no
   /// exchange is needed before the step. It must be much cheaper than read().
   virtual int64_t weight(int64_t sample) const = 0;
-  /// What the throughput counts: the tokens that the model reads of the sample, supervised or not, without padding. 1 for a sample
-  /// without tokens (row_batch.hpp), and for a text with a label.
+  /// The units that the throughput counts: the tokens that the model reads of the sample, supervised or not, without padding. 1 for a
+  /// sample without tokens (row_batch.hpp), and for a text with a label.
   virtual int64_t units(int64_t sample) const;
   /// The fields of a batch of these samples: fields(), or with smaller rows if none of the samples fills them.
   virtual std::vector<BatchField> fields_of(std::span<const int64_t> /*samples*/) const { return fields(); }
   /// Neighbouring rows of a global batch that one thread should read, because they need the same files.
   virtual int64_t rows_together() const { return 1; }
-  /// What the data set has learned from training data and needs to read others in the same way, for checkpoints. Null: nothing.
+  /// The facts that the data set has learned from training data and needs to read others in the same way, for checkpoints. Null: none.
   virtual nlohmann::json learned() const { return nullptr; }
   /// Writes a sample to row `row` of a batch that has fields_of() its samples, in that order.
   virtual void read(int64_t sample, HostBatch& batch, int64_t row) const = 0;
-  /// The same for data whose samples differ from epoch to epoch, as a function of the arguments.
+  /// Writes a sample of data whose samples differ from epoch to epoch, as a function of the arguments.
   virtual void draw(int64_t sample, HostBatch& batch, int64_t row, const SampleDraw& /*draw*/) const {
     read(sample, batch, row);
   }
@@ -91,7 +91,7 @@ std::vector<BatchField> data_fields(const Recipe::Data& data, int64_t seq_len);
 /// and position). The contents of up to 256 MiB of files are checked here; other contents are checked at each read(), so
 /// that opening is fast. With data.validation_fraction, the validation split is the last part of data.train, rounded to
 /// the nearest token, and the training split is the rest. Returns nullptr without a validation split.
-/// Of tables, `seq_len`, `vocab_size` and `cache_dir` are not used; `learned` is Dataset::learned() of a checkpoint, and replaces
+/// For tables, `seq_len`, `vocab_size` and `cache_dir` are not used; `learned` is Dataset::learned() of a checkpoint, and replaces
 /// what data.train teaches.
 std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int64_t seq_len, int64_t vocab_size,
                                       const std::string& cache_dir, const nlohmann::json& learned = nullptr);
@@ -121,8 +121,8 @@ bool needs_tokenizing(const Recipe::Data& data);
 /// Fills `cache_dir` for open_dataset() before any worker starts: trains the tokenizer and tokenises text. Throws Error
 /// for the mistakes that can be found without seq_len and vocab_size. Several processes may call it at once.
 void prepare_data(const Recipe::Data& data, const std::string& cache_dir);
-/// The same, but of training data with data.streaming only the first part. The others are tokenised as long as the returned object
-/// lives; nullptr without streaming.
+/// Prepares data as prepare_data() does, but with data.streaming only the first part of the training data. The other parts are tokenised
+/// as long as the returned object lives; nullptr without streaming.
 std::unique_ptr<BackgroundTokenizing> begin_preparing(const Recipe::Data& data, const std::string& cache_dir);
 
 }  // namespace runner

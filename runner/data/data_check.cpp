@@ -253,7 +253,7 @@ bool quickly_tokenized(const Recipe::Data& data) {
   return bytes <= most_bytes && data.tokenizer != "sentencepiece";
 }
 
-/// What a look at the beginning of data that are tokenized shows.
+/// The problems at the beginning of data that are tokenized.
 std::vector<DataProblem> find_untokenized_problems(const Recipe::Data& data, int64_t seq_len,
                                                    const std::string& cache_dir) {
   std::vector<DataProblem> problems;
@@ -296,7 +296,7 @@ std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len
   return problems;
 }
 
-/// The same for texts with labels, of all sources: their labels belong together.
+/// The problems of texts with labels, of all sources: their labels belong together.
 std::vector<DataProblem> find_label_problems(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                                              const std::string& cache_dir) {
   auto problems = of_all_sources(

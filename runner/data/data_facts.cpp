@@ -1,4 +1,4 @@
-// What the data determine about the model and the loss.
+// The facts about the model and the loss that the data determine.
 #include <algorithm>
 
 #include "runner/base/error.hpp"
@@ -28,7 +28,7 @@ void take(Recipe& recipe, const std::string& key, std::optional<int64_t>& value,
   recipe.origins[key] = {.kind = Origin::Kind::decided, .note = what + " of " + place};
 }
 
-/// Of samples of a plug-in for a model without tokens.
+/// Takes the facts from samples of a plug-in for a model without tokens.
 void take_row_facts(Recipe& recipe, const PluginContent& content) {
   if (const auto* features = content.find(row_field::features_name); features && recipe.model.name == "mlp")
     take(recipe, "model.num_features", recipe.model.num_features, features->row_elements(), "the features", false);

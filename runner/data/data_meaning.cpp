@@ -115,7 +115,7 @@ void compare_files(const json& before, const json& now, std::vector<std::string>
                 : fmt::format("data.train: {} has other contents than {}", path(now[i]), path(before[i])));
 }
 
-/// What determines the documents of records, and the samples that they become.
+/// The settings that determine the documents of records, and the samples that they become.
 json record_meaning(const Recipe::Data& data) {
   if (!data.has_records()) return json::object();
   const auto reader = make_record_reader(data, data.train, make_bytes_tokenizer());
@@ -131,7 +131,7 @@ json record_meaning(const Recipe::Data& data) {
   return meaning;
 }
 
-/// Of more images than `hashed_bytes`, evenly spaced ones that have about this size together.
+/// The images to hash: if all have more than `hashed_bytes`, evenly spaced ones that have about this size together.
 std::vector<std::string> hashed_images(const ImageFolder& folder, size_t hashed_bytes) {
   double total = 0;
   for (const auto& entry : folder.entries) total += static_cast<double>(fs::file_size(entry.path));
@@ -179,7 +179,7 @@ json image_keys(const Recipe::Data& data) {
           {"data.mixup_off_epoch", data.mixup_off_epoch}};
 }
 
-/// What determines the pixels of images: the list of files with their sizes, their contents, and the changes.
+/// `meaning` with the facts that determine the pixels of images: the list of files with their sizes, their contents, and the changes.
 json image_meaning(const Recipe::Data& data, json meaning, const std::string& cache_dir, size_t hashed_bytes) {
   const auto folder = list_images(data, Split::train);
   std::string list;

@@ -21,7 +21,7 @@ nlohmann::json data_meaning(const Recipe& recipe, int64_t global_batch_size, con
 
 /// [{"path", "bytes", "xxh3"}] of files, or of all files below folders, hashed and cached as above.
 nlohmann::json file_digests(const std::vector<std::string>& paths, const std::string& cache_dir, size_t hashed_bytes);
-/// Those of model.init_from, from parts of 64 MiB together.
+/// The file_digests() of model.init_from, from parts of 64 MiB together.
 nlohmann::json weight_digests(const std::string& init_from, const std::string& cache_dir);
 
 /// A short form of data_meaning() for the record of a run, which changed_meaning() compares too: of more than 1000 files only

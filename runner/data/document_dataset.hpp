@@ -9,10 +9,10 @@
 
 namespace runner {
 
-/// What data.too_long says about documents of more than seq_len + 1 tokens.
+/// The treatment of documents of more than seq_len + 1 tokens, from data.too_long.
 enum class TooLong { truncate, drop, split, refuse };
 
-/// What became of documents.
+/// Counts of documents by what became of them.
 struct DocumentCounts {
   int64_t documents = 0, tokens = 0, targets = 0;
   int64_t cut = 0;         ///< too long: truncated or split

@@ -42,7 +42,7 @@ class DocumentFile final : public TokenFile {
   explicit DocumentFile(const fs::path& path);
   /// The position behind the last token of each document.
   std::span<const int64_t> ends() const { return ends_; }
-  /// Of each document, the supervised tokens that have a token before them, from which they can be predicted.
+  /// The number of each document's supervised tokens that have a token before them, from which they can be predicted.
   std::span<const int32_t> targets() const { return targets_; }
   bool all_supervised() const override { return marks_.empty(); }
   void ignore_unsupervised(int64_t first, std::span<int64_t> targets) const override;

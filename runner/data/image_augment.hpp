@@ -32,7 +32,7 @@ ImageBox random_box(const Recipe::Data& data, const Image& image, SampleRandom& 
 /// and data.vflip (top and bottom), and with data.color_jitter other brightness, contrast and saturation.
 Image training_image(const Recipe::Data& data, const Image& image, SampleRandom& random);
 
-/// What the shorter side of a validation image is resized to before its centre is taken: image_size / crop_pct, rounded down.
+/// The size of the shorter side of a validation image before its centre is taken: image_size / crop_pct, rounded down.
 int64_t resized_side(const Recipe::Data& data);
 
 /// The complete image, data.image_size wide and high.

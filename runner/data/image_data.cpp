@@ -70,7 +70,7 @@ class ImageDataset final : public Dataset {
   }
 
  private:
-  /// What the model sees.
+  /// The image that the model sees.
   Image seen_image(const ImageFolder::Entry& entry, SampleRandom& random) const {
     const DecodedImage image = sound_image(entry);
     try {

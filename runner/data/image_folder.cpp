@@ -209,7 +209,11 @@ ImageFolder list_unlabelled_images(const std::vector<std::string>& paths) {
       throw usage_error("{}: an image is a file .jpg, .jpeg or .png", path);
     const auto images = folder ? files_below(path).images : std::vector<std::string>{path};
     if (images.empty()) throw usage_error("{} has no .jpg, .jpeg or .png files", path);
-    for (const auto& image : images) list.entries.push_back({image, ignored_target});
+    for (const auto& image : images) {
+      if (first_invalid_utf8(image))
+        throw usage_error("the name {} is not UTF-8; rename it", escape_invalid_utf8(image));
+      list.entries.push_back({image, ignored_target});
+    }
   }
   return list;
 }

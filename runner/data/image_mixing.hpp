@@ -26,7 +26,7 @@ double draw_beta(double alpha, SampleRandom& random);
 /// is cut at the border. The share is that of the pixels outside.
 Mixing cut_mixing(int64_t size, double lambda, int64_t x, int64_t y);
 
-/// What is drawn for a row of a global batch.
+/// The random mixing of a row of a global batch.
 Mixing draw_mixing(const Recipe::Data& data, const SampleDraw& draw);
 
 /// The data set with image_fields(). Rows are mixed only by draw() and if `training`.

@@ -6,14 +6,14 @@
 
 namespace runner {
 
-/// What a model sees of an image: its centre, or all of it with another ratio of width to height.
+/// The part of an image that a model sees: its centre, or all of it with another ratio of width to height.
 enum class ImageCrop { centre, none };
 
 /// Takes over size, crop, interpolation, mean and standard deviation, as the image processors of ViT, ConvNext, BiT and CLIP mean them
 /// (transformers, models/*/image_processing_*.py). Throws Error(usage) for what has no equal here.
 ImageCrop take_image_processor(const nlohmann::json& config, Recipe::Data& data);
 
-/// The same in the other direction: a BitImageProcessor, which takes the centre.
+/// The preprocessor_config.json of these settings: a BitImageProcessor, which takes the centre.
 nlohmann::json image_processor(const Recipe::Data& data);
 
 }  // namespace runner

@@ -35,7 +35,7 @@ class LabelColumn {
     if (!numeric_) column.numbers = {};
     if (!numeric_) return column;
     for (auto& text : column.texts)
-      if (const auto own = class_text(text); own != text) text = std::string(own);
+      if (const auto own = class_text(text, decimal_); own != text) text = std::string(own);
     drop_spare_texts(column);
     return column;
   }

@@ -22,7 +22,7 @@ struct TextRow {
   PairLengths lengths = {};
 };
 
-/// What surrounds the texts of a row.
+/// The tokens around the texts of a row, and its padding.
 struct TextForm {
   TokenFrame frame;
   int64_t pad_id = 0;

@@ -31,7 +31,7 @@ PairLengths truncated(PairLengths lengths, int64_t most);
 /// data.columns of texts with labels (without sources): with `text_pair` if the recipe has no columns, and the first record has this
 /// column.
 std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data);
-/// The same for a file of data.format.
+/// The text_columns() of a file of data.format.
 std::optional<Recipe::Data::Columns> text_columns(const Recipe::Data& data, const std::string& file);
 
 }  // namespace runner

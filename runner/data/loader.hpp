@@ -22,7 +22,7 @@ struct StepBatch {
   int64_t first_row = 0;                 ///< index of this rank's first row in the global batch
   int64_t global_rows = 0;               ///< over all ranks and micro-batches
   int64_t weight = 0;                    ///< of the global batch: the sum of Dataset::weight() of all its samples
-  int64_t rank_weight = 0;               ///< the same of this rank's samples
+  int64_t rank_weight = 0;               ///< the sum of Dataset::weight() of this rank's samples
   int64_t units = 0;                     ///< of the global batch: the sum of Dataset::units()
   DataPosition at;                       ///< position of its first sample
   DataPosition after;                    ///< position after this step

@@ -13,7 +13,7 @@ namespace runner {
 
 namespace {
 
-/// What replaces tokens, and the tokens around each window of a text.
+/// The rule by which tokens are masked, and the tokens around each window of a text.
 struct MaskRule {
   double probability = 0;
   int64_t mask = 0, vocab_size = 0;

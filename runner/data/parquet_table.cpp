@@ -5,7 +5,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/records.hpp"
-#include "runner/data/table.hpp"
+#include "runner/data/table_data.hpp"
 #include "runner/parquet/module.hpp"
 
 namespace runner {
@@ -67,6 +67,19 @@ void add_row(const ParquetRow& row, const TableReading& reading, const std::stri
   }
 }
 
+/// Whether a column of a Parquet file had other cells in the training of a schema of version 1.
+bool was_read_otherwise(const TableSchema& schema, const ParquetFile::Column& column) {
+  const auto feature = std::ranges::find(schema.features, column.name, &TableSchema::Feature::column);
+  const auto target = std::ranges::find(schema.targets, column.name, &TableSchema::Target::column);
+  const bool is_feature = feature != schema.features.end(), is_target = target != schema.targets.end();
+  const bool of_words = (is_feature && feature->categorical) || (is_target && !target->classes.empty());
+  const bool in_seconds = column.type.find("[s") != std::string::npos;  // "duration[s]", "timestamp[s, tz=UTC]"
+  const auto begins = [&](std::string_view type) { return column.type.starts_with(type); };
+  if (in_seconds) return false;
+  if (begins("duration[")) return is_feature || is_target;
+  return of_words && (begins("float") || begins("halffloat") || begins("time"));
+}
+
 }  // namespace
 
 Table read_parquet(const std::vector<std::string>& paths, const TableReading& reading) {
@@ -85,6 +98,25 @@ Table read_parquet(const std::vector<std::string>& paths, const TableReading& re
         return true;
       });
   return table;
+}
+
+std::string older_reading_note(const Recipe::Data& data, const nlohmann::json& learned,
+                               const std::vector<std::string>& files) {
+  if (!data.is_table() || data.is_plugin() || learned.is_null()) return "";
+  const auto schema = TableSchema::from_json(learned);
+  if (schema.version >= TableSchema::current_version) return "";
+  std::vector<std::string> names;
+  for (const auto& file : files) {
+    if (lower(fs::path(file).extension().string()) != ".parquet") continue;
+    for (const auto& column : load_parquet_module().open(file)->columns())
+      if (was_read_otherwise(schema, column) && std::ranges::find(names, column.name) == names.end())
+        names.push_back(column.name);
+  }
+  if (names.empty()) return "";
+  return fmt::format(
+      "an older runner trained this model and read {} of Parquet files in another way: durations are seconds now, and "
+      "texts of numbers and times have no spare digits; train the model again",
+      join(names, ", "));
 }
 
 }  // namespace runner

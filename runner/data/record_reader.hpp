@@ -34,7 +34,7 @@ class RecordReader {
 /// a key of [data] or with file and line.
 std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  const std::string& cache_dir);
-/// The same with another tokenizer than that of `data`.
+/// The reader for data.layout with another tokenizer than that of `data`.
 std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  std::unique_ptr<Tokenizer> tokenizer);
 

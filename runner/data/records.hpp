@@ -42,7 +42,7 @@ std::string digits_of(const JsonRecord& number);
 /// digits_of() a whole number that a double does not hold; "": number_text() says it.
 std::string digits_beyond_double(const JsonRecord& number);
 
-/// What identifies a record: its column `id`, or `number` if it has none. A whole number in a cell of a CSV file becomes a number, unless
+/// The identifier of a record: its column `id`, or `number` if it has none. A whole number in a cell of a CSV file becomes a number, unless
 /// it is written in another way, such as 007.
 JsonRecord record_id(const Recipe::Data& data, const JsonRecord& record, size_t number);
 /// {"id": record_id()} of each record of some files, whose numbers begin at `first`.

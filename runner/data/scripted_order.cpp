@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "runner/base/error.hpp"
-#include "runner/lua/order_file.hpp"
+#include "runner/lua/script_file.hpp"
 
 namespace runner {
 

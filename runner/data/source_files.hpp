@@ -15,7 +15,7 @@ std::vector<std::string> source_file_problems(const std::string& key, const std:
 /// Throws Error(usage) with all source_file_problems().
 void check_source_files(const std::string& key, const std::vector<std::string>& files);
 
-/// The same for what a plug-in opens, which may also be a folder.
+/// The source_file_problems() of the paths that a plug-in opens, which may also be folders.
 std::vector<std::string> source_path_problems(const std::string& key, const std::vector<std::string>& paths);
 void check_source_paths(const std::string& key, const std::vector<std::string>& paths);
 

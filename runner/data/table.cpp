@@ -65,9 +65,9 @@ std::optional<double> cell_number(std::string_view text, char decimal) {
   return finite_number(own);
 }
 
-std::string_view class_text(std::string_view cell) {
+std::string_view class_text(std::string_view cell, char decimal) {
   auto whole = cell;
-  if (!whole.ends_with(".0")) return cell;
+  if (!whole.ends_with(std::string{decimal, '0'})) return cell;
   whole.remove_suffix(2);
   const auto digits = whole.starts_with('-') ? whole.substr(1) : whole;
   const bool plain = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos &&

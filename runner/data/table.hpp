@@ -74,7 +74,8 @@ std::optional<double> finite_number(std::string_view text);
 /// The number in a cell whose fraction begins with `decimal`.
 std::optional<double> cell_number(std::string_view text, char decimal);
 /// The class that a cell of a column of numbers stands for: its text. A whole number may end in ".0", as pandas writes it: 1.0 is 1.
-std::string_view class_text(std::string_view cell);
+/// `decimal`: what begins the fraction.
+std::string_view class_text(std::string_view cell, char decimal = '.');
 /// Leaves out the texts of a column of numbers if number_text() says them all.
 void drop_spare_texts(TableColumn& column);
 

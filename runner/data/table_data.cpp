@@ -126,6 +126,77 @@ TrainingTable learn(const Recipe::Data& data) {
   return learned;
 }
 
+/// The category of a cell: that of its text, or of the number in it. Runs of older versions have learned texts only.
+std::optional<int32_t> category_of(const std::map<std::string, int32_t>& index, const TableColumn& column, size_t row) {
+  const auto text = cell_text(column, row);
+  auto found = index.find(text);
+  if (found == index.end()) found = index.find(std::string(class_text(text, column.decimal)));
+  return found == index.end() ? std::nullopt : std::optional(found->second);
+}
+
+/// How many cells of the rows have a category that the training rows do not have, for a message; empty: none has.
+std::string unknown_categories(const TableSchema& schema, const Table& table, const std::vector<int64_t>& rows) {
+  int64_t count = 0;
+  for (const auto& feature : schema.features) {
+    if (!feature.categorical) continue;
+    const auto& column = column_of(table, feature.column);
+    const auto index = class_indices(feature.categories);
+    for (const auto row : rows) count += !category_of(index, column, static_cast<size_t>(row));
+  }
+  return count == 0 ? "" : fmt::format("{} with a category that the training data do not have", counted(count, "cell"));
+}
+
+/// Keeps what was made last, and returns it again for the same settings.
+template <typename Value>
+class LastMade {
+ public:
+  template <typename Make>
+  std::shared_ptr<const Value> get(const nlohmann::json& settings, const Make& make) {
+    std::lock_guard lock(mutex_);
+    if (const auto text = settings.dump(); !value_ || text != settings_) {
+      value_ = std::make_shared<const Value>(make());
+      settings_ = text;
+    }
+    return value_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string settings_;
+  std::shared_ptr<const Value> value_;
+};
+
+/// The settings that decide what is read from the files of a table and what is learned from it.
+nlohmann::json reading_settings(const Recipe::Data& data) {
+  return {data.is_plugin() ? plugin_identity(data) : nlohmann::json(),
+          data.format,
+          data.objective,
+          data.labels,
+          data.target,
+          data.target_type,
+          data.drop,
+          data.categorical,
+          data.missing,
+          data.missing_values,
+          data.standardize,
+          data.standardize_target.value_or(data.standardize),
+          data.delimiter,
+          data.decimal};
+}
+
+/// validation_table() of data that are a table. The result of the last call is kept.
+std::shared_ptr<const ValidationTable> kept_validation(const Recipe::Data& data, const TableSchema& schema) {
+  check_table_files(data, "data.validation", data.validation);
+  static LastMade<ValidationTable> last;
+  return last.get({reading_settings(data), fingerprint(data.validation), schema.text_columns()},
+                  [&] { return validation_table(data, schema); });
+}
+
+std::string unknown_in_validation(const Recipe::Data& data, const TableSchema& schema) {
+  const auto validation = kept_validation(data, schema);
+  return unknown_categories(schema, validation->table, validation->rows);
+}
+
 /// The values of a column for each row of the data set.
 struct EncodedFeature {
   int64_t first = 0;                     ///< index of its first feature
@@ -194,10 +265,8 @@ class TableDataset final : public Dataset {
       return encoded;
     }
     const auto index = class_indices(feature.categories);
-    for (const auto row : rows) {
-      const auto found = index.find(cell_text(column, static_cast<size_t>(row)));
-      encoded.categories.push_back(found == index.end() ? -1 : found->second);
-    }
+    for (const auto row : rows)
+      encoded.categories.push_back(category_of(index, column, static_cast<size_t>(row)).value_or(-1));
     return encoded;
   }
 
@@ -221,31 +290,8 @@ std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data) {
     check_table_files(data, "data.train", source.data.train);
     files.push_back({fingerprint(source.data.train), source.data.format});
   }
-  const nlohmann::json settings = {data.is_plugin() ? plugin_identity(data) : nlohmann::json(),
-                                   files,
-                                   data.format,
-                                   data.objective,
-                                   data.labels,
-                                   data.validation_fraction.value_or(0),
-                                   data.target,
-                                   data.target_type,
-                                   data.drop,
-                                   data.categorical,
-                                   data.missing,
-                                   data.missing_values,
-                                   data.standardize,
-                                   data.standardize_target.value_or(data.standardize),
-                                   data.delimiter,
-                                   data.decimal};
-  static std::mutex mutex;
-  static std::string last_settings;
-  static std::shared_ptr<const TrainingTable> last;
-  std::lock_guard lock(mutex);
-  if (const auto text = settings.dump(); !last || text != last_settings) {
-    last = std::make_shared<const TrainingTable>(learn(data));
-    last_settings = text;
-  }
-  return last;
+  static LastMade<TrainingTable> last;
+  return last.get({reading_settings(data), files, data.validation_fraction.value_or(0)}, [&] { return learn(data); });
 }
 
 std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const nlohmann::json& learned) {
@@ -256,8 +302,8 @@ std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const
   if (!own_files)
     return std::make_unique<TableDataset>(
         data, training->table, split == Split::train ? training->rows : training->validation_rows, std::move(schema));
-  const auto [table, rows] = validation_table(data, schema);
-  return std::make_unique<TableDataset>(data, table, rows, std::move(schema));
+  const auto validation = kept_validation(data, schema);
+  return std::make_unique<TableDataset>(data, validation->table, validation->rows, std::move(schema));
 }
 
 ValidationTable validation_table(const Recipe::Data& data, const TableSchema& schema) {
@@ -270,19 +316,6 @@ ValidationTable validation_table(const Recipe::Data& data, const TableSchema& sc
 }
 
 namespace {
-
-/// How many cells have a category that the training rows do not have.
-int64_t unknown_categories(const TableSchema& schema, const Table& table) {
-  int64_t count = 0;
-  for (const auto& feature : schema.features) {
-    if (!feature.categorical) continue;
-    const auto* column = table.find(feature.column);
-    for (int64_t row = 0; row < table.rows(); ++row)
-      if (const auto at = static_cast<size_t>(row); !column->missing(at) || !feature.categories.front().empty())
-        count += !std::ranges::binary_search(feature.categories, column->missing(at) ? "" : column->texts[at]);
-  }
-  return count;
-}
 
 /// Throws Error(usage) for a missing cell if training had none.
 void refuse_missing(const Recipe::Data& data, const TableSchema& schema, const Table& table) {
@@ -312,45 +345,76 @@ InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::str
   if (std::ranges::find(schema.features, "id", &TableSchema::Feature::column) != schema.features.end())
     for (size_t row = 0; row < inputs.names.size(); ++row) inputs.names[row] = {{"id", row}};
   inputs.samples = std::make_unique<TableDataset>(data, table, all_rows(table), schema, /*targets=*/false);
-  if (const auto count = unknown_categories(schema, table); count > 0)
-    inputs.notes.push_back(
-        fmt::format("{} with a category that the training data do not have", counted(count, "cell")));
+  if (auto note = unknown_categories(schema, table, all_rows(table)); !note.empty()) inputs.notes.push_back(note);
+  if (auto note = older_reading_note(data, learned, files); !note.empty()) inputs.notes.push_back(note);
   return inputs;
 }
 
-std::vector<std::string> table_notes(const Recipe::Data& data) {
-  std::vector<std::string> notes, marked, constant;
-  const auto training = training_table(data);
-  for (const auto& feature : training->schema.features) {
-    if (feature.marks_missing) marked.push_back(feature.column);
-    if (const auto* column = training->table.find(feature.column); feature.categorical && !column->numeric)
-      if (const auto advice = column_advice(training->table, *column, training->rows); !advice.empty())
-        notes.push_back(fmt::format("the column `{}` becomes {} categories: {}", feature.column,
-                                    feature.categories.size(), advice));
-    const bool flat = feature.categorical ? feature.categories.size() < 2 : data.standardize && feature.scale == 1;
-    if (!flat) continue;
-    const auto* column = training->table.find(feature.column);
-    const auto same = [&](int64_t row) {
-      const auto at = static_cast<size_t>(row), first = static_cast<size_t>(training->rows.front());
-      return column->numeric ? column->numbers[at] == column->numbers[first]
-                             : column->texts[at] == column->texts[first];
-    };
-    if (std::ranges::all_of(training->rows, same)) constant.push_back(feature.column);
+namespace {
+
+/// Whether all training rows have the same value in the column.
+bool has_one_value(const TrainingTable& training, const TableColumn& column) {
+  return std::ranges::all_of(training.rows, [&](int64_t row) {
+    const auto at = static_cast<size_t>(row), first = static_cast<size_t>(training.rows.front());
+    return column.numeric ? column.numbers[at] == column.numbers[first] : column.texts[at] == column.texts[first];
+  });
+}
+
+/// Notes about columns of texts that may be meant as something else than categories.
+std::vector<std::string> text_notes(const TrainingTable& training) {
+  std::vector<std::string> notes;
+  const auto advice_for = [&](const std::string& name) {
+    const auto& column = *training.table.find(name);
+    return column.numeric ? std::string() : column_advice(training.table, column, training.rows);
+  };
+  for (const auto& feature : training.schema.features) {
+    const auto advice = feature.categorical ? advice_for(feature.column) : std::string();
+    const auto count = feature.categories.size();
+    if (!advice.empty())
+      notes.push_back(fmt::format("the column `{}` becomes {}: {}", feature.column,
+                                  count == 1 ? "1 category" : fmt::format("{} categories", count), advice));
   }
-  for (const auto& target : training->schema.targets)
-    if (const auto* column = training->table.find(target.column); !target.classes.empty() && !column->numeric)
-      if (const auto advice = column_advice(training->table, *column, training->rows); !advice.empty())
-        notes.push_back(
-            fmt::format("the target `{}` has {} classes: {}", target.column, target.classes.size(), advice));
+  for (const auto& target : training.schema.targets) {
+    const auto advice = target.classes.empty() ? std::string() : advice_for(target.column);
+    if (!advice.empty())
+      notes.push_back(fmt::format("the target `{}` has {} classes: {}", target.column, target.classes.size(), advice));
+  }
+  return notes;
+}
+
+}  // namespace
+
+std::vector<std::string> table_notes(const Recipe::Data& data) {
+  const auto training = training_table(data);
+  const auto& schema = training->schema;
+  auto notes = text_notes(*training);
+  std::vector<std::string> marked, constant;
+  for (const auto& feature : schema.features) {
+    if (feature.marks_missing) marked.push_back(feature.column);
+    const bool flat = feature.categorical ? feature.categories.size() < 2 : data.standardize && feature.scale == 1;
+    if (flat && has_one_value(*training, *training->table.find(feature.column))) constant.push_back(feature.column);
+  }
   if (!marked.empty())
     notes.push_back(
         fmt::format("missing cells get the mean of their column, and a feature that says so: {}", join(marked, ", ")));
   if (!constant.empty())
     notes.push_back(
         fmt::format("columns with the same value in all training rows teach nothing: {}", join(constant, ", ")));
+  const auto unknown = data.validation.empty() ? unknown_categories(schema, training->table, training->validation_rows)
+                                               : unknown_in_validation(data, schema);
+  if (!unknown.empty()) notes.push_back("data.validation: " + unknown);
   const auto left_out = training->table.rows() - std::ssize(training->rows) - std::ssize(training->validation_rows);
   if (left_out > 0)
     notes.push_back(fmt::format("{} with a missing cell are left out of data.train", counted(left_out, "row")));
+  return notes;
+}
+
+std::vector<std::string> evaluation_notes(const Recipe::Data& data, const nlohmann::json& learned) {
+  std::vector<std::string> notes;
+  if (!data.is_table() || data.validation.empty() || learned.is_null()) return notes;
+  const auto unknown = unknown_in_validation(data, TableSchema::from_json(learned));
+  if (!unknown.empty()) notes.push_back("data.validation: " + unknown);
+  if (auto note = older_reading_note(data, learned, data.validation); !note.empty()) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -31,15 +31,23 @@ struct ValidationTable {
 };
 ValidationTable validation_table(const Recipe::Data& data, const TableSchema& schema);
 
-/// As open_dataset(). `learned`: a schema of a checkpoint, which is used instead of that of the training data; null: none. With it,
-/// the files of data.validation are read without those of data.train.
+/// Opens a table as open_dataset() does. `learned`: a schema of a checkpoint, which is used instead of that of the training data; null:
+/// none. With it, the files of data.validation are read without those of data.train.
 std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const nlohmann::json& learned = nullptr);
 
-/// As open_inputs(): all rows of CSV or Parquet files. A column `id` that is not a feature names the rows.
+/// Opens all rows of CSV or Parquet files as open_inputs() does. A column `id` that is not a feature names the rows.
 InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
                             const nlohmann::json& learned);
 
 /// Notes about missing cells and categories.
 std::vector<std::string> table_notes(const Recipe::Data& data);
+
+/// Notes about the files of data.validation, for a model that learned `learned` from other data. Data that are no table have none.
+std::vector<std::string> evaluation_notes(const Recipe::Data& data, const nlohmann::json& learned);
+
+/// A note about columns of Parquet files that a model knows with other cells, because runners before TableSchema::current_version trained
+/// it; empty: there are none.
+std::string older_reading_note(const Recipe::Data& data, const nlohmann::json& learned,
+                               const std::vector<std::string>& files);
 
 }  // namespace runner

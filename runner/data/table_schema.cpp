@@ -31,8 +31,9 @@ bool contains(const std::vector<std::string>& list, const std::string& name) {
   return std::ranges::find(list, name) != list.end();
 }
 
-/// The different cells: numbers in their order, texts in order of their bytes. Missing cells only if `with_missing`.
-std::vector<std::string> values_of(const TableColumn& column, std::span<const int64_t> rows, bool with_missing) {
+/// The different cells: numbers in their order, texts in order of their bytes. Those of a feature may be missing, and of its texts
+/// that are numbers, 1.0 is 1.
+std::vector<std::string> values_of(const TableColumn& column, std::span<const int64_t> rows, bool feature) {
   std::set<std::string> texts;
   std::set<std::pair<double, std::string>> numbers;
   bool missing = false;
@@ -43,10 +44,10 @@ std::vector<std::string> values_of(const TableColumn& column, std::span<const in
     else if (column.numeric)
       numbers.emplace(column.numbers[at], cell_text(column, at));
     else
-      texts.insert(column.texts[at]);
+      texts.emplace(feature ? class_text(column.texts[at], column.decimal) : column.texts[at]);
   }
   std::vector<std::string> values;
-  if (missing && with_missing) values.emplace_back();
+  if (missing && feature) values.emplace_back();
   for (const auto& [number, text] : numbers) values.push_back(text);
   values.insert(values.end(), texts.begin(), texts.end());
   return values;
@@ -86,7 +87,7 @@ TableSchema::Feature learn_feature(const Recipe::Data& data, const Table& table,
   TableSchema::Feature feature{.column = column.name};
   feature.categorical = !column.numeric || contains(data.categorical, column.name);
   if (feature.categorical) {
-    feature.categories = values_of(column, rows, /*with_missing=*/true);
+    feature.categories = values_of(column, rows, /*feature=*/true);
     if (feature.categories.size() > categories_most)
       throw usage_error(
           "data.drop: the column `{}` of {} has {} different texts, and a column can have {} categories: {}",
@@ -185,7 +186,8 @@ std::vector<std::string> TableSchema::text_columns() const {
 }
 
 json TableSchema::to_json() const {
-  json list = {{"target_type", target_type}, {"features", json::array()}, {"targets", json::array()}};
+  json list = {
+      {"version", version}, {"target_type", target_type}, {"features", json::array()}, {"targets", json::array()}};
   for (const auto& feature : features) {
     json one = {{"column", feature.column}};
     if (feature.categorical)
@@ -212,6 +214,7 @@ json TableSchema::to_json() const {
 TableSchema TableSchema::from_json(const json& value) {
   TableSchema schema;
   schema.target_type = value.at("target_type");
+  schema.version = value.value("version", int64_t{1});
   for (const auto& one : value.at("features")) {
     Feature feature{.column = one.at("column"), .categorical = one.contains("categories")};
     if (feature.categorical) {

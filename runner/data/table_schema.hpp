@@ -1,4 +1,4 @@
-// What is learned from a table of training data: which columns are features and targets, and how their cells become numbers.
+// The schema that is learned from a table of training data: which columns are features and targets, and how their cells become numbers.
 //
 // Numbers are standardized to mean 0 and standard deviation 1 with the statistics of the training rows. A category becomes a
 // feature that is 0 or 1; a category that the training rows do not have is 0 in all of them. Checkpoints contain the schema as
@@ -33,9 +33,13 @@ struct TableSchema {
     bool numbered = false;                  ///< a whole number that is no class stands for the class at this place
   };
 
+  /// 1 had no number. Since 2, durations in Parquet files are seconds, and texts of their floats and times have no spare digits.
+  static constexpr int64_t current_version = 2;
+
   std::vector<Feature> features;
   std::vector<Target> targets;
   std::string target_type;  ///< class, binary or number
+  int64_t version = current_version;
 
   int64_t inputs() const;   ///< numbers of a row after all columns have been encoded
   int64_t outputs() const;  ///< classes, or target columns

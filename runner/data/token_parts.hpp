@@ -2,12 +2,47 @@
 // are missing, and a training can begin while later parts are not tokenised yet.
 #pragma once
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
 #include <vector>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
-#include "runner/data/tokenizing_progress.hpp"
 
 namespace runner {
+
+// Lines about the progress of tokenising.
+
+struct TokenizingStopped : std::exception {};
+
+/// Safe to use from several threads.
+class TokenizingProgress {
+ public:
+  /// At most one line in `quiet_seconds`.
+  explicit TokenizingProgress(size_t total_bytes, double quiet_seconds = 2)
+      : total_bytes_(total_bytes), quiet_seconds_(quiet_seconds) {}
+  /// Adds what was tokenised since the last call.
+  void add(size_t bytes, int64_t tokens);
+  /// Adds bytes whose tokens were found in the cache: they are done, but say nothing about the time that is left.
+  void skip(size_t bytes);
+  /// From now on, add() and go_on() throw TokenizingStopped on all threads.
+  void stop() { stopped_ = true; }
+  void go_on() const {
+    if (stopped_) throw TokenizingStopped();
+  }
+  /// The last line, if add() has printed one.
+  void finish();
+
+ private:
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  size_t total_bytes_, bytes_ = 0, skipped_ = 0;
+  double quiet_seconds_;
+  int64_t tokens_ = 0;
+  double begun_ = steady_seconds(), last_line_ = begun_;
+  bool printed_ = false;
+};
 
 /// The bytes of a part, for files of `all` bytes together. A process maps every part, and Linux allows it 65,530 mappings, so there are at
 /// most about 4,096 parts, or one for each file if these are more.
@@ -23,7 +58,7 @@ class TokenParts {
  public:
   virtual ~TokenParts() = default;
   virtual size_t count() const = 0;
-  /// Of the data in a part.
+  /// The size of the data in a part.
   virtual size_t bytes(size_t part) const = 0;
   /// How many make() calls at once use all cores.
   virtual size_t threads() const = 0;
@@ -39,7 +74,7 @@ std::vector<fs::path> make_parts(const TokenParts& parts);
 struct PartRange {
   size_t first, last;
 };
-/// Of the data in some parts.
+/// The size of the data in some parts.
 size_t bytes_of(const TokenParts& parts, PartRange range);
 /// All parts in ranges of at least `bytes`, except the last one.
 std::vector<PartRange> ranges_of(const TokenParts& parts, size_t bytes);

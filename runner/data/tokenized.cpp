@@ -5,6 +5,7 @@
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
 #include "runner/data/parallel_for.hpp"
@@ -46,7 +47,7 @@ std::string_view first_part(const Tokenizer& tokenizer, std::string_view text, s
   log::warning("the tokenizer knows no place to split a text within {}; it is split between two characters",
                format_bytes(at_most));
   size_t size = std::min(text.size(), unsplit_bytes_max);
-  for (int step = 0; step < 3 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80; ++step)
+  for (int step = 0; step < 3 && size < text.size() && unicode::continues(text[size]); ++step)
     --size;  // a character has at most three bytes behind its first; more are refused when the part is tokenised
   return text.substr(0, size);
 }

@@ -4,12 +4,11 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 
 namespace runner {
 
 namespace {
-
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
 constexpr size_t window_bytes = 64 * 1024;
 /// Beyond this offset, an error has no line number, because counting lines would read the whole text before it.
@@ -19,7 +18,7 @@ constexpr size_t line_counted_bytes_max = size_t{256} << 20;
 
 void check_utf8(const fs::path& path, std::string_view text, size_t begin, size_t end) {
   begin = character_start(text, begin);
-  for (size_t extended = 0; extended < 3 && end < text.size() && continues_character(text[end]); ++extended) ++end;
+  for (size_t extended = 0; extended < 3 && end < text.size() && unicode::continues(text[end]); ++extended) ++end;
   while (begin < end) {
     size_t stop = end - begin <= window_bytes ? end : character_start(text, begin + window_bytes);
     std::string_view window = text.substr(begin, stop - begin);

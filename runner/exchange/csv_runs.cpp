@@ -84,10 +84,7 @@ std::optional<double> number_in(const std::string& cell) {
 /// A step: a whole number, also written as 1e3 or 5.0. Beyond 2^53 only as digits, because a double has not all whole numbers there.
 std::optional<int64_t> step_in(const std::string& cell) {
   const std::string_view text = trim(cell);
-  int64_t whole = 0;
-  const auto* end = text.data() + text.size();
-  if (const auto [stop, error] = std::from_chars(text.data(), end, whole); error == std::errc() && stop == end)
-    return whole;
+  if (const auto whole = parse_number<int64_t>(text)) return whole;
   constexpr double exact = 9007199254740992;
   const auto number = number_in(cell);
   if (!number || !(std::abs(*number) <= exact) || *number != std::floor(*number)) return std::nullopt;

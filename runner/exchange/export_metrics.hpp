@@ -27,7 +27,7 @@ struct ExportedMetrics {
 ///   csv          run,name,metric,step,value            NaN and infinities as nan, inf, -inf
 ///   jsonl        {"run", "name", "metric", "step", "value"}     these as "NaN", "Infinity", "-Infinity"
 ///   parquet      the same columns: three strings, int64, double
-///   tensorboard  a folder with one folder for each run, see tensorboard_files.hpp
+///   tensorboard  a folder with one folder for each run
 ///   mlflow       a folder store (mlruns), see mlflow_files.hpp
 ExportedMetrics export_metrics(const Ledger& ledger, const std::vector<std::string>& runs, const std::string& format,
                                const std::string& output);

@@ -9,6 +9,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/ledger/run_id.hpp"
 
 namespace runner {
@@ -20,7 +21,7 @@ std::string folder_name(const std::string& name, const std::string& end) {
   constexpr size_t longest = 200;
   std::string folder = escape_invalid_utf8(name);
   size_t size = std::min(folder.size(), longest - end.size());
-  while (size > 0 && size < folder.size() && (folder[size] & 0xc0) == 0x80) --size;  // not inside a character
+  while (size > 0 && size < folder.size() && unicode::continues(folder[size])) --size;  // not inside a character
   folder.resize(size);
   std::ranges::replace_if(
       folder, [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; }, '_');

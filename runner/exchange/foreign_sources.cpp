@@ -109,6 +109,7 @@ nlohmann::json shown(const nlohmann::json& value) {
 void clean_texts(ForeignRun& run) {
   for (std::string* text : {&run.name, &run.group, &run.host}) *text = one_line(*text);
   run.notes = terminal_text(run.notes);
+  run.origin = escape_invalid_utf8(run.origin);
   for (auto& tag : run.tags) tag = one_line(tag);
   run.config = shown(run.config);
   std::map<std::string, std::string> names;
@@ -124,7 +125,13 @@ void leave_out_secrets(ForeignRun& run, std::vector<std::string>& notes) {
   Secrets secrets;
   std::vector<std::string> keys;
   run.config = secrets.take_from(std::move(run.config), keys);
-  for (std::string* text : {&run.name, &run.notes}) *text = secrets.without(secrets.take_from(std::move(*text)));
+  std::vector<std::string*> texts = {&run.name, &run.group, &run.notes};
+  for (auto& tag : run.tags) {
+    tag = secrets.take_from(std::vector{tag}).front();  // the whole value of NAME=VALUE, also with spaces
+    texts.push_back(&tag);
+  }
+  for (auto* text : texts) *text = secrets.take_from(std::move(*text));
+  for (auto* text : texts) *text = secrets.without(std::move(*text));
   run.config = secrets.json_without(std::move(run.config));
   if (!keys.empty()) notes.push_back(fmt::format("{}: secret values are left out: {}", run.name, join(keys, ", ")));
 }

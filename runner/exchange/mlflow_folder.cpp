@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/exchange/mlflow_parts.hpp"
 #include "runner/exchange/source_files.hpp"
 
@@ -31,11 +32,9 @@ std::string yaml_escape(std::string_view text, size_t& at) {
     if (letter == letters.end()) return std::string(1, text[at]);
     code = letter->second;
   }
-  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (code >> shift & 0x3f)); };
-  if (code < 0x80) return {static_cast<char>(code)};
-  if (code < 0x800) return {static_cast<char>(0xc0 | code >> 6), tail(0)};
-  if (code < 0x10000) return {static_cast<char>(0xe0 | code >> 12), tail(6), tail(0)};
-  return {static_cast<char>(0xf0 | code >> 18), tail(12), tail(6), tail(0)};
+  std::string character;
+  unicode::append(character, code);
+  return character;
 }
 
 /// A scalar of YAML as PyYAML writes it: plain, 'quoted' or "quoted".
@@ -59,27 +58,34 @@ std::string yaml_scalar(std::string_view text) {
   return value;
 }
 
-/// The scalars of a file meta.yaml. PyYAML continues long values on lines that begin with spaces.
+/// The scalars of a file meta.yaml. PyYAML continues long values on lines that begin with spaces; an empty line before them stands for a
+/// line end of the value.
 std::map<std::string, std::string> read_meta(const fs::path& file) {
   std::map<std::string, std::string> values;
   std::istringstream lines(read_file(file));
-  std::string key, text;
+  std::string key, text, line_ends;
   const auto end_value = [&] {
     if (!key.empty()) values[key] = yaml_scalar(text);
     key.clear();
   };
   for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) {
+      line_ends += '\n';
+      continue;
+    }
     if (line.starts_with(' ')) {
       // A line that ends with "\" goes on without a space.
       const auto signs = text.size() - (text.find_last_not_of('\\') + 1);
       if (signs % 2 == 1 && std::string_view(trim(text)).starts_with('"'))
         text.pop_back();
       else
-        text += " ";
+        text += line_ends.empty() ? " " : line_ends;
+      line_ends.clear();
       text += trim(line);
       continue;
     }
     end_value();
+    line_ends.clear();
     const auto colon = line.find(':');
     if (colon == std::string::npos || line.starts_with('-')) continue;
     key = line.substr(0, colon);
@@ -95,11 +101,9 @@ std::string word(const std::map<std::string, std::string>& meta, const std::stri
 }
 
 std::optional<double> seconds_in(const std::string& milliseconds) {
-  int64_t number = 0;
-  const auto* end = milliseconds.data() + milliseconds.size();
-  const auto [stop, error] = std::from_chars(milliseconds.data(), end, number);
-  if (error != std::errc() || stop != end || number <= 0) return std::nullopt;
-  return static_cast<double>(number) / 1000;
+  const auto number = parse_number<int64_t>(milliseconds);
+  if (!number || *number <= 0) return std::nullopt;
+  return static_cast<double>(*number) / 1000;
 }
 
 /// Older versions of MLflow store the number of RunStatus (mlflow/protos/service.proto), as newer ones do.

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What the files of one run have recorded. The records of a file, and files in the order of their names, follow in time.
+/// The records in the files of one run. The records of a file, and files in the order of their names, follow in time.
 class EventFiles {
  public:
   void read(const fs::path& file) {
@@ -91,7 +91,7 @@ class EventFiles {
     }
   }
 
-  /// As TensorBoard does: values of later steps from before a restart do not count.
+  /// Removes the values of later steps from before a restart, as TensorBoard does.
   void restart(std::string_view session_log, int64_t step) {
     constexpr int status = 1, start = 1;
     ProtobufField field;

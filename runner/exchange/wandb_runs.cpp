@@ -7,18 +7,57 @@
 #include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/protobuf_reader.hpp"
-#include "runner/exchange/python_json.hpp"
 #include "runner/exchange/source_files.hpp"
 #include "runner/logging/crc32.hpp"
 
 namespace runner {
 
+namespace {
+
+// JSON as Python's json module writes it: with the numbers NaN, Infinity and -Infinity, which JSON does not have.
+
 using nlohmann::json;
 
-namespace {
+/// The value, in which "NaN", "Infinity" and "-Infinity" are texts (as json_number() writes them). Nothing if it is no JSON.
+std::optional<json> parse_python_json(std::string_view text) {
+  std::string standard;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\' && i + 1 < text.size()) {
+      standard += text.substr(i++, 2);
+      continue;
+    }
+    if (c == '"') quoted = !quoted;
+    if (!quoted) {
+      std::string_view word;
+      for (const std::string_view one : {"NaN", "Infinity", "-Infinity"})
+        if (text.substr(i).starts_with(one)) word = one;
+      if (!word.empty()) {
+        standard.append("\"").append(word).append("\"");
+        i += word.size() - 1;
+        continue;
+      }
+    }
+    standard += c;
+  }
+  json value = foreign_json(standard);
+  return value.is_discarded() ? std::nullopt : std::optional(std::move(value));
+}
+
+/// The value of a number, of true (1) and false (0), and of the texts "NaN", "Infinity" and "-Infinity".
+std::optional<double> number_of_json(const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value.is_boolean()) return value.get<bool>() ? 1.0 : 0.0;
+  if (value == "NaN") return std::nan("");
+  if (value == "Infinity") return INFINITY;
+  if (value == "-Infinity") return -INFINITY;
+  return std::nullopt;
+}
 
 constexpr size_t file_head_bytes = 7, block_bytes = 32768, fragment_head_bytes = 7;
 
@@ -82,7 +121,7 @@ WandbItem item_in(std::string_view message) {
   return item;
 }
 
-/// What the files of one run have recorded.
+/// The records in the files of one run.
 class WandbRun {
  public:
   explicit WandbRun(const fs::path& file) {
@@ -115,7 +154,7 @@ class WandbRun {
     left_out_.merge(later.left_out_);
     notes_.insert(notes_.end(), later.notes_.begin(), later.notes_.end());
     const double started = std::min(run_.started, later.run_.started);
-    run_.config.merge_patch(later.run_.config);
+    add_settings(run_.config, later.run_.config);
     later.run_.config = std::move(run_.config);
     run_ = std::move(later.run_);
     run_.started = started;
@@ -123,7 +162,7 @@ class WandbRun {
   }
 
   void give_to(ForeignRuns& found) {
-    // Of a summary, what has no history: values that were set at the end.
+    // The values of a summary that have no history: they were set at the end.
     for (const auto& [name, value] : summary_) add_values(name, last_step_, value, /*only_new=*/true);
     for (const auto& [name, steps] : points_) left_out_.erase(name);
     if (!left_out_.empty())

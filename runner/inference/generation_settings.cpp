@@ -1,9 +1,13 @@
 #include "runner/inference/generation_settings.hpp"
 
 #include <algorithm>
+#include <set>
+#include <type_traits>
 
 #include "runner/base/error.hpp"
 #include "runner/base/foreign_json.hpp"
+#include "runner/base/log.hpp"
+#include "runner/base/text.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
@@ -18,7 +22,16 @@ void put(json& object, const char* key, const std::optional<Value>& value) {
 }
 template <class Value>
 void take(const json& object, const char* key, std::optional<Value>& value) {
-  if (const auto found = object.find(key); found != object.end() && !found->is_null()) value = found->get<Value>();
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return;
+  constexpr bool flag = std::is_same_v<Value, bool>, whole = std::is_integral_v<Value>;
+  const bool right = flag ? found->is_boolean() : whole ? found->is_number_integer() : found->is_number();
+  if (!right)
+    throw usage_error("{} = {}: must be {}", key, found->dump(),
+                      flag    ? "true or false"
+                      : whole ? "a whole number"
+                              : "a number");
+  value = found->get<Value>();
 }
 
 json read_object(const fs::path& file) {
@@ -26,6 +39,28 @@ json read_object(const fs::path& file) {
   auto parsed = foreign_json(read_model_file(file));
   if (!parsed.is_object()) throw usage_error("{} is not a JSON object", file.string());
   return parsed;
+}
+
+/// Whether a setting of generation_config.json changes what transformers generates. Most have no effect if they are 0, 1, false or empty.
+bool has_effect(const std::string& key, const json& value) {
+  static const std::set<std::string> lengths = {"no_repeat_ngram_size", "min_new_tokens", "min_length"};
+  static const std::set<std::string> ids = {"forced_bos_token_id", "forced_eos_token_id"};
+  if (value.is_null() || value == false || value == "" || value.empty()) return false;
+  if (value == 0) return ids.contains(key);
+  return value != 1 || ids.contains(key) || lengths.contains(key);
+}
+
+/// Says which settings of generation_config.json are not used here, although they have an effect in transformers.
+void note_unused(const json& config, const fs::path& file) {
+  static const std::set<std::string> known = {
+      "max_new_tokens", "do_sample",          "temperature",          "top_k",        "top_p",
+      "min_p",          "repetition_penalty", "bos_token_id",         "eos_token_id", "pad_token_id",
+      "use_cache",      "_from_model_config", "transformers_version", "chat_format",  "decoder_start_token_id"};
+  std::vector<std::string> unused;
+  for (const auto& [key, value] : config.items())
+    if (!known.contains(key) && has_effect(key, value))
+      unused.push_back(fmt::format("{} = {}", shortened_text(escape_invalid_utf8(key)), shortened_json(value)));
+  if (!unused.empty()) log::warning("{}: these settings are not used: {}", file.string(), first_ten(unused));
 }
 
 /// The ids of eos_token_id: a number, a list, or nothing.
@@ -94,13 +129,21 @@ GenerationSettings generation_settings(const GenerationRequest& request, const f
   const json config = read_object(file);
   bool draws = false;
   try {
-    from_json(json{{"max_new_tokens", config.value("max_new_tokens", json())}}, defaults);
-    draws = config.value("do_sample", false);
-    if (draws) from_json(config, defaults);
+    take(config, "max_new_tokens", defaults.max_new_tokens);
+    std::optional<bool> sampled;
+    take(config, "do_sample", sampled);
+    draws = sampled.value_or(false);
+    if (draws) {
+      take(config, "top_k", defaults.top_k);
+      take(config, "temperature", defaults.temperature);
+      take(config, "top_p", defaults.top_p);
+      take(config, "min_p", defaults.min_p);
+    }
     take(config, "repetition_penalty", defaults.repetition_penalty);
-  } catch (const json::exception& error) {
+  } catch (const Error& error) {
     throw usage_error("{}: {}", file.string(), error.what());
   }
+  note_unused(config, file);
   const bool user_draws = request.top_k || request.top_p || request.min_p;
   constexpr int64_t usual_top_k = 50;  // of transformers, if generation_config.json asks for sampling
   const auto first = [](const auto& a, const auto& b, auto otherwise) { return a ? *a : b ? *b : otherwise; };

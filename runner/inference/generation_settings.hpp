@@ -14,7 +14,7 @@ namespace runner {
 /// The defaults of the verbs for max_new_tokens.
 inline constexpr int64_t chat_new_tokens = 1024, generate_new_tokens = 256, predict_new_tokens = 256;
 
-/// What the user has set. Unset values are those of generation_config.json, or defaults.
+/// The settings of the user. Unset values are those of generation_config.json, or defaults.
 struct GenerationRequest {
   std::optional<int64_t> max_new_tokens = {}, top_k = {};
   std::optional<double> temperature = {}, top_p = {}, min_p = {}, repetition_penalty = {};
@@ -30,7 +30,7 @@ struct SamplingRules {
   int64_t top_k = 0;       ///< only the k tokens with the greatest logits; 0: all
   double top_p = 1;        ///< only the smallest set of tokens whose probabilities reach it
   double min_p = 0;        ///< only tokens with at least this share of the greatest probability
-  /// Of tokens that the sequence has, positive logits are divided by it, and negative ones are multiplied.
+  /// Positive logits of tokens that the sequence has are divided by it, and negative ones are multiplied.
   double repetition_penalty = 1;
 };
 

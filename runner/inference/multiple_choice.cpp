@@ -6,6 +6,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/data/json_records.hpp"
 #include "runner/data/records.hpp"
 #include "runner/inference/scored_text.hpp"
@@ -101,7 +102,7 @@ ChoicePrediction predict_choice(const ChoiceRecord& record, const std::vector<do
     return greatest(scores);
   };
   return {.sum = greatest(log_probabilities),
-          .characters = by([&](size_t i) { return count_characters(record.choices[i]); }),
+          .characters = by([&](size_t i) { return static_cast<int64_t>(unicode::count(record.choices[i])); }),
           .bytes = by([&](size_t i) { return std::ssize(record.choices[i]); }),
           .tokens = by([&](size_t i) { return token_counts[i]; })};
 }

@@ -16,7 +16,7 @@ struct WantedText {
   int64_t sample = 0;
 };
 
-/// What is told while texts are generated. `begins` and `grows` are called with batches of one text only; they may be empty.
+/// The functions that are called while texts are generated: `begins` and `grows` with batches of one text only; they may be empty.
 struct TextListener {
   std::function<void(const WantedText& wanted)> begins = {};
   std::function<void(const std::string& text)> grows = {};

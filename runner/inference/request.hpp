@@ -1,4 +1,4 @@
-// What `runner` asks its worker to do with a trained model: one JSON object in a file that only the two have.
+// The request of `runner` to its worker about a trained model: one JSON object in a file that only the two have.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/data/named_file.hpp"
 #include "runner/data/parallel_for.hpp"
 
 namespace runner {
@@ -28,6 +29,19 @@ void for_each_batch(const Dataset& data, int64_t wanted, int64_t batch_size,
     body(sample_batch(data, first, end), first);
     progress(end);
   }
+}
+
+Recipe::Data evaluated_data(const InferenceRequest& request, const StoredModel& stored) {
+  auto data = stored.recipe.data;
+  if (!request.data.empty()) {
+    if (!data.has_rows()) data = settings_for_file(data, request.data);
+    data.validation = {request.data};
+    data.validation_fraction.reset();
+  }
+  if (!data.validates())
+    throw usage_error("{} has no validation data: --data FILE names the data to evaluate on",
+                      request.load.place().of_run() ? "the run's recipe" : "a Hugging Face folder");
+  return data;
 }
 
 }  // namespace runner

@@ -69,7 +69,7 @@ std::vector<ScoredTokens> rolling_windows(const std::vector<int32_t>& tokens, in
   windows.push_back({.context = {first}, .continuation = slice(0, predicted)});
   while (predicted < count) {
     const int64_t end = predicted + std::min(count - predicted, most);
-    // One input more than `length` could hold is the target of no one.
+    // A window has `length` inputs and one token more, because its last token is only a target.
     windows.push_back(
         {.context = slice(std::max<int64_t>(0, end - length - 1), predicted), .continuation = slice(predicted, end)});
     predicted = end;
@@ -104,10 +104,6 @@ int64_t count_words(std::string_view text) {
     text.remove_prefix(std::max<size_t>(space, 1));
   }
   return words;
-}
-
-int64_t count_characters(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 }  // namespace runner

@@ -40,7 +40,5 @@ struct TextSizes {
 };
 /// The number of words as Python's len(re.split(r"\s+", text)) counts them: one more than the runs of white space.
 int64_t count_words(std::string_view text);
-/// The number of characters (Unicode code points).
-int64_t count_characters(std::string_view text);
 
 }  // namespace runner

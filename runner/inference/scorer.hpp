@@ -27,7 +27,7 @@ struct ContinuationScore {
 std::vector<ContinuationScore> score_all(const LanguageModel& model, const std::vector<ScoredTokens>& texts,
                                          int64_t batch_size, const std::function<void(int64_t)>& progress = {});
 
-/// The same for the rows of a batch of tokens with targets.
+/// The scores of the rows of a batch of tokens with targets.
 std::vector<ContinuationScore> score_rows(const LanguageModel& model, const HostBatch& batch);
 
 }  // namespace runner

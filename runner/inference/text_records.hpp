@@ -29,8 +29,8 @@ using UseRecord =
     std::function<void(const nlohmann::ordered_json& record, const std::string& place, nlohmann::ordered_json id)>;
 void for_each_record(const std::string& file, const UseRecord& use, size_t first = 0);
 
-/// Of a file that has_records(), or with `records`, each record is an object with one of `keys`, or a string. Otherwise each line is a
-/// text, also an empty one. Throws Error(usage) with file and line.
+/// The texts of a file. If it has_records(), or with `records`, each record is an object with one of `keys`, or a string. Otherwise each
+/// line is a text, also an empty one. Throws Error(usage) with file and line.
 std::vector<TextRecord> read_texts(const std::string& file, bool records, const std::vector<std::string>& keys);
 
 }  // namespace runner

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "runner/base/utf8.hpp"
+
 namespace runner {
 
 namespace {
@@ -20,9 +22,9 @@ size_t beginning_at_end(std::string_view text, std::string_view stop) {
 
 size_t incomplete_utf8_tail(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xC0) == 0x80) continue;
-    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    const char byte = text[text.size() - back];
+    if (unicode::continues(byte)) continue;
+    const size_t length = unicode::length_of(byte);
     return length > back ? back : 0;
   }
   return 0;

@@ -1,4 +1,4 @@
-// What the worker does for each verb. Texts go to stdout.
+// The functions of the worker for the verbs. Texts go to stdout.
 #pragma once
 #include <memory>
 

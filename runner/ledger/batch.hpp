@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/base/clock.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/sqlite.hpp"
 
@@ -19,6 +20,7 @@ namespace runner {
 struct Lease {
   int64_t run = 0;
   int64_t attempt = 0;
+  double begun = steady_seconds();  ///< of the attempt
 };
 
 class Batch {

@@ -1,14 +1,13 @@
 #include "runner/ledger/bundle.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
-#include "runner/base/publish_file.hpp"
 #include "runner/base/secrets.hpp"
+#include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle_files.hpp"
 #include "runner/ledger/interrupted_import.hpp"
@@ -88,11 +87,10 @@ class WantedFiles {
 /// The record of a run that goes on is one of an attempt that has ended: whoever imports it does not see the process.
 void end_running(sqlite::Database& database) {
   database.execute(
-      "UPDATE bundle.run SET status = 'lost', ended = (SELECT max(heartbeat) FROM bundle.attempt AS a WHERE a.run = "
-      "run.run) "
-      "WHERE status = 'running';"
-      "UPDATE bundle.attempt SET ended = heartbeat WHERE ended IS NULL;"
-      "UPDATE bundle.sweep SET status = 'interrupted', ended = heartbeat WHERE status = 'running';"
+      "UPDATE bundle.run SET status = 'lost', ended = max(started, (SELECT max(heartbeat) FROM bundle.attempt AS a "
+      "WHERE a.run = run.run)) WHERE status = 'running';"
+      "UPDATE bundle.attempt SET ended = max(heartbeat, started) WHERE ended IS NULL;"
+      "UPDATE bundle.sweep SET status = 'interrupted', ended = max(heartbeat, started) WHERE status = 'running';"
       "UPDATE bundle.trial SET status = 'waiting' WHERE status = 'running'");
 }
 
@@ -112,11 +110,8 @@ std::optional<int64_t> checkpoint_step(const fs::path& relative) {
   auto part = relative.begin();
   if (*part != "checkpoints" || ++part == relative.end()) return std::nullopt;
   const std::string name = part->string();
-  int64_t step = 0;
-  const auto* end = name.data() + name.size();
   if (!name.starts_with(begin)) return std::nullopt;
-  const auto [stop, error] = std::from_chars(name.data() + begin.size(), end, step);
-  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
+  return parse_number<int64_t>(std::string_view(name).substr(begin.size()));
 }
 
 int64_t row_of(sqlite::Database& database, const std::string& schema, const std::string& id) {

@@ -5,19 +5,66 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/private_file.hpp"
+#include "runner/base/secrets.hpp"
+#include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
-#include "runner/ledger/local_secrets.hpp"
 #include "runner/ledger/spool.hpp"
 
 namespace runner {
+
+namespace {
+
+/// Calls `use` with each line, and its section and key.
+void for_each_line(const std::string& recipe,
+                   const std::function<void(const std::string& line, const std::string& key)>& use) {
+  std::istringstream lines(recipe);
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('[')) section = line;
+    use(line, section + "\n" + std::string(trim(line.substr(0, line.find('=')))));
+  }
+}
+
+/// Whether `line` is `pattern` with other texts for each "***".
+bool fits(const std::string& pattern, std::string_view line) {
+  const std::string_view stars = redacted, all = pattern;
+  size_t begin = 0, at = 0;
+  for (size_t end = all.find(stars); end != std::string_view::npos; end = all.find(stars, begin)) {
+    const auto part = all.substr(begin, end - begin);
+    const size_t found = line.find(part, at);
+    if (found == std::string_view::npos || (begin == 0 && found != 0)) return false;
+    at = found + part.size();
+    begin = end + stars.size();
+  }
+  return line.substr(at).ends_with(all.substr(begin));
+}
+
+/// The recipe, in which "***" stands for secrets, with the values of `here`, an earlier recipe of the same run. A line is replaced if the
+/// one of the same key in `here` differs from it only where it has "***". Both are as print_recipe() writes them: a key on each line.
+std::string with_local_secrets(const std::string& recipe, const std::string& here) {
+  std::map<std::string, std::string> known;
+  for_each_line(here, [&](const std::string& line, const std::string& key) {
+    if (line.find(redacted) == std::string::npos) known[key] = line;
+  });
+  std::string text;
+  for_each_line(recipe, [&](const std::string& line, const std::string& key) {
+    const auto found = known.find(key);
+    const bool secret = line.find(redacted) != std::string::npos;
+    text += (secret && found != known.end() && fits(line, found->second) ? found->second : line) + "\n";
+  });
+  return text;
+}
+
+}  // namespace
 
 const char* const bundle_file_tables =
     "CREATE TABLE bundled_file (file INTEGER PRIMARY KEY, run TEXT NOT NULL, path TEXT NOT NULL, bytes INTEGER NOT "
@@ -51,7 +98,7 @@ int64_t add_stream(sqlite::Database& database, const std::string& run, const fs:
   return bytes;
 }
 
-/// What is there or not as a whole: a checkpoint, or else a file.
+/// The unit that is there or not as a whole: a checkpoint, or else a file.
 fs::path unit_of(const fs::path& relative) {
   auto part = relative.begin();
   if (*part != "checkpoints" || std::next(part) == relative.end()) return relative;

@@ -1,4 +1,4 @@
-// Measurements of machines, stored in the ledger.
+// Measurements of machines and of earlier runs, stored in the ledger.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,5 +20,17 @@ void keep_calibration(const std::string& home, const CalibrationRow& row);
 /// The newest undisturbed calibration for each number of ranks and threads, then the newest disturbed one for each number
 /// that has no undisturbed one. Empty if there is no ledger.
 std::vector<CalibrationRow> calibrations(const std::string& home, const std::string& machine);
+
+// Earlier runs with measured step times, which improve predictions.
+
+struct TimedRun {
+  nlohmann::json step;  ///< the prediction for a step: {load, where}
+  double seconds = 0;   ///< median of the measured step times
+  double spread = 0;    ///< half the interquartile range of the step times, divided by the median
+  double lost = 0;      ///< share of the time in which other work used the CPUs, 0 to 1
+};
+
+/// The newest `most` runs with measured steps, among the newest few thousand runs. Empty if there is no ledger.
+std::vector<TimedRun> timed_runs(const std::string& home, int most);
 
 }  // namespace runner

@@ -1,13 +1,16 @@
 #include "runner/ledger/edits.hpp"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
-#include "runner/ledger/changes.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
+#include "runner/ledger/process_identity.hpp"
 
 namespace runner {
 
@@ -97,7 +100,8 @@ RunEdit edit_without_secrets(RunEdit edit, Secrets& secrets) {
   for (auto* text : {&edit.name, &edit.group, &edit.notes})
     if (*text) clean(**text);
   clean(edit.appended_notes);
-  for (auto* tags : {&edit.added_tags, &edit.removed_tags}) std::ranges::for_each(*tags, clean);
+  for (auto* tags : {&edit.added_tags, &edit.removed_tags})
+    for (auto& tag : *tags) tag = secrets.without(secrets.take_from(std::vector{std::move(tag)}).front());
   return edit;
 }
 
@@ -174,6 +178,17 @@ int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit) {
   for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), clean) > 0 ? 1 : 0;
   transaction.commit();
   return changed;
+}
+
+std::string this_user() {
+  const auto* entry = ::getpwuid(::geteuid());
+  return (entry ? std::string(entry->pw_name) : std::to_string(::geteuid())) + "@" + this_process().host;
+}
+
+void record_change(sqlite::Database& database, int64_t run, const std::string& what,
+                   const std::optional<std::string>& before, const std::optional<std::string>& after) {
+  database.run("INSERT INTO change (run, time, who, what, before, after) VALUES (?, ?, ?, ?, ?, ?)", run,
+               wall_seconds(), this_user(), what, before, after);
 }
 
 }  // namespace runner

@@ -9,7 +9,7 @@
 
 namespace runner {
 
-/// What to change; everything else stays.
+/// The changes of a run; everything else stays.
 struct RunEdit {
   std::optional<std::string> name = {}, notes = {}, group = {};
   std::string appended_notes = "";  ///< a paragraph after the notes
@@ -29,11 +29,21 @@ struct RunTexts {
   std::vector<std::string> tags;
 };
 
-/// What the texts of a resumed run become: its recipe's texts `again`, but an edit of the run's row stays, unless the recipe
+/// The texts that a resumed run gets: its recipe's texts `again`, but an edit of the run's row stays, unless the recipe
 /// has another value since then. Call it before the row's config is replaced.
 RunTexts texts_after_edits(sqlite::Database& database, int64_t run, RunTexts again);
 
 /// [{time, who, what, before, after}], oldest first; tags are lists.
 nlohmann::json read_changes(sqlite::Database& database, int64_t run);
+
+// The audit trail of edits to runs.
+
+/// "user@host" of this process.
+std::string this_user();
+
+/// Adds a row to the audit trail, in the caller's transaction. `what`: the column of `run`; the values are as in the column, empty
+/// for NULL.
+void record_change(sqlite::Database& database, int64_t run, const std::string& what,
+                   const std::optional<std::string>& before, const std::optional<std::string>& after);
 
 }  // namespace runner

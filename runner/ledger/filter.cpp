@@ -4,17 +4,13 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 
 namespace runner {
 
 namespace {
 
 using Relation = RunTerm::Relation;
-
-/// Columns of a terminal that a UTF-8 text takes, approximately: its code points.
-size_t code_points(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
-}
 
 /// The message, the line of the text that contains the place, and carets under it.
 std::string with_carets(const std::string& text, FilterPlace place, const std::string& message) {
@@ -23,10 +19,10 @@ std::string with_carets(const std::string& text, FilterPlace place, const std::s
   std::string line = text.substr(begin, text.find('\n', offset) - begin);
   std::ranges::replace_if(
       line, [](char c) { return c == '\t' || c == '\r'; }, ' ');
-  const std::string indent(code_points(std::string_view(line).substr(0, offset - begin)), ' ');
+  const std::string indent(unicode::count(std::string_view(line).substr(0, offset - begin)), ' ');
   const std::string_view marked = std::string_view(line).substr(std::min(offset - begin, line.size()), place.length);
   return fmt::format("{}\n  {}\n  {}{}", message, line, indent,
-                     std::string(std::max<size_t>(1, code_points(marked)), '^'));
+                     std::string(std::max<size_t>(1, unicode::count(marked)), '^'));
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
@@ -235,7 +231,7 @@ class FilterParser {
       FilterPlace place;
       skip_spaces();
       const std::string text = text_before("", place);
-      const auto value = filter_number(text);
+      const auto value = parse_number<double>(text);
       if (!value || *value < 1 || *value > 1e15 || *value != static_cast<double>(static_cast<size_t>(*value)) ||
           term.relation != Relation::one_of || term.negated)
         fail({term.operand.place.offset, at_ - term.operand.place.offset},
@@ -279,9 +275,9 @@ class FilterParser {
                        "with a time (2026-11-20T18:00), today or yesterday",
                        value));
     const bool is_duration = field && kind == Kind::duration;
-    if (is_duration && !filter_number(value) && !parse_duration(value))
+    if (is_duration && !parse_number<double>(value) && !parse_duration(value))
       fail(place, fmt::format("\"{}\" is no duration: write 90s, 30m, 1h30m or 2d", value));
-    if ((metric || kind == Kind::number) && !filter_number(value))
+    if ((metric || kind == Kind::number) && !parse_number<double>(value))
       fail(place, fmt::format("`{}` is compared with a number, and \"{}\" is none", term.operand.text(), value));
   }
 

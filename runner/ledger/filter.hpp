@@ -108,7 +108,7 @@ const RunField* find_run_field(const std::string& name);
 /// The statuses of runs.
 const std::vector<std::string>& run_statuses();
 
-/// What can replace a part of a filter's text.
+/// The texts that can replace a part of a filter's text.
 struct FilterCompletions {
   struct Candidate {
     std::string text;   ///< "status:failed"
@@ -118,8 +118,6 @@ struct FilterCompletions {
   std::vector<Candidate> candidates;
 };
 
-/// A number as filters write it: "1e-3", "20", "inf", "nan".
-std::optional<double> filter_number(const std::string& text);
 /// Unix seconds for "7d" (that long before `now`), "2026-11-20", "2026-11-20T18:00", "today" or "yesterday" (local time).
 std::optional<double> filter_time(const std::string& text, double now);
 /// The beginning and the end of the day that a text without a time names: 2026-11-20, today, yesterday.

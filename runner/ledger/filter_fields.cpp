@@ -1,6 +1,5 @@
 // The fields of runs that filters know, and the numbers and times that they are compared with.
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 
 #include "runner/base/text.hpp"
@@ -23,7 +22,7 @@ const std::vector<RunField>& run_fields() {
       {"started", Kind::time, "run.started", "when the run started"},
       {"ended", Kind::time, "run.ended", "when the run ended"},
       {"took", Kind::duration,
-       "(SELECT sum(coalesce(attempt.ended, run.ended, unixepoch('subsec')) - attempt.started) FROM attempt "
+       "(SELECT sum(max(0, coalesce(attempt.ended, run.ended, unixepoch('subsec')) - attempt.started)) FROM attempt "
        "WHERE attempt.run = run.run)",
        "the time that its attempts took together"},
       {"metric", Kind::number,
@@ -70,14 +69,6 @@ const std::vector<std::string>& run_statuses() {
   static const std::vector<std::string> all = {"running",   "finished", "failed", "interrupted",
                                                "preempted", "pruned",   "lost"};
   return all;
-}
-
-std::optional<double> filter_number(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
-  return value;
 }
 
 std::optional<double> filter_time(const std::string& text, double now) {

@@ -1,7 +1,6 @@
 #include "runner/ledger/filter_sql.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "runner/base/clock.hpp"
@@ -147,15 +146,12 @@ double FilterSql::number(const RunExpression& expression, const std::string& val
   if (expression.kind == Kind::time) return filter_time(value, now_).value_or(0);
   if (expression.kind == Kind::duration)
     if (const auto duration = parse_duration(value)) return static_cast<double>(duration->count());
-  return filter_number(value).value_or(std::nan(""));
+  return parse_number<double>(value).value_or(std::nan(""));
 }
 
 std::string FilterSql::number_parameter(const RunExpression& expression, const std::string& value) {
-  int64_t whole = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, whole);
-  const bool is_whole = error == std::errc() && stop == end && expression.kind != Kind::time;
-  return parameter(is_whole ? SqlValue(whole) : SqlValue(number(expression, value)));
+  const auto whole = expression.kind == Kind::time ? std::nullopt : parse_number<int64_t>(value);
+  return parameter(whole ? SqlValue(*whole) : SqlValue(number(expression, value)));
 }
 
 std::string FilterSql::text_matches(const std::string& sql, const std::string& value) {
@@ -168,7 +164,7 @@ std::string FilterSql::key_matches(const RunExpression& expression, const std::s
   // json_each() has one row for a single value, and a row for each element of a list.
   std::string match =
       text_matches("CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE CAST(value AS TEXT) END", value);
-  if (filter_number(value))
+  if (parse_number<double>(value))
     match += fmt::format(" OR (type IN ('integer', 'real') AND value = {})", number_parameter(expression, value));
   if (value == "none") return fmt::format("{} IS NULL", expression.sql);
   return fmt::format("EXISTS (SELECT 1 FROM config, json_each(content, {}) WHERE hash = run.config AND ({}))",

@@ -1,6 +1,5 @@
 // Parameters of runs of other programs as settings with types.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "runner/base/text.hpp"
@@ -43,16 +42,12 @@ bool is_written_number(std::string_view text) {
 }
 
 json typed(const std::string& text) {
-  int64_t whole = 0;
-  double number = 0;
-  const auto* end = text.data() + text.size();
   if (text == "true" || text == "True") return true;
   if (text == "false" || text == "False") return false;
-  const auto [stop, error] = std::from_chars(text.data(), end, whole);
-  if (error == std::errc() && stop == end && std::to_string(whole) == text) return whole;
+  if (const auto whole = parse_number<int64_t>(text); whole && std::to_string(*whole) == text) return *whole;
   if (!is_written_number(text)) return text;
-  const auto [last, failed] = std::from_chars(text.data(), end, number);
-  return failed == std::errc() && last == end && std::isfinite(number) ? json(number) : json(text);
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) ? json(*number) : json(text);
 }
 
 /// The values below `object`, under names with dots, at `place`.
@@ -81,6 +76,14 @@ void set_parameter(json& config, const std::string& name, const json& value) {
   auto& last = (*place)[parts.back()];
   const json before = std::exchange(last, value);
   if (before.is_object() && !value.is_object()) put_flat(*place, parts.back(), before);
+}
+
+void add_settings(json& config, const json& later) {
+  if (!config.is_object() || !later.is_object()) {
+    config = later;
+    return;
+  }
+  for (const auto& [name, value] : later.items()) add_settings(config[name], value);
 }
 
 void set_parameter(json& config, const std::string& name, const std::string& value) {

@@ -35,7 +35,7 @@ std::string digest_of(const ForeignRun& run) {
   return xxh3_hex(digests + xxh3_hex(text));
 }
 
-/// What earlier imports of the same origin have made.
+/// The run that earlier imports of the same origin have made.
 struct EarlierImport {
   int64_t run = 0;  ///< 0: nothing
   std::string id;
@@ -78,7 +78,7 @@ void add_what_is_there(sqlite::Database& database, int64_t row, ForeignRun& run)
       "SELECT content, started, ended, status FROM run JOIN config ON hash = run.config WHERE run = ?", row);
   RUNNER_CHECK(facts.step());
   json config = json::parse(facts.text(0));
-  config.merge_patch(run.config);
+  add_settings(config, run.config);
   run.config = std::move(config);
   run.started = std::min(run.started, facts.real(1));
   if (const auto ended = facts.optional_real(2); ended && ended > run.ended) {
@@ -138,7 +138,7 @@ int64_t add_row(sqlite::Database& database, const std::string& kind, const Forei
 class ForeignImport {
  public:
   ForeignImport(const std::string& home, std::string kind, const std::string& source)
-      : kind_(std::move(kind)), source_(fs::absolute(source).lexically_normal().string()) {
+      : kind_(std::move(kind)), source_(escape_invalid_utf8(fs::absolute(source).lexically_normal().string())) {
     { Ledger ledger(home, Ledger::Mode::write); }  // creates or migrates it
     database_ = std::make_unique<sqlite::Database>(fs::path(home) / "ledger.db", sqlite::Access::existing);
     scratch_ = std::make_unique<ScratchLedger>(home);

@@ -44,5 +44,7 @@ std::map<std::string, std::string> imported_kinds(const std::string& home);
 /// programs write it becomes that; other texts of digits, such as "007" and ids, stay texts.
 void set_parameter(nlohmann::json& config, const std::string& name, const std::string& value);
 void set_parameter(nlohmann::json& config, const std::string& name, const nlohmann::json& value);
+/// Sets the settings of `later` in `config`, also those that are null.
+void add_settings(nlohmann::json& config, const nlohmann::json& later);
 
 }  // namespace runner

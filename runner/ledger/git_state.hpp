@@ -28,7 +28,7 @@ struct CodeStateOptions {
   std::stop_token stop = {};
 };
 
-/// Of the work tree that contains `directory`. Takes some milliseconds in a small repository.
+/// The state of the code in the work tree that contains `directory`. Takes some milliseconds in a small repository.
 CodeState read_code_state(const std::filesystem::path& directory, const CodeStateOptions& options = {});
 
 /// Reads the state of the code on a thread of its own, because git may take seconds in a large repository.

@@ -24,7 +24,7 @@ std::optional<InterruptedImport> interrupted_import(sqlite::Database& database, 
 
 /// Throws Error(environment) if the files in the run's folder are not those of its record, and says how to complete them.
 void refuse_interrupted_import(sqlite::Database& database, const std::string& id, const fs::path& folder);
-/// The same with the ledger in `home`.
+/// Checks the files in the run's folder against its record in the ledger in `home`.
 void refuse_interrupted_import(const std::string& home, const std::string& id, const fs::path& folder);
 
 }  // namespace runner

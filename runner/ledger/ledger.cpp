@@ -232,11 +232,11 @@ void Ledger::Impl::mark_lost(bool reads) {
       // The heartbeat is compared again: another process may have resumed the run in the meantime. An earlier attempt's
       // heartbeat may be later, if the clock was set back.
       database->run(
-          "UPDATE run SET status = 'lost', ended = ?1 WHERE run = ?2 AND status = 'running' "
+          "UPDATE run SET status = 'lost', ended = max(?1, started) WHERE run = ?2 AND status = 'running' "
           "AND ?1 = (SELECT heartbeat FROM attempt WHERE run = ?2 ORDER BY number DESC LIMIT 1)",
           heartbeat, run);
       if (database->changes() > 0)
-        database->run("UPDATE attempt SET ended = heartbeat WHERE run = ? AND ended IS NULL", run);
+        database->run("UPDATE attempt SET ended = max(heartbeat, started) WHERE run = ? AND ended IS NULL", run);
     }
     transaction.commit();
     lost.clear();

@@ -186,7 +186,7 @@ class Ledger {
   std::map<int64_t, std::map<std::string, double>> last_rows(const std::string& run, int64_t count) const;
   /// Attempts that have begun: number -> the step that the attempt started from.
   std::map<int64_t, int64_t> attempts(const std::string& run) const;
-  /// What can stand at `cursor`, a position in the text of a filter.
+  /// The completions at `cursor`, a position in the text of a filter.
   FilterCompletions complete_filter(const std::string& text, size_t cursor) const;
   nlohmann::json show(const std::string& run) const;  ///< the object of `runner show --json`, without "schema"
   /// (step, value), sorted by step. Throws Error(usage) with the nearest name if the run has no such metric.
@@ -197,7 +197,7 @@ class Ledger {
   /// (Unix seconds, value) of a reading of the machine, sorted by time. Throws Error(usage) with the nearest name if the
   /// run has none of that name.
   std::vector<std::pair<double, double>> system_curve(const std::string& run, const std::string& name) const;
-  /// The same over the seconds that the run's attempts took until then, without the pauses between them; in milliseconds' steps.
+  /// system_curve() over the seconds that the run's attempts took until then, without the pauses between them; in milliseconds' steps.
   std::vector<std::pair<double, double>> system_over_seconds(const std::string& run, const std::string& name) const;
   std::map<std::string, SystemSummary> system_summaries(const std::string& run) const;
   std::vector<std::string> system_names(const std::string& run) const;  ///< in alphabetical order

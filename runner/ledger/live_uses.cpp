@@ -26,9 +26,8 @@ bool names_below(const json& value, const fs::path& path) {
 std::string running_sweep_of(sqlite::Database& database, int64_t run) {
   auto sweeps = database.query(
       "SELECT sweep.id, number, ifnull(sweep.host, ''), ifnull(machine, ''), ifnull(boot_id, ''), "
-      "ifnull(pid_namespace, ''), "
-      "ifnull(pid, 0), ifnull(process_start, 0), ifnull(heartbeat, 0) FROM trial JOIN sweep USING (sweep) "
-      "WHERE trial.run = ? AND sweep.status = 'running'",
+      "ifnull(pid_namespace, ''), ifnull(pid, 0), ifnull(process_start, 0), ifnull(heartbeat, 0) FROM trial JOIN sweep "
+      "USING (sweep) WHERE trial.run = ? AND sweep.status = 'running'",
       run);
   while (sweeps.step()) {
     const ProcessIdentity owner{sweeps.text(2), sweeps.text(3),    sweeps.text(4),

@@ -1,4 +1,4 @@
-// What running processes use of a run, so that nothing is taken away from under them.
+// The uses of a run by running processes, so that nothing is taken away from under them.
 #pragma once
 #include <filesystem>
 #include <string>

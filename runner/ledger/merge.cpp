@@ -12,7 +12,7 @@
 #include "runner/ledger/bundle.hpp"
 #include "runner/ledger/bundle_check.hpp"
 #include "runner/ledger/bundle_files.hpp"
-#include "runner/ledger/changes.hpp"
+#include "runner/ledger/edits.hpp"
 #include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"
@@ -303,7 +303,7 @@ class Merge {
     const bool begun = has_begun_here(here) || (continued ? !known.contains(own) : known.empty());
     const fs::path folder = folder_of(here);
     const auto interrupted = interrupted_import(database, merged.id, folder);
-    // What was trained here is given up, with its checkpoints.
+    // Whether the training that was done here is given up, with its checkpoints.
     const bool replaces = (interrupted && interrupted->replaces) ||
                           (!continued && training_of("main", here) != training_of("bundle", there));
     keep_local_rows(here, continued);
@@ -320,10 +320,10 @@ class Merge {
   void note_import(const std::string& id, int64_t run) {
     note_config(*database_, run);
     database_->run(
-        "UPDATE main.run SET status = 'lost', ended = ifnull((SELECT max(heartbeat) FROM main.attempt WHERE run = ?1), "
-        "started) WHERE run = ?1 AND status = 'running'",
+        "UPDATE main.run SET status = 'lost', ended = max(started, ifnull((SELECT max(heartbeat) FROM main.attempt "
+        "WHERE run = ?1), started)) WHERE run = ?1 AND status = 'running'",
         run);
-    database_->run("UPDATE main.attempt SET ended = heartbeat WHERE run = ? AND ended IS NULL", run);
+    database_->run("UPDATE main.attempt SET ended = max(heartbeat, started) WHERE run = ? AND ended IS NULL", run);
     database_->run(
         "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
         wall_seconds(), source_name_, id, states_.at(id).digest);
@@ -334,8 +334,8 @@ class Merge {
           wall_seconds(), source_name_, id, own);
   }
 
-  /// What only this ledger knows of a run: its folder, the sweep that it is of, runs that it is linked to, and edits. If the bundle's
-  /// state comes after the one here, also the states that were imported before.
+  /// Keeps the facts of a run that only this ledger knows: its folder, the sweep that it is of, runs that it is linked to, and edits. If
+  /// the bundle's state comes after the one here, also the states that were imported before.
   void keep_local_rows(int64_t run, bool with_imports) {
     database_->run("CREATE TEMP TABLE kept_run AS SELECT folder, archived FROM main.run WHERE run = ?", run);
     database_->run(

@@ -22,7 +22,7 @@ constexpr int64_t ledger_application_id = 0x52554e52;
 /// database or its schema is newer than `list`.
 int64_t schema_version(sqlite::Database& database, std::span<const Migration> list = migrations());
 
-/// The same, but a newer schema is no error.
+/// The version of the file's schema as in schema_version(), but a newer schema is no error.
 int64_t stored_version(sqlite::Database& database);
 
 /// Applies the missing migrations in one transaction, so a failure or a kill leaves the file unchanged. Several processes

@@ -23,7 +23,7 @@ std::vector<std::filesystem::path> orphaned_folders(const std::string& home, boo
 /// The checkpoints that a run, other than those in the trash, would start from when it is resumed.
 std::vector<std::filesystem::path> foreign_starts(const std::string& home);
 
-/// What uses a run now (live_use_of()), of those of `runs` that something uses.
+/// The present use (live_use_of()) of each of `runs` that something uses.
 std::map<std::string, std::string> live_uses(const std::string& home, const std::vector<std::string>& runs);
 
 /// Calls `remove` under the ledger's write lock, in which no run can begin or continue, unless something uses the checkpoint `path` of

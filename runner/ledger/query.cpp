@@ -114,8 +114,7 @@ json read_edges(sqlite::Database& database, int64_t run, bool children) {
 void refuse_hidden(sqlite::Database& database, const std::string& text) {
   auto trashed = database.query(
       "SELECT id FROM run WHERE deleted IS NOT NULL AND (id = ?1 OR name = ?1 OR substr(id, -length(?1) - 1) = '-' || "
-      "?1) ORDER BY deleted "
-      "DESC",
+      "?1) ORDER BY deleted DESC",
       text);
   if (trashed.step())
     throw usage_error("run {} is in the trash: `runner restore {}` brings it back", trashed.text(0), trashed.text(0));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -10,7 +11,6 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/references.hpp"
-#include "runner/ledger/table_columns.hpp"
 
 namespace runner {
 
@@ -19,7 +19,7 @@ namespace {
 /// Tables that are computed from others.
 bool is_computed(const std::string& table) { return table == "metric_last" || table == "end_point"; }
 
-/// What only one ledger knows of a run: nothing that merging compares or copies.
+/// Whether a column has what only one ledger knows of a run: merging neither compares nor copies it.
 bool is_local(const std::string& table, const std::string& column) {
   return table == "imported" || (table == "run" && (column == "folder" || column == "deleted" || column == "archived"));
 }
@@ -98,8 +98,7 @@ std::string RowCopy::value_of(const std::string& table, const std::string& colum
     if (one.refers_to == "attempt")
       return fmt::format(
           "(SELECT b.attempt FROM {0}.attempt AS b JOIN {1}.attempt AS a ON a.number = b.number WHERE a.attempt = {2} "
-          "AND b.run = "
-          "(SELECT y.run FROM {0}.run AS y JOIN {1}.run AS x ON x.id = y.id WHERE x.run = a.run))",
+          "AND b.run = (SELECT y.run FROM {0}.run AS y JOIN {1}.run AS x ON x.id = y.id WHERE x.run = a.run))",
           to_, from_, old);
     return old;
   }
@@ -203,10 +202,10 @@ void RowCopy::copy_trial(int64_t run, bool with_recipe) {
 }
 
 void RowCopy::copy_foreign_trial(int64_t run, const std::string& runs) {
-  // What a bundle says of folders and processes is not believed, and a run here that it does not bring is not its trial.
+  // The folders and processes of a bundle are not believed, and a run here that it does not bring is not its trial.
   Values instead{{"sweep.folder", "'sweeps/' || old.id"},
                  {"sweep.status", "iif(old.status = 'running', 'interrupted', old.status)"},
-                 {"sweep.ended", "iif(old.status = 'running', old.heartbeat, old.ended)"},
+                 {"sweep.ended", "iif(old.status = 'running', max(old.heartbeat, old.started), old.ended)"},
                  {"trial.status", "iif(old.status = 'running', 'waiting', old.status)"},
                  {"trial.run", fmt::format("(SELECT taken.run FROM ({}) AS taken WHERE taken.run = {})", runs,
                                            value_of("trial", "run"))}};
@@ -300,6 +299,34 @@ std::string run_differences(sqlite::Database& database, const std::string& here,
       found.push_back("values of " + word_for(table));
   }
   return found.empty() ? "computed values" : join(found, ", ");
+}
+
+std::vector<LedgerColumn> table_columns(sqlite::Database& database, const std::string& table) {
+  std::vector<LedgerColumn> columns;
+  auto rows = database.query(
+      "SELECT c.name, c.type = 'INTEGER' AND c.pk AND NOT t.wr AND (SELECT count(*) FROM pragma_table_info(?1) WHERE "
+      "pk) = 1, ifnull((SELECT f.\"table\" FROM pragma_foreign_key_list(?1) AS f WHERE f.\"from\" = c.name), '') FROM "
+      "pragma_table_list AS t, pragma_table_xinfo(?1) AS c WHERE t.schema = 'main' AND t.name = ?1 AND c.hidden = 0 "
+      "ORDER BY c.cid",
+      table);
+  while (rows.step()) {
+    LedgerColumn column{.name = rows.text(0), .row_number = rows.integer(1) != 0, .refers_to = rows.text(2)};
+    if (column.refers_to.empty() && !column.row_number)
+      for (const char* undeclared : {"run", "key", "attempt", "sweep"})  // tables of points declare no references
+        if (column.name == undeclared && table != undeclared) column.refers_to = undeclared;
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+std::vector<std::string> tables_of_runs(sqlite::Database& database) {
+  std::vector<std::string> tables;
+  for (const auto& reference : references_to(database, "run"))
+    if (reference.required && reference.table != "edge" && std::ranges::find(tables, reference.table) == tables.end())
+      tables.push_back(reference.table);
+  // Attempts first: rows of other tables may refer to them.
+  std::ranges::stable_partition(tables, [](const std::string& table) { return table == "attempt"; });
+  return tables;
 }
 
 }  // namespace runner

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "runner/ledger/sqlite.hpp"
 
@@ -23,9 +24,9 @@ class RowCopy {
   /// If the run is a trial of a sweep: the trial, its sweep, and what the sweep's history has of it. `with_recipe`: also the recipe of the
   /// sweep's trials.
   void copy_trial(int64_t run, bool with_recipe = true);
-  /// The same for a run that another ledger has recorded: a sweep that began in `to` stays as it is, and so do its trials and its history.
-  /// Of a sweep that came in this way before, what ended later replaces what is there. Only `runs`, a SELECT of row numbers in `to`, become
-  /// trials. No process of this ledger runs the sweep.
+  /// copy_trial() for a run that another ledger has recorded: a sweep that began in `to` stays as it is, and so do its trials and its
+  /// history. In a sweep that came in this way before, what ended later replaces what is there. Only `runs`, a SELECT of row numbers in
+  /// `to`, become trials. No process of this ledger runs the sweep.
   void copy_foreign_trial(int64_t run, const std::string& runs);
   /// Parts of copy(): the rows of one table, and the texts that they refer to. With `over`, rows that exist are replaced.
   void copy_table(const std::string& table, int64_t run, bool over = false);
@@ -53,8 +54,22 @@ inline constexpr const char* is_local_change = "what IN ('archived', 'deleted')"
 /// ledger alone knows of it (its trash, its archive, its imports).
 std::string run_digest(sqlite::Database& database, const std::string& schema, int64_t run);
 
-/// What differs between the records of one run in two attached databases: "tags, points (300 here, 200 there)".
+/// The differences between the records of one run in two attached databases: "tags, points (300 here, 200 there)".
 std::string run_differences(sqlite::Database& database, const std::string& here, int64_t run_here,
                             const std::string& there, int64_t run_there);
+
+// The tables and columns that belong to a run, read from the schema.
+
+struct LedgerColumn {
+  std::string name;
+  bool row_number = false;  ///< the table's INTEGER PRIMARY KEY, which only this file knows
+  std::string refers_to;    ///< run, key, attempt, config, ...: a row of that table; empty if it is a value
+};
+
+/// The stored columns of a table, without computed ones.
+std::vector<LedgerColumn> table_columns(sqlite::Database& database, const std::string& table);
+
+/// The tables whose rows belong to one run each: those that require a reference to it. `run` itself and `edge` are not in the list.
+std::vector<std::string> tables_of_runs(sqlite::Database& database);
 
 }  // namespace runner

@@ -9,7 +9,6 @@
 #include "runner/base/files.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
-#include "runner/ledger/memorable_name.hpp"
 #include "runner/ledger/process_identity.hpp"
 
 namespace runner {
@@ -17,6 +16,34 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::array<std::string_view, 64> adjectives = {
+    "amber",  "ample",  "azure", "bold",   "brave",  "bright", "brisk", "calm",  "clear", "clever", "cosy",
+    "crisp",  "curly",  "deep",  "eager",  "early",  "fair",   "fancy", "fleet", "fond",  "fresh",  "gentle",
+    "glad",   "golden", "grand", "green",  "happy",  "hardy",  "ivory", "jolly", "keen",  "kind",   "light",
+    "lively", "lucky",  "lunar", "mellow", "merry",  "mild",   "misty", "neat",  "noble", "olive",  "patient",
+    "plain",  "polite", "proud", "quick",  "quiet",  "rapid",  "ready", "rosy",  "royal", "shiny",  "silent",
+    "silver", "smooth", "snowy", "solar",  "steady", "sunny",  "swift", "tidy",  "warm"};
+constexpr std::array<std::string_view, 64> nouns = {
+    "acorn",  "badger", "beacon",  "birch",  "bison",  "breeze",  "brook",  "canyon", "cedar",   "cloud", "clover",
+    "comet",  "coral",  "crane",   "creek",  "dune",   "eagle",   "ember",  "falcon", "fern",    "finch", "fjord",
+    "forest", "garden", "glacier", "grove",  "harbor", "hare",    "heron",  "hill",   "island",  "kite",  "lagoon",
+    "lake",   "lark",   "leaf",    "lynx",   "maple",  "meadow",  "meteor", "moon",   "moss",    "ocean", "orchid",
+    "otter",  "owl",    "pearl",   "pebble", "pine",   "planet",  "plum",   "pond",   "prairie", "quail", "rabbit",
+    "raven",  "reef",   "ridge",   "river",  "robin",  "sparrow", "star",   "valley", "willow"};
+
+/// A name for a run whose recipe has none, "quiet-otter-12", which no run of the ledger has. The number is that of the run's row, which
+/// is about the number of runs so far.
+std::string memorable_name(sqlite::Database& database) {
+  std::random_device random;
+  std::uniform_int_distribution<size_t> pick(0, adjectives.size() - 1);
+  static_assert(adjectives.size() == nouns.size());
+  const int64_t number = database.integer("SELECT ifnull(max(run), 0) + 1 FROM run");
+  while (true) {
+    std::string name = fmt::format("{}-{}-{}", adjectives[pick(random)], nouns[pick(random)], number);
+    if (!database.query("SELECT 1 FROM run WHERE name = ?", name).step()) return name;
+  }
+}
 
 std::string make_id(double now) {
   std::random_device random;
@@ -36,7 +63,7 @@ std::string make_id(double now) {
 /// the run's row. Returns its row number.
 int64_t claim(sqlite::Database& database, int64_t run, double now) {
   const ProcessIdentity me = this_process();
-  database.run("UPDATE attempt SET ended = ifnull(ended, heartbeat) WHERE run = ?", run);
+  database.run("UPDATE attempt SET ended = ifnull(ended, max(heartbeat, started)) WHERE run = ?", run);
   database.run(
       "INSERT INTO attempt (run, number, host, machine, boot_id, pid_namespace, pid, process_start, started, "
       "heartbeat, strategy, world_size, argv, build_id, git, config) "
@@ -51,8 +78,7 @@ void keep_row(sqlite::Database& database, int64_t run) {
   database.run("CREATE TEMP TABLE IF NOT EXISTS reopened AS SELECT *, 0 AS last_change FROM main.run WHERE 0");
   database.run(
       "INSERT INTO temp.reopened SELECT *, (SELECT ifnull(max(change), 0) FROM change) FROM main.run WHERE run = ?1 "
-      "AND "
-      "NOT EXISTS (SELECT 1 FROM temp.reopened WHERE run = ?1)",
+      "AND NOT EXISTS (SELECT 1 FROM temp.reopened WHERE run = ?1)",
       run);
 }
 
@@ -87,10 +113,9 @@ void restore_row(sqlite::Database& database, int64_t run) {
   database.run(
       "UPDATE run SET (strategy, world_size, working_directory, argv, build_id, git, host, resolved, config, monitor, "
       "origins, plan, annotations) = (b.strategy, b.world_size, b.working_directory, b.argv, b.build_id, b.git, "
-      "b.host, "
-      "b.resolved, b.config, b.monitor, b.origins, b.plan, "
-      "json_set(run.annotations, '$.predicted', json_extract(b.annotations, '$.predicted'))) "
-      "FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND run.status <> 'running'",
+      "b.host, b.resolved, b.config, b.monitor, b.origins, b.plan, json_set(run.annotations, '$.predicted', "
+      "json_extract(b.annotations, '$.predicted'))) FROM temp.reopened AS b WHERE b.run = run.run AND run.run = ? AND "
+      "run.status <> 'running'",
       run);
   for (const auto& [column, what] : {std::pair("name", "name"), {"tags", "tags"}, {"notes", "notes"}, {"grp", "group"}})
     database.run(
@@ -135,8 +160,9 @@ NewRun Ledger::Impl::without_secrets(NewRun run) {
   std::vector<std::string> keys;
   run.config = secrets.take_from(std::move(run.config), keys);
   run.argv = secrets.without(secrets.take_from(std::move(run.argv)));
-  for (auto* text : {&run.name, &run.notes}) *text = secrets.take_from(std::move(*text));
-  for (auto* text : {&run.name, &run.notes, &run.recipe_source, &run.resolved})
+  for (auto* text : {&run.name, &run.notes, &run.group}) *text = secrets.take_from(std::move(*text));
+  for (auto& tag : run.tags) tag = secrets.take_from(std::vector{std::move(tag)}).front();
+  for (auto* text : {&run.name, &run.notes, &run.group, &run.recipe_source, &run.resolved})
     *text = secrets.without(std::move(*text));
   for (auto& origin : run.origins)
     if (origin.is_string()) origin = secrets.take_from(origin.get<std::string>());
@@ -215,7 +241,7 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
     number = row.integer(0);
     batch.touch({lease.run, attempt}, now);
   });
-  lease.attempt = attempt;
+  if (attempt != lease.attempt) lease = {lease.run, attempt};
   if (again != impl_->reopened.end()) impl_->reopened.erase(again);
   impl_->to_write().guard_again();
   return number;
@@ -227,13 +253,18 @@ void Ledger::finish_run(const std::string& run, const std::string& status, int e
   RUNNER_CHECK(std::find(ends.begin(), ends.end(), status) != ends.end(), "{}", status);
   const double now = wall_seconds();
   const Lease lease = impl_->own_lease(run);
+  const double took = steady_seconds() - lease.begun;
   const std::string text = impl_->secrets.without(message);
   const auto end = [&](Batch& batch) {
     if (!batch.owns(lease)) refuse_stale(batch.database(), run, lease);
     batch.touch(lease, now);
-    batch.database().run("UPDATE run SET status = ?, ended = ?, exit_code = ?, message = ? WHERE run = ?", status, now,
-                         exit_code, text, lease.run);
-    batch.database().run("UPDATE attempt SET ended = ? WHERE attempt = ?", now, lease.attempt);
+    // The clock may have been set back since the start.
+    batch.database().run("UPDATE attempt SET ended = max(?, started + ?) WHERE attempt = ?", now, took, lease.attempt);
+    batch.database().run(
+        "UPDATE run SET status = ?, ended = (SELECT max(run.started, attempt.ended) FROM attempt WHERE attempt = ?), "
+        "exit_code = ?, message = ? "
+        "WHERE run = ?",
+        status, lease.attempt, exit_code, text, lease.run);
   };
   if (status == "interrupted" || status == "preempted") impl_->to_write().hurry();
   impl_->to_write().commit(end, patience);

@@ -1,4 +1,6 @@
 // Lists runs: all of them, or those that match a filter.
+#include <algorithm>
+
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/filter_sql.hpp"
@@ -16,7 +18,7 @@ constexpr const char* row_columns =
     "ifnull(message, ''), CASE WHEN status = 'failed' THEN ifnull(json_extract(annotations, "
     "'$.measured.failure.kind'), '') ELSE '' END, folder, "
     "monitor, monitored.run IS NOT NULL, monitored.value, "
-    "(SELECT sum(attempt.ended - attempt.started) FROM attempt WHERE attempt.run = run.run), "
+    "(SELECT sum(max(0, attempt.ended - attempt.started)) FROM attempt WHERE attempt.run = run.run), "
     "(SELECT max(attempt.started) FROM attempt WHERE attempt.run = run.run AND attempt.ended IS NULL), "
     "grp, archived IS NOT NULL, deleted IS NOT NULL, ";
 constexpr const char* row_tables =
@@ -47,7 +49,7 @@ RunRow read_row(const sqlite::Statement& row, const std::map<int64_t, double>& l
   if (row.integer(8)) run.final_loss = metric_value(row, 9);
   if (const auto found = lost.find(row.integer(0)); found != lost.end()) {
     run.status = "lost";
-    run.ended = found->second;
+    run.ended = std::max(found->second, run.started);
   }
   run.why = why_ended(run.status, row.text(10), row.text(11));
   run.folder = (home / row.text(12)).string();
@@ -81,7 +83,7 @@ json read_cell(const sqlite::Statement& row, int column, const RunExpression& ex
 
 double seconds_taken(const RunRow& row, double now) {
   double seconds = row.ended_attempts_seconds;
-  if (row.open_attempt_started) seconds += row.ended.value_or(now) - *row.open_attempt_started;
+  if (row.open_attempt_started) seconds += std::max(0.0, row.ended.value_or(now) - *row.open_attempt_started);
   return seconds;
 }
 

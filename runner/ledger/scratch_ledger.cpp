@@ -1,6 +1,6 @@
 #include "runner/ledger/scratch_ledger.hpp"
 
-#include "runner/base/publish_file.hpp"
+#include "runner/base/files.hpp"
 #include "runner/ledger/migrations.hpp"
 
 namespace runner {

@@ -20,7 +20,6 @@
 #include "runner/ledger/process_identity.hpp"
 #include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/run_id.hpp"
-#include "runner/ledger/table_columns.hpp"
 
 namespace runner {
 

@@ -26,7 +26,7 @@ std::filesystem::path find_spool(const std::filesystem::path& home, const std::f
 /// damaged or write-protected. Not a file that is locked.
 bool lasts(const sqlite::Failure& failure);
 
-/// What a spool must have of a run, in memory: the rows of the run and of its attempts. For a ledger that cannot be read at all later.
+/// The rows that a spool must have of a run, in memory: those of the run and its attempts. For a ledger that cannot be read at all later.
 std::unique_ptr<sqlite::Database> seed_of(const std::filesystem::path& ledger, int64_t run);
 
 /// Makes the spool of the run with this row number, with its rows as far as the ledger can still be read, or else with those of its

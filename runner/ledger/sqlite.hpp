@@ -37,7 +37,7 @@ enum class Access {
   immutable,  ///< read-only, for a file that no process can change: uses no locks and creates no further files
 };
 
-/// One connection. Rejects SQLite versions before 3.51.3, whose write-ahead log can lose pages.
+/// One connection to a database. Rejects SQLite versions before 3.51.3, whose write-ahead log can lose pages.
 class Database {
  public:
   /// How long a statement waits while another process has locked the file. SQLite's waits are not fair: of 32 writers on a busy machine,

@@ -14,7 +14,7 @@ class StepAxis {
   using Point = std::pair<int64_t, double>;
   /// `next`: the metric's points, in the order of their steps, then nothing.
   explicit StepAxis(std::function<std::optional<Point>()> next);
-  /// Of each call, the step is at least that of the call before. Nothing: the step is before the metric's first point, or after its last.
+  /// The metric's value at `step`, which is at least that of the call before. Nothing: it is before the first point, or after the last.
   std::optional<double> at(int64_t step);
 
  private:

@@ -1,8 +1,10 @@
 #include "runner/ledger/sweeps.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/private_file.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
@@ -76,6 +78,14 @@ constexpr const char* sweep_columns =
     "ifnull(boot_id, ''), ifnull(pid_namespace, ''), ifnull(pid, 0), ifnull(process_start, 0), ifnull(heartbeat, 0) "
     "FROM sweep ";
 
+/// Keeps the text of the sweep's file in the folder if `space` has it without secrets, and removes it otherwise.
+void keep_source(const fs::path& folder, const json& space, const std::string& source) {
+  if (!source.empty() && space.value("source", "") != source)
+    write_private_file_atomic(folder / "source", source);
+  else
+    fs::remove(folder / "source");
+}
+
 SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const ProcessIdentity& me) {
   SweepRow sweep;
   sweep.id = row.text(0);
@@ -88,10 +98,12 @@ SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const Proc
   sweep.seconds = row.real(7);
   sweep.folder = (home / row.text(8)).string();
   sweep.space = json::parse(row.text(9));
+  if (const auto source = fs::path(sweep.folder) / "source"; fs::exists(source))
+    sweep.space["source"] = read_file(source);
   sweep.owner = {row.text(10), row.text(11), row.text(12), row.text(13), row.integer(14), row.integer(15)};
   if (sweep.status == "running" && is_gone(sweep.owner, row.real(16), me, wall_seconds())) {
     sweep.status = "lost";
-    sweep.ended = row.real(16);
+    sweep.ended = std::max(row.real(16), sweep.started);
   }
   return sweep;
 }
@@ -167,6 +179,7 @@ std::string Sweeps::Impl::insert(const NewSweep& sweep) const {
   const fs::path recipe = home / relative / "recipe.toml";
   const bool has_secrets = sweep.recorded_recipe != sweep.recipe;
   (has_secrets ? write_private_file_atomic : write_file_atomic)(recipe, sweep.recipe);
+  keep_source(home / relative, sweep.space, sweep.source);
   database->run(
       "INSERT INTO sweep (id, name, status, seed, started, space, recipe, folder) VALUES (?, ?, 'running', ?, ?, ?, ?, "
       "?)",
@@ -226,10 +239,11 @@ void Sweeps::claim(const std::string& sweep) {
   transaction.commit();
 }
 
-void Sweeps::set_space(const std::string& sweep, const json& space) {
+void Sweeps::set_space(const std::string& sweep, const json& space, const std::string& source) {
   sqlite::Transaction transaction(*impl_->database);
   impl_->database->run("UPDATE sweep SET space = ? WHERE sweep = ?", keep_text(*impl_->database, space.dump()),
                        impl_->owned(sweep));
+  keep_source(find(sweep).folder, space, source);
   transaction.commit();
 }
 
@@ -242,7 +256,7 @@ void Sweeps::heartbeat(const std::string& sweep, double seconds) {
     const auto me = this_process();
     const SweepRow shared = read_row(row, impl_->home, me);
     if (shared.status != "running") impl_->sign(number, me);  // the owner has ended, and its trial with it
-    seconds = wall_seconds() - shared.started;
+    seconds = std::max(0.0, wall_seconds() - shared.started);
   }
   impl_->database->run("UPDATE sweep SET heartbeat = ?, seconds = ? WHERE sweep = ?", wall_seconds(), seconds, number);
   transaction.commit();
@@ -260,8 +274,10 @@ void Sweeps::Impl::end_shared(int64_t sweep, const std::string& status, const st
   if (running > 0) return;  // the process of one of them becomes the owner
   completed = waiting == 0;
   const std::string left = status == "finished" ? counted(waiting, "trial") + " to begin" : message;
-  database->run("UPDATE sweep SET status = ?1, message = ?2, ended = ?3, seconds = ?3 - started WHERE sweep = ?4",
-                completed ? "finished" : "interrupted", completed ? "" : left, wall_seconds(), sweep);
+  database->run(
+      "UPDATE sweep SET status = ?1, message = ?2, ended = max(?3, started), seconds = max(0, ?3 - started) "
+      "WHERE sweep = ?4",
+      completed ? "finished" : "interrupted", completed ? "" : left, wall_seconds(), sweep);
 }
 
 bool Sweeps::completed() const { return impl_->completed; }
@@ -274,8 +290,8 @@ void Sweeps::end(const std::string& sweep, const std::string& status, const std:
     return transaction.commit();
   }
   impl_->database->run("UPDATE trial SET status = 'waiting' WHERE sweep = ? AND status = 'running'", number);
-  impl_->database->run("UPDATE sweep SET status = ?, message = ?, ended = ?, seconds = ? WHERE sweep = ?", status,
-                       message, wall_seconds(), seconds, number);
+  impl_->database->run("UPDATE sweep SET status = ?, message = ?, ended = max(?, started), seconds = ? WHERE sweep = ?",
+                       status, message, wall_seconds(), seconds, number);
   transaction.commit();
 }
 
@@ -374,8 +390,8 @@ TrialRow Sweeps::trial(const std::string& sweep, int64_t number) const {
 
 double Sweeps::trial_seconds(const std::string& sweep, int64_t number) const {
   auto row = impl_->database->query(
-      "SELECT ifnull(sum(ifnull(attempt.ended, heartbeat) - attempt.started), 0.0) FROM trial JOIN attempt USING (run) "
-      "WHERE trial.sweep = ?1 AND trial.number = ?2 AND attempt.started > (SELECT ifnull(max(time), 0) "
+      "SELECT ifnull(sum(max(0, ifnull(attempt.ended, heartbeat) - attempt.started)), 0) FROM trial JOIN attempt USING "
+      "(run) WHERE trial.sweep = ?1 AND trial.number = ?2 AND attempt.started > (SELECT ifnull(max(time), 0) "
       "FROM sweep_history WHERE sweep = ?1 AND trial = ?2 AND json_extract(entry, '$.kind') = 'ended')",
       impl_->number(sweep), number);
   RUNNER_CHECK(row.step(), "trial {} of {}", number, sweep);

@@ -16,10 +16,13 @@ namespace runner {
 struct NewSweep {
   std::string name;
   uint64_t seed = 0;
-  nlohmann::json space;  ///< content and path of the sweep's file
+  nlohmann::json space;  ///< content and path of the sweep's file, for the ledger without secrets
   std::string recipe;    ///< text of the recipe that trials are made from, for recipe.toml in the folder
-  /// The same without secrets, for the ledger. If it differs, only the user can read recipe.toml.
+  /// The recipe without secrets, for the ledger. If it differs, only the user can read recipe.toml.
   std::string recorded_recipe = recipe;
+  /// The content of the sweep's file, if space["source"] has it without secrets: it is in the folder's file `source`, which only the
+  /// user can read.
+  std::string source = "";
 };
 
 struct SweepRow {
@@ -88,7 +91,7 @@ class Sweeps {
   /// Makes this process the owner. Throws Error(usage) if another process runs the sweep.
   void claim(const std::string& sweep);
   /// Replaces the stored content of the sweep's file, after the user has repaired it.
-  void set_space(const std::string& sweep, const nlohmann::json& space);
+  void set_space(const std::string& sweep, const nlohmann::json& space, const std::string& source = "");
   /// Records that the sweep's process is alive, and that the total run time is `seconds`.
   void heartbeat(const std::string& sweep, double seconds);
   /// `status`: finished | failed | interrupted. The status of running trials becomes `waiting`.

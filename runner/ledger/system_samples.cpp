@@ -57,7 +57,7 @@ std::map<std::string, SystemSummary> Ledger::system_summaries(const std::string&
 std::vector<std::string> Ledger::system_names(const std::string& run) const {
   std::vector<std::string> names;
   const int64_t row = impl_->row_of(run);
-  // One lookup for each name, instead of a scan over all readings of the run.
+  // The query looks up each name, instead of scanning all readings of the run.
   auto found = impl_->database->query(
       "SELECT name FROM key WHERE EXISTS (SELECT 1 FROM system_sample WHERE run = ? AND key = key.key) ORDER BY name",
       row);

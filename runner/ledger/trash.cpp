@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/disk_usage.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
-#include "runner/ledger/changes.hpp"
+#include "runner/ledger/edits.hpp"
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/live_uses.hpp"

@@ -23,7 +23,7 @@ class ReaderMemory {
   arrow::CappedMemoryPool capped_{&counted_, parquet_reader_bytes_max};
 };
 
-/// What to say if ReaderMemory was not sufficient.
+/// The message if ReaderMemory was not sufficient.
 std::string too_much_memory();
 
 /// Counts the bytes of JSON values, before they are made: at most parquet_row_bytes_max for a row, and parquet_group_bytes_max for the

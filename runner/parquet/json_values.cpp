@@ -6,6 +6,11 @@
 #include <arrow/type_traits.h>
 #include <arrow/util/float16.h>
 #include <arrow/util/utf8.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "runner/base/error.hpp"
 
@@ -82,6 +87,45 @@ Json as_text(const arrow::Array& array, int64_t row) {
   return scalar.ok() ? Json((*scalar)->ToString()) : Json();
 }
 
+/// The shortest decimal number that rounds to `number` in its own type: 0.1 of a float is 0.1, not 0.10000000149011612. A whole number
+/// stays as it is.
+double shortest(float number) {
+  constexpr float whole_most = 9007199254740992;  // 2^53
+  if (std::abs(number) < whole_most && number == std::trunc(number)) return number;
+  return std::strtod(fmt::format("{}", number).c_str(), nullptr);
+}
+double shortest(arrow::util::Float16 half) {
+  const float number = half.ToFloat();
+  for (int digits = 1; digits <= 5 && number != std::trunc(number); ++digits)
+    if (const float rounded = std::strtof(fmt::format("{:.{}e}", number, digits - 1).c_str(), nullptr);
+        arrow::util::Float16::FromFloat(rounded).bits() == half.bits())
+      return shortest(rounded);
+  return shortest(number);
+}
+
+/// The seconds of a duration, whatever its unit is.
+Json seconds_of(const arrow::Array& array, int64_t row) {
+  constexpr int64_t units[] = {1, 1000, 1000000, 1000000000};  // in the order of arrow::TimeUnit
+  const auto unit = units[static_cast<const arrow::DurationType&>(*array.type()).unit()];
+  const auto count = static_cast<const arrow::DurationArray&>(array).Value(row);
+  if (count % unit == 0) return count / unit;
+  return static_cast<double>(count) / static_cast<double>(unit);
+}
+
+/// A time, without zeros at the end of its fraction, whose number depends on the unit.
+Json time_of(const arrow::Array& array, int64_t row) {
+  auto text = as_text(array, row);
+  if (!text.is_string()) return text;
+  auto& digits = text.get_ref<std::string&>();
+  const auto point = digits.find('.');
+  if (point == std::string::npos) return text;
+  const auto end = std::min(digits.find_first_not_of("0123456789", point + 1), digits.size());
+  const auto kept = digits.find_last_not_of('0', end - 1);
+  const auto begin = kept == point ? point : kept + 1;
+  digits.erase(begin, end - begin);
+  return text;
+}
+
 /// A whole number of more than 64 bits stays a text, which has all its digits.
 Json decimal_of(const arrow::Array& array, int64_t row) {
   auto text = as_text(array, row);
@@ -118,11 +162,15 @@ Json json_of(const arrow::Array& array, int64_t row, JsonBytes& bytes) {
     case T::UINT64:
       return number_of<arrow::UInt64Type>(array, row);
     case T::DURATION:
-      return number_of<arrow::DurationType>(array, row);
+      return seconds_of(array, row);
+    case T::TIMESTAMP:
+    case T::TIME32:
+    case T::TIME64:
+      return time_of(array, row);
     case T::HALF_FLOAT:
-      return arrow::util::Float16::FromBits(number_of<arrow::HalfFloatType>(array, row).get<uint16_t>()).ToFloat();
+      return shortest(arrow::util::Float16::FromBits(static_cast<const arrow::HalfFloatArray&>(array).Value(row)));
     case T::FLOAT:
-      return number_of<arrow::FloatType>(array, row);
+      return shortest(static_cast<const arrow::FloatArray&>(array).Value(row));
     case T::DOUBLE:
       return number_of<arrow::DoubleType>(array, row);
     case T::STRING:

@@ -13,8 +13,8 @@ namespace runner {
 
 /// A row with the columns of the file, in their order. Nested lists, structs and maps become JSON's. A null is left out: of the row, or
 /// of the struct that it is in; in a list it remains. Bytes that are not UTF-8 become JSON's binary value, without its content. A decimal
-/// becomes a number, or its text if it is a whole number of more than 64 bits; a duration becomes the number of its units. Values of
-/// other types (dates, times) become their text.
+/// becomes a number, or its text if it is a whole number of more than 64 bits; a duration becomes its seconds, and a float the shortest
+/// decimal number that rounds to it. Values of other types (dates, times) become their text, which is the same in each unit.
 using ParquetRow = nlohmann::ordered_json;
 
 /// A file. Functions may be called from several threads. They throw Error(usage) with the file, and with the row if it is known; also for a
@@ -54,7 +54,7 @@ class ParquetWriter {
 };
 
 struct ParquetModule {
-  static constexpr int current_version = 2;  ///< to be raised with every change of this file
+  static constexpr int current_version = 3;  ///< to be raised with every change of this file
   int version;
   std::unique_ptr<ParquetFile> (*open)(const std::string& path);
   std::unique_ptr<ParquetWriter> (*create)(const std::string& path, const std::vector<ParquetWriter::Column>& columns);

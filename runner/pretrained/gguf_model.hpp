@@ -1,4 +1,4 @@
-// What a GGUF file says about its model, in the terms of a Hugging Face folder: config.json, and the names of tensors. Torch-free.
+// The model of a GGUF file in the terms of a Hugging Face folder: config.json, and the names of tensors. Torch-free.
 // Source: convert_hf_to_gguf.py of the llama.cpp project, which is inverted here.
 #pragma once
 #include "runner/pretrained/gguf_file.hpp"

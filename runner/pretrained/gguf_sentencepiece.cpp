@@ -5,6 +5,7 @@
 #include <map>
 
 #include "runner/base/limits.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/pretrained/gguf_vocabulary.hpp"
 
 namespace runner {
@@ -48,7 +49,7 @@ json merges_json(const GgufMetadata& metadata, const Strings& tokens) {
       metadata.refuse(fmt::format("a token has {} bytes; at most {} are allowed", piece.size(), token_bytes_max));
     const auto first = std::ssize(merges);
     for (size_t place = 1; place < piece.size(); ++place) {
-      if ((static_cast<unsigned char>(piece[place]) & 0xc0) == 0x80) continue;  // inside of a character
+      if (unicode::continues(piece[place])) continue;  // inside of a character
       const auto left = ids.find(piece.substr(0, place)), right = ids.find(piece.substr(place));
       if (left != ids.end() && right != ids.end())
         merges.push_back({left->first, right->first, left->second, right->second, scores[id]});
@@ -57,12 +58,10 @@ json merges_json(const GgufMetadata& metadata, const Strings& tokens) {
       return std::pair(a.left_id, a.right_id) < std::pair(b.left_id, b.right_id);
     });
   }
-  const auto characters = [](std::string_view text) {
-    return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-  };
   std::ranges::stable_sort(merges, [&](const Merge& a, const Merge& b) {
     if (a.score != b.score) return a.score > b.score;
-    return std::pair(characters(a.left), characters(a.right)) > std::pair(characters(b.left), characters(b.right));
+    return std::pair(unicode::count(a.left), unicode::count(a.right)) >
+           std::pair(unicode::count(b.left), unicode::count(b.right));
   });
   json list = json::array();
   for (const auto& merge : merges) list.push_back({merge.left, merge.right});

@@ -9,7 +9,7 @@ enum class TokenType : int64_t { normal = 1, unknown, control, user_defined, unu
 
 /// tokenizer.ggml.tokens. Throws Error(usage), as the functions below.
 std::vector<std::string> tokens_of(const GgufMetadata& metadata);
-/// One for each token.
+/// The types of all tokens.
 std::vector<TokenType> token_types_of(const GgufMetadata& metadata, size_t tokens);
 /// The text of the token that tokenizer.ggml.ROLE_token_id names; empty if there is none.
 std::string named_token(const GgufMetadata& metadata, const std::vector<std::string>& tokens, const char* role);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "runner/base/utf8.hpp"
+
 namespace runner {
 
 void Draft::reset(std::string_view original, size_t origin, bool tracked) {
@@ -23,7 +25,7 @@ void Draft::take(const Draft& other, size_t begin, size_t end) {
 TextPlace Draft::place(size_t i) const {
   if (!literal_) return places_[i];
   size_t begin = i;
-  while (begin > 0 && (static_cast<unsigned char>(text_[begin]) & 0xc0) == 0x80) --begin;
+  while (begin > 0 && unicode::continues(text_[begin])) --begin;
   return {origin_ + begin, origin_ + begin + unicode::length_of(text_[begin])};
 }
 

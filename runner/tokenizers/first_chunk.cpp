@@ -1,11 +1,12 @@
 #include "runner/tokenizers/first_chunk.hpp"
 
+#include "runner/base/utf8.hpp"
+
 namespace runner {
 
 size_t character_start(std::string_view text, size_t position) {
   size_t lowest = position < 3 ? 0 : position - 3;
-  while (position > lowest && position < text.size() && (static_cast<unsigned char>(text[position]) & 0xc0) == 0x80)
-    --position;
+  while (position > lowest && position < text.size() && unicode::continues(text[position])) --position;
   return position;
 }
 

@@ -29,7 +29,7 @@ struct HfTokenizer::Impl {
   std::vector<File> files;
   bool origins_needed = false;  ///< ids depend on places in the original text
 
-  /// What a thread needs to encode; kept for the next call, with the cache of words.
+  /// The memory that a thread needs to encode; kept for the next call, with the cache of words.
   struct Space {
     Draft draft, part;
     DraftSpace drafts;

@@ -59,7 +59,7 @@ class HfTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> open_tokenizer_file(const fs::path& path);
 /// The file that open_tokenizer_file() opens; of a GGUF file, a path that model_files.hpp reads. Throws Error(usage) if there is none.
 fs::path tokenizer_file(const fs::path& path);
-/// Its Tokenizer::files(), without reading it completely. The first one's content is what Tokenizer::hash() is of.
+/// The Tokenizer::files() of the tokenizer, without reading it completely. The first one's content is what Tokenizer::hash() is of.
 std::vector<Tokenizer::File> tokenizer_files(const fs::path& path);
 
 }  // namespace runner

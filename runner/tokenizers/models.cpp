@@ -1,4 +1,4 @@
-// What the models share: vocabularies, the cache of words, and the choice of a model. The model WordLevel.
+// The common parts of the models: vocabularies, the cache of words, and the choice of a model. The model WordLevel.
 #include "runner/tokenizers/models.hpp"
 
 #include <limits>

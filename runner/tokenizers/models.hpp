@@ -38,7 +38,7 @@ class WordCache {
   uint32_t generation_ = 1;
 };
 
-/// What one thread needs to tokenise words.
+/// The memory that one thread needs to tokenise words.
 struct ModelSpace {
   WordCache cache;
   struct Symbol {

@@ -8,7 +8,7 @@
 
 namespace runner {
 
-/// What one thread needs to normalise and cut text.
+/// The memory that one thread needs to normalise and cut text.
 struct DraftSpace {
   std::vector<unicode::Change> changes, more;
   std::string text;
@@ -24,7 +24,8 @@ class Normalizer {
   /// Whether the normalised text is that of the two parts, if the text is cut between a letter of ASCII and a space before another
   /// such letter. `space` is what the space has become.
   virtual bool cuts_at_space(char32_t& space) const = 0;
-  /// The same for a cut behind a line end between two characters that are not white space.
+  /// Whether the normalised text is that of the two parts, if the text is cut behind a line end between two characters that are not white
+  /// space.
   virtual bool cuts_at_line() const { return false; }
   /// Whether the first character always has the place of the original's first character.
   virtual bool keeps_start() const { return false; }

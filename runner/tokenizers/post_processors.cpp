@@ -28,7 +28,7 @@ void trim(std::string_view text, std::vector<Encoded>& tokens, bool prefix_space
 
 FramePart token_part(int32_t id, int32_t type) { return {.kind = FramePart::Kind::token, .id = id, .type = type}; }
 
-/// What is done to offsets.
+/// The changes that are made to offsets.
 struct Trimming {
   bool trims = false, prefix_space = false;
 };

@@ -19,7 +19,8 @@ class PreTokenizer {
   virtual void apply(Draft& draft, DraftSpace& space, bool continues) const = 0;
   /// Whether the words are those of the two parts, if the text is cut before a space between two letters of ASCII.
   virtual bool cuts_at_space(CutPlace& place) const = 0;
-  /// The same for a cut behind a line end between two characters of which neither is white space and the second is not `/`.
+  /// Whether the words are those of the two parts, if the text is cut behind a line end between two characters of which neither is white
+  /// space and the second is not `/`.
   virtual bool cuts_at_line(CutPlace& place) const = 0;
   /// Whether apply() looks at TextPiece::origin.
   virtual bool needs_origin() const { return false; }
@@ -34,7 +35,7 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonPlace& pre_tokenizer)
 /// GPT-2's expression for words, which ByteLevel uses.
 extern const char* const gpt2_words;
 
-/// What happens to the text that separates words.
+/// The treatment of the text that separates words.
 enum class Separator { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 struct Match {
   size_t begin, end;

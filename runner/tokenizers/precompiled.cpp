@@ -4,6 +4,7 @@
 
 #include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/tokenizers/base64.hpp"
 #include "runner/tokenizers/normalizers.hpp"
 
@@ -96,7 +97,7 @@ class Precompiled final : public Normalizer {
       if ((unit >> 8 & 1) == 0) continue;
       if (node >= units_.size()) return false;
       const size_t at = units_[node] & ((1u << 31) - 1);
-      if (at > texts_.size() || (static_cast<unsigned char>(texts_[at]) & 0xc0) == 0x80) return false;
+      if (at > texts_.size() || unicode::continues(texts_[at])) return false;
       result = std::string_view(texts_).substr(at);
       result = result.substr(0, result.find('\0'));
       return true;

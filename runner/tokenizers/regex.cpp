@@ -11,6 +11,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 
 namespace runner {
 
@@ -31,7 +32,7 @@ struct Regex::Impl {
 
 namespace {
 
-/// What a thread needs for a match of any expression.
+/// The memory that a thread needs for a match of any expression.
 struct MatchSpace {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
@@ -105,7 +106,7 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
     if (found != PCRE2_ERROR_NOMATCH) throw environment_error("{} failed: {}", time.subject(), pcre_message(found));
     if (last >= text.size()) return false;
     from = last + 1;
-    while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xc0) == 0x80) ++from;
+    while (from < text.size() && unicode::continues(text[from])) ++from;
   }
   const auto* places_found = pcre2_get_ovector_pointer(match_space.data);
   begin = places_found[0];

@@ -13,7 +13,7 @@
 
 namespace runner {
 
-/// The same expression for PCRE2. White space, word characters, scripts and anchors mean what they mean in Oniguruma (\s does not
+/// The expression in the syntax of PCRE2. White space, word characters, scripts and anchors mean what they mean in Oniguruma (\s does not
 /// match U+180E, ^ and $ are for lines). Throws std::invalid_argument with the construct and its offset if it has no equivalent.
 std::string pcre_of(std::string_view oniguruma);
 

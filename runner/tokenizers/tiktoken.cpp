@@ -1,7 +1,6 @@
 #include "runner/tokenizers/tiktoken.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
 
 #include "runner/base/limits.hpp"
@@ -109,10 +108,9 @@ Ranks read_ranks(const fs::path& file, std::string_view content) {
     if (!bytes || bytes->empty()) refuse("this is not Base64");
     if (bytes->size() > token_bytes_max) refuse(too_long_token(*bytes));
     const auto text = space == std::string_view::npos ? std::string_view() : trim(line.substr(space));
-    int32_t rank = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-    if (error != std::errc() || end != text.data() + text.size() || rank < 0) refuse("this has no rank");
-    ranks.emplace_back(*bytes, rank);
+    const auto rank = parse_number<int32_t>(text);
+    if (!rank || *rank < 0) refuse("this has no rank");
+    ranks.emplace_back(*bytes, *rank);
   }
   std::ranges::sort(ranks, {}, &std::pair<std::string, int32_t>::second);
   return ranks;

@@ -44,7 +44,7 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   /// The ids of a text. `add_special_tokens` adds those that the tokenizer puts around a text, for example a BOS.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const = 0;
-  /// The same ids with the bytes that they stand for.
+  /// The ids of encode() with the bytes that they stand for.
   virtual std::vector<Token> encode_with_offsets(std::string_view text, bool add_special_tokens = false) const = 0;
   /// Where a text, or with `pair` two texts, and added tokens are in the input of a model: "[CLS] first [SEP] second [SEP]". Throws
   /// Error(usage) if the tokenizer has no rule for two texts. Without an own rule: the tokens of encode("", true), then the texts.

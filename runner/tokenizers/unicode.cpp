@@ -22,41 +22,10 @@ bool is_ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-void append(std::string& text, char32_t c) {
-  if (c < 0x80) {
-    text += static_cast<char>(c);
-    return;
-  }
-  const auto byte = [&](char32_t bits) { text += static_cast<char>(bits); };
-  if (c < 0x800) {
-    byte(0xc0 | c >> 6);
-  } else {
-    if (c < 0x10000) {
-      byte(0xe0 | c >> 12);
-    } else {
-      byte(0xf0 | c >> 18);
-      byte(0x80 | (c >> 12 & 0x3f));
-    }
-    byte(0x80 | (c >> 6 & 0x3f));
-  }
-  byte(0x80 | (c & 0x3f));
-}
-
 std::u32string characters(std::string_view text) {
   std::u32string list;
   for (size_t i = 0; i < text.size();) list += next(text, i);
   return list;
-}
-
-size_t count(std::string_view text) {
-  return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
-bool is_ascii(std::string_view text) {
-  unsigned char any = 0;
-  for (char c : text) any |= static_cast<unsigned char>(c);
-  return any < 0x80;
 }
 
 std::string with_replacements(std::string_view bytes) {

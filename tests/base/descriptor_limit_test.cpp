@@ -1,5 +1,5 @@
 // The limit of open files is raised as far as it is needed and allowed. Limits are those of a forked process.
-#include "runner/base/descriptor_limit.hpp"
+#include "runner/base/process_stat.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

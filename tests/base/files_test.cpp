@@ -1,10 +1,13 @@
 // Atomic replacement of files, reading, and memory maps.
 #include "runner/base/files.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <csignal>
 #include <fstream>
 #include <functional>
 #include <new>
@@ -15,6 +18,7 @@
 #include "runner/base/loopback.hpp"
 #include "runner/base/outside_fault.hpp"
 #include "runner/base/private_file.hpp"
+#include "runner/base/scratch_folder.hpp"
 
 using namespace runner;
 
@@ -74,6 +78,30 @@ TEST_CASE("a private file can be read by its owner only, also after it replaced 
   write_private_file_atomic(folder.path / "a", "three");
   CHECK(permissions() == (fs::perms::owner_read | fs::perms::owner_write));
   CHECK(read_file(folder.path / "a") == "three");
+}
+
+TEST_CASE("a scratch folder of a killed process is removed by the next one, and one in use is not") {
+  TemporaryFolder folder;
+  const auto make_old = [](const fs::path& path) {
+    const timespec hour_ago[] = {{::time(nullptr) - 3600, 0}, {::time(nullptr) - 3600, 0}};
+    REQUIRE(::utimensat(AT_FDCWD, path.c_str(), hour_ago, 0) == 0);
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    new ScratchFolder(folder.path);
+    ::raise(SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  const fs::path left = fs::directory_iterator(folder.path)->path();
+  write_file_atomic(left / "input.csv", "secret");
+  const ScratchFolder used(folder.path);
+  CHECK(fs::exists(left));  // the process that made it could still be about to lock it
+  fs::create_directories(folder.path / "runner-models");
+  for (const auto& entry : fs::directory_iterator(folder.path)) make_old(entry.path());
+  const ScratchFolder next(folder.path);
+  CHECK_FALSE(fs::exists(left));
+  CHECK(fs::exists(used.path()));
+  CHECK(fs::exists(folder.path / "runner-models"));
 }
 
 TEST_CASE("a link that has the name of the temporary file is not followed") {

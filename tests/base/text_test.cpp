@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 
-#include "runner/base/metric_text.hpp"
+#include "runner/base/metric_names.hpp"
 
 using namespace runner;
 

@@ -57,6 +57,11 @@ TEST_CASE("numbers are Python's", "[jinja]") {
 TEST_CASE("texts count code points", "[jinja]") {
   check({{"{{ s | length }} {{ s[1] }} {{ s[::-1] }} {{ s[-2:] }} {{ s | upper }}", "5 n üßenü ßü ÜNESSÜ"},
          {"{{ 'ΑΣ' | lower }} {{ 'привет' | capitalize }} {{ \"it's a-b\" | title }}", "ας Привет It's A-B"},
+         {"{{ 'Ο\u0301Σ ΟΣ\u0301Ο Ο\u2018Σ' | lower }}", "ο\u0301ς οσ\u0301ο ο\u2018ς"},
+         {"{{ 'ﬁß'.upper() }} {{ 'ǆ ﬁn ǅa ᾳ'.title() }} {{ 'ა'.upper() }} {{ 'ǅ'.istitle() }} {{ 'ǅ' is upper }}",
+          "FISS ǅ Fin ǅa ᾼ Ა True False"},
+         {"{{ '²'.isdigit() }} {{ '²'.isdecimal() }} {{ '½'.isnumeric() }} {{ '一'.isalnum() }} {{ '٣'.isdecimal() }}",
+          "True False True True True"},
          {"{{ ['a', 'b\\n', \"it's\", 'é'] }}", "['a', 'b\\n', \"it's\", 'é']"}},
         R"({"s": "üneßü"})");
 }

@@ -3,6 +3,7 @@
 #include "runner/checkpoint/hf.hpp"
 
 #include <algorithm>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -150,6 +151,43 @@ TEST_CASE("double precision, names without a prefix and buffers without paramete
     tensors.push_back({"h.0.attn.bias", "F32", {1, 1, 4, 4}, bytes_of(mask)});
   });
   CHECK(wrong_values(HfSource(exported.path, exported.model, exported.spec), exported.spec) == 0);
+}
+
+TEST_CASE("of a tied model, the file may have the output layer for the embedding or equal to it, but not another one") {
+  for (const auto& [name, embedding, head] :
+       {std::tuple("llama", "model.embed_tokens.weight", "lm_head.weight"),
+        std::tuple("gpt", "transformer.wte.weight", "lm_head.weight"),
+        std::tuple("gpt_neox", "gpt_neox.embed_in.weight", "embed_out.weight"),
+        std::tuple("bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight")}) {
+    CAPTURE(name);
+    auto model = family_recipe(name);
+    if (std::string(name) != "bert") model.tie_embeddings = true;
+    Exported exported(model);
+    std::vector<std::byte> other;
+    exported.edit([&](auto& tensors) {
+      auto copy = named(tensors, embedding);
+      copy.name = head;
+      tensors.push_back(copy);
+    });
+    CHECK(wrong_values(HfSource(exported.path, exported.model, exported.spec), exported.spec) == 0);
+    exported.edit([&](auto& tensors) {
+      auto& copy = named(tensors, head);
+      other.assign(copy.data.begin(), copy.data.end());
+      other.back() ^= std::byte{1};
+      copy.data = other;
+    });
+    CHECK_THAT(exported.open_message(),
+               Catch::Matchers::StartsWith(fmt::format(
+                   ": `{}` differs from `{}`, and config.json says that they are one weight", head, embedding)));
+    exported.edit([&](auto& tensors) { named(tensors, head).dtype = "I32"; });
+    CHECK(exported.open_message() == fmt::format(": {} is I32 instead of F32, BF16, F16 or F64", head));
+    if (std::string(name) == "bert") continue;
+    exported.edit([&](auto& tensors) {
+      std::erase_if(tensors, [&](const auto& tensor) { return tensor.name == head; });
+      named(tensors, embedding).name = head;
+    });
+    CHECK(wrong_values(HfSource(exported.path, exported.model, exported.spec), exported.spec) == 0);
+  }
 }
 
 TEST_CASE("parameters that share a tensor are written into one and any range of them is read back") {

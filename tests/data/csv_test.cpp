@@ -63,6 +63,27 @@ TEST_CASE("The classes of a table keep their text, and amounts are numbers", "[c
   CHECK(training_table(data)->schema.targets[0].mean == 1.25);
 }
 
+TEST_CASE("1 and 1.0 are one category, and a note counts the cells of validation that have none", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.delimiter = ";";
+  data.decimal = ",";
+  data.train = {folder.write("table.csv", "a;y\n1;0\n1,0;1\n02;0\n2;1\n")};
+  data.validation = {folder.write("other.csv", "a;y\n2,0;0\n7;1\n;1\n")};
+  data.target = {"y"};
+  data.target_type = "class";
+  data.categorical = {"a"};
+  CHECK(training_table(data)->schema.features[0].categories == std::vector<std::string>{"02", "1", "2"});
+  CHECK(table_notes(data) ==
+        std::vector<std::string>{"data.validation: 2 cells with a category that the training data do not have"});
+  CHECK(evaluation_notes(data, training_table(data)->schema.to_json()) == table_notes(data));
+  const auto rows = open_table(data, Split::validation);
+  HostBatch batch(1, rows->fields());
+  rows->read(0, batch, 0);
+  CHECK(batch.row<float>(0, 0)[2] == 1);
+}
+
 TEST_CASE("The files of one table have one format", "[csv][rank17]") {
   DataFolder folder;
   Recipe::Data data;
@@ -94,10 +115,12 @@ TEST_CASE("A note says which columns of texts are numbers, times or names of row
   DataFolder folder;
   Recipe::Data data;
   data.format = "csv";
-  std::string rows = "price;sum;share;day;at;id;kind;some;y\n";
+  std::string rows = "price;sum;share;day;at;id;kind;some;below;hex;wide;end;y\n";
   for (int i = 0; i < 30; ++i)
-    rows += fmt::format("{0},5;\"1,{1}.25\";{0}.5 %;2024-09-{1:.2};12:{0:02}:00;K{0};{2};{3};{2}\n", i,
-                        std::to_string(100 + i), i % 2 ? "a" : "b", i % 3 ? "-" : std::to_string(i));
+    rows += fmt::format(
+        "{0},5;\"1,{1}.25\";{0}.5 %;2024-09-{1:.2};12:{0:02}:00;K{0};{2};{3};{4}{0};0x1{0};1\u00a00{0};{5};{2}\n", i,
+        std::to_string(100 + i), i % 2 ? "a" : "b", i % 3 ? "-" : std::to_string(i), i % 3 ? "" : "\u2212",
+        i % 2 ? "-inf" : "inf");
   data.train = {folder.write("table.csv", rows)};
   data.target = {"y"};
   data.target_type = "class";
@@ -117,9 +140,16 @@ TEST_CASE("A note says which columns of texts are numbers, times or names of row
           "the column `id` becomes 30 categories: it has another text in nearly each row, such as `K0`; add it to "
           "data.drop",
           "the column `some` becomes 11 categories: `-` is not a number (" + data.train[0] +
-              ":3); if it stands for a missing cell, add it to data.missing_values"});
+              ":3); if it stands for a missing cell, add it to data.missing_values",
+          "the column `below` becomes 30 categories: it has numbers with the sign U+2212 for minus, such as `\u22120`; "
+          "write - instead",
+          "the column `hex` becomes 30 categories: it has hexadecimal numbers, such as `0x10`; write decimal numbers",
+          "the column `wide` becomes 30 categories: it has numbers with no-break spaces, such as `1\u00a000`; remove "
+          "the spaces",
+          "the column `end` becomes 2 categories: it has infinite numbers, such as `inf`; write finite numbers, or add "
+          "the word to data.missing_values"});
   data.decimal = ",";
-  data.drop = {"sum", "share", "day", "at", "id", "some"};
+  data.drop = {"sum", "share", "day", "at", "id", "some", "below", "hex", "wide", "end"};
   CHECK(table_notes(data).empty());
   CHECK(training_table(data)->schema.inputs() == 3);
   CHECK(training_table(data)->table.find("price")->numbers[29] == 29.5);

@@ -226,6 +226,8 @@ TEST_CASE("Files that are no images, links in a circle and folders without image
   copy_image(folder, "colour.png", "data/caf\xE9/h.png");
   CHECK(error_of([&] { list_images(data, Split::train); }) ==
         "usage: data.train: the name " + (folder / "data/caf\\xE9/h.png") + " is not UTF-8; rename it");
+  CHECK(error_of([&] { list_unlabelled_images({folder / "data"}); }) ==
+        "usage: the name " + (folder / "data/caf\\xE9/h.png") + " is not UTF-8; rename it");
 }
 
 TEST_CASE("A damaged image is found before the training, and the error says how to leave it out", "[images]") {

@@ -68,7 +68,7 @@ std::string problem(const Recipe::Data& data) {
 }  // namespace
 
 TEST_CASE("rank 12: the records of Parquet files are those of JSON lines", "[rank12]") {
-  for (const std::string name : {"texts", "chats", "alpaca", "types", "table", "null_text", "numbers"}) {
+  for (const std::string name : {"texts", "chats", "alpaca", "types", "table", "null_text", "numbers", "units"}) {
     INFO(name);
     const auto expected = all_records(JsonRecords(reference(name + ".jsonl")), SIZE_MAX);
     const ParquetRecords file(reference(name + ".parquet"));
@@ -146,6 +146,26 @@ TEST_CASE("Whole numbers of Parquet files keep their digits, and half floats, de
   data.target = {"label"};
   data.target_type = "class";
   CHECK(training_table(data)->schema.targets[0].classes == texts("label"));
+}
+
+TEST_CASE("A note says which columns an older runner has read in another way in the training", "[rank12]") {
+  Recipe::Data data;
+  data.format = "parquet";
+  data.target = {"half"};
+  TableSchema schema;
+  schema.target_type = "number";
+  for (const char* number : {"lasted_s", "lasted_us", "short_ms", "float"})
+    schema.features.push_back({.column = number});
+  schema.targets.push_back({.column = "half"});
+  for (const char* text : {"at_us", "clock_ms"})
+    schema.features.push_back({.column = text, .categories = {"a"}, .categorical = true});
+  auto learned = schema.to_json();
+  CHECK(older_reading_note(data, learned, {reference("units.parquet")}).empty());
+  learned.erase("version");
+  CHECK(TableSchema::from_json(learned).to_json().at("version") == 1);
+  CHECK(older_reading_note(data, learned, {reference("numbers.parquet")}).empty());
+  CHECK_THAT(older_reading_note(data, learned, {reference("units.parquet")}),
+             ContainsSubstring("an older runner trained this model and read lasted_us, clock_ms, at_us, short_ms of "));
 }
 
 TEST_CASE("rank 12: mistakes in Parquet files are reported with file, row and column", "[rank12]") {

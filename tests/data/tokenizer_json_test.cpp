@@ -4,8 +4,8 @@
 
 #include "runner/data/data_check.hpp"
 #include "runner/data/data_meaning.hpp"
-#include "runner/tokenizers/bpe_trainer.hpp"
 #include "tests/data/support.hpp"
+#include "tests/support/trained_bpe.hpp"
 
 using namespace runner;
 using namespace runner::test;
@@ -35,12 +35,7 @@ struct JsonTokenizer {
     data.tokenizer = folder / "tokenizer";
   }
   void write(const std::string& name, int64_t vocab_size) const {
-    bool given = false;
-    folder.write(name, train_bpe({.vocab_size = vocab_size, .special_tokens = {"<|end|>"}, .expression = ""},
-                                 [&](std::string& text) {
-                                   text = numbered_lines(2000);
-                                   return !std::exchange(given, true);
-                                 }));
+    folder.write(name, trained_bpe(numbered_lines(2000), static_cast<size_t>(vocab_size), {"<|end|>"}));
   }
 };
 

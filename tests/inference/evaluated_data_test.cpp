@@ -1,5 +1,5 @@
 // How `runner evaluate` reads the file of --data: its format, and of several sources the columns of the one that fits.
-#include "runner/inference/evaluated_data.hpp"
+#include "runner/inference/sample_batch.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -4,11 +4,13 @@
 #include <fstream>
 
 #include "runner/base/error.hpp"
+#include "runner/base/log_copy.hpp"
 #include "runner/inference/generation_settings.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 
 namespace {
 
@@ -57,6 +59,28 @@ TEST_CASE("sampling values of a folder that does not sample are not used") {
   CHECK(settings.of().eos == std::vector<int32_t>{3});
 }
 
+TEST_CASE("a message says which settings of generation_config.json are not used") {
+  const Settings settings;
+  const auto told = [&](const std::string& text) {
+    settings.write("generation_config.json", text);
+    std::string lines;
+    log::set_copy([&](const std::string& line) { lines += line; });
+    settings.of();
+    log::set_copy(nullptr);
+    return lines;
+  };
+  CHECK(told(R"({"num_beams": 1, "length_penalty": 1.0, "min_length": 0, "use_cache": true, "suppress_tokens": []})")
+            .empty());
+  CHECK_THAT(told(R"({"no_repeat_ngram_size": 1, "min_new_tokens": 1, "forced_eos_token_id": 0, "num_beams": 4})"),
+             EndsWith("generation_config.json: these settings are not used: forced_eos_token_id = 0, min_new_tokens = "
+                      "1, no_repeat_ngram_size = 1, num_beams = 4"));
+  nlohmann::json many = {{"a", std::string(100, 'x')}};
+  for (const char letter : std::string("bcdefghijkl")) many[std::string(1, letter)] = 2;
+  CHECK_THAT(told(many.dump()),
+             EndsWith("not used: a = \"" + std::string(79, 'x') +
+                      "..., b = 2, c = 2, d = 2, e = 2, f = 2, g = 2, h = 2, i = 2, j = 2 and 2 more"));
+}
+
 TEST_CASE("the end tokens are those of config.json if generation_config.json has none") {
   const Settings settings;
   settings.write("config.json", R"({"eos_token_id": 11})");
@@ -69,6 +93,10 @@ TEST_CASE("values that cannot be are refused") {
   CHECK_THROWS_WITH(settings.of({.temperature = -1.0}), "--temperature -1: must be 0 (greedy) or more");
   CHECK_THROWS_WITH(settings.of({.top_p = 1.5}), "--top-p 1.5: must be above 0 and at most 1");
   CHECK_THROWS_WITH(settings.of({.stop = {""}}), "--stop: a stop text must not be empty");
+  settings.write("generation_config.json", R"({"do_sample": true, "top_k": "x"})");
+  CHECK_THROWS_WITH(settings.of(), EndsWith("generation_config.json: top_k = \"x\": must be a whole number"));
+  settings.write("generation_config.json", R"({"do_sample": "x"})");
+  CHECK_THROWS_WITH(settings.of(), EndsWith("generation_config.json: do_sample = \"x\": must be true or false"));
   settings.write("generation_config.json", R"({"eos_token_id": "x"})");
   CHECK_THROWS_WITH(settings.of(), ContainsSubstring("eos_token_id is neither a number nor a list of numbers"));
 }

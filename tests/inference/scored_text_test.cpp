@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/base/error.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/inference/multiple_choice.hpp"
 #include "runner/inference/scored_text.hpp"
 
@@ -61,7 +62,7 @@ TEST_CASE("words are counted as Python's re.split counts them, characters as cod
   CHECK(count_words("a\xC2\xA0"
                     "b\xE2\x80\x83"
                     "c") == 3);  // no-break space, em space
-  CHECK(count_characters("na\xC3\xAFve") == 5);
+  CHECK(unicode::count("na\xC3\xAFve") == 5);
 }
 
 TEST_CASE("records of multiple choice: labels are indices, letters or texts", "[rank13]") {

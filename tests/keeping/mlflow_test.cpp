@@ -219,6 +219,7 @@ TEST_CASE("a folder store of MLflow: escapes and folded lines of YAML") {
       {R"("two\nlines\tand a tab")", "two lines and a tab"},
       {"\"a long name that \\\n  \\ goes on\"", "a long name that  goes on"},
       {"\"a long\n  name\"", "a long name"},
+      {"'two\n\n  lines'", "two lines"},
       {R"("\uD800 \x4 \q")", R"(\uD800 \x4 q)"},
       {"plain \\n", "plain \\n"},
   };

@@ -133,7 +133,7 @@ TEST_CASE("the files of a W&B run that was resumed are joined, and runs of two p
   Workplace place;
   WandbFile first, second, other;
   first.run("base", "p1", "{\"a\": 1}").history(1, "loss", "5").history(2, "loss", "4").exit();
-  second.run("base", "p1", "{\"b\": 2}").history(2, "loss", "3").history(3, "loss", "2").exit();
+  second.run("base", "p1", "{\"b\": 2, \"none\": null}").history(2, "loss", "3").history(3, "loss", "2").exit();
   other.run("base", "p2").history(1, "loss", "50").exit();
   place.write("wandb/offline-run-20250101_000000-base/run-base.wandb", first.bytes());
   place.write("wandb/offline-run-20250102_000000-base/run-base.wandb", second.bytes());
@@ -141,7 +141,7 @@ TEST_CASE("the files of a W&B run that was resumed are joined, and runs of two p
   const auto found = read_wandb_runs(place.path() / "wandb");
   REQUIRE(found.runs.size() == 1);
   CHECK(values_of(found) == Values{{"name of base/loss", {{1, 5}, {2, 3}, {3, 2}}}});
-  CHECK(found.runs[0].config.at("c") == json{{"a", 1}, {"b", 2}});
+  CHECK(found.runs[0].config.at("c") == json{{"a", 1}, {"b", 2}, {"none", nullptr}});
   CHECK(found.runs[0].origin == "p1/base");
   CHECK(read_wandb_runs(place.path() / "other").runs[0].origin == "p2/base");
   // One after the other: the second part adds to the first, and a part that is there changes nothing.
@@ -151,6 +151,7 @@ TEST_CASE("the files of a W&B run that was resumed are joined, and runs of two p
   for (const auto& again : {a, b, a}) CHECK(place.run({"import", again}).err.ends_with("1 run: 1 already there\n"));
   CHECK(place.run({"metrics", "last", "--name", "loss", "--json"}).json().at("points") ==
         json{{1, 5.0}, {2, 3.0}, {3, 2.0}});
+  CHECK(place.run({"show", "last", "--json"}).json().at("config").at("c").at("none").is_null());
   CHECK(place.run({"import", "other"}).err.ends_with("1 run: 1 added\n"));
 }
 
@@ -252,6 +253,13 @@ TEST_CASE("event files: single files, links, damage, and times that are no numbe
   CHECK(read_tensorboard_runs(".").runs[0].name == "a");
   CHECK(read_tensorboard_runs(".").runs[0].origin == read_tensorboard_runs(place.path() / "a/").runs[0].origin);
   fs::current_path("/");
+  place.write("logs/caf\xe9/events.out.tfevents.1", one);
+  REQUIRE(place.run({"import", "tensorboard", "logs"}).code == 0);
+  const auto rows = place.run({"query",
+                               "SELECT hex(origin) LIKE '%E9%' OR hex(source) LIKE '%E9%' FROM imported "
+                               "ORDER BY imported DESC LIMIT 1",
+                               "--json"});
+  CHECK(rows.json().at("rows") == json{{0}});
 }
 
 TEST_CASE("tensors of TensorFlow: all types of numbers, as bytes and in their fields, in any order") {
@@ -300,6 +308,8 @@ TEST_CASE("parameters and notes of other programs keep no secrets") {
   place.write("mlruns/7/r1/params/command", "train --token=abc-secret-9");
   place.write("mlruns/7/r1/params/lr", "0.25");
   place.write("mlruns/7/r1/tags/mlflow.note.content", "it was sk-secret-123456");
+  place.write("mlruns/7/r1/tags/db_password", "two words");
+  place.write("mlruns/7/r1/tags/runner.group", "of sk-secret-123456");
   const auto result = place.run({"import", "mlruns"});
   INFO(result.err);
   REQUIRE(result.code == 0);
@@ -307,6 +317,8 @@ TEST_CASE("parameters and notes of other programs keep no secrets") {
   const auto shown = place.run({"show", "one", "--json"}).json();
   CHECK(shown.at("config") == json{{"api_key", "***"}, {"command", "train --token=***"}, {"lr", 0.25}});
   CHECK(shown.at("notes") == "it was ***");
+  CHECK(shown.at("tags") == json{"db_password=***"});
+  CHECK(shown.at("group") == "of ***");
 }
 
 TEST_CASE("tables of this program's loggers took the time of training") {

@@ -4,7 +4,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "runner/ledger/timed_runs.hpp"
 #include "tests/ledger/support.hpp"
 #include "tests/support/temporary_folder.hpp"
 

@@ -7,7 +7,6 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/metric_names.hpp"
-#include "runner/ledger/changes.hpp"
 #include "support.hpp"
 
 using namespace runner;

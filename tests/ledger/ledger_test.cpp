@@ -273,6 +273,19 @@ TEST_CASE("the time that a run took is the sum of its attempts, without the paus
   CHECK(seconds_taken(ledger.runs()[0], 5000) == 90);
 }
 
+TEST_CASE("a run whose clock was set back took the time of its steps") {
+  LedgerFolder folder;
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  const std::string id = ledger.begin_run(new_run(folder));
+  ledger.begin_attempt(id, "start");
+  folder.raw().execute("UPDATE run SET started = started + 3600; UPDATE attempt SET started = started + 3600");
+  CHECK(seconds_taken(ledger.row(id), wall_seconds()) == 0);
+  ledger.finish_run(id, "finished", 0, "");
+  const RunRow run = ledger.row(id);
+  CHECK(seconds_taken(run, wall_seconds()) > 0);
+  CHECK(*run.ended > run.started);
+}
+
 TEST_CASE("settle() answers when all earlier writes are in the file") {
   LedgerFolder folder;
   Ledger ledger(folder.home(), Ledger::Mode::write);

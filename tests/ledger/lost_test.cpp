@@ -126,13 +126,26 @@ TEST_CASE("expectation 5: a run whose supervisor is gone is listed as lost, and 
   for (const std::string gone : {"boot_id = 'before the reboot'", "process_start = process_start - 1", "pid = 4194305",
                                  "host = 'elsewhere', boot_id = 'other'"}) {
     OneRun run;
-    run.owner(gone + ", heartbeat = 1700000000.25");
+    run.owner(gone + ", started = 1700000000, heartbeat = 1700000000.25");
+    run.folder.raw().execute("UPDATE run SET started = 1700000000");
     const RunRow row = run.listed();
     CHECK(row.status == "lost");
     CHECK(row.ended == 1700000000.25);
     CHECK(run.stored_status() == "lost");
     CHECK(run.folder.raw().query("SELECT ended FROM attempt").bind().step());
   }
+}
+
+TEST_CASE("a lost run whose clock was set back does not end before it started") {
+  OneRun run;
+  run.owner("pid = 4194305, started = 2000000000, heartbeat = 1700000000");
+  run.folder.raw().execute("UPDATE run SET started = 2000000000");
+  const RunRow row = run.listed();
+  CHECK(row.status == "lost");
+  CHECK(row.ended == 2000000000.0);
+  CHECK(seconds_taken(row, 2000000060) == 0);
+  run.owner("ended = 1700000000");  // as earlier versions have recorded it
+  CHECK(seconds_taken(run.listed(), 2000000060) == 0);
 }
 
 TEST_CASE("every write of a run updates its last activity") {
@@ -230,7 +243,8 @@ TEST_CASE("an attempt that another process has replaced writes nothing more, and
 
 TEST_CASE("a read-only ledger can be read, and its lost runs are shown as lost") {
   OneRun run;
-  run.owner("pid = 4194305, heartbeat = 1700000000.5");
+  run.owner("pid = 4194305, started = 1700000000, heartbeat = 1700000000.5");
+  run.folder.raw().execute("UPDATE run SET started = 1700000000");
   CHECK(holds_write_protected(run.folder, [&] {
     Ledger ledger(run.folder.home(), Ledger::Mode::read);
     const RunRow row = ledger.runs().at(0);

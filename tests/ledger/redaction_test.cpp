@@ -26,6 +26,8 @@ NewRun with_secret(const LedgerFolder& folder, const std::string& secret) {
   run.plan = {{"reason", "because of " + secret}};
   run.argv = {"runner", "run", "--set", "hooks.mail.smtp_password=" + secret};
   run.notes = "the password is " + secret;
+  run.group = "password=" + secret;
+  run.tags = {"token=" + secret + " tail"};
   run.annotations = {{"data", secret}};
   return run;
 }
@@ -77,6 +79,8 @@ TEST_CASE("a short secret is in none of the places that name it") {
   const json run = ledger.show(ledger.begin_run(with_secret(folder, "zq9")));
   CHECK(run["config"]["hooks"]["mail"]["smtp_password"] == "***");
   CHECK(run["argv"][3] == "hooks.mail.smtp_password=***");
+  CHECK(run["group"] == "password=***");
+  CHECK(run["tags"] == json{"token=***"});
   CHECK(run["origins"]["hooks.mail.smtp_password"] == "--set hooks.mail.smtp_password=***");
 }
 

@@ -24,11 +24,15 @@ TEST_CASE("the ledger has a sweep's recipe without secrets, and only the user ca
     NewSweep sweep = new_sweep();
     sweep.recipe = "[hooks.mail]\npassword = \"hunter2-hunter2\"\n";
     sweep.recorded_recipe = "[hooks.mail]\npassword = \"***\"\n";
+    sweep.space["source"] = "set = ***";
+    sweep.source = "set = hunter2-hunter2";
     id = store.begin(sweep);
+    CHECK(store.find(id).space["source"] == sweep.source);
     file = fs::path(store.find(id).folder) / "recipe.toml";
   }
   CHECK(read_file(file).find("hunter2-hunter2") != std::string::npos);
-  CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  for (const auto& one : {file, file.parent_path() / "source"})
+    CHECK(fs::status(one).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
   CHECK(read_file(folder.file()).find("hunter2-hunter2") == std::string::npos);
 }
 

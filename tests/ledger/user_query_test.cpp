@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "runner/base/files.hpp"
-#include "runner/ledger/changes.hpp"
+#include "runner/ledger/edits.hpp"
 #include "support.hpp"
 
 using namespace runner;

@@ -8,10 +8,10 @@
 #include "runner/base/files.hpp"
 #include "runner/base/limits.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/tokenizers/bpe_trainer.hpp"
 #include "runner/tokenizers/sentencepiece.hpp"
 #include "runner/tokenizers/tiktoken.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/trained_bpe.hpp"
 
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
@@ -337,10 +337,7 @@ TEST_CASE("tokenizers are found by the content of files, and folders by their na
 TEST_CASE("a tiktoken file gives the ids of the tokenizer with the same merges") {
   TextPlace place;
   const std::string text = "the cat sat on the mat. the catalogue of cats, and of the other animals\n";
-  bool given = false;
-  const auto trained = train_bpe({.vocab_size = 300, .min_frequency = 2, .special_tokens = {}, .expression = ""},
-                                 [&](std::string& out) { return out = text, !std::exchange(given, true); });
-  const HfTokenizer expected(place.write("tokenizer.json", trained));
+  const HfTokenizer expected(place.write("tokenizer.json", trained_bpe(text, 300, {})));
   std::string lines;
   static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (int32_t id = 0; id < expected.vocab_size(); ++id) {

@@ -5,7 +5,7 @@
 
 namespace runner {
 
-/// What a process is asked. It is followed by `bytes` bytes.
+/// A question to a process. It is followed by `bytes` bytes.
 struct PluginQuestion {
   enum class Kind : uint32_t {
     start,     ///< JSON: {"library", "options", "seq_len", "paths"}

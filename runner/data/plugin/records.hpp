@@ -15,7 +15,7 @@ class PluginRecords final : public Records {
   size_t size() const override { return static_cast<size_t>(content_.count); }
   /// An estimate from the first records: a plug-in does not know its bytes.
   size_t bytes() const override { return bytes_; }
-  /// Of at most 4096 records, whatever `bytes` are, so that the parts do not depend on the estimate.
+  /// Parts of at most 4096 records, whatever `bytes` are, so that they do not depend on the estimate.
   std::vector<Range> parts(size_t bytes) const override;
   /// Places are "mine.db, record 17", counted from 0 as the plug-in does.
   void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const override;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,6 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/plugin/data_plugin.h"
-#include "runner/data/plugin/library.hpp"
 #include "runner/data/plugin/messages.hpp"
 
 namespace runner {
@@ -29,6 +29,62 @@ namespace runner {
 namespace {
 
 using nlohmann::json;
+
+/// The library of a data plug-in, in the process that serves it.
+class DataLibrary {
+ public:
+  /// Throws Error(usage) if the library cannot be loaded, exports no plug-in, has another version, or lacks functions.
+  explicit DataLibrary(const std::string& path);
+  const runner_data_plugin* operator->() const { return &plugin_; }
+
+  /// Calls a function of the plug-in. Throws Error(usage) with its reason if it throws, or if `good` refuses its result.
+  template <typename Call, typename Good>
+  auto call(const char* name, Call&& function, Good&& good) const {
+    std::array<char, 4096> error{};
+    try {
+      auto result = function(error.data(), error.size());
+      if (good(result)) return result;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& thrown) {
+      throw usage_error("{}: {}", name, thrown.what());
+    } catch (...) {
+      throw usage_error("{} raised an exception that is not a std::exception", name);
+    }
+    error.back() = '\0';
+    throw usage_error("{}: {}", name, error.front() ? error.data() : "it failed, and gives no reason");
+  }
+
+ private:
+  runner_data_plugin plugin_ = {};  ///< members that the library does not have are null
+};
+
+DataLibrary::DataLibrary(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw usage_error("data.plugin: cannot load {}: {}", path, dlerror());
+  auto* const entry = reinterpret_cast<const runner_data_plugin* (*)()>(dlsym(library, "runner_data"));
+  if (!entry)
+    throw usage_error("data.plugin: {} exports no data plug-in: the function runner_data() is missing{}", path,
+                      dlsym(library, "runner_plugin") ? "; it exports a model, which is for model.plugin" : "");
+  const auto* const found = entry();
+  if (!found) throw usage_error("data.plugin: runner_data() of {} returns NULL", path);
+  if (found->version != RUNNER_DATA_VERSION)
+    throw usage_error(
+        "data.plugin: {} was built for version {} of the interface of data plug-ins, and this program has version {}; "
+        "build it again with the header of this program",
+        path, found->version, RUNNER_DATA_VERSION);
+  if (found->size < sizeof(runner_data_plugin))
+    throw usage_error("data.plugin: {} says that its runner_data_plugin has {} bytes; version {} has {}", path,
+                      found->size, RUNNER_DATA_VERSION, sizeof(runner_data_plugin));
+  std::memcpy(&plugin_, found, std::min<size_t>(found->size, sizeof plugin_));
+  const bool samples = plugin_.fields && plugin_.sample;
+  for (const auto& [there, name] : {std::pair(plugin_.open != nullptr, "open"), {plugin_.count != nullptr, "count"}})
+    if (!there) throw usage_error("data.plugin: {} has no function `{}`", path, name);
+  if (!plugin_.record && !samples)
+    throw usage_error("data.plugin: {} has neither the function `record` nor `fields` and `sample`", path);
+  if (plugin_.record && samples)
+    throw usage_error("data.plugin: {} gives records and samples; it must be one of them", path);
+}
 
 /// The options of a request, and which of them the plug-in has asked for. The request must be the first member.
 struct AskedOptions {
@@ -44,7 +100,7 @@ struct AskedOptions {
   }
 };
 
-/// One opened path.
+/// A path that the plug-in has opened.
 class Opened {
  public:
   Opened(const DataLibrary& library, const std::string& path, const json& start) : library_(library) {

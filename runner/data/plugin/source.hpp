@@ -14,7 +14,7 @@ namespace runner {
 
 class PluginProcess;
 
-/// What a path of a plug-in contains.
+/// The content of a path of a plug-in.
 struct PluginContent {
   int64_t count = 0;
   bool records = false, text = false, weighs = false;
@@ -51,10 +51,10 @@ class PluginSource {
   int64_t running_ = 0;
 };
 
-/// What the first path of data.train contains. Kept in this process, for the same state of library and file.
+/// The content of the first path of data.train. Kept in this process, for the same state of library and file.
 PluginContent plugin_content(const Recipe::Data& data, int64_t seq_len);
 
-/// What determines the data of a plug-in, in addition to its files: {"name", "xxh3" of the library's bytes, "options"}.
+/// The facts that determine the data of a plug-in, in addition to its files: {"name", "xxh3" of the library's bytes, "options"}.
 nlohmann::json plugin_identity(const Recipe::Data& data);
 
 }  // namespace runner

@@ -90,6 +90,27 @@ def main():
     arrays = [pa.array([make.get(name, int)(row[name]) for row in rows], kind) for name, kind in types.items()]
     write("numbers", pa.Table.from_arrays(arrays, names=list(types)), rows)
 
+    # The same durations and times in each unit, and floats as their shortest decimal numbers.
+    names = ["s", "ms", "us", "ns"]
+    lasted, moments = [60, -3600], ["2024-09-10 10:00:00", "1969-12-31 00:00:10"]
+    columns = {f"lasted_{u}": (pa.array([datetime.timedelta(seconds=n) for n in lasted], pa.duration(u)), lasted) for u in names}
+    for u in names:
+        times = [datetime.datetime.fromisoformat(text) for text in moments]
+        columns[f"at_{u}"] = (pa.array(times, pa.timestamp(u)), moments)
+        columns[f"zone_{u}"] = (pa.array(times, pa.timestamp(u, tz="UTC")), [text + "Z" for text in moments])
+        kind = pa.time32(u) if u in ("s", "ms") else pa.time64(u)
+        columns[f"clock_{u}"] = (pa.array([time.time() for time in times], kind), [text[11:] for text in moments])
+    parts = ["2024-09-10 10:00:00.1", "2024-09-10 10:00:00.12"]
+    for u in names[1:]:
+        columns[f"part_{u}"] = (pa.array([datetime.datetime.fromisoformat(text.ljust(23, "0")) for text in parts], pa.timestamp(u)), parts)
+        columns[f"short_{u}"] = (pa.array([datetime.timedelta(milliseconds=1500)] * 2, pa.duration(u)), [1.5, 1.5])
+    columns["float"] = (pa.array([0.1, 2.0**40], pa.float32()), [0.1, 2**40])
+    columns["half"] = (pa.array([np.float16(0.1), np.float16(65504)], pa.float16()), [0.1, 65504])
+    five_digits = [0.00010014, 1019.5]
+    columns["half_five"] = (pa.array([np.float16(number) for number in five_digits], pa.float16()), five_digits)
+    rows = [{name: values[i] for name, (_, values) in columns.items()} for i in range(2)]
+    write("units", pa.table({name: array for name, (array, _) in columns.items()}), rows)
+
     # A map with a key that is no text.
     key = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
     maps = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), key, pa.array([1]))
